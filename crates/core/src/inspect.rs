@@ -1,0 +1,98 @@
+//! Looking at names from outside: who holds, who waits, and breaking a hold on purpose.
+
+use std::time::Duration;
+
+use crate::{BoxFuture, EngineError, Guarantee, Mode, Name};
+
+/// What operators ask of an engine. Same rules as for [`Engine`](crate::Engine), but nothing here decides ownership.
+pub trait Inspect: Send + Sync {
+    /// What is promised, as the server is configured now.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>>;
+
+    /// The names that begin with `prefix` and have a holder or a waiter, sorted.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>>;
+
+    /// One name; a free one has no holders and no waiters.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>>;
+
+    /// Ends the hold whose block of tokens contains `token`. `force` does not wait for the holder's lease.
+    ///
+    /// # Errors
+    /// As for `claim`; [`Fault::Denied`](crate::Fault::Denied) where the engine cannot break this hold, with the reason.
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>>;
+}
+
+/// A name as seen from outside.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct View {
+    /// The name.
+    pub name: Name,
+    /// What a foreign program is given for this name: the lock file, the Redis key, ...
+    pub key: String,
+    /// How it is held; `None` when it is free.
+    pub mode: Option<Mode>,
+    /// Who holds it.
+    pub holders: Vec<HolderView>,
+    /// Who waits, first in line first.
+    pub waiters: Vec<WaiterView>,
+}
+
+impl View {
+    /// A free name.
+    #[must_use]
+    pub fn free(name: Name, key: String) -> Self {
+        Self { name, key, mode: None, holders: Vec::new(), waiters: Vec::new() }
+    }
+}
+
+/// A holder as seen from outside.
+#[derive(Clone, Debug)]
+pub struct HolderView {
+    /// The claim id, or whatever names a foreign holder.
+    pub id: String,
+    /// What the holder calls itself.
+    pub owner: String,
+    /// The first token of the grant; `None` for a foreign holder.
+    pub token: Option<u64>,
+    /// Since when.
+    pub held: Option<Duration>,
+    /// How long still, unless renewed; `None` where it does not lapse.
+    pub remaining: Option<Duration>,
+    /// Whether another program than leasehold holds it.
+    pub foreign: bool,
+}
+
+/// A waiter as seen from outside.
+#[derive(Clone, Debug)]
+pub struct WaiterView {
+    /// The claim id, or whatever names a foreign waiter.
+    pub id: String,
+    /// What the waiter calls itself.
+    pub owner: String,
+    /// Since when.
+    pub waiting: Option<Duration>,
+}
+
+/// What breaking a hold came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The hold was ended, or its holder was asked and went.
+    Done,
+    /// Nothing is held, or under another token.
+    NotHeld,
+}

@@ -1,0 +1,118 @@
+//! The facts about an engine, as configured, that core and users decide by.
+
+use std::{fmt, ops::RangeInclusive, time::Duration};
+
+/// Facts about an engine. Engines fill it with [`Profile::new`] and field assignments.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Profile {
+    /// The engine's word: `memory`, `file`, `redis`, ...
+    pub engine: &'static str,
+    /// How a hold lives.
+    pub life: Life,
+    /// Whether news are pushed. Without, waiting claims are asked at the pace of `poll`.
+    pub push: bool,
+    /// How often a waiting claim is asked: from the smallest pace (the head of the line) to the largest (the safety net).
+    pub poll: RangeInclusive<Duration>,
+    /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
+    pub inline: bool,
+    /// Grants can carry blocks of tokens, for hand-over inside the process.
+    pub token_blocks: bool,
+    /// Claims are granted in the order in which they took their place in line.
+    pub fifo: bool,
+    /// A release can keep the name taken for a time.
+    pub can_keep: bool,
+    /// What `break` can do.
+    pub breaking: Breaking,
+    /// The ttl a claim may ask for.
+    pub ttl: RangeInclusive<Duration>,
+    /// How long one request may take before its outcome is unknown.
+    pub request_timeout: Duration,
+    /// How long after it was sent a lost request may still arrive; clean-up goes on at least so long.
+    pub request_life: Duration,
+}
+
+impl Profile {
+    /// The profile of a leased, polled, remote engine without extras; set what differs.
+    #[must_use]
+    pub fn new(engine: &'static str) -> Self {
+        Self {
+            engine,
+            life: Life::Lease,
+            push: false,
+            poll: Duration::from_millis(50)..=Duration::from_secs(1),
+            inline: false,
+            token_blocks: false,
+            fifo: false,
+            can_keep: false,
+            breaking: Breaking::No,
+            ttl: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
+            request_timeout: Duration::from_secs(5),
+            request_life: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How a hold lives on the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Life {
+    /// For a time, unless renewed.
+    Lease,
+    /// As long as a session, which is a lease shared by many holds.
+    Session,
+    /// Until it is released or its process is gone: it never lapses.
+    Process,
+}
+
+/// What breaking a lock can do on an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Breaking {
+    /// Nothing.
+    No,
+    /// Ask the holder to stop; a holder that does not listen keeps the lock.
+    Ask,
+    /// End the hold on the server; the next grant waits for the holder or its remaining lease.
+    Lease,
+}
+
+/// What is promised, as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Guarantee {
+    /// The level.
+    pub level: Level,
+    /// What to know about it, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Guarantee {
+    /// A level with its notes.
+    #[must_use]
+    pub fn new(level: Level, notes: &[&str]) -> Self {
+        Self { level, notes: notes.iter().map(|&note| note.to_owned()).collect() }
+    }
+}
+
+/// The level of a guarantee. With a fence at the protected resource, stale writes are refused on every level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Level {
+    /// Exclusion may break on a documented event (fail-over, lost disk).
+    BestEffort,
+    /// No two holders both pass `guard.check()` at one instant, given clock rates that differ by at most 1 %.
+    LeaseBounded,
+    /// A holder keeps the lock until it lets go or is gone; nothing lapses.
+    Exact,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BestEffort => "best effort",
+            Self::LeaseBounded => "lease-bounded",
+            Self::Exact => "exact",
+        })
+    }
+}

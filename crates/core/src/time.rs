@@ -1,0 +1,60 @@
+//! Points in time, as the machine counts them.
+
+use std::{fmt, time::Duration};
+
+/// A point in time in nanoseconds since the machine booted, suspend included.
+///
+/// Our own type, not `std::time::Instant`: it counts while the machine sleeps (`CLOCK_BOOTTIME`), it fits an atomic,
+/// and tests and the simulation can make one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// Later than every real instant: "no deadline".
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The instant `nanos` nanoseconds after boot.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since boot.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// `self + duration`, or [`NEVER`](Self::NEVER) when that is out of range.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_nanos()).map_or(u64::MAX, |nanos| self.0.saturating_add(nanos)))
+    }
+
+    /// `self - duration`, or the boot when that is out of range.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_nanos()).map_or(0, |nanos| self.0.saturating_sub(nanos)))
+    }
+
+    /// The time from `earlier` to `self`, zero when `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NEVER => f.write_str("never"),
+            Self(nanos) => write!(f, "boot+{:?}", Duration::from_nanos(nanos)),
+        }
+    }
+}
+
+/// Where the time comes from. Must never go backwards and should count suspended time.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now.
+    fn now(&self) -> Instant;
+}
