@@ -156,7 +156,7 @@ impl Locks {
 }
 
 impl Builder {
-    /// What holds and waiters of this `Locks` are called, unless a request says otherwise; `user@host:pid` is usual.
+    /// What holds and waiters of this `Locks` are called, unless a request says otherwise; `user@host:pid` by default.
     pub fn owner(mut self, label: &str) -> Self {
         self.owner = Some(crate::Owner::new(label).label().to_owned());
         self
@@ -190,7 +190,7 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Locks {
         process::watch(keeper::farewell);
-        let owner = self.owner.unwrap_or_else(|| format!("pid {}", std::process::id()));
+        let owner = self.owner.unwrap_or_else(process::label);
         let shared = Arc::new(Shared::new(Parts {
             engine: self.engine,
             env: self.env,

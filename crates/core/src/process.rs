@@ -1,6 +1,6 @@
-//! The two things about the process that need a call into libc: knowing that it was forked, and a word at its exit.
+//! Things about the process: what it is called, whether it was forked, and a word at its exit.
 //!
-//! The only module of this crate with unsafe code. Both calls only register a plain function.
+//! The only module of this crate with unsafe code. Both unsafe calls only register a plain function.
 #![expect(unsafe_code, reason = "pthread_atfork and atexit have no safe wrapper")]
 
 use std::sync::{
@@ -40,4 +40,16 @@ pub(crate) fn watch(farewell: fn()) {
             libc::atexit(exiting);
         }
     });
+}
+
+/// `user@host:pid`, as far as the system knows it.
+pub(crate) fn label() -> String {
+    let uid = nix::unistd::geteuid();
+    let user =
+        nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+    let host = nix::unistd::gethostname()
+        .ok()
+        .and_then(|host| host.into_string().ok())
+        .unwrap_or_else(|| "?".into());
+    format!("{user}@{host}:{}", std::process::id())
 }

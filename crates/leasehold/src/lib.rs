@@ -14,11 +14,13 @@
 //! ```
 
 mod connect;
+mod duration;
 mod url;
 
 pub use connect::{Connect, Locks};
+pub use duration::parse_duration;
 pub use leasehold_core::{
-    Acquire, Blocking, Breaking, Broken, ClaimId, Error, ErrorKind, Event, Guarantee, Guard, HolderView, Keeper,
-    Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Previous, Profile, Request, Rw,
-    Token, View, WaiterView,
+    Acquire, Blocking, Breaking, Broken, ClaimId, Error, ErrorKind, Event, Guarantee, Guard, HolderView,
+    Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Previous, Profile,
+    Request, Rw, Token, View, WaiterView,
 };
