@@ -6,10 +6,13 @@ mod claim;
 mod engine;
 mod error;
 mod inspect;
+#[cfg(feature = "memory")]
+pub mod memory;
 mod mode;
 mod name;
 mod owner;
 mod profile;
+pub mod queue;
 mod time;
 mod token;
 
