@@ -8,7 +8,7 @@ use crate::help;
 
 /// Runs commands under locks that other processes and machines respect, and shows who holds what.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100, infer_long_args = false)]
+#[command(name = "leasehold", version)]
 pub(crate) struct Args {
     /// The engine that stores the locks: file: or file:///directory
     #[arg(long, value_name = "URL", global = true)]
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command under a lock
-    #[command(after_long_help = help::RUN, after_help = help::RUN)]
+    #[command(after_help = help::RUN)]
     Run(Box<Run>),
     /// List the names that are held or waited for
     List(List),

@@ -62,7 +62,7 @@ impl Child {
     /// Whether the group may still have members. After CMD itself has ended, its number belongs to those it left behind,
     /// and to nobody as soon as there are none.
     pub(crate) fn is_there(&self) -> bool {
-        !self.reaped || killpg(self.group, None) != Err(Errno::ESRCH)
+        !self.reaped || killpg(self.group, None::<Signal>) != Err(Errno::ESRCH)
     }
 
     /// Takes the terminal from CMD. `None` without a terminal, else whether this process is now in its foreground.

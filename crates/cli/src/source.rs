@@ -124,6 +124,27 @@ mod tests {
 
     use super::*;
 
+    /// A directory that is removed with the test.
+    struct Dir(std::path::PathBuf);
+
+    impl Dir {
+        fn new(test: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("leasehold-{test}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn path(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
     fn none(system: &Path) -> Sources<'_> {
         Sources { flag: None, variable: None, file: None, system, required: false }
     }
@@ -143,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_first_source_found_wins() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Dir::new("order");
         let system = file(dir.path(), "system", "file:///system\n", 0o644);
         let named = file(dir.path(), "named", "  file:///named\n", 0o600);
         let all = || Sources {
@@ -170,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_url_file_must_be_private_and_there() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Dir::new("private");
         for mode in [0o640, 0o604, 0o660] {
             let open = file(dir.path(), "open", "redis://:canary@h", mode);
             let said = message(Sources { file: Some(open.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
@@ -194,7 +215,7 @@ mod tests {
             let said = message(Sources { flag: Some(flag.into()), ..none(missing) }, CONFIG);
             assert!(said.contains(word) && !said.contains("canary"), "{flag:?}: {said}");
         }
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Dir::new("wrong");
         let long = file(dir.path(), "long", &"x".repeat(70_000), 0o600);
         assert!(message(Sources { file: Some(long.into()), ..none(missing) }, CONFIG).contains("longer"));
         let empty = Sources { variable: Some("".into()), ..none(missing) };
