@@ -20,7 +20,7 @@ fn connect(url: &str) -> Result<Locks, Failure> {
 }
 
 /// Writes the answer of a command to stdout.
-fn print(text: &str) -> Result<u8, Failure> {
+pub(crate) fn print(text: &str) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(exit::DONE),
