@@ -10,9 +10,9 @@ const ALL: &str = "./test";
 /// The commands of a document that name a package, program, chore or file that does not exist.
 pub(super) fn commands(shown: &str, text: &str, workspace: &Workspace) -> Vec<String> {
     let mut found = Vec::new();
-    for (number, line) in lines_of_commands(text) {
-        if let Err(reason) = check_command(line, workspace) {
-            found.push(format!("{shown}:{number}: `{line}`: {reason}"));
+    for (number, command) in lines_of_commands(text).chain(inline_commands(text)) {
+        if let Err(reason) = check_command(command, workspace) {
+            found.push(format!("{shown}:{number}: `{command}`: {reason}"));
         }
     }
     found
@@ -52,6 +52,14 @@ fn lines_of_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
     marked_lines(text)
         .filter(|(_, _, fence)| *fence == Some("sh"))
         .map(|(number, line, _)| (number, line.trim()))
+}
+
+/// The commands that stand between backticks in a line of text.
+fn inline_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let is_command = |code: &&str| ["cargo ", "./"].iter().any(|start| code.starts_with(start));
+    marked_lines(text).filter(|(_, _, fence)| fence.is_none()).flat_map(move |(number, line, _)| {
+        line.split('`').skip(1).step_by(2).filter(is_command).map(move |code| (number, code))
+    })
 }
 
 /// Each line with its number and the mark of the fenced block that it stands in.
