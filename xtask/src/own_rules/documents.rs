@@ -164,11 +164,15 @@ mod tests {
     }
 
     #[test]
-    fn only_blocks_of_commands_are_read() {
-        assert_eq!(
-            commands("R.md", "```text\ncargo run -p none\n```\ncargo run -p none\n", &workspace()),
-            [""; 0]
-        );
+    fn commands_between_backticks_are_read_too() {
+        let found = commands("R.md", "| story | `a/b` | `cargo run -p none` |\n", &workspace());
+        assert!(found.len() == 1 && found[0].starts_with("R.md:1: "), "{found:?}");
+    }
+
+    #[test]
+    fn nothing_else_is_read() {
+        let text = "```text\ncargo run -p none\n```\ncargo run -p none\n";
+        assert_eq!(commands("R.md", text, &workspace()), [""; 0]);
     }
 
     #[test]
