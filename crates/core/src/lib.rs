@@ -12,12 +12,15 @@ mod keeper;
 mod lease;
 mod local;
 mod locks;
+#[cfg(feature = "memory")]
+pub mod memory;
 mod mode;
 mod name;
 mod observe;
 mod owner;
 mod process;
 mod profile;
+pub mod queue;
 mod request;
 mod shared;
 mod time;

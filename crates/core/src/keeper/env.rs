@@ -3,7 +3,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use crate::{Clock, Instant};
+use crate::{Clock, Instant, Lineage};
 
 /// Where claim ids come from.
 pub trait Entropy: Send + Sync + 'static {
@@ -25,6 +25,12 @@ impl Env {
     #[must_use]
     pub fn system() -> Self {
         Self { clock: Arc::new(BootClock), entropy: Arc::new(OsEntropy) }
+    }
+
+    /// A new lineage of tokens, unlike every other.
+    #[must_use]
+    pub fn lineage(&self) -> Lineage {
+        Lineage(u128::from_be_bytes(self.random()))
     }
 
     /// Sixteen random bytes.
