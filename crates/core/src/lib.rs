@@ -5,7 +5,10 @@
 mod claim;
 mod engine;
 mod error;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub mod file;
 mod inspect;
+mod keeper;
 mod mode;
 mod name;
 mod owner;
@@ -18,7 +21,10 @@ pub use claim::{
 };
 pub use engine::{BoxFuture, Engine};
 pub use error::{EngineError, Error, ErrorKind, Fault};
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use file::FileEngine;
 pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};
+pub use keeper::env::{Entropy, Env};
 pub use mode::Mode;
 pub use name::{MAX_NAME_BYTES, Name};
 pub use owner::{MAX_OWNER_BYTES, Owner};
