@@ -195,7 +195,7 @@ fn wrong_arguments_are_64_and_touch_nothing() {
         assert!(output.stdout.is_empty());
     }
     let mut no_utf8 = dir.leasehold(&["run"]);
-    no_utf8.arg(std::os::unix::ffi::OsStringExt::from_vec(vec![b'a', 0xff]) as std::ffi::OsString).args(["--", "true"]);
+    no_utf8.arg(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"a\xff")).args(["--", "true"]);
     assert_eq!(code(&crate::tools::finish(no_utf8)), 64);
 }
 

@@ -134,7 +134,6 @@ fn a_parent_that_ignores_its_children_does_no_harm() {
 
 #[test]
 fn looking_ends_quietly_when_nobody_reads() {
-    let dir = Dir::new();
     let this = env!("CARGO_BIN_EXE_leasehold");
     let mut command = Command::new("bash");
     command.args(["-c", &format!("{this} completions bash | true; echo ${{PIPESTATUS[0]}}")]);
