@@ -8,12 +8,12 @@ use crate::help;
 
 /// Runs commands under locks that other processes and machines respect, and shows who holds what.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version)]
+#[command(name = "leasehold", version, subcommand_required = true, arg_required_else_help = false)]
 pub(crate) struct Args {
     /// The engine that stores the locks: file: or file:///directory
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) url: Option<String>,
-    /// Fail (78) when no URL is given anywhere, instead of using locks of this machine
+    /// Fail (78) when no URL is given, instead of using file:
     #[arg(long, global = true)]
     pub(crate) require_url: bool,
     #[command(subcommand)]
@@ -62,13 +62,13 @@ pub(crate) struct Run {
     /// Take COUNT of the permits that --limit allows; 1 by default
     #[arg(long, value_name = "COUNT", requires = "limit")]
     pub(crate) permits: Option<u32>,
-    /// How many permits there are; all users of a name must give the same
+    /// How many permits there are, the same for all users of NAME
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u32>,
-    /// Keep the name taken until this time after the grant, if CMD exits 0
+    /// After CMD exits 0, keep NAME taken until then, from the grant
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
-    /// The time between TERM and KILL when the lock is lost; at most a third of the ttl on leased engines
+    /// The time between TERM and KILL when the lock is lost
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub(crate) grace: Duration,
     /// Exit with N instead of 75 when the lock is not acquired
@@ -83,7 +83,7 @@ pub(crate) struct Run {
     /// File engine: do not pass the lock's descriptor to CMD
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
-    /// What to lock: 1 to 512 bytes of text without control characters
+    /// What to lock: 1 to 512 bytes, no control characters
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The command to run, and its arguments

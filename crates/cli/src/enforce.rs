@@ -148,7 +148,11 @@ mod tests {
         assert_eq!(enforcer.step(secs(126), Some(secs(4)), None), None, "told once");
         assert!(enforcer.is_over());
         assert_eq!(enforcer.step(secs(129), Some(secs(30)), None), None);
-        assert_eq!(enforcer.step(secs(130), Some(secs(29)), None), Some(Order::Kill), "a late renewal changes nothing");
+        assert_eq!(
+            enforcer.step(secs(130), Some(secs(29)), None),
+            Some(Order::Kill),
+            "a late renewal changes nothing"
+        );
         assert_eq!(enforcer.sleep(secs(130)), None);
     }
 
@@ -168,7 +172,10 @@ mod tests {
         for (left, kill) in [(20, 105), (7, 105), (6, 105)] {
             let mut enforcer = leased(5);
             enforcer.step(secs(100), Some(secs(left)), None);
-            assert_eq!(enforcer.step(secs(100), Some(Duration::ZERO), Some(Loss::Gone)), Some(Order::Terminate));
+            assert_eq!(
+                enforcer.step(secs(100), Some(Duration::ZERO), Some(Loss::Gone)),
+                Some(Order::Terminate)
+            );
             assert_eq!(enforcer.kill_at(), Some(secs(kill)));
         }
         let mut enforcer = leased(5);
@@ -193,7 +200,10 @@ mod tests {
         let mut enforcer = exact(5);
         assert_eq!(enforcer.step(secs(100), Some(secs(1)), None), None, "max_hold is told as a loss");
         assert_eq!(enforcer.sleep(secs(100)), None);
-        assert_eq!(enforcer.step(secs(101), Some(Duration::ZERO), Some(Loss::MaxHold)), Some(Order::Terminate));
+        assert_eq!(
+            enforcer.step(secs(101), Some(Duration::ZERO), Some(Loss::MaxHold)),
+            Some(Order::Terminate)
+        );
         assert_eq!(enforcer.sleep(secs(101)), Some(secs(1)));
         assert_eq!(enforcer.step(secs(105), None, Some(Loss::MaxHold)), None);
         assert_eq!(enforcer.step(secs(106), None, Some(Loss::MaxHold)), Some(Order::Kill));

@@ -9,7 +9,8 @@ Examples:
   leasehold run --limit 3 api -- ./call.sh           at most three at once
   leasehold run -n --at-least 55s tick -- ./job.sh   once a minute, for cron
 
-Durations are written 500ms, 30s, 5m, 1h30m.
+Durations are written 500ms, 30s, 5m, 1h30m. On engines whose holds are leases
+the grace is at most a third of the ttl: CMD is gone when the lease ends.
 
 CMD gets LEASEHOLD_NAME and LEASEHOLD_TOKEN, a number that grows with each
 grant. It runs in a process group of its own, in the foreground on a terminal.

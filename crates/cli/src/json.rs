@@ -108,7 +108,11 @@ mod tests {
             remaining: None,
             foreign: false,
         });
-        view.waiters.push(WaiterView { id: "w".into(), owner: "x".into(), waiting: Some(Duration::from_secs(2)) });
+        view.waiters.push(WaiterView {
+            id: "w".into(),
+            owner: "x".into(),
+            waiting: Some(Duration::from_secs(2)),
+        });
         let line = line(&seen(&view));
         assert!(!line.trim_end().contains(char::is_control), "{line}");
         let value: Value = serde_json::from_str(&line).unwrap();

@@ -75,7 +75,9 @@ impl Run {
             return Err(Failure::new(USAGE, "--at-least is out of range: at most 366d are allowed"));
         }
         let mut command = args.command.into_iter();
-        let Some(program) = command.next() else { return Err(Failure::new(USAGE, "no CMD is given after --")) };
+        let Some(program) = command.next() else {
+            return Err(Failure::new(USAGE, "no CMD is given after --"));
+        };
         Ok(Self {
             name,
             want,
@@ -146,7 +148,10 @@ mod tests {
         let want = |line| plan(line).unwrap().want;
         assert_eq!(want("leasehold run -s x -- true"), Want::Shared);
         assert_eq!(want("leasehold run --limit 3 x -- true"), Want::Permits { count: 1, limit: 3 });
-        assert_eq!(want("leasehold run --permits 2 --limit 3 x -- true"), Want::Permits { count: 2, limit: 3 });
+        assert_eq!(
+            want("leasehold run --permits 2 --limit 3 x -- true"),
+            Want::Permits { count: 2, limit: 3 }
+        );
     }
 
     #[test]

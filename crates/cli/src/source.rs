@@ -194,7 +194,8 @@ mod tests {
         let dir = Dir::new("private");
         for mode in [0o640, 0o604, 0o660] {
             let open = file(dir.path(), "open", "redis://:canary@h", mode);
-            let said = message(Sources { file: Some(open.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
+            let said =
+                message(Sources { file: Some(open.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
             assert!(said.contains("chmod 600") && !said.contains("canary"), "{said}");
         }
         let gone = dir.path().join("gone");

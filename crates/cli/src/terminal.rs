@@ -21,7 +21,8 @@ impl Terminal {
     /// The controlling terminal, if this process has one.
     pub(crate) fn find() -> Option<Self> {
         // Not stdin: that may be a file while CMD asks for a password on the terminal.
-        let tty = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok()?;
+        let tty =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok()?;
         Some(Self { tty, own: getpgrp() })
     }
 

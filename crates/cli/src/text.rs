@@ -121,7 +121,9 @@ fn columns(rows: Vec<Vec<String>>) -> String {
 pub(crate) fn safe(text: &str) -> String {
     let mut safe = String::new();
     for c in text.chars() {
-        if c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        if c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        {
             let _ = write!(safe, "{}", c.escape_unicode());
         } else {
             safe.push(c);
@@ -147,7 +149,11 @@ mod tests {
             remaining: None,
             foreign: false,
         });
-        view.waiters.push(WaiterView { id: "cd".into(), owner: "me".into(), waiting: Some(Duration::from_millis(1500)) });
+        view.waiters.push(WaiterView {
+            id: "cd".into(),
+            owner: "me".into(),
+            waiting: Some(Duration::from_millis(1500)),
+        });
         view
     }
 
@@ -158,7 +164,7 @@ mod tests {
         assert_eq!(
             text,
             "name    night\nengine  file (exact)\nkey     /d/night.lock\nmode    exclusive\n\n\
-             HOLDER                TOKEN  HELD   REMAINING  ID\n\
+             HOLDER              TOKEN  HELD   REMAINING  ID\n\
              \\u{1b}]0;evil\\u{7}  7      1h02m  no expiry  ab\n\n\
              WAITER  WAITING  ID\nme      1.5s     cd\n"
         );
@@ -169,9 +175,9 @@ mod tests {
         let free = View::free(Name::new("a longer name").unwrap(), "k".into());
         assert_eq!(
             list(&[view(), free]),
-            "NAME           MODE       HOLDER                TOKEN  HELD   WAITING\n\
+            "NAME           MODE       HOLDER              TOKEN  HELD   WAITING\n\
              night          exclusive  \\u{1b}]0;evil\\u{7}  7      1h02m  1\n\
-             a longer name  free       -                     -      -      0\n"
+             a longer name  free       -                   -      -      0\n"
         );
         assert_eq!(list(&[]), "");
     }

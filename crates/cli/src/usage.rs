@@ -24,17 +24,16 @@ fn one_line(text: &str) -> String {
     let said = said.split("\nFor more information").next().unwrap_or_default();
     let mut line = String::new();
     for word in said.trim_start_matches("error:").split_whitespace() {
-        if !line.is_empty() {
-            line.push(if word == "tip:" { ';' } else { ' ' });
-        }
         match word {
-            "tip:" => {}
+            // Hidden everywhere else.
+            "__man," => {}
+            "tip:" => line.push(';'),
             // A URL that stands where none is expected may hold a password.
-            word if word.contains("://") => line += "(a URL)",
-            word => line += word,
+            word if word.contains("://") => line += " (a URL)",
+            word => line.extend([" ", word]),
         }
     }
-    line + " (see --help)"
+    format!("{} (see --help)", line.trim_start())
 }
 
 #[cfg(test)]

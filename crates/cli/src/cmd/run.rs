@@ -77,7 +77,9 @@ fn start(plan: &Run, locks: &Locks, guard: &Guard, waiter: &Waiter) -> Result<Ch
         let message = |what| format!("cannot run {program} under lock {name:?}: {what}");
         let what = error.to_string();
         match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOENT) => Failure::new(exit::NOT_FOUND, message("it is not found: check its name and PATH".into())),
+            Some(Errno::ENOENT) => {
+                Failure::new(exit::NOT_FOUND, message("it is not found: check its name and PATH".into()))
+            }
             Some(Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => {
                 Failure::new(exit::UNAVAILABLE, message(format!("{what}: raise the limits of this user")))
             }
@@ -170,7 +172,9 @@ fn lost(plan: &Run, locks: &Locks, loss: Option<Loss>, code: u8) -> Failure {
     let why = loss.map_or_else(|| "no renewal was acknowledged in time".to_owned(), |loss| loss.to_string());
     Failure::new(
         exit::LOST,
-        format!("{lock}: lost while {program} ran, which ended with {code}: {why}: check what it has left half-done"),
+        format!(
+            "{lock}: lost while {program} ran, which ended with {code}: {why}: check what it has left half-done"
+        ),
     )
 }
 

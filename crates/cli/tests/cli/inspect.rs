@@ -18,11 +18,20 @@ fn sorted(keys: &[&str]) -> Vec<String> {
 fn a_free_name_is_shown_as_free() {
     let dir = Dir::new();
     let value = dir.show("x");
-    assert_eq!(keys(&value), sorted(&["name", "engine", "key", "mode", "limit", "guarantee", "holders", "waiters"]));
-    assert_eq!((&value["name"], &value["engine"], &value["guarantee"]), (&"x".into(), &"file".into(), &"exact".into()));
+    assert_eq!(
+        keys(&value),
+        sorted(&["name", "engine", "key", "mode", "limit", "guarantee", "holders", "waiters"])
+    );
+    assert_eq!(
+        (&value["name"], &value["engine"], &value["guarantee"]),
+        (&"x".into(), &"file".into(), &"exact".into())
+    );
     assert_eq!((&value["mode"], &value["limit"]), (&Value::Null, &Value::Null));
     assert_eq!(value["key"], format!("{}/x.lock", dir.locks().display()));
-    assert_eq!((value["holders"].clone(), value["waiters"].clone()), (Value::Array(vec![]), Value::Array(vec![])));
+    assert_eq!(
+        (value["holders"].clone(), value["waiters"].clone()),
+        (Value::Array(vec![]), Value::Array(vec![]))
+    );
     let output = dir.call(&["show", "x"]);
     assert_eq!((code(&output), stderr(&output).as_str()), (0, ""));
     assert!(stdout(&output).contains("mode    free"), "{output:?}");
@@ -38,13 +47,19 @@ fn a_held_name_is_shown_with_holder_and_waiter() {
     assert_eq!(value["mode"], "exclusive");
     let holding = &value["holders"][0];
     assert_eq!(keys(holding), sorted(&["id", "owner", "token", "held_ms", "remaining_ms", "foreign"]));
-    assert_eq!((&holding["owner"], &holding["token"], &holding["foreign"]), (&"me".into(), &1.into(), &false.into()));
+    assert_eq!(
+        (&holding["owner"], &holding["token"], &holding["foreign"]),
+        (&"me".into(), &1.into(), &false.into())
+    );
     assert!(holding["held_ms"].is_u64() && holding["remaining_ms"].is_null() && holding["id"].is_string());
     let standing = &value["waiters"][0];
     assert_eq!(keys(standing), sorted(&["id", "owner", "waiting_ms"]));
     assert!(standing["owner"] == "you" && standing["waiting_ms"].is_u64());
     let text = stdout(&dir.call(&["show", "x"]));
-    assert!(text.contains("HOLDER") && text.contains("me") && text.contains("WAITER") && text.contains("you"), "{text}");
+    assert!(
+        text.contains("HOLDER") && text.contains("me") && text.contains("WAITER") && text.contains("you"),
+        "{text}"
+    );
     assert_eq!([code(&holder.output()), code(&waiting.output())], [0, 0]);
 }
 
@@ -90,7 +105,10 @@ fn list_prints_the_names_in_use_by_prefix() {
     assert_eq!(names(&["c"]), [""; 0]);
     let text = stdout(&dir.call(&["list", "b"]));
     let lines: Vec<_> = text.lines().collect();
-    assert!(lines.len() == 2 && lines[0].starts_with("NAME  MODE") && lines[1].starts_with("b     exclusive"), "{text}");
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("NAME  MODE") && lines[1].starts_with("b     exclusive"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -145,7 +163,12 @@ fn break_of_a_foreign_holder_is_refused() {
 #[test]
 fn names_that_cannot_be_are_64_everywhere() {
     let dir = Dir::new();
-    for args in [&["show", ""][..], &["show", "a\nb"], &["break", "", "--token", "1"], &["break", "x", "--token", "-1"]] {
+    for args in [
+        &["show", ""][..],
+        &["show", "a\nb"],
+        &["break", "", "--token", "1"],
+        &["break", "x", "--token", "-1"],
+    ] {
         let output = dir.call(args);
         assert_eq!(code(&output), 64, "{args:?}");
         one_line(&output);

@@ -46,7 +46,14 @@ fn a_loss_is_told_even_if_cmd_ends_before_it_is_noticed() {
 fn a_stopped_cmd_is_ended_too() {
     let dir = Dir::new();
     let mut running = Running::start(dir.leasehold(&[
-        "run", "--max-hold", "1s", "x", "--", "sh", "-c", "echo $$; kill -STOP $$; exit 0",
+        "run",
+        "--max-hold",
+        "1s",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo $$; kill -STOP $$; exit 0",
     ]));
     let cmd = running.number();
     assert_eq!(code(&running.wait()), 76);

@@ -14,7 +14,9 @@ fn run(dir: &Dir, options: &[&str]) -> std::process::Output {
 fn a_taken_name_is_75_or_what_was_asked_for() {
     let dir = Dir::new();
     let holder = dir.hold("x");
-    for options in [&["-n"][..], &["--nonblock"], &["-w", "0s"], &["-w", "50ms"], &["--wait", "50ms"], &["-n", "-s"]] {
+    for options in
+        [&["-n"][..], &["--nonblock"], &["-w", "0s"], &["-w", "50ms"], &["--wait", "50ms"], &["-n", "-s"]]
+    {
         let output = run(&dir, options);
         assert_eq!(code(&output), 75, "{options:?}");
         let said = one_line(&output);
@@ -122,9 +124,21 @@ fn max_hold_ends_cmd_with_76() {
     let output = dir.call(&["run", "--max-hold", "200ms", "x", "--", "sleep", "1000"]);
     assert_eq!(code(&output), 76);
     let said = one_line(&output);
-    assert!(said.contains("file lock \"x\"") && said.contains("max_hold") && said.contains("sleep"), "{said}");
+    assert!(
+        said.contains("file lock \"x\"") && said.contains("max_hold") && said.contains("sleep"),
+        "{said}"
+    );
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);
-    let output = dir.call(&["run", "--max-hold", "200ms", "x", "--", "sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"]);
+    let output = dir.call(&[
+        "run",
+        "--max-hold",
+        "200ms",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "trap 'exit 0' TERM; sleep 1000 & wait",
+    ]);
     assert_eq!(code(&output), 76, "whatever CMD answers");
     assert_eq!(dir.code(&["run", "--max-hold", "1h", "x", "--", "true"]), 0);
 }
@@ -146,7 +160,10 @@ fn after_the_grace_a_cmd_that_does_not_listen_is_killed_with_its_group() {
 fn what_cmd_left_in_its_group_gets_its_grace_too() {
     let dir = Dir::new();
     let done = dir.path().join("done");
-    let script = format!("(trap 'sleep 0.2; echo ended >{}; exit' TERM; echo ready; sleep 1000 & wait) & wait", done.display());
+    let script = format!(
+        "(trap 'sleep 0.2; echo ended >{}; exit' TERM; echo ready; sleep 1000 & wait) & wait",
+        done.display()
+    );
     let args = ["run", "--max-hold", "200ms", "--grace", "50s", "x", "--", "sh", "-c", &script];
     assert_eq!(dir.code(&args), 76);
     assert_eq!(std::fs::read_to_string(done).unwrap(), "ended\n");

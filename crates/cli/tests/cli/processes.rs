@@ -26,7 +26,8 @@ fn cmd_leads_a_group_of_its_own() {
 #[test]
 fn when_leasehold_is_killed_cmd_dies_and_the_name_is_free_at_once() {
     let dir = Dir::new();
-    let mut running = Running::start(dir.leasehold(&["run", "--ttl", "1h", "x", "--", "sh", "-c", "echo $$; read line"]));
+    let mut running =
+        Running::start(dir.leasehold(&["run", "--ttl", "1h", "x", "--", "sh", "-c", "echo $$; read line"]));
     let cmd = running.number();
     let mut waiting = Running::start(dir.leasehold(&["run", "x", "--", "true"]));
     dir.until_waiters("x", 1);

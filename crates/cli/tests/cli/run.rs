@@ -37,7 +37,8 @@ fn cmd_gets_two_variables_more_and_no_other_change() {
     let mut lines: Vec<_> = output.split('\0').filter(|line| !line.is_empty()).collect();
     lines.sort_unstable();
     let url = format!("LEASEHOLD_URL={}", dir.url());
-    let expected = ["KEPT=as it is", "LEASEHOLD_NAME=a name", "LEASEHOLD_TOKEN=1", &url, "PATH=/usr/bin:/bin"];
+    let expected =
+        ["KEPT=as it is", "LEASEHOLD_NAME=a name", "LEASEHOLD_TOKEN=1", &url, "PATH=/usr/bin:/bin"];
     assert_eq!(lines, expected);
 }
 
@@ -78,7 +79,8 @@ fn many_at_once_run_one_after_the_other() {
 fn a_run_within_a_run_takes_another_name() {
     let dir = Dir::new();
     let this = env!("CARGO_BIN_EXE_leasehold");
-    let output = dir.call(&["run", "outer", "--", this, "run", "inner", "--", "sh", "-c", "echo $LEASEHOLD_NAME"]);
+    let output =
+        dir.call(&["run", "outer", "--", this, "run", "inner", "--", "sh", "-c", "echo $LEASEHOLD_NAME"]);
     assert_eq!((code(&output), stdout(&output).as_str()), (0, "inner\n"));
     let output = dir.call(&["run", "same", "--", this, "run", "-n", "same", "--", "true"]);
     assert_eq!(code(&output), 75, "the outer run holds it");
@@ -88,7 +90,9 @@ fn a_run_within_a_run_takes_another_name() {
 fn what_cannot_be_run_is_126_or_127_and_leaves_the_name_free() {
     let dir = Dir::new();
     let plain = dir.file("plain", "", 0o600);
-    for (cmd, expected) in [("no-such-command", 127), ("/no/such/file", 127), (plain.to_str().unwrap(), 126), ("/", 126)] {
+    for (cmd, expected) in
+        [("no-such-command", 127), ("/no/such/file", 127), (plain.to_str().unwrap(), 126), ("/", 126)]
+    {
         let output = dir.call(&["run", "--at-least", "1h", "x", "--", cmd]);
         assert_eq!(code(&output), expected, "{cmd}");
         let said = one_line(&output);

@@ -48,7 +48,8 @@ fn a_signal_goes_on_to_cmd_whose_answer_counts() {
     let dir = Dir::new();
     for (signal, expected) in ENDING {
         let name = signal.as_str().trim_start_matches("SIG");
-        let script = format!("trap 'echo got {name}; exit 9' {name}; echo ready; while :; do read line; done");
+        let script =
+            format!("trap 'echo got {name}; exit 9' {name}; echo ready; while :; do read line; done");
         let mut running = dir.holder(&[], "x", &script);
         running.signal(signal);
         let output = running.wait();
@@ -75,7 +76,8 @@ fn a_signal_reaches_the_whole_group() {
 #[test]
 fn a_stop_stops_cmd_and_continuing_continues_it() {
     let dir = Dir::new();
-    let mut running = Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", "echo $$; read line; exit 4"]));
+    let mut running =
+        Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", "echo $$; read line; exit 4"]));
     let cmd = running.number();
     running.signal(Signal::SIGTSTP);
     until("a stopped CMD", || state(cmd) == Some('T'));
@@ -90,7 +92,10 @@ fn cmd_finds_its_signals_as_they_were() {
     let dir = Dir::new();
     let masks = |command: Command| -> Vec<String> {
         let text = stdout(&finish(command));
-        text.lines().filter(|line| line.starts_with("SigBlk") || line.starts_with("SigIgn")).map(str::to_owned).collect()
+        text.lines()
+            .filter(|line| line.starts_with("SigBlk") || line.starts_with("SigIgn"))
+            .map(str::to_owned)
+            .collect()
     };
     let status = ["cat", "/proc/self/status"];
     let mut plain = Command::new("env");

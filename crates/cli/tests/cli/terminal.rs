@@ -53,7 +53,9 @@ fn ctrl_z_gives_the_prompt_back_and_fg_goes_on() {
     let dir = Dir::new();
     let mut shell = on_terminal(&dir, "bash --norc --noprofile -i");
     let this = env!("CARGO_BIN_EXE_leasehold");
-    shell.write(&format!("PS1=prompt-; {this} run x -- sh -c 'echo rea''dy; read line; echo got $line; exit 7'\n"));
+    shell.write(&format!(
+        "PS1=prompt-; {this} run x -- sh -c 'echo rea''dy; read line; echo got $line; exit 7'\n"
+    ));
     shell.read_until("ready\r\n");
     shell.write(CTRL_Z);
     shell.read_until("Stopped");

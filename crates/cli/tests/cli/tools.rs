@@ -15,13 +15,13 @@ use nix::{
 };
 
 /// How long anything may take before a test fails: far longer than it should, for the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory that is removed with the test.
-pub struct Dir(PathBuf);
+pub(crate) struct Dir(PathBuf);
 
 impl Dir {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("leasehold-cli-{}-{number}", std::process::id()));
@@ -29,21 +29,21 @@ impl Dir {
         Self(path)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// Where the locks of this test are.
-    pub fn locks(&self) -> PathBuf {
+    pub(crate) fn locks(&self) -> PathBuf {
         self.0.join("locks")
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("file://{}", self.locks().display())
     }
 
     /// A file with some text, under this directory.
-    pub fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.0.join(name);
         fs::write(&path, text).unwrap();
@@ -52,24 +52,24 @@ impl Dir {
     }
 
     /// `leasehold` on the locks of this test, in an environment without URLs of others.
-    pub fn leasehold(&self, args: &[&str]) -> Command {
+    pub(crate) fn leasehold(&self, args: &[&str]) -> Command {
         let mut command = bare(args);
         command.env("LEASEHOLD_URL", self.url());
         command
     }
 
     /// Runs `leasehold` to its end.
-    pub fn call(&self, args: &[&str]) -> Output {
+    pub(crate) fn call(&self, args: &[&str]) -> Output {
         finish(self.leasehold(args))
     }
 
     /// The exit code of `leasehold`.
-    pub fn code(&self, args: &[&str]) -> i32 {
+    pub(crate) fn code(&self, args: &[&str]) -> i32 {
         code(&self.call(args))
     }
 
     /// Starts `leasehold run OPTIONS NAME -- sh -c SCRIPT` and waits until the script says "ready".
-    pub fn holder(&self, options: &[&str], name: &str, script: &str) -> Running {
+    pub(crate) fn holder(&self, options: &[&str], name: &str, script: &str) -> Running {
         let args = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
         let mut running = Running::start(self.leasehold(&args));
         assert_eq!(running.line(), "ready");
@@ -77,24 +77,24 @@ impl Dir {
     }
 
     /// Holds a name until it is finished.
-    pub fn hold(&self, name: &str) -> Running {
+    pub(crate) fn hold(&self, name: &str) -> Running {
         self.holder(&[], name, HOLD)
     }
 
     /// What `show --json` says.
-    pub fn show(&self, name: &str) -> serde_json::Value {
+    pub(crate) fn show(&self, name: &str) -> serde_json::Value {
         let output = self.call(&["show", "--json", name]);
         assert_eq!(code(&output), 0, "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// Waits until so many wait for a name.
-    pub fn until_waiters(&self, name: &str, count: usize) {
+    pub(crate) fn until_waiters(&self, name: &str, count: usize) {
         until("waiters", || self.show(name)["waiters"].as_array().unwrap().len() == count);
     }
 
     /// Waits until nobody holds a name.
-    pub fn until_free(&self, name: &str) {
+    pub(crate) fn until_free(&self, name: &str) {
         until("free", || self.show(name)["holders"].as_array().unwrap().is_empty());
     }
 }
@@ -106,29 +106,29 @@ impl Drop for Dir {
 }
 
 /// A script that holds until its input ends.
-pub const HOLD: &str = "echo ready; read line; true";
+pub(crate) const HOLD: &str = "echo ready; read line; true";
 
 /// `leasehold` without any URL.
-pub fn bare(args: &[&str]) -> Command {
+pub(crate) fn bare(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.args(args).env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_URL_FILE");
     command
 }
 
-pub fn code(output: &Output) -> i32 {
+pub(crate) fn code(output: &Output) -> i32 {
     output.status.code().unwrap_or_else(|| panic!("no exit code: {output:?}"))
 }
 
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-pub fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 /// Checks that exactly one line was said, beginning as all do; the line.
-pub fn one_line(output: &Output) -> String {
+pub(crate) fn one_line(output: &Output) -> String {
     let said = stderr(output);
     assert!(said.starts_with("leasehold: ") && said.ends_with('\n'), "{said:?}");
     assert_eq!(said.lines().count(), 1, "{said:?}");
@@ -136,13 +136,13 @@ pub fn one_line(output: &Output) -> String {
 }
 
 /// Runs a command to its end, without input.
-pub fn finish(mut command: Command) -> Output {
+pub(crate) fn finish(mut command: Command) -> Output {
     command.stdin(Stdio::null());
     Running::start_with(command).output()
 }
 
 /// Waits until something is so.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "never came: {what}");
@@ -151,13 +151,13 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A process that is killed with its test. Its input is open until it is finished.
-pub struct Running {
+pub(crate) struct Running {
     child: Option<Child>,
     out: Option<BufReader<ChildStdout>>,
 }
 
 impl Running {
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::piped());
         Self::start_with(command)
     }
@@ -172,55 +172,60 @@ impl Running {
         self.child.as_mut().unwrap()
     }
 
-    pub fn pid(&mut self) -> Pid {
+    pub(crate) fn pid(&mut self) -> Pid {
         Pid::from_raw(self.child().id().cast_signed())
     }
 
     /// The next line it prints, without its end.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.out.as_mut().unwrap().read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
     /// A number that it prints as a line.
-    pub fn number(&mut self) -> i32 {
+    pub(crate) fn number(&mut self) -> i32 {
         let line = self.line();
         line.parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
     }
 
     /// Reads on until what was printed holds `text`; all that was read.
-    pub fn read_until(&mut self, text: &str) -> String {
+    pub(crate) fn read_until(&mut self, text: &str) -> String {
         let mut read = Vec::new();
         let out = self.out.as_mut().unwrap();
         while !String::from_utf8_lossy(&read).contains(text) {
             let mut byte = [0];
-            assert_eq!(out.read(&mut byte).unwrap(), 1, "no {text:?} in {:?}", String::from_utf8_lossy(&read));
+            assert_eq!(
+                out.read(&mut byte).unwrap(),
+                1,
+                "no {text:?} in {:?}",
+                String::from_utf8_lossy(&read)
+            );
             read.push(byte[0]);
         }
         String::from_utf8_lossy(&read).into_owned()
     }
 
-    pub fn write(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         self.child().stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    pub fn signal(&mut self, signal: Signal) {
+    pub(crate) fn signal(&mut self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
     }
 
-    pub fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.child().try_wait().unwrap().is_some()
     }
 
     /// Ends its input, waits for its end, and takes what it printed since.
-    pub fn output(mut self) -> Output {
+    pub(crate) fn output(mut self) -> Output {
         drop(self.child().stdin.take());
         self.wait()
     }
 
     /// Waits for its end, with its input still open.
-    pub fn wait(mut self) -> Output {
+    pub(crate) fn wait(mut self) -> Output {
         let status = self.status();
         let mut child = self.child.take().unwrap();
         let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
@@ -252,12 +257,12 @@ impl Drop for Running {
 }
 
 /// Whether a process is there and is no zombie.
-pub fn is_running(pid: i32) -> bool {
+pub(crate) fn is_running(pid: i32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// The letter of a process's state.
-pub fn state(pid: i32) -> Option<char> {
+pub(crate) fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -33,7 +33,11 @@ fn a_required_url_is_missed_with_78() {
         println!("skipped: this machine has an /etc/leasehold/url, so that a URL is always given");
         return;
     }
-    for args in [&["--require-url", "run", "x", "--", "true"][..], &["run", "--require-url", "x", "--", "true"], &["list", "--require-url"]] {
+    for args in [
+        &["--require-url", "run", "x", "--", "true"][..],
+        &["run", "--require-url", "x", "--", "true"],
+        &["list", "--require-url"],
+    ] {
         let output = finish(bare(args));
         assert_eq!(code(&output), 78, "{args:?}");
         assert!(one_line(&output).contains("--require-url"));
@@ -84,7 +88,9 @@ fn no_error_shows_a_password() {
     by_file.env("LEASEHOLD_URL_FILE", &file);
     let misplaced = bare(&[&[secret.as_str()], &run[..]].concat());
     let misspelt = bare(&[&[format!("--ulr={secret}").as_str()], &run[..]].concat());
-    for (command, expected) in [(by_option, 78), (by_variable, 78), (by_file, 78), (misplaced, 64), (misspelt, 64)] {
+    for (command, expected) in
+        [(by_option, 78), (by_variable, 78), (by_file, 78), (misplaced, 64), (misspelt, 64)]
+    {
         let output = finish(command);
         assert_eq!(code(&output), expected);
         let said = one_line(&output);
