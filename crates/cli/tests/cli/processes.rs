@@ -13,6 +13,15 @@ const LEAVES_AN_HEIR: &str = "sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; e
 struct Heir(i32);
 
 impl Heir {
+    /// As it says its number.
+    fn of(running: &mut Running) -> Self {
+        let heir = Self(running.number());
+        let comm = format!("/proc/{}/comm", heir.0);
+        // Before that it is a shell, with descriptors of its own.
+        until("sleep", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
+        heir
+    }
+
     fn is_running(&self) -> bool {
         is_running(self.0)
     }
@@ -39,7 +48,7 @@ impl Drop for Heir {
 fn with_heir(dir: &Dir, options: &[&str]) -> (Running, Heir) {
     let args = [&["run"], options, &["x", "--", "sh", "-c", LEAVES_AN_HEIR]].concat();
     let mut running = Running::start(dir.leasehold(&args));
-    let heir = Heir(running.number());
+    let heir = Heir::of(&mut running);
     assert_eq!(running.line(), "ready");
     (running, heir)
 }
@@ -111,6 +120,6 @@ fn cmd_inherits_the_lock_and_nothing_else_of_ours() {
     let mut plain = std::process::Command::new("sh");
     plain.args(["-c", LEAVES_AN_HEIR]);
     let mut plain = Running::start(plain);
-    let plain_heir = Heir(plain.number());
+    let plain_heir = Heir::of(&mut plain);
     assert_eq!(other_heir.descriptors(), plain_heir.descriptors());
 }
