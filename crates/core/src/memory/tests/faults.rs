@@ -71,10 +71,11 @@ fn holds_of_dead_processes_do_not_pile_up() {
             held(one.call(&claim, How::Create).unwrap());
         }
         drop(one);
-        clock.pass(TTL.max(ENDED_LIFE));
+        clock.pass(TTL + ENDED_LIFE);
     }
     // Nobody looked, nobody asked for these names again: only making others has swept them away.
-    assert!(store.names() < 3_000, "{} of 10,000 names are left", store.names());
+    // A shard is swept at 64 names, and every round brings it 31 on average.
+    assert!(store.names() < 2_000, "{} of 10,000 names are left", store.names());
 }
 
 #[test]
