@@ -8,6 +8,6 @@
 
 // pub mod check;
 // pub mod decorators;
-// pub mod dropper;
+pub mod dropper;
 pub mod history;
-// pub mod suite;
+pub mod suite;

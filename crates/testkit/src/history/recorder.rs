@@ -102,7 +102,16 @@ impl Recorder {
     /// When the line cannot be written: a history with a hole would prove nothing.
     pub(super) fn record(&self, t: u64, task: u32, lock: &str, attempt: AttemptId, what: What) {
         let mut state = self.lock();
-        let event = Event { run: self.run, proc: self.proc, seq: state.seq, t, task, lock: lock.into(), attempt, what };
+        let event = Event {
+            run: self.run,
+            proc: self.proc,
+            seq: state.seq,
+            t,
+            task,
+            lock: lock.into(),
+            attempt,
+            what,
+        };
         state.seq += 1;
         match &mut state.sink {
             Sink::Memory(events) => events.push(event),

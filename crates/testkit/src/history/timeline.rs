@@ -79,8 +79,11 @@ fn read_file(path: &Path, events: &mut Vec<Event>) -> Result<(), BadHistory> {
         if line.is_empty() {
             continue;
         }
-        let event = serde_json::from_slice(line)
-            .map_err(|source| BadHistory::Line { path: shown(), line: at + 1, source })?;
+        let event = serde_json::from_slice(line).map_err(|source| BadHistory::Line {
+            path: shown(),
+            line: at + 1,
+            source,
+        })?;
         events.push(event);
     }
     Ok(())
