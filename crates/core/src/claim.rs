@@ -147,6 +147,8 @@ pub enum Loss {
     Replaced,
     /// `max_hold` ended.
     MaxHold,
+    /// The token of the grant was not larger than one seen before: the engine lost or restored its state.
+    TokenWentBack,
     /// The `Locks` was closed, or its keeper is gone.
     Closed,
 }
@@ -159,6 +161,7 @@ impl fmt::Display for Loss {
             Self::Broken => "an operator broke it",
             Self::Replaced => "its lock file was replaced or unlinked",
             Self::MaxHold => "its max_hold ended",
+            Self::TokenWentBack => "its token went backwards: the engine lost or restored its state",
             Self::Closed => "its Locks was closed",
         })
     }

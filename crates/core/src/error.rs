@@ -67,6 +67,16 @@ impl Error {
     /// The error that stopped a claim of `name` on `engine`.
     #[must_use]
     pub fn from_engine(error: EngineError, name: &Name, engine: &str) -> Self {
+        Self::sorted(error, format_args!("{engine} lock {:?}", name.as_str()))
+    }
+
+    /// An error of `engine` that is about no name.
+    #[must_use]
+    pub fn from_engine_alone(error: EngineError, engine: &str) -> Self {
+        Self::sorted(error, format_args!("{engine} engine"))
+    }
+
+    fn sorted(error: EngineError, about: fmt::Arguments<'_>) -> Self {
         let kind = match error.fault {
             Fault::Retry => ErrorKind::Unreachable,
             Fault::Unknown => ErrorKind::Unknown,
@@ -75,11 +85,7 @@ impl Error {
             Fault::Misconfigured => ErrorKind::Misconfigured,
             Fault::Internal => ErrorKind::Internal,
         };
-        Self {
-            kind,
-            message: format!("{engine} lock {:?}: {}", name.as_str(), error.message),
-            source: error.source,
-        }
+        Self { kind, message: format!("{about}: {}", error.message), source: error.source }
     }
 
     /// What kind of error it is.

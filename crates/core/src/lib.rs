@@ -2,26 +2,47 @@
 //!
 //! Users name the crate `leasehold`; engine authors and tests name this one.
 
+mod cell;
 mod claim;
 mod engine;
 mod error;
+mod guard;
 mod inspect;
+mod keeper;
+mod lease;
+mod local;
+mod locks;
+#[cfg(feature = "memory")]
+pub mod memory;
 mod mode;
 mod name;
+mod observe;
 mod owner;
+mod process;
 mod profile;
+pub mod queue;
+mod request;
+mod shared;
 mod time;
 mod token;
+mod wait;
 
 pub use claim::{
     Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, News, Previous, Release, Released, Renewed,
 };
 pub use engine::{BoxFuture, Engine};
 pub use error::{EngineError, Error, ErrorKind, Fault};
+pub use guard::Guard;
 pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};
+pub use keeper::{Entropy, Env, Keeper};
+pub use lease::{Lease, Renewal, Step, deadline};
+pub use locks::{Builder, Locks, Rw};
 pub use mode::Mode;
 pub use name::{MAX_NAME_BYTES, Name};
+pub use observe::{Event, Observe};
 pub use owner::{MAX_OWNER_BYTES, Owner};
 pub use profile::{Breaking, Guarantee, Level, Life, Profile};
+pub use request::{Acquire, Blocking, DEFAULT_TTL, Request};
 pub use time::{Clock, Instant};
 pub use token::{Lineage, Token};
+pub use wait::{Next, Wait};

@@ -1,1 +1,26 @@
-//! Being built.
+//! Distributed locks that tell you when you lost them, over engines you already run.
+//!
+//! ```
+//! # #[cfg(feature = "memory")]
+//! # fn main() -> Result<(), leasehold::Error> {
+//! let locks = leasehold::Locks::connect("memory:")?;
+//! let guard = locks.mutex("nightly-report").blocking().acquire()?;
+//! assert!(guard.check());
+//! println!("mine, under token {}", guard.token());
+//! guard.release_blocking()
+//! # }
+//! # #[cfg(not(feature = "memory"))]
+//! # fn main() {}
+//! ```
+
+mod connect;
+mod duration;
+mod url;
+
+pub use connect::{Connect, Locks};
+pub use duration::parse_duration;
+pub use leasehold_core::{
+    Acquire, Blocking, Breaking, Broken, ClaimId, Error, ErrorKind, Event, Guarantee, Guard, HolderView,
+    Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Previous, Profile,
+    Request, Rw, Token, View, WaiterView,
+};

@@ -1,0 +1,75 @@
+//! What a guard knows about its hold: a deadline and, once, a loss.
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::sync::Notify;
+
+use crate::{Instant, Loss, Owner};
+
+/// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads.
+pub(crate) struct Cell {
+    /// Nanoseconds since boot until which the hold may be believed in; 0 once it is lost.
+    deadline: AtomicU64,
+    /// The end of this guard's own `max_hold`.
+    end: Instant,
+    /// Who may take the same hold again.
+    owner: Option<Owner>,
+    loss: OnceLock<Loss>,
+    told: Notify,
+}
+
+impl Cell {
+    pub(crate) fn new(deadline: Instant, end: Instant, owner: Option<Owner>) -> Self {
+        let deadline = AtomicU64::new(deadline.min(end).as_nanos());
+        Self { deadline, end, owner, loss: OnceLock::new(), told: Notify::new() }
+    }
+
+    pub(crate) fn is_owned_by(&self, owner: &Owner) -> bool {
+        self.owner.as_ref().is_some_and(|own| own.is(owner))
+    }
+
+    /// Until when the hold may be believed in.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// The lease was renewed. Nothing revives a lost cell.
+    pub(crate) fn extend(&self, deadline: Instant) {
+        let new = deadline.min(self.end).as_nanos();
+        let _ =
+            self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
+    }
+
+    /// Tells the guard, once, that its hold is lost.
+    pub(crate) fn lose(&self, loss: Loss) {
+        self.deadline.store(0, Ordering::Release);
+        if self.loss.set(loss).is_ok() {
+            self.told.notify_waiters();
+        }
+    }
+
+    /// Why the hold is lost, if it is, as of `now`.
+    pub(crate) fn loss(&self, now: Instant) -> Option<Loss> {
+        if now < self.deadline() {
+            return None;
+        }
+        let passed = if now >= self.end { Loss::MaxHold } else { Loss::Lapsed };
+        Some(self.loss.get().copied().unwrap_or(passed))
+    }
+
+    /// Resolves when the keeper has told the loss. Cancel safe.
+    pub(crate) async fn told(&self) -> Loss {
+        loop {
+            let told = self.told.notified();
+            let mut told = std::pin::pin!(told);
+            told.as_mut().enable();
+            if let Some(&loss) = self.loss.get() {
+                return loss;
+            }
+            told.await;
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What user code owns while it holds a name.
+
+use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use crate::{
+    ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Token,
+    cell::Cell,
+    keeper::TimerKey,
+    local::{Ending, LetGo, Parting},
+    observe::Event,
+    shared::Lifeline,
+};
+
+/// A hold of a name. Dropping it releases, in the background where the engine has a server;
+/// [`release`](Self::release) waits for the engine's word.
+///
+/// A guard that is dropped by a panic tells the next holder so: its [`previous`](Self::previous) is
+/// [`Previous::Abandoned`]. In a process that was forked from the holder's, guards do nothing.
+#[must_use = "a guard that is dropped at once releases at once"]
+pub struct Guard {
+    life: Arc<Lifeline>,
+    cell: Arc<Cell>,
+    name: Name,
+    id: ClaimId,
+    mode: Mode,
+    token: Token,
+    previous: Previous,
+    since: Instant,
+    /// The timer of `max_hold`; boxed because few guards have one.
+    max_hold: Option<Box<TimerKey>>,
+    released: bool,
+}
+
+impl Guard {
+    #[expect(clippy::too_many_arguments, reason = "the one constructor, called in one place")]
+    pub(crate) fn new(
+        life: Arc<Lifeline>,
+        cell: Arc<Cell>,
+        name: Name,
+        id: ClaimId,
+        mode: Mode,
+        token: Token,
+        previous: Previous,
+        since: Instant,
+        max_hold: Option<TimerKey>,
+    ) -> Self {
+        let max_hold = max_hold.map(Box::new);
+        Self { life, cell, name, id, mode, token, previous, since, max_hold, released: false }
+    }
+
+    /// What is held.
+    #[must_use]
+    pub const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// How it is held.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The claim on the engine; guards that share a hold share it.
+    #[must_use]
+    pub const fn id(&self) -> ClaimId {
+        self.id
+    }
+
+    /// The fencing token: larger than that of every grant before. Let the protected resource refuse smaller ones.
+    #[must_use]
+    pub const fn token(&self) -> Token {
+        self.token
+    }
+
+    /// How the hold before this one ended; after anything but [`Previous::Clean`] the protected data may be half-written.
+    #[must_use]
+    pub const fn previous(&self) -> Previous {
+        self.previous
+    }
+
+    /// Whether the hold is still valid, now. One atomic load and one reading of the clock.
+    ///
+    /// False from the deadline on, whatever else is stuck; once false, never true again. What happens *after* the check
+    /// is only safe with a fence: see [`token`](Self::token).
+    #[must_use]
+    pub fn check(&self) -> bool {
+        self.life.is_home() && self.life.now() < self.cell.deadline()
+    }
+
+    /// How long the hold is valid if nothing is heard from the engine any more; zero once it is lost.
+    /// `None` where it cannot lapse (the file engine) and no `max_hold` was set.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        match self.cell.deadline() {
+            Instant::NEVER => None,
+            deadline => Some(deadline.since(self.life.now())),
+        }
+    }
+
+    /// Resolves when the hold is lost, before anybody else can be granted the name. Cancel safe.
+    ///
+    /// The future does not borrow the guard.
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + Sync + use<> {
+        let cell = Arc::clone(&self.cell);
+        async move { cell.told().await }
+    }
+
+    /// Runs `work` and cancels it, by dropping its future, the moment the hold is lost.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        let mut lost = pin!(self.lost());
+        let mut work = pin!(work);
+        std::future::poll_fn(|cx| {
+            if let Some(loss) = self.cell.loss(self.life.now()) {
+                return Poll::Ready(Err(self.lost_error(loss)));
+            }
+            if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(self.lost_error(loss)));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    /// Asks the engine now whether the hold still stands, and extends it. Cancel safe.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if it does not; [`is_unknown`](Error::is_unknown) if the engine did not say.
+    pub async fn confirm(&self) -> Result<(), Error> {
+        self.life.check_open()?;
+        self.life.confirm(&self.name, self.id).await?;
+        match self.cell.loss(self.life.now()) {
+            None => Ok(()),
+            Some(loss) => Err(self.lost_error(loss)),
+        }
+    }
+
+    /// Releases and waits for the engine's word. Dropping the future does not stop the release.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did not
+    /// say: it is then free when its lease has run out, at the latest.
+    pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        self.let_go_now(None)
+    }
+
+    /// Like [`release`](Self::release), but keeps the name taken, by nobody, until `at_least` has passed since the grant.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_at_least(
+        self,
+        at_least: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let until = self.since.after(at_least);
+        self.let_go_now(Some(until))
+    }
+
+    /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<(), Error> {
+        pollster::block_on(self.release())
+    }
+
+    pub(crate) fn life(&self) -> &Arc<Lifeline> {
+        &self.life
+    }
+
+    fn lost_error(&self, loss: Loss) -> Error {
+        Error::new(ErrorKind::Lost(loss), format!("the hold of {:?} was lost: {loss}", self.name.as_str()))
+    }
+
+    /// The release begins here, not at the first poll of the future.
+    fn let_go_now(
+        mut self,
+        keep_until: Option<Instant>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let outcome = self.let_go(Ending { ended: Previous::Clean, keep_until });
+        let name = self.name.clone();
+        async move {
+            match outcome {
+                Some(LetGo::Done(result)) => result,
+                Some(LetGo::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unheard(&name))),
+                None => Err(Error::new(ErrorKind::Forked, "this guard belongs to the parent process")),
+            }
+        }
+    }
+
+    fn let_go(&mut self, ending: Ending) -> Option<LetGo> {
+        self.released = true;
+        let shared = &self.life;
+        if !shared.is_home() {
+            return None;
+        }
+        if let Some(timer) = self.max_hold.take() {
+            shared.timers.remove(*timer);
+        }
+        let held = shared.now().since(self.since);
+        shared.observer.event(&Event::Released { name: &self.name, held });
+        Some(shared.let_go(&Parting { name: &self.name, id: self.id, cell: &self.cell, ending }))
+    }
+}
+
+fn unheard(name: &Name) -> Error {
+    let text = name.as_str();
+    Error::new(ErrorKind::Unknown, format!("the release of {text:?} was not answered: its keeper is gone"))
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.released {
+            let _ = self.let_go(Ending::of_drop());
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.name)
+            .field("mode", &self.mode)
+            .field("token", &self.token.number)
+            .field("valid", &self.check())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! Releases on their way: sent in batches, and again until the engine is certain (R9) or the lease has run out anyway.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{env::sleep_until, exit::One};
+use crate::{
+    EngineError, Error, Fault, Instant, Loss, Release, Released,
+    keeper::{Work, at_once_all},
+    local::truth,
+    shared::Shared,
+};
+
+/// Releases sent by one request.
+const BATCH: usize = 1000;
+/// The pause before a release is sent again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A release on its way.
+pub(crate) struct Parcel {
+    release: Release,
+    /// When nothing of the claim can be left on the engine any more, whatever became of the requests.
+    give_up: Instant,
+    hold: Option<OfHold>,
+    /// Counted until it is done, so that closing can wait for it.
+    _pending: One,
+}
+
+/// What a parcel knows when it releases a hold with a guard that may wait for the answer.
+struct OfHold {
+    /// Until when the lease cannot have lapsed.
+    deadline: Instant,
+    lost: Option<Loss>,
+    reply: oneshot::Sender<Result<(), Error>>,
+}
+
+impl Parcel {
+    pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
+        let give_up = shared.now().after(ttl + shared.profile.request_life);
+        Self { release, give_up, hold: None, _pending: shared.pending.one() }
+    }
+
+    pub(crate) fn of_hold(
+        mut self,
+        deadline: Instant,
+        lost: Option<Loss>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    ) -> Self {
+        self.hold = Some(OfHold { deadline, lost, reply });
+        self
+    }
+
+    /// The engine is certain. `again`: it was asked before, so "was not there" may mean that the first one arrived.
+    fn done(self, freed: bool, again: bool, now: Instant) {
+        let Some(OfHold { deadline, lost, reply }) = self.hold else { return };
+        let name = &self.release.name;
+        let result = match (freed, lost) {
+            (_, Some(_)) => truth(name, lost),
+            (true, None) => Ok(()),
+            (false, None) if !again => truth(name, Some(Loss::Gone)),
+            // I10: only while the lease could not have lapsed it was certainly us who freed it.
+            (false, None) if now < deadline => Ok(()),
+            (false, None) => Err(unknown(&self.release, "was answered after the lease may have lapsed")),
+        };
+        let _ = reply.send(result);
+    }
+
+    fn abandon(self) {
+        if let Some(hold) = self.hold {
+            let _ = hold
+                .reply
+                .send(Err(unknown(&self.release, "was not answered: it is free when its lease has run out")));
+        }
+    }
+}
+
+fn unknown(release: &Release, what: &str) -> Error {
+    let error = EngineError::new(Fault::Unknown, format!("the release {what}"));
+    Error::from_engine(error, &release.name, "this")
+}
+
+/// Sends releases.
+pub(crate) fn send(shared: &Arc<Shared>, mut parcels: Vec<Parcel>) {
+    while !parcels.is_empty() {
+        let rest = parcels.split_off(parcels.len().min(BATCH));
+        shared.spawn(deliver(Arc::clone(shared), parcels));
+        parcels = rest;
+    }
+}
+
+async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
+    let mut pause = FIRST_PAUSE;
+    let mut again = false;
+    loop {
+        parcels = once(&shared, parcels, again).await;
+        if parcels.is_empty() {
+            return;
+        }
+        again = true;
+        sleep_until(&*shared.env.clock, shared.now().after(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        let now = shared.now();
+        let (late, rest): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|parcel| now >= parcel.give_up);
+        late.into_iter().for_each(Parcel::abandon);
+        parcels = rest;
+    }
+}
+
+/// One request; gives back what has to be sent again.
+#[expect(clippy::disallowed_methods, reason = "the keeper bounds every request")]
+async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>, again: bool) -> Vec<Parcel> {
+    let releases: Vec<Release> = parcels.iter().map(|parcel| parcel.release.clone()).collect();
+    let answers =
+        tokio::time::timeout(shared.profile.request_timeout, shared.engine.release(&releases)).await;
+    let mut answers = answers.unwrap_or_default().into_iter();
+    let now = shared.now();
+    let mut rest = Vec::new();
+    for parcel in parcels {
+        match answers.next() {
+            Some(Released::Freed) => parcel.done(true, again, now),
+            Some(Released::NotThere) => parcel.done(false, again, now),
+            Some(Released::Unknown(_)) | None => rest.push(parcel),
+        }
+    }
+    rest
+}
+
+impl Shared {
+    /// Leaves no trace of a claim nobody waits for: on this thread where the engine never waits, else through the keeper.
+    pub(crate) fn clean_up(self: &Arc<Self>, release: Release, ttl: Duration) {
+        if self.profile.inline {
+            let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));
+            if matches!(released, Some(Released::Freed | Released::NotThere)) {
+                return;
+            }
+        }
+        self.give(Work::Release(Parcel::new(self, release, ttl)));
+    }
+}

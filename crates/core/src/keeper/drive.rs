@@ -1,0 +1,168 @@
+//! Sees one claim through: asks, waits for news or the poll, until it is granted, refused or not wanted any more.
+
+use std::sync::{Arc, PoisonError, atomic::Ordering};
+
+use super::env::sleep_until;
+use crate::{
+    Answer, Claim, EngineError, Fault, Grant, How, Instant, lease,
+    local::{Arrival, Control},
+    shared::Shared,
+    wait::{Next, Wait},
+};
+
+type First = Option<(Instant, Result<Answer, EngineError>)>;
+
+/// Runs on the keeper. Whatever way it ends, nothing of the claim is left behind.
+pub(crate) async fn drive(shared: Arc<Shared>, claim: Claim, control: Arc<Control>, first: First) {
+    let _pending = shared.pending.one();
+    let mut drive = Drive { maybe_there: first.is_some(), shared, claim, control };
+    drive.run(first).await;
+}
+
+struct Drive {
+    shared: Arc<Shared>,
+    claim: Claim,
+    control: Arc<Control>,
+    /// Something of this claim may be on the engine.
+    maybe_there: bool,
+}
+
+impl Drive {
+    async fn run(&mut self, mut first: First) {
+        let mut wait = self.new_wait();
+        loop {
+            let (sent, answer) = match first.take() {
+                Some(first) => first,
+                None => match self.call(wait.how()).await {
+                    Some(answered) => answered,
+                    None => return self.give_up(),
+                },
+            };
+            self.note(&answer);
+            let (now, jitter) = (self.shared.now(), self.jitter());
+            match wait.answered(answer, now, jitter) {
+                Next::Held(grant) if is_stale(sent, &grant, now) => {
+                    self.shared.undo(&self.claim, Some(grant.token));
+                    if !self.restart() {
+                        return;
+                    }
+                    wait = self.new_wait();
+                }
+                Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
+                Next::Fail(error) => {
+                    if self.maybe_there {
+                        self.shared.undo(&self.claim, None);
+                    }
+                    return self.shared.refused(&self.claim, error);
+                }
+                Next::Restart if !self.restart() => return,
+                Next::Restart => wait = self.new_wait(),
+                Next::Call { at, .. } => {
+                    if let Some((grant, since)) = self.listen(at).await {
+                        return self.granted(&grant, Arrival::Pushed(since));
+                    }
+                }
+            }
+            if self.control.is_cancelled() {
+                return self.give_up();
+            }
+        }
+    }
+
+    /// One request. `None` when the claim was cancelled meanwhile: its outcome is then unknown, and cleaned up.
+    async fn call(&mut self, how: How) -> Option<(Instant, Result<Answer, EngineError>)> {
+        if self.control.is_cancelled() {
+            return None;
+        }
+        self.maybe_there = true;
+        let sent = self.shared.now();
+        let mut request = std::pin::pin!(self.shared.ask(&self.claim, how));
+        let mut rang = false;
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut request => break answer,
+                () = self.control.ring.notified() => {
+                    if self.control.is_cancelled() {
+                        return None;
+                    }
+                    rang = true;
+                }
+            }
+        };
+        if rang {
+            // News during a request may be newer than its answer: keep it for afterwards.
+            self.control.ring.notify_one();
+        }
+        Some((sent, answer))
+    }
+
+    /// Waits for news, at the latest until `at`. A pushed grant is believed if its beginning is known and it still stands.
+    async fn listen(&self, at: Instant) -> Option<(Grant, Instant)> {
+        tokio::select! {
+            biased;
+            () = self.control.ring.notified() => {}
+            () = sleep_until(&*self.shared.env.clock, at) => {}
+        }
+        let (grant, since) = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let since = since?;
+        (!is_stale(since, &grant, self.shared.now())).then_some((grant, since))
+    }
+
+    fn granted(&self, grant: &Grant, arrival: Arrival) {
+        self.shared.run(self.shared.granted(&self.claim, grant, arrival));
+    }
+
+    /// A new id for the same request; false if nobody wants it any more.
+    fn restart(&mut self) -> bool {
+        self.maybe_there = false;
+        self.shared.rename_claim(&mut self.claim)
+    }
+
+    fn give_up(&self) {
+        if self.maybe_there {
+            self.shared.undo(&self.claim, None);
+        }
+    }
+
+    fn new_wait(&self) -> Wait {
+        let contacted = self.shared.contacted.load(Ordering::Relaxed);
+        let first_contact = (!contacted).then(|| self.shared.now().after(self.shared.connect_timeout));
+        Wait::new(&self.shared.profile, first_contact)
+    }
+
+    fn note(&self, answer: &Result<Answer, EngineError>) {
+        let trouble = answer.as_ref().err().map(|error| EngineError::new(error.fault, error.message.clone()));
+        if trouble.is_none() {
+            self.shared.heard();
+        }
+        Shared::trouble(&self.control, trouble);
+    }
+
+    fn jitter(&self) -> u32 {
+        let mut bytes = [0; 4];
+        self.shared.env.entropy.fill(&mut bytes);
+        u32::from_ne_bytes(bytes)
+    }
+}
+
+/// R1, F02: an answer that arrives after the end of the time it grants is worth nothing.
+fn is_stale(since: Instant, grant: &Grant, now: Instant) -> bool {
+    grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl) <= now)
+}
+
+impl Shared {
+    /// One bounded claim request. Without an answer in time its outcome is unknown.
+    #[expect(clippy::disallowed_methods, reason = "the keeper bounds every request")]
+    pub(crate) async fn ask(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        let request = self.engine.claim(claim, how);
+        if self.profile.inline {
+            return request.await;
+        }
+        let timeout = self.profile.request_timeout;
+        match tokio::time::timeout(timeout, request).await {
+            Ok(answer) => answer,
+            Err(_) => Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))),
+        }
+    }
+}

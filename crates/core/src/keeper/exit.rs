@@ -1,0 +1,81 @@
+//! Closing, and the end of the process: what is pending gets a bounded time to be finished.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use crate::shared::Shared;
+
+/// How long the end of the process waits for releases to be sent: a first program that ends after `main` must not
+/// leave its lock taken until the lease runs out.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Counts what must not be cut off: releases on their way, and claims that may have to be undone.
+#[derive(Clone, Default)]
+pub(crate) struct Pending(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    count: Mutex<usize>,
+    zero: Condvar,
+}
+
+/// One of them, until it is dropped.
+pub(crate) struct One(Arc<Inner>);
+
+impl Pending {
+    pub(crate) fn one(&self) -> One {
+        *self.lock() += 1;
+        One(Arc::clone(&self.0))
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        *self.lock() == 0
+    }
+
+    /// Blocks until nothing is pending, at most for `limit`.
+    fn block_until_zero(&self, limit: Duration) {
+        let wait = self.0.zero.wait_timeout_while(self.lock(), limit, |count| *count > 0);
+        drop(wait.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
+        self.0.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *count -= 1;
+        if *count == 0 {
+            self.0.zero.notify_all();
+        }
+    }
+}
+
+static LIVING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// The exit of the process will wait for this one.
+pub(crate) fn register(shared: &Arc<Shared>) {
+    let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
+    living.retain(|other| other.strong_count() > 0);
+    living.push(Arc::downgrade(shared));
+}
+
+/// Runs at the exit of the process: ends all waits, and lets the keepers send what is pending, for a second at most.
+#[expect(clippy::disallowed_methods, reason = "the exit of the process is the keeper's last act")]
+pub(crate) fn farewell() {
+    // A lock that is held here was held at a fork, or by a thread that will not go on: do not hang the exit.
+    let Ok(living) = LIVING.try_lock() else { return };
+    let end = std::time::Instant::now() + FAREWELL;
+    let homes: Vec<_> = living.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_home()).collect();
+    drop(living);
+    for shared in &homes {
+        shared.stop_waiting();
+    }
+    for shared in &homes {
+        shared.pending.block_until_zero(end.saturating_duration_since(std::time::Instant::now()));
+    }
+}

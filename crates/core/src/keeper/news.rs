@@ -1,0 +1,43 @@
+//! News from the engine, brought to whom it concerns. News is a hint: what is not expected any more is dropped.
+
+use std::sync::{Arc, PoisonError};
+
+use crate::{ClaimId, Name, News, local::Control, shared::Shared};
+
+impl Shared {
+    pub(crate) fn hear(self: &Arc<Self>, batch: Vec<News>) {
+        self.heard();
+        for news in batch {
+            match news {
+                News::Granted { name, id, grant, since } => {
+                    if let Some(control) = self.claim_under_way(&name, id) {
+                        *control.pushed.lock().unwrap_or_else(PoisonError::into_inner) = Some((grant, since));
+                        control.ring.notify_one();
+                    }
+                }
+                News::Ring { name, id } => {
+                    if let Some(control) = self.claim_under_way(&name, id) {
+                        control.ring.notify_one();
+                    }
+                }
+                News::Lost { name, id, loss } => self.lose(&name, id, loss),
+                News::AskAll => self.ask_all(),
+            }
+        }
+    }
+
+    fn claim_under_way(&self, name: &Name, id: ClaimId) -> Option<Arc<Control>> {
+        let mut shard = self.table.shard(name);
+        let claim = shard.get_mut(name)?.claim.as_ref().filter(|claim| claim.id == id)?;
+        Some(Arc::clone(&claim.control))
+    }
+
+    fn ask_all(self: &Arc<Self>) {
+        for shard in self.table.shards() {
+            for claim in shard.values().filter_map(|state| state.claim.as_ref()) {
+                claim.control.ring.notify_one();
+            }
+        }
+        self.renew_all();
+    }
+}

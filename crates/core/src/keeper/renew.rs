@@ -1,0 +1,165 @@
+//! Renewals, in batches.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::{
+    ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed, lease::Step,
+    observe::Event, shared::Shared,
+};
+
+/// Holds renewed by one request: large enough that 100,000 holds are few requests, small enough that a script or
+/// statement over them does not hold up others.
+const BATCH: usize = 1000;
+/// A renewal that is not answered within this fraction of the lease is sent again.
+const ANSWER_FRACTION: u32 = 6;
+
+/// The leases of these holds want a step.
+pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, ClaimId)>) {
+    let mut holds = Vec::new();
+    for (name, id) in due {
+        match shared.step(&name, id) {
+            Some(Stepped::Renew(hold)) => holds.push(hold),
+            Some(Stepped::Lost(loss)) => shared.lose(&name, id, loss),
+            None => {}
+        }
+    }
+    while !holds.is_empty() {
+        let batch = holds.split_off(holds.len().saturating_sub(BATCH));
+        shared.spawn(renew(Arc::clone(shared), batch, None));
+    }
+}
+
+enum Stepped {
+    Renew(Hold),
+    Lost(Loss),
+}
+
+/// One request for a batch, and what its answers change. `done` hears the one fault of a batch of one, if any.
+#[expect(clippy::disallowed_methods, reason = "the keeper bounds every request")]
+async fn renew(
+    shared: Arc<Shared>,
+    holds: Vec<Hold>,
+    done: Option<oneshot::Sender<Result<(), EngineError>>>,
+) {
+    let sent = shared.now();
+    let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
+    let timeout = shared.profile.request_timeout.min(shortest / ANSWER_FRACTION);
+    let answers = tokio::time::timeout(timeout, shared.engine.renew(&holds)).await.unwrap_or_default();
+    let mut answers = answers.into_iter();
+    let (mut kept, mut unknown) = (0, 0);
+    let mut trouble = None;
+    for hold in &holds {
+        match answers.next() {
+            Some(Renewed::Kept { ttl }) => {
+                kept += 1;
+                shared.renewed(&hold.name, hold.id, sent, ttl);
+            }
+            Some(Renewed::Lost(loss)) => shared.lose(&hold.name, hold.id, loss),
+            Some(Renewed::Unknown(error)) => {
+                unknown += 1;
+                trouble = Some(error);
+            }
+            None => {
+                unknown += 1;
+                trouble.get_or_insert_with(|| {
+                    EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))
+                });
+            }
+        }
+    }
+    shared.observer.event(&Event::Renewed { kept, unknown });
+    if let Some(done) = done {
+        let _ = done.send(trouble.map_or(Ok(()), Err));
+    }
+}
+
+impl Shared {
+    /// What the lease of a hold wants now. The timer for after that is set.
+    fn step(self: &Arc<Self>, name: &Name, id: ClaimId) -> Option<Stepped> {
+        let mut shard = self.table.shard(name);
+        let hold = shard.get_mut(name)?.hold(id).filter(|hold| !hold.ending)?;
+        let now = self.now();
+        hold.timer = None;
+        match hold.lease.step(now) {
+            Step::Lost(loss) => Some(Stepped::Lost(loss)),
+            Step::Sleep(_) => {
+                self.arm(name, hold, now);
+                None
+            }
+            Step::Renew => {
+                hold.lease.sent(now);
+                self.arm(name, hold, now);
+                Some(Stepped::Renew(hold.as_hold(name)))
+            }
+        }
+    }
+
+    /// The engine confirmed a renewal that left at `sent`.
+    fn renewed(self: &Arc<Self>, name: &Name, id: ClaimId, sent: Instant, ttl: Option<std::time::Duration>) {
+        let mut shard = self.table.shard(name);
+        let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
+        if hold.ending || hold.lease.lost().is_some() {
+            return;
+        }
+        let now = self.now();
+        hold.lease.renewed(sent, now, ttl);
+        let deadline = hold.lease.deadline();
+        for cell in &hold.guards {
+            cell.extend(deadline);
+        }
+        self.arm(name, hold, now);
+    }
+
+    /// `max_hold` of a guard ended. When no guard of the hold may use it any more, it is not renewed any more (R6).
+    pub(crate) fn end_max_hold(self: &Arc<Self>, name: &Name, id: ClaimId) {
+        let mut shard = self.table.shard(name);
+        let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
+        let now = self.now();
+        let mut in_use = false;
+        for cell in &hold.guards {
+            match cell.loss(now) {
+                Some(loss) => cell.lose(loss),
+                None => in_use = true,
+            }
+        }
+        if !in_use && !hold.ending {
+            hold.lease.stop_renewal();
+            self.arm(name, hold, now);
+        }
+        drop(shard);
+        self.observer.event(&Event::Lost { name, loss: Loss::MaxHold });
+    }
+
+    /// Renews one hold now, out of turn.
+    pub(crate) async fn confirm(self: &Arc<Self>, name: &Name, id: ClaimId) -> Result<(), Error> {
+        let hold = {
+            let mut shard = self.table.shard(name);
+            shard.get_mut(name).and_then(|state| state.hold(id)).map(|hold| hold.as_hold(name))
+        };
+        let Some(hold) = hold else { return Ok(()) };
+        let (tx, rx) = oneshot::channel();
+        self.give(super::Work::Spawn(Box::pin(renew(Arc::clone(self), vec![hold], Some(tx)))));
+        match rx.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Error::from_engine(error, name, self.profile.engine)),
+            Err(_) => Err(Error::new(ErrorKind::Closed, "the keeper is gone")),
+        }
+    }
+
+    /// Every hold is to be renewed now: something may have happened to them.
+    pub(crate) fn renew_all(self: &Arc<Self>) {
+        let mut all = Vec::new();
+        for shard in self.table.shards() {
+            for (name, state) in shard.iter() {
+                let live = state.holds.iter().filter(|hold| !hold.ending && hold.lease.lost().is_none());
+                all.extend(live.map(|hold| hold.as_hold(name)));
+            }
+        }
+        while !all.is_empty() {
+            let batch = all.split_off(all.len().saturating_sub(BATCH));
+            self.spawn(renew(Arc::clone(self), batch, None));
+        }
+    }
+}

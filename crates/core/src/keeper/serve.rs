@@ -1,0 +1,102 @@
+//! The loop of the keeper: begins work, fires timers, hears news, sleeps.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use super::{Due, env, renew::renew_due};
+use crate::{Answer, Claim, EngineError, Instant, Loss, keeper::Parcel, local::Control, shared::Shared};
+
+/// The keeper looks around at least this often: runtime timers stop while the machine is suspended.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// Timers fired in one go, so that a crowd of them does not keep work and news waiting.
+const TIMERS_AT_ONCE: usize = 4096;
+
+/// Something for the keeper to begin.
+pub(crate) enum Work {
+    /// Make a claim and see it through. `first` is what an engine that answers at once has already said.
+    Drive { claim: Claim, control: Arc<Control>, first: Option<(Instant, Result<Answer, EngineError>)> },
+    /// Send a release.
+    Release(Parcel),
+    /// Run this.
+    Spawn(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+/// Serves one `Locks` until nobody uses it any more and nothing is pending.
+pub(crate) async fn serve(shared: Arc<Shared>) {
+    // Dropped also when this task dies: by a panic, or with the runtime it runs on.
+    let _orphan = Orphan(&shared);
+    loop {
+        begin(&shared);
+        fire(&shared);
+        if shared.is_stopping() && shared.pending.is_zero() && shared.table.len() == 0 {
+            return;
+        }
+        let until = shared.timers.sleep_until(shared.now().after(LONGEST_NAP));
+        tokio::select! {
+            () = shared.wake.notified() => {}
+            batch = shared.engine.news() => shared.hear(batch),
+            () = env::sleep_until(&*shared.env.clock, until) => {}
+        }
+    }
+}
+
+/// Begins what was left to do. All releases of the moment leave in one batch, before any claim that came with them.
+fn begin(shared: &Arc<Shared>) {
+    let mut parcels = Vec::new();
+    let mut others = Vec::new();
+    for work in shared.take_work() {
+        match work {
+            Work::Release(parcel) => parcels.push(parcel),
+            other => others.push(other),
+        }
+    }
+    super::clean::send(shared, parcels);
+    for work in others {
+        match work {
+            Work::Drive { claim, control, first } => {
+                shared.spawn(super::drive::drive(Arc::clone(shared), claim, control, first));
+            }
+            Work::Spawn(task) => shared.spawn(task),
+            Work::Release(_) => {}
+        }
+    }
+}
+
+fn fire(shared: &Arc<Shared>) {
+    let mut renewals = Vec::new();
+    let due = shared.timers.take_due(shared.now(), TIMERS_AT_ONCE);
+    for due in due {
+        match due {
+            Due::Lease(name, id) => renewals.push((name, id)),
+            Due::MaxHold(name, id) => shared.end_max_hold(&name, id),
+            Due::Limit(name, ticket) => shared.time_out(&name, ticket),
+        }
+    }
+    renew_due(shared, renewals);
+}
+
+/// Ends everything when the task that serves is gone.
+struct Orphan<'a>(&'a Arc<Shared>);
+
+impl Drop for Orphan<'_> {
+    fn drop(&mut self) {
+        orphan(self.0);
+    }
+}
+
+/// Nobody serves any more: waits end with an error, guards are told, nothing new is begun.
+pub(crate) fn orphan(shared: &Arc<Shared>) {
+    shared.stop_waiting();
+    shared.lose_all(Loss::Closed);
+    drop(shared.take_work());
+}
+
+impl Shared {
+    /// The engine said something: from now on outages are waited out.
+    pub(crate) fn heard(&self) {
+        self.contacted.store(true, Ordering::Relaxed);
+    }
+}

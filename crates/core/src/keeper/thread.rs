@@ -1,0 +1,88 @@
+//! Where keepers run: a thread of their own, started when first needed, or a runtime of the caller's.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::{runtime::Handle, sync::oneshot};
+
+use crate::{Error, ErrorKind};
+
+/// Runs the background work of one or several `Locks`. Cheap to clone; all clones are one keeper.
+#[derive(Clone)]
+pub struct Keeper(Arc<Inner>);
+
+enum Inner {
+    Thread(Mutex<Option<Running>>),
+    Handle(Handle),
+}
+
+struct Running {
+    handle: Handle,
+    /// Dropped with the last clone of the keeper: tells the thread to end.
+    _alive: oneshot::Sender<()>,
+}
+
+impl Keeper {
+    /// A keeper with a thread of its own, so that nothing user code does can stop renewals. The thread starts when it
+    /// is first needed and ends when no `Locks` uses it any more.
+    #[must_use]
+    pub fn thread() -> Self {
+        Self(Arc::new(Inner::Thread(Mutex::new(None))))
+    }
+
+    /// A keeper on a tokio runtime of the caller's: faster to reach from tasks of that runtime, but blocked when it is
+    /// blocked. When the runtime is dropped, holds are told lost and waits end with an error. The runtime needs its
+    /// time and I/O drivers.
+    #[must_use]
+    pub fn on(handle: Handle) -> Self {
+        Self(Arc::new(Inner::Handle(handle)))
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
+        match &*self.0 {
+            Inner::Handle(handle) => {
+                handle.spawn(task);
+            }
+            Inner::Thread(running) => {
+                let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                if running.is_none() {
+                    *running = Some(start()?);
+                }
+                if let Some(running) = &*running {
+                    running.handle.spawn(task);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the door of the keeper")]
+fn start() -> Result<Running, Error> {
+    let failed = |error: std::io::Error| {
+        Error::new(
+            ErrorKind::Refused,
+            format!("cannot start the keeper thread: {error}: raise the limit of threads or open files"),
+        )
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let (alive, gone) = oneshot::channel::<()>();
+    let run = move || {
+        // Tasks hold the keeper through what they work for: when it is gone, so are they.
+        let _ = runtime.block_on(gone);
+    };
+    std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(failed)?;
+    Ok(Running { handle, _alive: alive })
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &*self.0 {
+            Inner::Thread(_) => "Keeper(own thread)",
+            Inner::Handle(_) => "Keeper(runtime of the caller)",
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! How long a hold may be believed in, and when to renew it: a pure machine. Time comes in, decisions come out.
+//!
+//! R1: the deadline is counted from *before* the request left: `sent + granted x (1 - drift) - margin`.
+//! Only an acknowledged renewal moves it; silence and "unknown" never do.
+
+use std::time::Duration;
+
+use crate::{Instant, Loss};
+
+/// How much faster the engine's clock may run than ours, in percent.
+const DRIFT_PERCENT: u32 = 1;
+/// The least time between the end of belief and the earliest expiry on the engine.
+const LEAST_MARGIN: Duration = Duration::from_millis(2);
+/// A lease is renewed when a third of it has passed: two more tries fit before the deadline.
+const RENEW_FRACTION: u32 = 3;
+/// After a renewal without answer the next one follows after this fraction of the lease.
+const RETRY_FRACTION: u32 = 12;
+
+/// Until when a grant of `granted`, asked for at `sent`, may be believed in.
+#[must_use]
+pub fn deadline(sent: Instant, granted: Duration) -> Instant {
+    let drift = granted * DRIFT_PERCENT / 100;
+    let margin = (granted / 100).max(LEAST_MARGIN);
+    sent.after(granted.saturating_sub(drift + margin))
+}
+
+/// Whether a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// In the background, as long as the hold is used.
+    Background,
+    /// Never: the lease is fixed.
+    Off,
+}
+
+/// What to do next about a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send a renewal now.
+    Renew,
+    /// Nothing before this instant.
+    Sleep(Instant),
+    /// The hold is lost. Sticky.
+    Lost(Loss),
+}
+
+/// The lease of one hold.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    ttl: Duration,
+    deadline: Instant,
+    renew_at: Instant,
+    /// When the request left whose answer set the deadline: answers to older ones are history.
+    confirmed: Instant,
+    lost: Option<Loss>,
+    renewal: Renewal,
+}
+
+impl Lease {
+    /// The lease of a grant that was asked for at `sent`; `granted` is `None` where holds never lapse, and renewal then
+    /// only paces a check at a third of `ttl`.
+    #[must_use]
+    pub fn granted(sent: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
+        let mut lease = Self {
+            ttl,
+            deadline: Instant::NEVER,
+            renew_at: Instant::NEVER,
+            confirmed: Instant::from_nanos(0),
+            lost: None,
+            renewal,
+        };
+        lease.confirm(sent, granted);
+        lease
+    }
+
+    /// The lease of a grant that was pushed for the claim time `granted` and certainly stood not before `since`:
+    /// it is renewed to the full ttl at once, fixed or not.
+    #[must_use]
+    pub fn pushed(since: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
+        let mut lease = Self::granted(since, granted, ttl, renewal);
+        if granted.is_some() {
+            lease.renew_at = since;
+        }
+        lease
+    }
+
+    /// What to do at `now`. Early and repeated calls are harmless.
+    pub fn step(&mut self, now: Instant) -> Step {
+        if self.lost.is_none() && now >= self.deadline {
+            self.lost = Some(Loss::Lapsed);
+        }
+        match self.lost {
+            Some(loss) => Step::Lost(loss),
+            None if now >= self.renew_at => Step::Renew,
+            None => Step::Sleep(self.renew_at.min(self.deadline)),
+        }
+    }
+
+    /// A renewal leaves at `now`. Without an answer the next one is due a twelfth of the lease later.
+    pub fn sent(&mut self, now: Instant) {
+        self.renew_at = now.after(self.ttl / RETRY_FRACTION);
+    }
+
+    /// The engine confirmed the renewal that left at `sent`. Nothing revives a lost lease.
+    pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>) {
+        if matches!(self.step(now), Step::Lost(_)) || sent < self.confirmed {
+            return;
+        }
+        self.confirm(sent, granted);
+    }
+
+    /// The hold is lost. The first reason stays.
+    pub fn lose(&mut self, loss: Loss) {
+        self.lost.get_or_insert(loss);
+    }
+
+    /// No renewal is to be sent any more; the deadline stays.
+    pub fn stop_renewal(&mut self) {
+        self.renewal = Renewal::Off;
+        self.renew_at = Instant::NEVER;
+    }
+
+    /// Until when the hold may be believed in, if nothing is heard any more; [`Instant::NEVER`] where it cannot lapse.
+    #[must_use]
+    pub const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether the hold is lost, and why, as of the last step.
+    #[must_use]
+    pub const fn lost(&self) -> Option<Loss> {
+        self.lost
+    }
+
+    /// Whether at `now` at least a third of the lease is left to believe in: less is not worth handing on.
+    #[must_use]
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        self.lost.is_none() && now.after(self.ttl / RENEW_FRACTION) < self.deadline
+    }
+
+    fn confirm(&mut self, sent: Instant, granted: Option<Duration>) {
+        self.confirmed = sent;
+        self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
+        self.renew_at = match self.renewal {
+            Renewal::Background => {
+                on_grid(sent.after(granted.unwrap_or(self.ttl) / RENEW_FRACTION), self.ttl)
+            }
+            Renewal::Off => Instant::NEVER,
+        };
+    }
+}
+
+/// Renewals due within one step of the grid leave in one batch. Short leases have no time to wait for company.
+fn on_grid(at: Instant, ttl: Duration) -> Instant {
+    const GRID: Duration = Duration::from_millis(20);
+    if ttl < GRID * 50 {
+        return at;
+    }
+    Instant::from_nanos(at.as_nanos() - at.as_nanos() % GRID.as_nanos() as u64)
+}
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+//! The claim for the head of the line: starting it, and what its answers come to.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{
+    grant::Delivery,
+    state::{Control, InFlight, LocalHold, NameState, Start, Terms},
+};
+use crate::{
+    Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Grant, How, Instant, Loss, Name, Previous,
+    Release, Token,
+    keeper::{Work, at_once},
+    lease::Lease,
+    observe::Event,
+    shared::Shared,
+};
+
+/// How a grant came to be known.
+#[derive(Clone, Copy)]
+pub(crate) enum Arrival {
+    /// As the answer to a request that left at this instant.
+    Answered(Instant),
+    /// Pushed; it certainly stood not before this instant, and must be renewed at once.
+    Pushed(Instant),
+}
+
+impl Shared {
+    /// Starts a claim for the head of the line, unless one is under way or a hold of this process stands in the way.
+    #[must_use]
+    pub(crate) fn advance(&self, name: &Name, state: &mut NameState) -> Option<Start> {
+        if state.claim.is_some() || self.is_closed() {
+            return None;
+        }
+        let (_, head) = state.line.first_key_value()?;
+        if state.conflicts(head.terms.mode) {
+            return None;
+        }
+        let terms = head.terms.clone();
+        let claim = self.new_claim(name, &terms, true);
+        let control = Arc::new(Control::default());
+        state.claim = Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control) }));
+        Some(Start { claim, control })
+    }
+
+    /// Carries out what `advance` decided: on this thread where the engine never waits, else through the keeper.
+    pub(crate) fn run(self: &Arc<Self>, start: Option<Start>) {
+        let mut start = start;
+        while let Some(Start { claim, control }) = start.take() {
+            if !self.profile.inline {
+                self.give(Work::Drive { claim, control, first: None });
+                return;
+            }
+            let sent = self.now();
+            match at_once(self.engine.claim(&claim, How::Create)) {
+                Ok(Answer::Held(grant)) => start = self.granted(&claim, &grant, Arrival::Answered(sent)),
+                answer => return self.give(Work::Drive { claim, control, first: Some((sent, answer)) }),
+            }
+        }
+    }
+
+    /// The claim was granted: the head of the line gets the hold, if it still wants one of these terms.
+    #[must_use]
+    pub(crate) fn granted(self: &Arc<Self>, claim: &Claim, grant: &Grant, arrival: Arrival) -> Option<Start> {
+        let mut deliveries = Vec::new();
+        let mut start = None;
+        let name = &claim.name;
+        let mut undo = true;
+        {
+            let mut shard = self.table.shard(name);
+            if let Some(state) = shard.get_mut(name)
+                && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
+            {
+                let terms = state.claim.take().expect("just seen").terms;
+                match state.line.first_entry() {
+                    Some(head) if head.get().terms == terms && !self.went_back(name, grant) => {
+                        let waiter = head.remove();
+                        let mut hold = self.new_hold(claim.id, &terms, grant, arrival);
+                        deliveries.extend(self.deliver(name, &mut hold, waiter, grant.previous, false));
+                        self.join_readers(name, state, &mut hold, &mut deliveries);
+                        self.arm(name, &mut hold, self.now());
+                        state.holds.reserve_exact(1);
+                        state.holds.push(hold);
+                        undo = false;
+                    }
+                    Some(head) if head.get().terms == terms => {
+                        self.fail(name, head.remove(), went_back_error(name))
+                    }
+                    _ => {}
+                }
+                start = self.advance(name, state);
+                if state.is_idle() {
+                    shard.remove(name);
+                }
+            }
+        }
+        deliveries.into_iter().for_each(Delivery::send);
+        if undo {
+            self.undo(claim, Some(grant.token));
+        }
+        start
+    }
+
+    /// The claim will not be granted: the head of the line is told, the next one gets its own try.
+    pub(crate) fn refused(self: &Arc<Self>, claim: &Claim, error: EngineError) {
+        let error = Error::from_engine(error, &claim.name, self.profile.engine);
+        let mut start = None;
+        let mut told = None;
+        {
+            let mut shard = self.table.shard(&claim.name);
+            if let Some(state) = shard.get_mut(&claim.name)
+                && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
+            {
+                state.claim = None;
+                told = state.line.pop_first();
+                start = self.advance(&claim.name, state);
+                if state.is_idle() {
+                    shard.remove(&claim.name);
+                }
+            }
+        }
+        if let Some((_, waiter)) = told {
+            self.fail(&claim.name, waiter, error);
+        }
+        self.run(start);
+    }
+
+    /// Gives the claim under way a new id; false if it is not wanted any more.
+    pub(crate) fn rename_claim(&self, claim: &mut Claim) -> bool {
+        let old = claim.id;
+        claim.id = ClaimId(self.env.random());
+        let mut shard = self.table.shard(&claim.name);
+        let under_way = shard.get_mut(&claim.name).and_then(|state| state.claim.as_mut());
+        match under_way {
+            Some(under_way) if under_way.id == old => {
+                under_way.id = claim.id;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Leaves no trace of a claim that nobody wants.
+    pub(crate) fn undo(self: &Arc<Self>, claim: &Claim, token: Option<Token>) {
+        let release = Release {
+            id: claim.id,
+            name: claim.name.clone(),
+            mode: claim.mode,
+            token,
+            ended: Previous::Clean,
+            keep: None,
+        };
+        self.clean_up(release, claim.ttl);
+    }
+
+    pub(super) fn new_hold(&self, id: ClaimId, terms: &Terms, grant: &Grant, arrival: Arrival) -> LocalHold {
+        let lease = match arrival {
+            Arrival::Answered(sent) => Lease::granted(sent, grant.ttl, terms.ttl, terms.renewal),
+            Arrival::Pushed(since) => Lease::pushed(since, grant.ttl, terms.ttl, terms.renewal),
+        };
+        LocalHold::new(id, terms.clone(), grant, lease, self.now())
+    }
+
+    /// R10: a token that was seen before proves that the engine lost state: the grant is not believed.
+    pub(super) fn went_back(&self, name: &Name, grant: &Grant) -> bool {
+        let number = grant.token.number.saturating_add(u64::from(grant.tokens.max(1)) - 1);
+        !self.seen.grows(name, grant.token, Token { number, ..grant.token })
+    }
+
+    /// Tells a waiting request that it failed.
+    pub(crate) fn fail(&self, name: &Name, waiter: super::state::Waiter, error: Error) {
+        if let Some(limit) = waiter.limit {
+            self.timers.remove(limit);
+        }
+        self.observer.event(&Event::Refused { name, error: &error });
+        let _ = waiter.tx.send(Err(error));
+    }
+
+    /// Remembers the trouble of a claim for those who give up waiting meanwhile.
+    pub(crate) fn trouble(control: &Control, trouble: Option<EngineError>) {
+        *control.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+}
+
+pub(super) fn went_back_error(name: &Name) -> Error {
+    let loss = Loss::TokenWentBack;
+    Error::new(ErrorKind::Lost(loss), format!("the grant of {:?} is not believed: {loss}", name.as_str()))
+}

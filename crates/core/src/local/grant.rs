@@ -1,0 +1,178 @@
+//! A hold arrives: to whom it goes, and the guard made of it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{
+    Arrival, Asked, Terms,
+    deliver::went_back_error,
+    state::{LocalHold, NameState, Waiter},
+};
+use crate::{
+    Claim, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
+    cell::Cell,
+    keeper::Due,
+    lease::{self, Step},
+    observe::Event,
+    shared::{Lifeline, Shared},
+};
+
+/// A guard on its way to the request that waits for it, to be sent when the shard is unlocked.
+pub(crate) struct Delivery {
+    tx: oneshot::Sender<Result<Guard, Error>>,
+    guard: Guard,
+    waited: Duration,
+    local: bool,
+}
+
+impl Delivery {
+    /// Sends it. If the request was dropped meanwhile, the guard comes back and is released by its own drop.
+    pub(crate) fn send(self) {
+        let shared = Arc::clone(self.guard.life());
+        let event = Event::Granted {
+            name: self.guard.name(),
+            mode: self.guard.mode(),
+            token: self.guard.token(),
+            waited: self.waited,
+            local: self.local,
+        };
+        shared.observer.event(&event);
+        let _ = self.tx.send(Ok(self.guard));
+    }
+}
+
+/// What a guard is made with, beside its hold.
+pub(crate) struct Holder<'a> {
+    pub(crate) life: &'a Arc<Lifeline>,
+    pub(crate) terms: &'a Terms,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Shared {
+    /// One more guard on `hold`, with `token`.
+    pub(super) fn new_guard(
+        self: &Arc<Self>,
+        name: &Name,
+        hold: &mut LocalHold,
+        holder: &Holder<'_>,
+        token: Token,
+        previous: Previous,
+    ) -> Guard {
+        let now = self.now();
+        let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
+        let cell = Arc::new(Cell::new(hold.lease.deadline(), end, holder.terms.owner.clone()));
+        let timer = (end != Instant::NEVER).then(|| self.add_timer(end, Due::MaxHold(name.clone(), hold.id)));
+        hold.guards.push(Arc::clone(&cell));
+        Guard::new(
+            Arc::clone(holder.life),
+            cell,
+            name.clone(),
+            hold.id,
+            holder.terms.mode,
+            token,
+            previous,
+            now,
+            timer,
+        )
+    }
+
+    /// Gives `hold` to a request of the line, under the next token.
+    pub(super) fn deliver(
+        self: &Arc<Self>,
+        name: &Name,
+        hold: &mut LocalHold,
+        waiter: Waiter,
+        previous: Previous,
+        local: bool,
+    ) -> Option<Delivery> {
+        let token = hold.take_token()?;
+        if let Some(limit) = waiter.limit {
+            self.timers.remove(limit);
+        }
+        if local {
+            hold.handovers += 1;
+        }
+        let holder = Holder { life: &waiter.life, terms: &waiter.terms, max_hold: waiter.max_hold };
+        let guard = self.new_guard(name, hold, &holder, token, previous);
+        let waited = self.now().since(waiter.since);
+        Some(Delivery { tx: waiter.tx, guard, waited, local })
+    }
+
+    /// Watches the lease of a hold from now on.
+    pub(crate) fn arm(self: &Arc<Self>, name: &Name, hold: &mut LocalHold, now: Instant) {
+        let at = match hold.lease.step(now) {
+            Step::Sleep(Instant::NEVER) => return,
+            Step::Sleep(at) => at,
+            Step::Renew | Step::Lost(_) => now,
+        };
+        if let Some(old) = hold.timer.take() {
+            self.timers.remove(old);
+        }
+        hold.timer = Some(self.add_timer(at, Due::Lease(name.clone(), hold.id)));
+    }
+
+    /// Readers at the head of the line join the shared hold `hold` as long as they may.
+    pub(super) fn join_readers(
+        self: &Arc<Self>,
+        name: &Name,
+        state: &mut NameState,
+        hold: &mut LocalHold,
+        deliveries: &mut Vec<Delivery>,
+    ) {
+        let now = self.now();
+        while let Some(head) = state.line.first_entry()
+            && hold.terms.mode == crate::Mode::Shared
+            && hold.can_hand_on(&head.get().terms, now)
+        {
+            let waiter = head.remove();
+            deliveries.extend(self.deliver(name, hold, waiter, Previous::Clean, true));
+        }
+    }
+}
+
+impl Shared {
+    /// Whether this process itself holds, or waits for, what a try asks for.
+    pub(crate) fn stands_in_the_way(&self, asked: &Asked) -> bool {
+        let shard = self.table.shard(&asked.name);
+        shard
+            .get(&asked.name)
+            .is_some_and(|state| !state.line.is_empty() || state.conflicts(asked.terms.mode))
+    }
+
+    /// A try was granted: its guard. The claim is undone if the grant cannot be believed.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        life: &Arc<Lifeline>,
+        asked: &Asked,
+        claim: &Claim,
+        grant: &Grant,
+        sent: Instant,
+    ) -> Result<Guard, Error> {
+        let Asked { name, terms, max_hold } = asked;
+        let refused = |error| {
+            self.undo(claim, Some(grant.token));
+            Err(error)
+        };
+        if grant.ttl.is_some_and(|ttl| lease::deadline(sent, ttl) <= self.now()) {
+            let message = format!("the grant of {:?} arrived after its lease had run out", name.as_str());
+            return refused(Error::new(ErrorKind::Unreachable, message));
+        }
+        if self.went_back(name, grant) {
+            return refused(went_back_error(name));
+        }
+        let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent));
+        let token = hold.take_token().unwrap_or(grant.token);
+        let holder = Holder { life, terms, max_hold: *max_hold };
+        let guard = self.new_guard(name, &mut hold, &holder, token, grant.previous);
+        let mut shard = self.table.shard(name);
+        self.arm(name, &mut hold, self.now());
+        let state = shard.entry(name.clone()).or_default();
+        state.holds.reserve_exact(1);
+        state.holds.push(hold);
+        drop(shard);
+        let (mode, token) = (terms.mode, guard.token());
+        self.observer.event(&Event::Granted { name, mode, token, waited: Duration::ZERO, local: false });
+        Ok(guard)
+    }
+}

@@ -1,0 +1,69 @@
+//! A waiting request goes without a guard: cancelled, or its limit passed.
+
+use std::sync::{Arc, PoisonError};
+
+use super::state::{NameState, Start, Ticket, Waiter};
+use crate::{Error, ErrorKind, Name, shared::Shared};
+
+impl Shared {
+    /// The future of a request was dropped.
+    pub(crate) fn cancel(self: &Arc<Self>, name: &Name, ticket: Ticket) {
+        if !self.is_home() {
+            return;
+        }
+        // The waiter holds a lifeline: it is dropped here, after its shard is unlocked.
+        let _gone = self.leave(name, ticket);
+    }
+
+    /// The wait of a request is over. The error is the last thing the engine said.
+    pub(crate) fn time_out(self: &Arc<Self>, name: &Name, ticket: Ticket) {
+        let Some((waiter, trouble)) = self.leave(name, ticket) else { return };
+        let waited = self.now().since(waiter.since);
+        let (engine, text) = (self.profile.engine, name.as_str());
+        let error = match trouble {
+            Some(trouble) => Error::new(
+                ErrorKind::Unreachable,
+                format!("{engine} lock {text:?}: not acquired within {waited:.1?}: {trouble}"),
+            ),
+            None => Error::new(
+                ErrorKind::TimedOut,
+                format!("{engine} lock {text:?}: not acquired within {waited:.1?}: it is held by another"),
+            ),
+        };
+        self.fail(name, waiter, error);
+    }
+
+    /// Takes a request out of the line, with what the engine last complained of.
+    fn leave(self: &Arc<Self>, name: &Name, ticket: Ticket) -> Option<(Waiter, Option<String>)> {
+        let mut shard = self.table.shard(name);
+        let state = shard.get_mut(name)?;
+        let waiter = state.line.remove(&ticket)?;
+        let trouble = state.claim.as_ref().and_then(|claim| {
+            let trouble = claim.control.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            trouble.as_ref().map(ToString::to_string)
+        });
+        let start = self.realign(name, state);
+        if state.is_idle() {
+            shard.remove(name);
+        }
+        drop(shard);
+        if let Some(limit) = waiter.limit {
+            self.timers.remove(limit);
+        }
+        self.run(start);
+        Some((waiter, trouble))
+    }
+
+    /// The head of the line may have changed: a claim under way that does not fit it is given up for one that does.
+    pub(crate) fn realign(&self, name: &Name, state: &mut NameState) -> Option<Start> {
+        if let Some(claim) = &state.claim {
+            let fits = state.line.first_key_value().is_some_and(|(_, head)| head.terms == claim.terms);
+            if fits {
+                return None;
+            }
+            claim.control.cancel();
+            state.claim = None;
+        }
+        self.advance(name, state)
+    }
+}

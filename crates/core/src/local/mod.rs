@@ -1,0 +1,25 @@
+//! What this process knows about each name: its holds, its line of waiting requests, and the one claim it has under way
+//! on the engine for the head of that line.
+//!
+//! Shared memory, not messages: a release hands the hold to the next request of the process from the releasing thread.
+
+mod deliver;
+mod enter;
+mod grant;
+mod leave;
+mod release;
+mod seen;
+mod state;
+mod table;
+
+pub(crate) use deliver::Arrival;
+pub(crate) use enter::{Asked, Entered, Tries};
+pub(crate) use release::{LetGo, Parting, truth};
+pub(crate) use seen::Seen;
+pub(crate) use state::{Control, Ending, Terms, Ticket};
+pub(crate) use table::Table;
+
+/// How often a hold is handed on inside the process before other processes get their turn (R8, S3).
+pub(crate) const MOST_HANDOVERS: u32 = 64;
+/// And for how long.
+pub(crate) const LONGEST_HANDOVERS: std::time::Duration = std::time::Duration::from_millis(50);

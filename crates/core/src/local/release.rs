@@ -1,0 +1,188 @@
+//! A guard lets go: the hold goes to the next request of this process, or back to the engine.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{
+    grant::Delivery,
+    state::{Ending, LocalHold, NameState},
+};
+use crate::{
+    ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
+    cell::Cell,
+    keeper::{Parcel, Work, at_once_all},
+    shared::Shared,
+};
+
+/// What became of a release.
+pub(crate) enum LetGo {
+    /// It is decided.
+    Done(Result<(), Error>),
+    /// The engine's answer comes here.
+    Sent(oneshot::Receiver<Result<(), Error>>),
+}
+
+/// The end of one guard.
+pub(crate) struct Parting<'a> {
+    pub(crate) name: &'a Name,
+    pub(crate) id: ClaimId,
+    pub(crate) cell: &'a Arc<Cell>,
+    pub(crate) ending: Ending,
+}
+
+impl Shared {
+    /// One guard lets go. Never waits: what needs the engine's server is left to the keeper.
+    pub(crate) fn let_go(self: &Arc<Self>, parting: &Parting<'_>) -> LetGo {
+        let Parting { name, id, cell, ending } = *parting;
+        let now = self.now();
+        let lost = cell.loss(now);
+        let mut shard = self.table.shard(name);
+        let Some(state) = shard.get_mut(name) else { return LetGo::Done(truth(name, lost)) };
+        let Some(at) = state.holds.iter().position(|hold| hold.id == id) else {
+            return LetGo::Done(truth(name, lost));
+        };
+        let hold = &mut state.holds[at];
+        hold.guards.retain(|other| !Arc::ptr_eq(other, cell));
+        hold.keep_until = hold.keep_until.max(ending.keep_until);
+        if !hold.guards.is_empty() {
+            return LetGo::Done(truth(name, lost));
+        }
+        if lost.is_none()
+            && let Some(delivery) = self.hand_on(name, state, at, ending, now)
+        {
+            drop(shard);
+            delivery.into_iter().for_each(Delivery::send);
+            return LetGo::Done(Ok(()));
+        }
+        let hold = &mut state.holds[at];
+        hold.ending = true;
+        hold.lease.stop_renewal();
+        let deadline = hold.lease.deadline();
+        let ttl = hold.terms.ttl;
+        if let Some(timer) = hold.timer.take() {
+            self.timers.remove(timer);
+        }
+        let release = release_of(name, hold, ending, now);
+        if self.profile.inline {
+            drop(shard);
+            return self.release_inline(release, deadline, ttl, lost);
+        }
+        state.holds.swap_remove(at);
+        let start = self.advance(name, state);
+        if state.is_idle() {
+            shard.remove(name);
+        }
+        drop(shard);
+        let (reply, answer) = oneshot::channel();
+        self.give(Work::Release(Parcel::new(self, release, ttl).of_hold(deadline, lost, reply)));
+        self.run(start);
+        LetGo::Sent(answer)
+    }
+
+    /// Hands the hold to the head of the line, within the bound that keeps other processes from starving.
+    fn hand_on(
+        self: &Arc<Self>,
+        name: &Name,
+        state: &mut NameState,
+        at: usize,
+        ending: Ending,
+        now: Instant,
+    ) -> Option<Vec<Delivery>> {
+        let head = state.line.first_entry()?;
+        let hold = &mut state.holds[at];
+        if hold.keep_until.is_some() || !hold.can_hand_on(&head.get().terms, now) {
+            return None;
+        }
+        let waiter = head.remove();
+        hold.terms = waiter.terms.clone();
+        let mut deliveries: Vec<Delivery> =
+            self.deliver(name, hold, waiter, ending.ended, true).into_iter().collect();
+        if !state.line.is_empty() && state.holds[at].terms.mode == crate::Mode::Shared {
+            let mut hold = state.holds.swap_remove(at);
+            self.join_readers(name, state, &mut hold, &mut deliveries);
+            state.holds.push(hold);
+        }
+        Some(deliveries)
+    }
+
+    /// Releases on this thread, then starts the claim of the next one in line.
+    fn release_inline(
+        self: &Arc<Self>,
+        release: Release,
+        deadline: Instant,
+        ttl: std::time::Duration,
+        lost: Option<Loss>,
+    ) -> LetGo {
+        let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));
+        let mut start = None;
+        {
+            let mut shard = self.table.shard(&release.name);
+            if let Some(state) = shard.get_mut(&release.name) {
+                state.holds.retain(|hold| hold.id != release.id);
+                start = self.advance(&release.name, state);
+                if state.is_idle() {
+                    shard.remove(&release.name);
+                }
+            }
+        }
+        let outcome = match released {
+            Some(Released::Freed) => LetGo::Done(truth(&release.name, lost)),
+            Some(Released::NotThere) => LetGo::Done(truth(&release.name, lost.or(Some(Loss::Gone)))),
+            Some(Released::Unknown(_)) | None => {
+                let (reply, answer) = oneshot::channel();
+                self.give(Work::Release(Parcel::new(self, release, ttl).of_hold(deadline, lost, reply)));
+                LetGo::Sent(answer)
+            }
+        };
+        self.run(start);
+        outcome
+    }
+
+    /// A hold is lost: its guards are told, and a local waiter may claim again.
+    pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
+        let start = {
+            let mut shard = self.table.shard(name);
+            let Some(state) = shard.get_mut(name) else { return };
+            let Some(hold) = state.hold(id) else { return };
+            hold.lose(loss);
+            if let Some(timer) = hold.timer.take() {
+                self.timers.remove(timer);
+            }
+            self.advance(name, state)
+        };
+        self.observer.event(&crate::observe::Event::Lost { name, loss });
+        self.run(start);
+    }
+}
+
+fn release_of(name: &Name, hold: &LocalHold, ending: Ending, now: Instant) -> Release {
+    let keep = hold.keep_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
+    Release {
+        id: hold.id,
+        name: name.clone(),
+        mode: hold.terms.mode,
+        token: Some(hold.first),
+        ended: ending.ended,
+        keep,
+    }
+}
+
+/// A release is told the truth: a hold that was lost before was not freed by it.
+pub(crate) fn truth(name: &Name, lost: Option<Loss>) -> Result<(), Error> {
+    match lost {
+        None => Ok(()),
+        Some(loss) => Err(Error::new(
+            ErrorKind::Lost(loss),
+            format!("the hold of {:?} was lost before its release: {loss}", name.as_str()),
+        )),
+    }
+}
+
+impl Ending {
+    /// How a guard that is dropped right now ends: a panic leaves the protected data in doubt.
+    pub(crate) fn of_drop() -> Self {
+        let ended = if std::thread::panicking() { Previous::Abandoned } else { Previous::Clean };
+        Self { ended, keep_until: None }
+    }
+}

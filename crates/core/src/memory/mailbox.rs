@@ -1,0 +1,67 @@
+//! The news of one client, until it reads them.
+
+use std::{
+    future::poll_fn,
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
+};
+
+use crate::News;
+
+/// The most news that wait for their reader. News are hints: when more come, all are replaced by
+/// [`News::AskAll`], which is always true.
+pub const MAX_NEWS: usize = 4096;
+
+/// The unread news of one client.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    news: Vec<News>,
+    reader: Option<Waker>,
+}
+
+impl Mailbox {
+    /// Adds a piece of news and wakes the reader.
+    pub(super) fn push(&self, news: News) {
+        let reader = {
+            let mut inside = self.lock();
+            if inside.news.len() >= MAX_NEWS {
+                inside.news.clear();
+                inside.news.push(News::AskAll);
+            } else {
+                inside.news.push(news);
+            }
+            inside.reader.take()
+        };
+        // Woken after the lock is free: a reader may run at once, on this thread.
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// All unread news, once there are any. Dropping the future loses nothing.
+    pub(super) async fn read(&self) -> Vec<News> {
+        poll_fn(|context| {
+            let mut inside = self.lock();
+            if !inside.news.is_empty() {
+                return Poll::Ready(mem::take(&mut inside.news));
+            }
+            let known = inside.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker()));
+            if !known {
+                inside.reader = Some(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        // Nothing under this lock can panic half-way through a change.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,28 @@
+//! The stores of this process, by name.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::MemoryStore;
+use crate::{Clock, Lineage};
+
+/// They live as long as the process: a name that is kept taken, or a hold that nobody released, outlives the `Locks`
+/// that made it. As many as the program has URLs, each of them a few hundred bytes when nothing is held.
+static STORES: Mutex<BTreeMap<String, Arc<MemoryStore>>> = Mutex::new(BTreeMap::new());
+
+impl MemoryStore {
+    /// The store of this process with this name, so that all who use the name exclude each other. `lineage` and
+    /// `clock` serve the first who asks.
+    #[must_use]
+    pub fn named(name: &str, lineage: Lineage, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = stores.get(name) {
+            return Arc::clone(store);
+        }
+        let store = Self::new(lineage, clock);
+        stores.insert(name.to_owned(), Arc::clone(&store));
+        store
+    }
+}

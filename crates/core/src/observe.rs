@@ -1,0 +1,89 @@
+//! What happens to locks, for metrics: events go to an observer of the user's and to `tracing`.
+
+use std::{fmt, time::Duration};
+
+use crate::{Loss, Mode, Name, Token};
+
+/// Something that happened to a lock.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A guard was granted.
+    Granted {
+        /// The name.
+        name: &'a Name,
+        /// How it is held.
+        mode: Mode,
+        /// The token.
+        token: Token,
+        /// How long the request waited.
+        waited: Duration,
+        /// Whether the hold was handed over inside the process, without the engine.
+        local: bool,
+    },
+    /// A request ended without a guard.
+    Refused {
+        /// The name.
+        name: &'a Name,
+        /// Why.
+        error: &'a crate::Error,
+    },
+    /// A batch of renewals was answered.
+    Renewed {
+        /// How many holds were kept.
+        kept: usize,
+        /// How many answers did not come.
+        unknown: usize,
+    },
+    /// A hold was lost.
+    Lost {
+        /// The name.
+        name: &'a Name,
+        /// Why.
+        loss: Loss,
+    },
+    /// A guard was released.
+    Released {
+        /// The name.
+        name: &'a Name,
+        /// How long it was held.
+        held: Duration,
+    },
+}
+
+/// Receives events. Called on user threads and on the keeper's: must be quick and must not take locks of this library.
+pub trait Observe: Send + Sync + 'static {
+    /// Something happened.
+    fn event(&self, event: &Event<'_>);
+}
+
+/// The observer of one `Locks`, if any.
+#[derive(Default)]
+pub(crate) struct Observer(pub(crate) Option<std::sync::Arc<dyn Observe>>);
+
+impl Observer {
+    pub(crate) fn event(&self, event: &Event<'_>) {
+        trace(event);
+        if let Some(observer) = &self.0 {
+            observer.event(event);
+        }
+    }
+}
+
+fn trace(event: &Event<'_>) {
+    match event {
+        Event::Granted { name, mode, token, waited, local } => {
+            tracing::debug!(%name, %mode, token = token.number, ?waited, local, "granted");
+        }
+        Event::Refused { name, error } => tracing::debug!(%name, %error, "not granted"),
+        Event::Renewed { kept, unknown } => tracing::trace!(kept, unknown, "renewed"),
+        Event::Lost { name, loss } => tracing::warn!(%name, %loss, "lost"),
+        Event::Released { name, held } => tracing::debug!(%name, ?held, "released"),
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Observer(set)" } else { "Observer(none)" })
+    }
+}

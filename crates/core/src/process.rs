@@ -1,0 +1,55 @@
+//! Things about the process: what it is called, whether it was forked, and a word at its exit.
+//!
+//! The only module of this crate with unsafe code. Both unsafe calls only register a plain function.
+#![expect(unsafe_code, reason = "pthread_atfork and atexit have no safe wrapper")]
+
+use std::sync::{
+    Once,
+    atomic::{AtomicU32, Ordering},
+};
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// A number that differs between a process and the children it forks. One atomic load.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Starts counting forks, and calls `farewell` when the process ends by `exit` or by returning from `main`.
+pub(crate) fn watch(farewell: fn()) {
+    static REGISTERED: Once = Once::new();
+    static FAREWELL: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
+    extern "C" fn forked() {
+        // In the child only this thread exists: nothing but async-signal-safe steps are allowed here.
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+    extern "C" fn exiting() {
+        if let Some(farewell) = FAREWELL.get() {
+            farewell();
+        }
+    }
+
+    REGISTERED.call_once(|| {
+        let _ = FAREWELL.set(farewell);
+        // SAFETY: both functions are plain `extern "C"` functions that live as long as the program and never unwind:
+        // `forked` adds to an atomic, and a panic in `exiting` aborts at the `extern "C"` border.
+        // Failure (out of memory) only means that forks go unnoticed or releases are not waited for.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(forked));
+            libc::atexit(exiting);
+        }
+    });
+}
+
+/// `user@host:pid`, as far as the system knows it.
+pub(crate) fn label() -> String {
+    let uid = nix::unistd::geteuid();
+    let user =
+        nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+    let host = nix::unistd::gethostname()
+        .ok()
+        .and_then(|host| host.into_string().ok())
+        .unwrap_or_else(|| "?".into());
+    format!("{user}@{host}:{}", std::process::id())
+}

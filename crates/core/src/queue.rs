@@ -1,0 +1,174 @@
+//! Everything an engine knows about *one* name, as a pure state machine: who holds it, who stands in line, and how the
+//! last hold ended. Time, tokens and the list of dead claims come in with a [`Step`]; decisions come out as data.
+//!
+//! The memory engine runs it; tests of the other engines use it as their oracle. What it promises:
+//!
+//! * One line for all modes, first come, first served: a newcomer never passes a live claim in line, so a waiting
+//!   writer stops later readers, and a small permit claim does not overtake a large one.
+//! * Only [`Queue::settle`] grants to those in line, and every verb runs it. Consecutive readers are granted together.
+//! * A grant to a waiting claim is *pushed*: it lasts the claim's `claim_time` until the claim renews or asks. If it
+//!   lapses, its claim loses its place, and takes a new one at the end of the line when it speaks again.
+//! * Places in line are leases of [`entry_life`], extended whenever their claim speaks.
+//! * A released, broken or lapsed claim is dead: its id is kept in [`Graves`] for as long as an earlier request of it
+//!   may still arrive.
+
+mod claim;
+mod end;
+mod entry;
+mod graves;
+mod line;
+mod look;
+mod settle;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, time::Duration};
+
+pub use self::{
+    end::BrokenHold,
+    entry::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE, entry_life},
+    graves::{Graves, MAX_GRAVES},
+    look::{KEPT_OWNER, WATCHERS},
+};
+use self::{entry::Holder, line::Line};
+use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};
+
+/// The most claims that stand in line for one name: far more than one claim for each of thousands of processes, and
+/// few enough that looking for one of them takes microseconds.
+pub const MAX_WAITERS: usize = 16_384;
+
+/// The most holds of one name at one time, for the same reason; further shared or permit claims wait in line.
+pub const MAX_HOLDERS: usize = 16_384;
+
+/// The most tokens one grant carries: hand-over inside a process is bounded far below, and a counter of 64 bits lasts
+/// for years even if every grant takes as many.
+pub const MAX_TOKENS: u32 = 65_536;
+
+/// How long a name that nobody holds remembers that its last hold did not end cleanly. Long enough for whoever repairs
+/// the data, short enough that abandoned names leave nothing behind.
+pub const ENDED_LIFE: Duration = Duration::from_secs(3600);
+
+/// The state of one name. `C` is whatever the engine needs to reach the client of a claim.
+///
+/// An empty queue allocates nothing; a name with one hold costs one small allocation.
+pub struct Queue<C> {
+    holders: Vec<Holder<C>>,
+    line: Option<Box<Line<C>>>,
+    /// Nothing expires before this instant.
+    due: Instant,
+    /// The newest token minted here.
+    newest: u64,
+    ended: Ended,
+}
+
+/// One step of a queue: when it happens, what it draws from, and what it sends out.
+pub struct Step<'a, C> {
+    /// The time. Steps may come with times slightly out of order; the order of the steps decides.
+    pub now: Instant,
+    /// How long a request of a claim may still arrive after the claim was ended.
+    pub request_life: Duration,
+    /// The claims that can never be granted again.
+    pub graves: &'a mut Graves,
+    /// Mints that many tokens in a row and answers the first; every call answers a larger one.
+    pub mint: &'a mut dyn FnMut(u32) -> Token,
+    /// The grants made by this step to claims in line, in order: to be sent to their clients.
+    pub pushed: Vec<Pushed<C>>,
+}
+
+/// A grant to a claim that waited, to be sent to its client. It lasts the claim time, which is its `ttl`.
+#[derive(Clone, Debug)]
+pub struct Pushed<C> {
+    /// Whom to tell.
+    pub client: C,
+    /// The claim.
+    pub id: ClaimId,
+    /// What was granted.
+    pub grant: Grant,
+}
+
+/// Why a queue refuses a claim; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The name is in use as another kind of lock, or with another limit.
+    #[error("it is in use now as {} and cannot be claimed as {}: one name is one kind of lock with one limit", kind(*.found), kind(*.asked))]
+    Clash {
+        /// The mode that was asked for.
+        asked: Mode,
+        /// The mode of a holder or waiter.
+        found: Mode,
+    },
+    /// [`MAX_WAITERS`] claims stand in line.
+    #[error("{MAX_WAITERS} claims stand in line already")]
+    LineFull,
+    /// A count of zero, or larger than the limit, can never be granted.
+    #[error("{0} can never be granted: the count must be from 1 to the limit")]
+    Impossible(Mode),
+}
+
+/// How holds ended here, as the next grant is told.
+struct Ended {
+    how: Previous,
+    /// The newest token minted when `how` was set: holds up to it stood beside the one that ended.
+    upto: u64,
+    /// Until when it is remembered if nobody comes.
+    until: Instant,
+}
+
+impl<C> Queue<C> {
+    /// A name that nobody holds and nobody wants.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            holders: Vec::new(),
+            line: None,
+            due: Instant::NEVER,
+            newest: 0,
+            ended: Ended { how: Previous::Clean, upto: 0, until: Instant::from_nanos(0) },
+        }
+    }
+}
+
+impl<C> Default for Queue<C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a, C> Step<'a, C> {
+    /// A step that has sent nothing yet.
+    pub fn new(
+        now: Instant,
+        request_life: Duration,
+        graves: &'a mut Graves,
+        mint: &'a mut dyn FnMut(u32) -> Token,
+    ) -> Self {
+        Self { now, request_life, graves, mint, pushed: Vec::new() }
+    }
+
+    /// From now on no request of `id` can create anything.
+    fn bury(&mut self, id: ClaimId) {
+        self.graves.bury(id, self.now, self.now.after(self.request_life));
+    }
+}
+
+impl<C> fmt::Debug for Queue<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.line.as_ref().map_or(0, |line| line.len());
+        f.debug_struct("Queue")
+            .field("holders", &self.holders.len())
+            .field("waiters", &waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What two modes of one kind have in common, for messages.
+fn kind(mode: Mode) -> String {
+    match mode.limit() {
+        Some(limit) => format!("a semaphore of {limit}"),
+        None => "a mutex or read-write lock".to_owned(),
+    }
+}

@@ -1,0 +1,95 @@
+//! Claims: taking the name, a place in line, or asking where one stands.
+
+use super::{
+    MAX_WAITERS, Queue, Refusal, Step,
+    entry::{Holder, Waiter},
+};
+use crate::{Answer, Claim, How, Mode};
+
+impl<C: Clone> Queue<C> {
+    /// Takes the name, or a place in line, or says where the claim stands. `client` is where its news go from now on.
+    ///
+    /// # Errors
+    /// A [`Refusal`], and nothing of the claim was created.
+    pub fn claim(
+        &mut self,
+        claim: &Claim,
+        how: How,
+        client: &C,
+        step: &mut Step<'_, C>,
+    ) -> Result<Answer, Refusal> {
+        self.settle(step);
+        self.speak_again(claim, client, step)?;
+        if let Some(answer) = self.answer_holder(claim, client, step) {
+            return Ok(answer);
+        }
+        if let Some(place) = self.place(claim.id) {
+            self.line_mut().waiting[place].spoke(claim, client, step.now);
+            return Ok(Answer::Waiting(self.hint(place, step.now)));
+        }
+        if how == How::Ask || step.graves.contains(claim.id, step.now) {
+            return Ok(Answer::Gone);
+        }
+        self.create(claim, client, step)
+    }
+
+    /// A claim that missed its turn takes a place at the end of the line.
+    fn speak_again(&mut self, claim: &Claim, client: &C, step: &mut Step<'_, C>) -> Result<(), Refusal> {
+        let Some(mut waiter) = self.take_silent(claim.id) else { return Ok(()) };
+        waiter.spoke(claim, client, step.now);
+        if let Err(refusal) = self.admit(waiter.mode) {
+            self.line_mut().silent.push(waiter);
+            return Err(refusal);
+        }
+        self.stand_in_line(waiter);
+        self.settle(step);
+        Ok(())
+    }
+
+    /// The answer to a claim that is granted: the same grant, extended to the full ttl.
+    fn answer_holder(&mut self, claim: &Claim, client: &C, step: &mut Step<'_, C>) -> Option<Answer> {
+        let holder = self.holders.iter_mut().find(|holder| holder.is_of(claim.id))?;
+        if holder.is_broken() {
+            return Some(Answer::Gone);
+        }
+        holder.confirm(step.now, claim.ttl);
+        holder.client = client.clone();
+        // Granted by this very step: the answer says so, news would say it twice.
+        step.pushed.retain(|pushed| pushed.id != claim.id);
+        Some(Answer::Held(holder.grant(claim.ttl)))
+    }
+
+    /// A claim that is not known here.
+    fn create(&mut self, claim: &Claim, client: &C, step: &mut Step<'_, C>) -> Result<Answer, Refusal> {
+        self.admit(claim.mode)?;
+        if self.nobody_in_line() && self.tally().fits(claim.mode) {
+            let waiter = Waiter::new(claim, client, step.now);
+            return Ok(Answer::Held(self.seat(waiter, claim.ttl, false, step)));
+        }
+        if !claim.may_queue {
+            return Ok(Answer::Taken(self.hint_outside(step.now)));
+        }
+        if self.waiters() >= MAX_WAITERS {
+            return Err(Refusal::LineFull);
+        }
+        self.stand_in_line(Waiter::new(claim, client, step.now));
+        let place = self.line_mut().waiting.len() - 1;
+        Ok(Answer::Waiting(self.hint(place, step.now)))
+    }
+
+    /// Refuses a mode that can never be granted, or not beside the claims that are here.
+    fn admit(&self, asked: Mode) -> Result<(), Refusal> {
+        if let Mode::Permits { count, limit } = asked
+            && !(1..=limit).contains(&count)
+        {
+            return Err(Refusal::Impossible(asked));
+        }
+        let held = self.holders.iter().map(|holder: &Holder<C>| holder.mode);
+        let wanted = self.line.iter().flat_map(|line| line.waiting.iter().map(|waiter| waiter.mode));
+        // All of them are of one kind, for each was admitted beside the others: the first speaks for all.
+        match held.chain(wanted).next() {
+            Some(found) if !found.same_kind(asked) => Err(Refusal::Clash { asked, found }),
+            _ => Ok(()),
+        }
+    }
+}

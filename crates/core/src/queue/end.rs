@@ -1,0 +1,112 @@
+//! Renewing holds, and the ways they end.
+
+use std::time::Duration;
+
+use super::{Queue, Step, entry::State};
+use crate::{ClaimId, Loss, Previous, Release, Token};
+
+/// A hold that was broken, and whom to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenHold<C> {
+    /// The claim.
+    pub id: ClaimId,
+    /// Its client; `None` if nobody holds any more and the name was only kept.
+    pub client: Option<C>,
+}
+
+impl<C: Clone> Queue<C> {
+    /// Extends a hold to `ttl` from now; a pushed grant is confirmed by it.
+    ///
+    /// # Errors
+    /// Why it is no longer held.
+    pub fn renew(
+        &mut self,
+        id: ClaimId,
+        token: Token,
+        ttl: Duration,
+        step: &mut Step<'_, C>,
+    ) -> Result<(), Loss> {
+        self.settle(step);
+        let hold = self.holders.iter_mut().find(|holder| holder.is_of(id) && holder.token == token);
+        let holder = hold.ok_or(Loss::Gone)?;
+        if holder.is_broken() {
+            return Err(Loss::Broken);
+        }
+        holder.confirm(step.now, ttl);
+        Ok(())
+    }
+
+    /// Leaves no trace of a claim; false if nothing of it was there. A hold with another token than the one given is
+    /// not the one meant: it stays, and the answer is false.
+    pub fn release(&mut self, release: &Release, step: &mut Step<'_, C>) -> bool {
+        // Not `settle`: it might grant to the very claim that is leaving.
+        self.prune(step);
+        let freed = match self.holders.iter().position(|holder| holder.is_of(release.id)) {
+            Some(at) if release.token.is_some_and(|token| token != self.holders[at].token) => {
+                self.settle(step);
+                return false;
+            }
+            Some(at) => {
+                self.end_hold(at, release, step);
+                true
+            }
+            None => self.leave_line(release.id),
+        };
+        step.bury(release.id);
+        self.settle(step);
+        freed
+    }
+
+    /// Ends the hold whose block of tokens contains `number`, if there is one. Without `force` it stands until its
+    /// holder lets go or its lease ends.
+    pub fn break_hold(&mut self, number: u64, force: bool, step: &mut Step<'_, C>) -> Option<BrokenHold<C>> {
+        self.prune(step);
+        let at = self.holders.iter().position(|holder| holder.carries(number));
+        let broken = at.map(|at| self.break_at(at, force, step));
+        self.settle(step);
+        broken
+    }
+
+    /// Takes back a grant whose client is gone, so that nobody can ever have known of it, and grants to the next.
+    pub fn undelivered(&mut self, id: ClaimId, step: &mut Step<'_, C>) {
+        self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, State::Pushed(_))));
+        self.settle(step);
+    }
+
+    fn break_at(&mut self, at: usize, force: bool, step: &mut Step<'_, C>) -> BrokenHold<C> {
+        let holder = &mut self.holders[at];
+        let (id, token) = (holder.id, holder.token);
+        if matches!(holder.state, State::Kept) {
+            self.holders.remove(at);
+            return BrokenHold { id, client: None };
+        }
+        let client = Some(holder.client.clone());
+        if force {
+            self.holders.remove(at);
+            self.note_end(token, Previous::Broken, step.now);
+            step.bury(id);
+        } else {
+            holder.state = State::Broken;
+        }
+        BrokenHold { id, client }
+    }
+
+    fn end_hold(&mut self, at: usize, release: &Release, step: &mut Step<'_, C>) {
+        let holder = &mut self.holders[at];
+        let (token, broken) = (holder.token, holder.is_broken());
+        match release.keep {
+            Some(keep) if !broken => {
+                holder.state = State::Kept;
+                holder.expires = step.now.after(keep);
+                self.due = self.due.min(holder.expires);
+            }
+            _ => drop(self.holders.remove(at)),
+        }
+        if broken {
+            self.note_end(token, Previous::Broken, step.now);
+        } else if release.token.is_some() {
+            self.note_end(token, release.ended, step.now);
+        }
+        // Released by id alone: its claim never knew that it held, so nothing was done under it.
+    }
+}

@@ -1,0 +1,104 @@
+//! The entries of a queue: holders and waiters.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{Claim, ClaimId, Grant, Instant, Mode, Previous, Token};
+
+/// The shortest lease of a place in line: several times the slowest pace at which waiting claims are asked.
+pub const MIN_ENTRY_LIFE: Duration = Duration::from_secs(10);
+
+/// The longest lease of a place in line: for so long a dead writer in line can keep readers from joining readers.
+pub const MAX_ENTRY_LIFE: Duration = Duration::from_secs(60);
+
+/// How long a place in line lasts after its claim last spoke: the claim's ttl, within
+/// [`MIN_ENTRY_LIFE`]..=[`MAX_ENTRY_LIFE`].
+#[must_use]
+pub fn entry_life(ttl: Duration) -> Duration {
+    ttl.clamp(MIN_ENTRY_LIFE, MAX_ENTRY_LIFE)
+}
+
+/// A hold, or what still stands where one was.
+pub(super) struct Holder<C> {
+    pub(super) id: ClaimId,
+    pub(super) mode: Mode,
+    pub(super) token: Token,
+    pub(super) tokens: u32,
+    pub(super) owner: Arc<str>,
+    pub(super) since: Instant,
+    pub(super) expires: Instant,
+    /// How the hold before it ended.
+    pub(super) previous: Previous,
+    pub(super) state: State<C>,
+    pub(super) client: C,
+}
+
+pub(super) enum State<C> {
+    /// Its claim knows, or asked for it.
+    Held,
+    /// Granted while it waited, and its claim has not spoken since; what it is if it never does.
+    Pushed(Box<Waiter<C>>),
+    /// Broken by an operator: stands until its holder lets go or its lease ends.
+    Broken,
+    /// Released, but the name is kept taken until `expires`, by nobody.
+    Kept,
+}
+
+impl<C> Holder<C> {
+    /// The grant as its claim is told, lasting `ttl` from now.
+    pub(super) fn grant(&self, ttl: Duration) -> Grant {
+        Grant { token: self.token, tokens: self.tokens, ttl: Some(ttl), previous: self.previous }
+    }
+
+    /// True for a hold of this claim, broken or not.
+    pub(super) fn is_of(&self, id: ClaimId) -> bool {
+        self.id == id && !matches!(self.state, State::Kept)
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.state, State::Broken)
+    }
+
+    /// Whether the block of tokens of the grant contains `number`.
+    pub(super) fn carries(&self, number: u64) -> bool {
+        number.checked_sub(self.token.number).is_some_and(|offset| offset < u64::from(self.tokens))
+    }
+
+    /// Its claim spoke: the grant is known and lasts `ttl` from now. Never shortens, for a late request may ask for less.
+    pub(super) fn confirm(&mut self, now: Instant, ttl: Duration) {
+        self.state = State::Held;
+        self.expires = self.expires.max(now.after(ttl));
+    }
+}
+
+/// A claim in line, or one that lost its place.
+pub(super) struct Waiter<C> {
+    pub(super) id: ClaimId,
+    pub(super) mode: Mode,
+    pub(super) tokens: u32,
+    pub(super) claim_time: Duration,
+    pub(super) owner: Arc<str>,
+    pub(super) since: Instant,
+    pub(super) expires: Instant,
+    pub(super) client: C,
+}
+
+impl<C: Clone> Waiter<C> {
+    pub(super) fn new(claim: &Claim, client: &C, now: Instant) -> Self {
+        Self {
+            id: claim.id,
+            mode: claim.mode,
+            tokens: claim.tokens,
+            claim_time: claim.claim_time.min(claim.ttl),
+            owner: Arc::clone(&claim.owner),
+            since: now,
+            expires: now.after(entry_life(claim.ttl)),
+            client: client.clone(),
+        }
+    }
+
+    /// Its claim spoke: the entry lives on, and news go where it spoke from.
+    pub(super) fn spoke(&mut self, claim: &Claim, client: &C, now: Instant) {
+        self.expires = self.expires.max(now.after(entry_life(claim.ttl)));
+        self.client = client.clone();
+    }
+}

@@ -1,0 +1,106 @@
+//! Claims that can never be granted again.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::{ClaimId, Instant};
+
+/// The most dead claims remembered in one place; the oldest give way. An engine whose requests can truly be late for
+/// longer than it takes to end so many claims must shard its graves or bound its clients.
+pub const MAX_GRAVES: usize = 4096;
+
+/// The ids of ended claims, each remembered until no earlier request of it can arrive any more.
+///
+/// Ids are unique over all names, so one list serves many queues.
+#[derive(Debug, Default)]
+pub struct Graves {
+    until: HashMap<ClaimId, Instant>,
+    /// In the order of burial; an id buried again stands here twice, and the later entry counts.
+    order: VecDeque<(ClaimId, Instant)>,
+}
+
+impl Graves {
+    /// Remembers `id` until `until`.
+    pub fn bury(&mut self, id: ClaimId, now: Instant, until: Instant) {
+        self.forget(now);
+        if until <= now || self.until.get(&id).is_some_and(|&known| known >= until) {
+            return;
+        }
+        if self.order.len() >= MAX_GRAVES {
+            self.forget_oldest();
+        }
+        self.until.insert(id, until);
+        self.order.push_back((id, until));
+    }
+
+    /// Whether `id` is dead.
+    #[must_use]
+    pub fn contains(&self, id: ClaimId, now: Instant) -> bool {
+        self.until.get(&id).is_some_and(|&until| until > now)
+    }
+
+    /// Drops what need not be remembered any more.
+    pub fn forget(&mut self, now: Instant) {
+        while self.order.front().is_some_and(|&(_, until)| until <= now) {
+            self.forget_oldest();
+        }
+    }
+
+    /// How many are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.until.len()
+    }
+
+    /// True when none is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.until.is_empty()
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((id, until)) = self.order.pop_front()
+            && self.until.get(&id) == Some(&until)
+        {
+            self.until.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    fn id(number: u128) -> ClaimId {
+        ClaimId(number.to_be_bytes())
+    }
+
+    #[test]
+    fn an_id_is_dead_until_its_time_and_then_nothing_is_left() {
+        let mut graves = Graves::default();
+        graves.bury(id(1), at(0), at(10));
+        graves.bury(id(1), at(5), at(15));
+        assert!(
+            graves.contains(id(1), at(14))
+                && !graves.contains(id(1), at(15))
+                && !graves.contains(id(2), at(0))
+        );
+        graves.forget(at(12));
+        assert!(graves.contains(id(1), at(14)), "the second burial counts");
+        graves.forget(at(15));
+        assert!(graves.is_empty() && graves.order.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_give_way_when_there_are_too_many() {
+        let mut graves = Graves::default();
+        for number in 0..=MAX_GRAVES {
+            graves.bury(id(number as u128), at(0), at(10));
+        }
+        assert_eq!(graves.len(), MAX_GRAVES);
+        assert!(!graves.contains(id(0), at(1)) && graves.contains(id(1), at(1)));
+    }
+}

@@ -1,0 +1,69 @@
+//! The line of one name: claims that wait for their turn, and claims that missed it.
+
+use std::collections::VecDeque;
+
+use super::{Queue, entry::Waiter};
+use crate::{ClaimId, Instant};
+
+/// Who waits.
+pub(super) struct Line<C> {
+    /// In the order in which they are granted.
+    pub(super) waiting: VecDeque<Waiter<C>>,
+    /// Those whose pushed grant lapsed: out of line until they speak again.
+    pub(super) silent: Vec<Waiter<C>>,
+}
+
+impl<C> Line<C> {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.silent.len()
+    }
+
+    /// Drops the entries whose lease has ended.
+    pub(super) fn prune(&mut self, now: Instant) {
+        self.waiting.retain(|waiter| waiter.expires > now);
+        self.silent.retain(|waiter| waiter.expires > now);
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Waiter<C>> {
+        self.waiting.iter().chain(&self.silent)
+    }
+}
+
+impl<C> Queue<C> {
+    /// The line, made if there is none.
+    pub(super) fn line_mut(&mut self) -> &mut Line<C> {
+        self.line.get_or_insert_with(|| Box::new(Line { waiting: VecDeque::new(), silent: Vec::new() }))
+    }
+
+    /// How many stand before the claim, if it is in line.
+    pub(super) fn place(&self, id: ClaimId) -> Option<usize> {
+        self.line.as_ref()?.waiting.iter().position(|waiter| waiter.id == id)
+    }
+
+    pub(super) fn nobody_in_line(&self) -> bool {
+        self.line.as_ref().is_none_or(|line| line.waiting.is_empty())
+    }
+
+    pub(super) fn waiters(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.len())
+    }
+
+    /// Puts a claim at the end of the line.
+    pub(super) fn stand_in_line(&mut self, waiter: Waiter<C>) {
+        self.due = self.due.min(waiter.expires);
+        self.line_mut().waiting.push_back(waiter);
+    }
+
+    /// Takes a claim that missed its turn, if it is one.
+    pub(super) fn take_silent(&mut self, id: ClaimId) -> Option<Waiter<C>> {
+        let silent = &mut self.line.as_mut()?.silent;
+        let at = silent.iter().position(|waiter| waiter.id == id)?;
+        Some(silent.swap_remove(at))
+    }
+
+    /// Removes a claim from the line; false if it was not there.
+    pub(super) fn leave_line(&mut self, id: ClaimId) -> bool {
+        let Some(at) = self.place(id) else { return self.take_silent(id).is_some() };
+        self.line_mut().waiting.remove(at).is_some()
+    }
+}

@@ -1,0 +1,175 @@
+//! What time does to a queue, and the one place where claims in line are granted.
+
+use std::time::Duration;
+
+use super::{
+    ENDED_LIFE, MAX_HOLDERS, MAX_TOKENS, Pushed, Queue, Step,
+    entry::{Holder, State, Waiter},
+};
+use crate::{Grant, Instant, Mode, Previous, Token};
+
+impl<C: Clone> Queue<C> {
+    /// Drops what has expired and grants to the head of the line, as long as it fits.
+    pub fn settle(&mut self, step: &mut Step<'_, C>) {
+        self.prune(step);
+        if self.line.is_none() {
+            return;
+        }
+        let mut tally = self.tally();
+        while let Some(next) = self.head_mode().filter(|&mode| tally.fits(mode)) {
+            tally.add(next);
+            self.push_to_head(step);
+        }
+        self.drop_empty_line();
+    }
+
+    fn head_mode(&self) -> Option<Mode> {
+        Some(self.line.as_ref()?.waiting.front()?.mode)
+    }
+
+    /// Drops what has expired.
+    pub(super) fn prune(&mut self, step: &mut Step<'_, C>) {
+        let now = step.now;
+        if now < self.due {
+            return;
+        }
+        let lapsed: Vec<_> = self.holders.extract_if(.., |holder| holder.expires <= now).collect();
+        for holder in lapsed {
+            self.lapse(holder, step);
+        }
+        if let Some(line) = &mut self.line {
+            line.prune(now);
+        }
+        self.drop_empty_line();
+        self.due = self.next_expiry();
+    }
+
+    /// What remains of a hold whose time is over.
+    fn lapse(&mut self, holder: Holder<C>, step: &mut Step<'_, C>) {
+        match holder.state {
+            State::Held => {
+                self.note_end(holder.token, Previous::Lapsed, step.now);
+                step.bury(holder.id);
+            }
+            State::Broken => {
+                self.note_end(holder.token, Previous::Broken, step.now);
+                step.bury(holder.id);
+            }
+            State::Kept => {}
+            State::Pushed(waiter) => {
+                // Its client may have had the news and worked until the deadline, so the next one must be told.
+                self.note_end(holder.token, Previous::Lapsed, step.now);
+                self.line_mut().silent.push(*waiter);
+            }
+        }
+    }
+
+    /// Remembers how a hold ended for the next grant. Of holds that stood side by side, the worst end counts.
+    pub(super) fn note_end(&mut self, token: Token, how: Previous, now: Instant) {
+        let beside = token.number <= self.ended.upto;
+        self.ended.how = if beside { worse(self.ended.how, how) } else { how };
+        self.ended.upto = self.newest;
+        self.ended.until = now.after(ENDED_LIFE);
+    }
+
+    fn push_to_head(&mut self, step: &mut Step<'_, C>) {
+        let Some(waiter) = self.line_mut().waiting.pop_front() else { return };
+        let (id, client) = (waiter.id, waiter.client.clone());
+        let claim_time = waiter.claim_time;
+        let grant = self.seat(waiter, claim_time, true, step);
+        step.pushed.push(Pushed { client, id, grant });
+    }
+
+    /// Makes a claim a holder and mints its tokens.
+    pub(super) fn seat(
+        &mut self,
+        waiter: Waiter<C>,
+        lasts: Duration,
+        pushed: bool,
+        step: &mut Step<'_, C>,
+    ) -> Grant {
+        let tokens = waiter.tokens.clamp(1, MAX_TOKENS);
+        let token = (step.mint)(tokens);
+        debug_assert!(token.number > self.newest, "tokens grow");
+        self.newest = token.number + u64::from(tokens - 1);
+        let holder = Holder {
+            id: waiter.id,
+            mode: waiter.mode,
+            token,
+            tokens,
+            owner: waiter.owner.clone(),
+            since: step.now,
+            expires: step.now.after(lasts),
+            previous: self.ended.how,
+            client: waiter.client.clone(),
+            state: if pushed { State::Pushed(Box::new(waiter)) } else { State::Held },
+        };
+        self.due = self.due.min(holder.expires);
+        let grant = holder.grant(lasts);
+        if self.holders.is_empty() {
+            // Most names have one holder: a vector left to itself would make room for four.
+            self.holders.reserve_exact(1);
+        }
+        self.holders.push(holder);
+        grant
+    }
+
+    fn drop_empty_line(&mut self) {
+        if self.line.as_ref().is_some_and(|line| line.len() == 0) {
+            self.line = None;
+        }
+    }
+}
+
+impl<C> Queue<C> {
+    /// What is taken now.
+    pub(super) fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for holder in &self.holders {
+            tally.add(holder.mode);
+        }
+        tally
+    }
+}
+
+/// The sum of what is held.
+#[derive(Default)]
+pub(super) struct Tally {
+    holders: usize,
+    exclusive: bool,
+    permits: u64,
+}
+
+impl Tally {
+    pub(super) fn fits(&self, mode: Mode) -> bool {
+        if self.holders >= MAX_HOLDERS {
+            return false;
+        }
+        match mode {
+            Mode::Exclusive => self.holders == 0,
+            Mode::Shared => !self.exclusive,
+            Mode::Permits { count, limit } => self.permits + u64::from(count) <= u64::from(limit),
+        }
+    }
+
+    fn add(&mut self, mode: Mode) {
+        self.holders += 1;
+        match mode {
+            Mode::Exclusive => self.exclusive = true,
+            Mode::Shared => {}
+            Mode::Permits { count, .. } => self.permits += u64::from(count),
+        }
+    }
+}
+
+/// The end that the next holder has more reason to know.
+fn worse(one: Previous, other: Previous) -> Previous {
+    let weight = |how| match how {
+        Previous::Clean => 0,
+        Previous::Unknown => 1,
+        Previous::Abandoned => 2,
+        Previous::Lapsed => 3,
+        Previous::Broken => 4,
+    };
+    if weight(other) > weight(one) { other } else { one }
+}

@@ -1,0 +1,303 @@
+//! A request for a lock: what is wanted, and the future that waits for it.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    Error, ErrorKind, Guard, Mode, Name, Owner,
+    lease::Renewal,
+    local::{Asked, Entered, Terms, Ticket, Tries},
+    shared::{Lifeline, Shared},
+};
+
+/// The lease time unless a request says otherwise.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// A request for a lock. Nothing happens before one of the `acquire` methods is awaited, and it may be used again.
+#[derive(Clone)]
+#[must_use = "a request does nothing until it is acquired"]
+pub struct Request {
+    life: Arc<Lifeline>,
+    name: Result<Name, String>,
+    family: Family,
+    permits: u32,
+    ttl: Duration,
+    renewal: Renewal,
+    max_hold: Option<Duration>,
+    attempts: Option<u32>,
+    owner: Option<Owner>,
+    stops_on_term: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Family {
+    Exclusive,
+    Shared,
+    Permits { limit: u32 },
+}
+
+impl Request {
+    pub(crate) fn new(life: &Arc<Lifeline>, name: Result<Name, Error>, family: Family) -> Self {
+        Self {
+            life: Arc::clone(life),
+            name: name.map_err(|error| error.to_string()),
+            family,
+            permits: 1,
+            ttl: DEFAULT_TTL,
+            renewal: Renewal::Background,
+            max_hold: None,
+            attempts: None,
+            owner: None,
+            stops_on_term: false,
+        }
+    }
+
+    /// The lease time; 30 s by default. The engine's profile tells the allowed range.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Whether the lease is renewed in the background; it is by default.
+    pub const fn renew(mut self, renew: bool) -> Self {
+        self.renewal = if renew { Renewal::Background } else { Renewal::Off };
+        self
+    }
+
+    /// A ceiling: after this time from the grant the hold is told lost and not renewed any more.
+    pub const fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Tries at most `attempts` times, with growing, jittered pauses, instead of waiting in line.
+    pub const fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = Some(attempts);
+        self
+    }
+
+    /// Who asks, as shown to others; and, for clones of one [`Owner`], who may take the same hold again.
+    pub fn owner(mut self, owner: impl Into<Owner>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// How many permits of a semaphore; 1 by default.
+    pub const fn permits(mut self, count: u32) -> Self {
+        self.permits = count;
+        self
+    }
+
+    /// Says that this process ends its work under the lock when it gets SIGTERM, so that `leasehold break` may send one
+    /// where nothing else can end a hold.
+    pub const fn stops_on_term(mut self, stops: bool) -> Self {
+        self.stops_on_term = stops;
+        self
+    }
+
+    /// Waits until the name is granted, first come, first served where the engine can.
+    ///
+    /// # Errors
+    /// Everything but [`is_taken`](Error::is_taken), unless [`attempts`](Self::attempts) ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up its place in line and leaves nothing behind, at any point.
+    pub fn acquire(&self) -> Acquire {
+        self.start(None, self.tries())
+    }
+
+    /// Waits for at most `limit`.
+    ///
+    /// # Errors
+    /// [`is_timed_out`](Error::is_timed_out) if the name was taken all the while, [`is_unreachable`](Error::is_unreachable)
+    /// if the engine could not be reached when the wait ended, else as [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_within(&self, limit: Duration) -> Acquire {
+        self.start(Some(limit), self.tries())
+    }
+
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// [`is_taken`](Error::is_taken) if somebody else holds the name or waits for it, else as [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire(&self) -> Acquire {
+        self.start(None, Tries::Limited(1))
+    }
+
+    /// The same request for code without an executor.
+    pub fn blocking(&self) -> Blocking {
+        Blocking(self.clone())
+    }
+
+    fn tries(&self) -> Tries {
+        self.attempts.map_or(Tries::UntilGranted, Tries::Limited)
+    }
+
+    fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
+        match self.asked() {
+            Ok(asked) => {
+                Acquire(State::New { life: Arc::clone(&self.life), asked: Box::new(asked), limit, tries })
+            }
+            Err(error) => Acquire(State::Invalid(error)),
+        }
+    }
+
+    /// Checks everything before anything is sent.
+    fn asked(&self) -> Result<Asked, Error> {
+        let name = self.name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
+        let wrong = |what: String| Error::invalid(format!("lock {:?}: {what}", name.as_str()));
+        let range = &self.life.profile.ttl;
+        if !range.contains(&self.ttl) {
+            let (least, most) = (range.start(), range.end());
+            return Err(wrong(format!(
+                "ttl {:?} is out of range: {least:?} to {most:?} are allowed",
+                self.ttl
+            )));
+        }
+        if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
+            return Err(wrong("max_hold is zero".into()));
+        }
+        if self.attempts == Some(0) {
+            return Err(wrong("attempts is zero: at least 1 is needed".into()));
+        }
+        let mode = match self.family {
+            Family::Exclusive => Mode::Exclusive,
+            Family::Shared => Mode::Shared,
+            Family::Permits { limit } if self.permits >= 1 && self.permits <= limit => {
+                Mode::Permits { count: self.permits, limit }
+            }
+            Family::Permits { limit } => {
+                return Err(wrong(format!(
+                    "{} of {limit} permits: the count must be from 1 to the limit",
+                    self.permits
+                )));
+            }
+        };
+        let terms = Terms {
+            mode,
+            ttl: self.ttl,
+            renewal: self.renewal,
+            owner: self.owner.clone(),
+            stops_on_term: self.stops_on_term,
+        };
+        Ok(Asked { name, terms, max_hold: self.max_hold })
+    }
+}
+
+/// Waits for a guard. Runs under any executor.
+///
+/// # Cancel safety
+/// Dropping it gives up its place in line and leaves nothing behind, at any point.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Acquire(State);
+
+enum State {
+    Invalid(Error),
+    New {
+        life: Arc<Lifeline>,
+        asked: Box<Asked>,
+        limit: Option<Duration>,
+        tries: Tries,
+    },
+    Waiting {
+        life: Arc<Lifeline>,
+        name: Name,
+        ticket: Option<Ticket>,
+        rx: oneshot::Receiver<Result<Guard, Error>>,
+    },
+    Done,
+}
+
+impl Future for Acquire {
+    type Output = Result<Guard, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match std::mem::replace(&mut self.0, State::Done) {
+                State::Invalid(error) => return Poll::Ready(Err(error)),
+                State::New { life, asked, limit, tries } => {
+                    let name = asked.name.clone();
+                    match Shared::enter(&life, *asked, limit, tries) {
+                        Entered::Now(result) => return Poll::Ready(result),
+                        Entered::Wait { rx, ticket } => self.0 = State::Waiting { life, name, ticket, rx },
+                    }
+                }
+                State::Waiting { life, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
+                    Poll::Ready(Ok(result)) => return Poll::Ready(result),
+                    Poll::Ready(Err(_)) => {
+                        let text = name.as_str();
+                        let message = format!("the wait for {text:?} ended: its keeper is gone");
+                        return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
+                    }
+                    Poll::Pending => {
+                        self.0 = State::Waiting { life, name, ticket, rx };
+                        return Poll::Pending;
+                    }
+                },
+                State::Done => panic!("Acquire polled after it was done"),
+            }
+        }
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        if let State::Waiting { life, name, ticket: Some(ticket), .. } = &self.0 {
+            life.cancel(name, *ticket);
+        }
+        // A guard that has arrived already is dropped with `rx`, and so released.
+    }
+}
+
+/// A [`Request`] for code without an executor: each method blocks the thread. Not for use inside async code.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired"]
+pub struct Blocking(Request);
+
+impl Blocking {
+    /// See [`Request::acquire`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        pollster::block_on(self.0.acquire())
+    }
+
+    /// See [`Request::acquire_within`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
+        pollster::block_on(self.0.acquire_within(limit))
+    }
+
+    /// See [`Request::try_acquire`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_acquire(&self) -> Result<Guard, Error> {
+        pollster::block_on(self.0.try_acquire())
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("name", &self.name)
+            .field("family", &self.family)
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,197 @@
+//! What all parts of one `Locks` share: the engine, the environment, the local state and the way to the keeper.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    Claim, ClaimId, Engine, Error, ErrorKind, Instant, Name, Profile,
+    keeper::{Due, Env, Keeper, Pending, TimerKey, Timers, Wake, Work},
+    local::{Seen, Table, Terms},
+    observe::Observer,
+    process,
+};
+
+/// A pushed grant lasts this long until its waiter must have spoken (S1), or the whole ttl if that is shorter.
+const CLAIM_TIME: Duration = Duration::from_secs(2);
+
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) profile: Profile,
+    pub(crate) env: Env,
+    pub(crate) observer: Observer,
+    pub(crate) table: Table,
+    pub(crate) seen: Seen,
+    pub(crate) timers: Timers,
+    pub(crate) pending: Pending,
+    pub(crate) wake: Notify,
+    /// How long an engine that was never reached is tried.
+    pub(crate) connect_timeout: Duration,
+    /// The engine answered at least once.
+    pub(crate) contacted: AtomicBool,
+    owner: Arc<str>,
+    keeper: Keeper,
+    work: Mutex<Vec<Work>>,
+    serving: AtomicBool,
+    stopping: AtomicBool,
+    closed: AtomicBool,
+    tickets: AtomicU64,
+    generation: u32,
+}
+
+/// What the builder decides.
+pub(crate) struct Parts {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) env: Env,
+    pub(crate) observer: Observer,
+    pub(crate) owner: Arc<str>,
+    pub(crate) keeper: Keeper,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            profile: parts.engine.profile().clone(),
+            engine: parts.engine,
+            env: parts.env,
+            observer: parts.observer,
+            table: Table::default(),
+            seen: Seen::default(),
+            timers: Timers::default(),
+            pending: Pending::default(),
+            wake: Notify::new(),
+            connect_timeout: parts.connect_timeout,
+            contacted: AtomicBool::new(false),
+            owner: parts.owner,
+            keeper: parts.keeper,
+            work: Mutex::default(),
+            serving: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            tickets: AtomicU64::new(0),
+            generation: process::generation(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.env.clock.now()
+    }
+
+    /// Whether this is the process that made the `Locks`: a forked child has its memory but neither keeper nor rights.
+    pub(crate) fn is_home(&self) -> bool {
+        process::generation() == self.generation
+    }
+
+    /// An error if nothing new may be started.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if !self.is_home() {
+            return Err(Error::new(
+                ErrorKind::Forked,
+                "this Locks belongs to the parent process: connect again after fork",
+            ));
+        }
+        if self.is_closed() {
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "this Locks was closed, or its keeper's runtime is gone",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_closed(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn new_claim(&self, name: &Name, terms: &Terms, may_queue: bool) -> Claim {
+        let owner = terms.owner.as_ref().map_or_else(|| Arc::clone(&self.owner), |owner| owner.label_arc());
+        Claim {
+            id: ClaimId(self.env.random()),
+            name: name.clone(),
+            mode: terms.mode,
+            ttl: terms.ttl,
+            claim_time: CLAIM_TIME.min(terms.ttl),
+            may_queue,
+            tokens: if self.profile.token_blocks { 1 + crate::local::MOST_HANDOVERS } else { 1 },
+            owner,
+            stops_on_term: terms.stops_on_term,
+        }
+    }
+
+    /// Adds a timer and makes sure that somebody watches it.
+    pub(crate) fn add_timer(self: &Arc<Self>, at: Instant, due: Due) -> TimerKey {
+        let (key, wake) = self.timers.add(at, due);
+        if matches!(wake, Wake::Now) {
+            self.wake_keeper();
+        }
+        key
+    }
+
+    /// Gives the keeper something to do. Work is begun in the order in which it was given.
+    pub(crate) fn give(self: &Arc<Self>, work: Work) {
+        self.lock_work().push(work);
+        self.wake_keeper();
+    }
+
+    pub(crate) fn take_work(&self) -> Vec<Work> {
+        std::mem::take(&mut *self.lock_work())
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // A keeper that cannot take tasks any more has told everybody already.
+        let _ = self.keeper.spawn(task);
+    }
+
+    fn wake_keeper(self: &Arc<Self>) {
+        if !self.serving.swap(true, Ordering::AcqRel)
+            && self.keeper.spawn(crate::keeper::serve(Arc::clone(self))).is_err()
+        {
+            crate::keeper::orphan(self);
+        }
+        self.wake.notify_one();
+    }
+
+    fn lock_work(&self) -> std::sync::MutexGuard<'_, Vec<Work>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Held by everything that users hold. When the last one goes, the keeper finishes what is pending and ends.
+pub(crate) struct Lifeline(pub(crate) Arc<Shared>);
+
+impl Deref for Lifeline {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        if self.is_home() {
+            self.stopping.store(true, Ordering::Release);
+            self.wake.notify_one();
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The pace of a claim that waits: a pure machine. Answers and errors come in, the next step comes out.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::{Answer, EngineError, Fault, Grant, Hint, How, Instant, Profile};
+
+/// What to do next about a waiting claim.
+#[derive(Debug)]
+pub enum Next {
+    /// It was granted.
+    Held(Grant),
+    /// Call `claim` again at this instant, or when news rings.
+    Call {
+        /// When, at the latest.
+        at: Instant,
+        /// How.
+        how: How,
+    },
+    /// The engine forgot the claim: make a new one, with a new id.
+    Restart,
+    /// Give up.
+    Fail(EngineError),
+}
+
+/// How a claim waits.
+#[derive(Debug)]
+pub struct Wait {
+    poll: RangeInclusive<Duration>,
+    push: bool,
+    /// Until when an engine that was never reached is tried.
+    first_contact: Option<Instant>,
+    /// How many answers in a row brought no place in line.
+    fruitless: u32,
+    how: How,
+}
+
+impl Wait {
+    /// A claim about to be made. `first_contact` is the instant at which an engine that nobody has reached yet is
+    /// given up; `None` once it has been reached, from when on outages are waited out.
+    #[must_use]
+    pub fn new(profile: &Profile, first_contact: Option<Instant>) -> Self {
+        Self { poll: profile.poll.clone(), push: profile.push, first_contact, fruitless: 0, how: How::Create }
+    }
+
+    /// How to call `claim` the next time.
+    #[must_use]
+    pub const fn how(&self) -> How {
+        self.how
+    }
+
+    /// What the engine said, at `now`; `jitter` is any random number.
+    pub fn answered(&mut self, answer: Result<Answer, EngineError>, now: Instant, jitter: u32) -> Next {
+        match answer {
+            Ok(answer) => {
+                self.first_contact = None;
+                self.placed(answer, now, jitter)
+            }
+            Err(error) => match error.fault {
+                Fault::Retry if self.first_contact.is_some_and(|limit| now >= limit) => Next::Fail(error),
+                Fault::Retry | Fault::Unknown => self.back_off(now, jitter),
+                Fault::Refused | Fault::Denied | Fault::Misconfigured | Fault::Internal => Next::Fail(error),
+            },
+        }
+    }
+
+    fn placed(&mut self, answer: Answer, now: Instant, jitter: u32) -> Next {
+        match answer {
+            Answer::Held(grant) => Next::Held(grant),
+            Answer::Gone => Next::Restart,
+            Answer::Waiting(hint) => {
+                self.fruitless = 0;
+                self.how = How::Ask;
+                Next::Call { at: now.after(self.pace(hint, jitter)), how: How::Ask }
+            }
+            Answer::Taken(hint) => {
+                self.how = How::Create;
+                let backed_off = self.back_off(now, jitter);
+                match (backed_off, hint.ask_in) {
+                    (Next::Call { at, how }, Some(ask_in)) => {
+                        Next::Call { at: at.min(now.after(ask_in)), how }
+                    }
+                    (next, _) => next,
+                }
+            }
+        }
+    }
+
+    /// In line, news is expected and the poll is only a net; without news, the nearer the head, the faster.
+    fn pace(&self, hint: Hint, jitter: u32) -> Duration {
+        let (fastest, slowest) = (*self.poll.start(), *self.poll.end());
+        let pace = match hint.ahead {
+            _ if self.push => slowest,
+            Some(ahead) => fastest.saturating_mul(ahead.saturating_add(1)).min(slowest),
+            None => slowest,
+        };
+        hint.ask_in.map_or_else(|| jittered(pace, jitter), |ask_in| ask_in.min(pace))
+    }
+
+    /// Exponential, with the jitter that keeps a fleet from marching in step.
+    fn back_off(&mut self, now: Instant, jitter: u32) -> Next {
+        let doublings = self.fruitless.min(16);
+        self.fruitless = self.fruitless.saturating_add(1);
+        let pace = self.poll.start().saturating_mul(1 << doublings).min(*self.poll.end());
+        Next::Call { at: now.after(jittered(pace, jitter)), how: self.how }
+    }
+}
+
+/// Between half of `pace` and all of it.
+fn jittered(pace: Duration, jitter: u32) -> Duration {
+    pace / 2 + (pace / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+#[path = "wait_tests.rs"]
+mod tests;

@@ -1,0 +1,180 @@
+//! From a URL to an engine.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+use leasehold_core::{Engine, Env, Error, Keeper, Observe};
+
+use crate::url::Url;
+
+/// Locks on the engine that a URL names. Everything else is a method of [`leasehold_core::Locks`].
+#[derive(Clone)]
+pub struct Locks {
+    core: leasehold_core::Locks,
+    #[cfg(feature = "file")]
+    file: Option<Arc<leasehold_core::file::FileEngine>>,
+}
+
+/// How to connect, beside the URL.
+#[derive(Default)]
+#[must_use]
+pub struct Connect {
+    owner: Option<String>,
+    keeper: Option<Keeper>,
+    observer: Option<Arc<dyn Observe>>,
+}
+
+/// An engine made from a URL.
+struct Opened {
+    engine: Arc<dyn Engine>,
+    #[cfg(feature = "file")]
+    file: Option<Arc<leasehold_core::file::FileEngine>>,
+}
+
+impl Locks {
+    /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory) or `file:///dir`.
+    /// Engines with a server are contacted at the first request, not here.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in;
+    /// the file engine's for a directory that cannot be used. No error shows a password.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Connect::default().connect(url)
+    }
+
+    /// A duplicate of the descriptor under a hold of the file engine, which keeps the lock held as long as it, or a copy
+    /// of it in a child process, is open. `None` on other engines.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no descriptor left.
+    #[cfg(feature = "file")]
+    pub fn descriptor(&self, guard: &leasehold_core::Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
+        self.file.as_ref().map_or(Ok(None), |file| file.descriptor(guard.id()))
+    }
+}
+
+impl Connect {
+    /// What holds and waiters are called, unless a request says otherwise; `user@host:pid` by default.
+    pub fn owner(mut self, label: &str) -> Self {
+        self.owner = Some(label.to_owned());
+        self
+    }
+
+    /// The background worker, which several `Locks` may share; a thread of its own by default.
+    pub fn keeper(mut self, keeper: Keeper) -> Self {
+        self.keeper = Some(keeper);
+        self
+    }
+
+    /// Hears of everything that happens.
+    pub fn observe(mut self, observer: Arc<dyn Observe>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// See [`Locks::connect`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect(self, url: &str) -> Result<Locks, Error> {
+        let url = Url::parse(url)?;
+        let common = url.common_options()?;
+        let opened = open(&url)?;
+        let mut builder = leasehold_core::Locks::builder(opened.engine);
+        if let Some(owner) = &self.owner {
+            builder = builder.owner(owner);
+        }
+        if let Some(keeper) = self.keeper {
+            builder = builder.keeper(keeper);
+        }
+        if let Some(observer) = self.observer {
+            builder = builder.observe(observer);
+        }
+        if let Some(timeout) = common.connect_timeout {
+            builder = builder.connect_timeout(timeout);
+        }
+        Ok(Locks {
+            core: builder.build(),
+            #[cfg(feature = "file")]
+            file: opened.file,
+        })
+    }
+}
+
+fn open(url: &Url) -> Result<Opened, Error> {
+    match url.scheme.as_str() {
+        "memory" => open_memory(url),
+        "file" => open_file(url),
+        // The scheme is shown, never more: the rest may hold a password.
+        other => Err(Error::misconfigured(format!(
+            "the URL scheme {other:?} is unknown: memory and file are known"
+        ))),
+    }
+}
+
+#[cfg(feature = "memory")]
+fn open_memory(url: &Url) -> Result<Opened, Error> {
+    use leasehold_core::memory::{MemoryEngine, MemoryStore};
+    let env = Env::system();
+    let store = MemoryStore::named(&url.rest, env.lineage(), env.clock);
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(store));
+    Ok(Opened {
+        engine,
+        #[cfg(feature = "file")]
+        file: None,
+    })
+}
+
+#[cfg(not(feature = "memory"))]
+fn open_memory(_: &Url) -> Result<Opened, Error> {
+    Err(not_compiled_in("memory"))
+}
+
+#[cfg(feature = "file")]
+fn open_file(url: &Url) -> Result<Opened, Error> {
+    let dir = match url.rest.as_str() {
+        "" => None,
+        path => match path.strip_prefix("//") {
+            Some(absolute) if absolute.starts_with('/') => Some(absolute.into()),
+            _ => {
+                return Err(Error::misconfigured(
+                    "a file URL is file: or file:///absolute/directory, with three slashes",
+                ));
+            }
+        },
+    };
+    let file = Arc::new(leasehold_core::file::FileEngine::open(dir, Env::system())?);
+    let engine: Arc<dyn Engine> = Arc::clone(&file) as _;
+    Ok(Opened { engine, file: Some(file) })
+}
+
+#[cfg(not(feature = "file"))]
+fn open_file(_: &Url) -> Result<Opened, Error> {
+    Err(not_compiled_in("file"))
+}
+
+#[cfg(not(all(feature = "memory", feature = "file")))]
+fn not_compiled_in(feature: &str) -> Error {
+    Error::misconfigured(format!(
+        "the {feature} engine is not compiled in: build leasehold with its feature {feature:?}"
+    ))
+}
+
+impl Deref for Locks {
+    type Target = leasehold_core::Locks;
+
+    fn deref(&self) -> &Self::Target {
+        &self.core
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.core, f)
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
