@@ -6,8 +6,8 @@
 //! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
 //! - [`check`]: the invariants, checked mechanically on such a history.
 
-// pub mod check;
-// pub mod decorators;
+pub mod check;
+pub mod decorators;
 pub mod dropper;
 pub mod history;
 pub mod suite;

@@ -23,6 +23,8 @@ pub struct Granted {
     pub ttl_nanos: Option<u64>,
     /// Whether somebody awaits `lost()` and will record it.
     pub watched: bool,
+    /// Whether the lease is not renewed.
+    pub fixed: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -61,6 +63,7 @@ impl<'a> Attempt<'a> {
             ttl: granted.ttl_nanos,
             asked: None,
             watched: granted.watched,
+            fixed: granted.fixed,
         };
         self.record(what);
         Belief(self)
@@ -105,11 +108,12 @@ impl<'a> Belief<'a> {
         }
     }
 
-    /// Calls `check` and records its answer under the time before the call.
-    pub fn check(&self, check: impl FnOnce() -> bool) -> bool {
+    /// Calls `check` and records its answer under the time before the call, with the deadline read right after.
+    pub fn check(&self, check: impl FnOnce() -> bool, remaining: impl FnOnce() -> Option<u64>) -> bool {
         let before = now_nanos();
         let valid = check();
-        self.0.recorder.record(before, self.0.task, &self.0.lock, self.0.id, What::Check { valid });
+        let what = What::Check { valid, deadline: deadline(remaining) };
+        self.0.recorder.record(before, self.0.task, &self.0.lock, self.0.id, what);
         valid
     }
 

@@ -72,6 +72,9 @@ pub enum What {
         /// Somebody awaits `lost()` and will record it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         watched: bool,
+        /// The lease is not renewed: its first deadline is its last.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fixed: bool,
     },
     /// The acquire certainly failed: taken, timed out, refused, ...
     AcqFail {
@@ -107,6 +110,9 @@ pub enum What {
     Check {
         /// Its answer.
         valid: bool,
+        /// The deadline that the guard told right after, where it was read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<u64>,
     },
     /// A release is about to be called.
     RelInv {

@@ -56,13 +56,11 @@ impl Recorder {
 
     /// Records that `task` is about to acquire `lock`: call the acquire right after. `limit_nanos`: how long it waits
     /// at most, 0 for a try, `None` for ever.
-    #[must_use]
     pub fn attempt(&self, task: u32, lock: &str, mode: Mode, limit_nanos: Option<u64>) -> Attempt<'_> {
         Attempt::begin(self, task, lock, mode, limit_nanos, None)
     }
 
     /// As [`attempt`](Self::attempt), for an acquire that enters the hold of the attempt `within` again.
-    #[must_use]
     pub fn reenter(&self, task: u32, lock: &str, mode: Mode, within: AttemptId) -> Attempt<'_> {
         Attempt::begin(self, task, lock, mode, None, Some(within))
     }

@@ -47,7 +47,8 @@ macro_rules! case {
 /// Fails the case with a message unless the condition holds.
 macro_rules! ensure {
     ($cond:expr, $($message:tt)+) => {
-        if !$cond {
+        let holds: bool = $cond;
+        if !holds {
             return Err($crate::suite::case::Stop::Fail(format!($($message)+)));
         }
     };
