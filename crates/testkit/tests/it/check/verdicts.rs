@@ -159,11 +159,11 @@ fn deadlines() {
          5 p1 a1 ok 1 D=99 ttl=100",
         // A wait: counted from its answer at the latest, or from the request where it is known.
         "0 p1 a1 inv X
-         500 p1 a1 ok 1 D=598 ttl=100
-         510 p1 a1 renewing
-         520 p1 a1 renewed D=608 ttl=100",
+         200 p1 a1 ok 1 D=298 ttl=100
+         210 p1 a1 renewing
+         220 p1 a1 renewed D=308 ttl=100",
         "0 p1 a1 inv X
-         500 p1 a1 ok 1 D=589 ttl=100 asked=490",
+         200 p1 a1 ok 1 D=289 ttl=100 asked=190",
         // The server knows it for longer.
         "0 p1 a1 inv X
          5 p1 a1 ok 1 D=98 ttl=100
@@ -185,7 +185,7 @@ fn deadlines() {
          50 p1 a1 ok 1 D=149 ttl=100",
         // Without leaving the drift.
         "0 p1 a1 inv X
-         500 p1 a1 ok 1 D=601 ttl=100",
+         200 p1 a1 ok 1 D=301 ttl=100",
         // A renewal counted from its answer.
         "0 p1 a1 inv X
          1 p1 a1 ok 1 D=98 ttl=100
@@ -193,7 +193,7 @@ fn deadlines() {
          60 p1 a1 renewed D=158 ttl=100",
         // The request that was acknowledged is known, and earlier.
         "0 p1 a1 inv X
-         500 p1 a1 ok 1 D=598 ttl=100 asked=490",
+         200 p1 a1 ok 1 D=298 ttl=100 asked=190",
         // Later than the server's own expiry.
         "0 p1 a1 inv X
          5 p1 a1 ok 1 D=98 ttl=100
@@ -345,6 +345,7 @@ fn loss() {
         // Released just after the deadline, or nobody watches.
         "0 p1 a1 inv X
          1 p1 a1 ok 1 D=98 ttl=100 watched fixed
+         50 p1 a1 check true
          110 p1 a1 rel
          300 p1 a1 notheld",
         "0 p1 a1 inv X
