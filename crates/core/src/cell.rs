@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-use crate::{Instant, Loss, Owner};
+use crate::{Instant, Loss, Owner, Token};
 
 /// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads.
 pub(crate) struct Cell {
@@ -15,6 +15,7 @@ pub(crate) struct Cell {
     deadline: AtomicU64,
     /// The end of this guard's own `max_hold`.
     end: Instant,
+    token: Token,
     /// Who may take the same hold again.
     owner: Option<Owner>,
     loss: OnceLock<Loss>,
@@ -22,9 +23,13 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    pub(crate) fn new(deadline: Instant, end: Instant, owner: Option<Owner>) -> Self {
+    pub(crate) fn new(deadline: Instant, end: Instant, token: Token, owner: Option<Owner>) -> Self {
         let deadline = AtomicU64::new(deadline.min(end).as_nanos());
-        Self { deadline, end, owner, loss: OnceLock::new(), told: Notify::new() }
+        Self { deadline, end, token, owner, loss: OnceLock::new(), told: Notify::new() }
+    }
+
+    pub(crate) const fn token(&self) -> Token {
+        self.token
     }
 
     pub(crate) fn is_owned_by(&self, owner: &Owner) -> bool {
@@ -43,12 +48,14 @@ impl Cell {
             self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
     }
 
-    /// Tells the guard, once, that its hold is lost.
-    pub(crate) fn lose(&self, loss: Loss) {
+    /// Tells the guard, once, that its hold is lost; false if it knew before.
+    pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
-        if self.loss.set(loss).is_ok() {
+        let news = self.loss.set(loss).is_ok();
+        if news {
             self.told.notify_waiters();
         }
+        news
     }
 
     /// Why the hold is lost, if it is, as of `now`.

@@ -23,7 +23,6 @@ pub struct Guard {
     name: Name,
     id: ClaimId,
     mode: Mode,
-    token: Token,
     previous: Previous,
     since: Instant,
     /// The timer of `max_hold`; boxed because few guards have one.
@@ -39,13 +38,12 @@ impl Guard {
         name: Name,
         id: ClaimId,
         mode: Mode,
-        token: Token,
         previous: Previous,
         since: Instant,
         max_hold: Option<TimerKey>,
     ) -> Self {
         let max_hold = max_hold.map(Box::new);
-        Self { life, cell, name, id, mode, token, previous, since, max_hold, released: false }
+        Self { life, cell, name, id, mode, previous, since, max_hold, released: false }
     }
 
     /// What is held.
@@ -68,8 +66,8 @@ impl Guard {
 
     /// The fencing token: larger than that of every grant before. Let the protected resource refuse smaller ones.
     #[must_use]
-    pub const fn token(&self) -> Token {
-        self.token
+    pub fn token(&self) -> Token {
+        self.cell.token()
     }
 
     /// How the hold before this one ended; after anything but [`Previous::Clean`] the protected data may be half-written.
@@ -223,7 +221,7 @@ impl fmt::Debug for Guard {
         f.debug_struct("Guard")
             .field("name", &self.name)
             .field("mode", &self.mode)
-            .field("token", &self.token.number)
+            .field("token", &self.token().number)
             .field("valid", &self.check())
             .finish_non_exhaustive()
     }

@@ -1,1 +1,150 @@
+use proptest::prelude::*;
 
+use super::*;
+
+fn at(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn lease(sent: u64) -> Lease {
+    Lease::granted(at(sent), Some(TTL), TTL, Renewal::Background)
+}
+
+#[test]
+fn the_deadline_counts_from_before_the_request_left() {
+    // 30 s less 1 % drift less 1 % margin.
+    assert_eq!(deadline(at(1000), TTL), at(1000 + 29_400));
+    // Short leases keep at least 2 ms of margin.
+    assert_eq!(deadline(at(0), Duration::from_millis(100)), at(97));
+}
+
+#[test]
+fn renewal_is_due_at_a_third_and_again_a_twelfth_later() {
+    let mut lease = lease(0);
+    assert_eq!(lease.step(at(9_999)), Step::Sleep(at(10_000)));
+    assert_eq!(lease.step(at(10_000)), Step::Renew);
+    lease.sent(at(10_000));
+    assert_eq!(lease.step(at(10_001)), Step::Sleep(at(12_500)));
+    assert_eq!(lease.step(at(12_500)), Step::Renew);
+}
+
+#[test]
+fn only_an_acknowledged_renewal_moves_the_deadline() {
+    let mut lease = lease(0);
+    lease.sent(at(10_000));
+    assert_eq!(lease.deadline(), at(29_400));
+    lease.renewed(at(10_000), at(10_500), Some(TTL));
+    assert_eq!(lease.deadline(), at(39_400), "counted from when the renewal left, not from its answer");
+}
+
+#[test]
+fn an_answer_to_an_older_renewal_changes_nothing() {
+    let mut lease = lease(0);
+    lease.renewed(at(12_000), at(12_100), Some(TTL));
+    lease.renewed(at(10_000), at(12_200), Some(TTL));
+    assert_eq!(lease.deadline(), at(41_400));
+}
+
+#[test]
+fn a_lost_lease_stays_lost() {
+    let mut late = lease(0);
+    late.renewed(at(29_399), at(29_400), Some(TTL));
+    assert_eq!(late.step(at(29_400)), Step::Lost(Loss::Lapsed), "the answer came at the deadline");
+
+    let mut told = lease(0);
+    told.lose(Loss::Broken);
+    told.lose(Loss::Gone);
+    told.renewed(at(10), at(20), Some(TTL));
+    assert_eq!(told.step(at(30)), Step::Lost(Loss::Broken));
+}
+
+#[test]
+fn a_fixed_lease_is_not_renewed() {
+    let mut lease = Lease::granted(at(0), Some(TTL), TTL, Renewal::Off);
+    assert_eq!(lease.step(at(15_000)), Step::Sleep(at(29_400)));
+    assert_eq!(lease.step(at(29_400)), Step::Lost(Loss::Lapsed));
+}
+
+#[test]
+fn stopping_renewal_keeps_the_deadline() {
+    let mut lease = lease(0);
+    lease.stop_renewal();
+    assert_eq!(lease.step(at(15_000)), Step::Sleep(at(29_400)));
+}
+
+#[test]
+fn where_holds_never_lapse_the_ttl_paces_a_check() {
+    let mut lease = Lease::granted(at(0), None, TTL, Renewal::Background);
+    assert_eq!(lease.deadline(), Instant::NEVER);
+    assert_eq!(lease.step(at(10_000)), Step::Renew);
+    let mut unchecked = Lease::granted(at(0), None, TTL, Renewal::Off);
+    assert_eq!(unchecked.step(at(1 << 40)), Step::Sleep(Instant::NEVER));
+}
+
+#[test]
+fn a_pushed_grant_is_renewed_at_once_even_if_fixed() {
+    for renewal in [Renewal::Background, Renewal::Off] {
+        let mut lease = Lease::pushed(at(5), Some(Duration::from_secs(2)), TTL, renewal);
+        assert_eq!(lease.deadline(), at(5 + 1960));
+        assert_eq!(lease.step(at(6)), Step::Renew);
+        lease.renewed(at(6), at(7), Some(TTL));
+        assert_eq!(lease.deadline(), at(6 + 29_400));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Heard {
+    Sent,
+    Renewed { sent_ago: u64, granted: u64 },
+    Lose,
+    Stop,
+}
+
+fn heard() -> impl Strategy<Value = Heard> {
+    prop_oneof![
+        4 => Just(Heard::Sent),
+        4 => (0u64..5_000, 100u64..60_000).prop_map(|(sent_ago, granted)| Heard::Renewed { sent_ago, granted }),
+        1 => Just(Heard::Lose),
+        1 => Just(Heard::Stop),
+    ]
+}
+
+proptest! {
+    /// Whatever is heard, whenever: belief never outlives the newest acknowledged request, and nothing ends a loss.
+    #[test]
+    fn belief_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, heard()), 0..60)) {
+        let mut lease = lease(0);
+        let mut now = 0;
+        let mut bound = deadline(at(0), TTL);
+        let mut newest = 0;
+        let mut lost = None;
+        for (pause, event) in events {
+            now += pause;
+            let step = lease.step(at(now));
+            if let Some(loss) = lost {
+                prop_assert_eq!(step, Step::Lost(loss));
+            }
+            if let Step::Lost(loss) = step {
+                lost = Some(loss);
+            } else {
+                prop_assert!(at(now) < bound, "believed in at {now} ms, past {bound:?}");
+            }
+            match event {
+                Heard::Sent => lease.sent(at(now)),
+                Heard::Renewed { sent_ago, granted } => {
+                    let sent = now.saturating_sub(sent_ago);
+                    lease.renewed(at(sent), at(now), Some(Duration::from_millis(granted)));
+                    if lost.is_none() && sent >= newest {
+                        newest = sent;
+                        bound = deadline(at(sent), Duration::from_millis(granted));
+                    }
+                }
+                Heard::Lose => lease.lose(Loss::Gone),
+                Heard::Stop => lease.stop_renewal(),
+            }
+            prop_assert!(lost.is_some() || lease.deadline() <= bound);
+        }
+    }
+}

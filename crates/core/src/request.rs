@@ -234,6 +234,9 @@ impl Future for Acquire {
                         Entered::Wait { rx, ticket } => self.0 = State::Waiting { life, name, ticket, rx },
                     }
                 }
+                State::Waiting { life, .. } if !life.is_home() => {
+                    return Poll::Ready(Err(life.check_open().expect_err("not at home")));
+                }
                 State::Waiting { life, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
                     Poll::Ready(Ok(result)) => return Poll::Ready(result),
                     Poll::Ready(Err(_)) => {

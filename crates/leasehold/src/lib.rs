@@ -24,3 +24,8 @@ pub use leasehold_core::{
     Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Previous, Profile,
     Request, Rw, Token, View, WaiterView,
 };
+
+/// The example of the README, so that it compiles for ever.
+#[cfg(all(doctest, feature = "file"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::env::sleep_until;
 use crate::{
-    Answer, Error, ErrorKind, Fault, Guard, How, Instant,
+    Answer, Claim, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
     local::Asked,
     shared::{Lifeline, Shared},
     wait::{Next, Wait},
@@ -21,57 +21,97 @@ pub(crate) async fn attempt(
     tx: oneshot::Sender<Result<Guard, Error>>,
 ) {
     let _pending = life.pending.one();
-    let mut wait = Wait::new(&life.profile, Some(life.now()));
     let mut last = taken(&life, &asked, tries);
-    for left in (0..tries).rev() {
-        let (outcome, answer) = once(&life, &asked).await;
-        match outcome {
-            Ok(guard) => return drop(tx.send(Ok(guard))),
-            Err(error) => last = error,
-        }
-        let retriable = last.is_taken() || last.is_unreachable();
-        if left == 0 || !retriable || tx.is_closed() {
-            break;
-        }
-        let now = life.now();
-        let Next::Call { at, .. } = wait.answered(Ok(answer), now, u32::from_ne_bytes(random(&life))) else {
-            break;
-        };
-        let at = until.map_or(at, |until| until.min(at));
-        sleep_until(&*life.env.clock, at).await;
-        if until.is_some_and(|until| life.now() >= until) {
-            break;
-        }
+    let result = match until {
+        None => try_on(&life, &asked, tries, &tx, &mut last).await,
+        Some(until) => tokio::select! {
+            biased;
+            result = try_on(&life, &asked, tries, &tx, &mut last) => result,
+            () = sleep_until(&*life.env.clock, until) => None,
+        },
+    };
+    let result = result.ok_or(last);
+    if let Err(error) = &result {
+        life.observer.event(&crate::observe::Event::Refused { name: &asked.name, error });
     }
-    life.observer.event(&crate::observe::Event::Refused { name: &asked.name, error: &last });
-    let _ = tx.send(Err(last));
+    let _ = tx.send(result);
 }
 
-/// One try, by a claim of its own.
-async fn once(life: &Arc<Lifeline>, asked: &Asked) -> (Result<Guard, Error>, Answer) {
-    let taken_answer = Answer::Taken(crate::Hint::default());
+/// Tries on until it is decided; `None` when the tries are used up. `last` is what came of the last one.
+async fn try_on(
+    life: &Arc<Lifeline>,
+    asked: &Asked,
+    tries: u32,
+    tx: &oneshot::Sender<Result<Guard, Error>>,
+    last: &mut Error,
+) -> Option<Guard> {
+    let mut wait = Wait::new(&life.profile, None);
+    for left in (0..tries).rev() {
+        let hint = match once(life, asked).await {
+            Ok(Ok(guard)) => return Some(guard),
+            Ok(Err(error)) => {
+                *last = error;
+                return None;
+            }
+            Err((error, hint)) => {
+                *last = error;
+                hint
+            }
+        };
+        if left == 0 || tx.is_closed() {
+            break;
+        }
+        let jitter = u32::from_ne_bytes(random(life));
+        let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), life.now(), jitter) else { break };
+        sleep_until(&*life.env.clock, at).await;
+    }
+    None
+}
+
+/// A claim whose outcome is not certain is undone when its try ends, in whatever way.
+struct Armed<'a> {
+    life: &'a Arc<Lifeline>,
+    claim: Claim,
+    certain: bool,
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        if !self.certain {
+            self.life.undo(&self.claim, None);
+        }
+    }
+}
+
+/// One try, by a claim of its own: decided, or an error after which the next try may do better.
+async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error>, (Error, Hint)> {
     if life.stands_in_the_way(asked) {
-        return (Err(taken(life, asked, 1)), taken_answer);
+        return Err((taken(life, asked, 1), Hint::default()));
     }
     let claim = life.new_claim(&asked.name, &asked.terms, false);
+    let mut armed = Armed { life, claim, certain: false };
     let sent = life.now();
-    let answer = life.ask(&claim, How::Create).await;
+    let answer = life.ask(&armed.claim, How::Create).await;
     if answer.is_ok() {
         life.heard();
     }
     match answer {
-        Ok(Answer::Held(grant)) => (life.adopt(life, asked, &claim, &grant, sent), taken_answer),
-        Ok(Answer::Taken(hint)) => (Err(taken(life, asked, 1)), Answer::Taken(hint)),
-        Ok(Answer::Waiting(_) | Answer::Gone) => {
-            // An engine that queues what may not queue is wrong, but leaves nothing behind through us.
-            life.undo(&claim, None);
-            (Err(taken(life, asked, 1)), taken_answer)
+        Ok(Answer::Held(grant)) => {
+            armed.certain = true;
+            Ok(life.adopt(life, asked, &armed.claim, &grant, sent))
         }
+        Ok(Answer::Taken(hint)) => {
+            armed.certain = true;
+            Err((taken(life, asked, 1), hint))
+        }
+        // An engine that queues what may not queue is wrong, but leaves nothing behind through us.
+        Ok(Answer::Waiting(hint)) => Err((taken(life, asked, 1), hint)),
+        Ok(Answer::Gone) => Err((taken(life, asked, 1), Hint::default())),
         Err(error) => {
-            if error.fault == Fault::Unknown {
-                life.undo(&claim, None);
-            }
-            (Err(Error::from_engine(error, &asked.name, life.profile.engine)), taken_answer)
+            armed.certain = error.fault != Fault::Unknown;
+            let again = matches!(error.fault, Fault::Retry | Fault::Unknown);
+            let error = Error::from_engine(error, &asked.name, life.profile.engine);
+            if again { Err((error, Hint::default())) } else { Ok(Err(error)) }
         }
     }
 }

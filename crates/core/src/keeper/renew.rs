@@ -120,7 +120,7 @@ impl Shared {
         let mut in_use = false;
         for cell in &hold.guards {
             match cell.loss(now) {
-                Some(loss) => cell.lose(loss),
+                Some(loss) => drop(cell.lose(loss)),
                 None => in_use = true,
             }
         }

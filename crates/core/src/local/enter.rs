@@ -67,12 +67,11 @@ impl Shared {
         }
         let (tx, rx) = oneshot::channel();
         let ticket = shared.next_ticket();
-        let limit = until.map(|until| shared.add_timer(until, Due::Limit(asked.name.clone(), ticket)));
         let waiter = Waiter {
             terms: asked.terms,
             max_hold: asked.max_hold,
             since: now,
-            limit,
+            limit: None,
             life: Arc::clone(life),
             tx,
         };
@@ -81,7 +80,18 @@ impl Shared {
         let start = shared.advance(&asked.name, state);
         drop(shard);
         shared.run(start);
+        if let Some(until) = until {
+            shared.limit(&asked.name, ticket, until);
+        }
         Entered::Wait { rx, ticket: Some(ticket) }
+    }
+
+    /// Ends the wait of a request at `until`, if it still waits.
+    fn limit(self: &Arc<Self>, name: &Name, ticket: Ticket, until: Instant) {
+        let mut shard = self.table.shard(name);
+        if let Some(waiter) = shard.get_mut(name).and_then(|state| state.line.get_mut(&ticket)) {
+            waiter.limit = Some(self.add_timer(until, Due::Limit(name.clone(), ticket)));
+        }
     }
 
     /// What needs no engine: an error, the same hold again for the same owner, or a shared hold that is still joinable.
@@ -127,7 +137,8 @@ impl Shared {
             (Mode::Permits { .. }, _) => None,
             _ if hold.lease.deadline() <= now => None,
             _ => {
-                let token = crate::Token { number: hold.next - 1, ..hold.first };
+                let owner = holder.terms.owner.as_ref()?;
+                let token = hold.guards.iter().find(|cell| cell.is_owned_by(owner))?.token();
                 Some(Ok(self.new_guard(name, hold, holder, token, Previous::Clean)))
             }
         }

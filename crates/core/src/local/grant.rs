@@ -61,7 +61,7 @@ impl Shared {
     ) -> Guard {
         let now = self.now();
         let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
-        let cell = Arc::new(Cell::new(hold.lease.deadline(), end, holder.terms.owner.clone()));
+        let cell = Arc::new(Cell::new(hold.lease.deadline(), end, token, holder.terms.owner.clone()));
         let timer = (end != Instant::NEVER).then(|| self.add_timer(end, Due::MaxHold(name.clone(), hold.id)));
         hold.guards.push(Arc::clone(&cell));
         Guard::new(
@@ -70,7 +70,6 @@ impl Shared {
             name.clone(),
             hold.id,
             holder.terms.mode,
-            token,
             previous,
             now,
             timer,

@@ -145,7 +145,9 @@ impl Shared {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
-            hold.lose(loss);
+            if !hold.lose(loss) {
+                return;
+            }
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }

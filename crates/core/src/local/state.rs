@@ -109,12 +109,10 @@ impl LocalHold {
             && self.terms == *terms
     }
 
-    /// Tells every guard.
-    pub(crate) fn lose(&mut self, loss: crate::Loss) {
+    /// Tells every guard; false if all knew before.
+    pub(crate) fn lose(&mut self, loss: crate::Loss) -> bool {
         self.lease.lose(loss);
-        for cell in &self.guards {
-            cell.lose(loss);
-        }
+        self.guards.iter().fold(false, |news, cell| cell.lose(loss) || news)
     }
 
     /// The hold as the engine's `renew` takes it.

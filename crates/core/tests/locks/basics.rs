@@ -1,0 +1,132 @@
+use std::time::Duration;
+
+use leasehold_core::{ErrorKind, Guard, Locks, Owner, Previous};
+
+use crate::World;
+
+const fn assert_send_sync<T: Send + Sync>() {}
+const fn assert_static<T: 'static>() {}
+
+#[test]
+fn the_types_are_as_promised() {
+    assert_send_sync::<Locks>();
+    assert_send_sync::<Guard>();
+    assert_static::<Guard>();
+}
+
+#[test]
+fn a_guard_excludes_until_it_is_released() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    let guard = a.mutex("x").blocking().try_acquire().unwrap();
+    assert!(guard.check() && guard.remaining().unwrap() > Duration::from_secs(25));
+    for locks in [&a, &b] {
+        let error = locks.mutex("x").blocking().try_acquire().unwrap_err();
+        assert!(error.is_taken() && error.kind() == ErrorKind::Taken, "{error:?}");
+        assert!(error.to_string().contains("memory lock \"x\""), "{error}");
+    }
+    assert!(b.mutex("y").blocking().try_acquire().is_ok());
+    guard.release_blocking().unwrap();
+    let again = b.mutex("x").blocking().try_acquire().unwrap();
+    assert_eq!(again.previous(), Previous::Clean);
+    drop(again);
+    world.assert_at_rest();
+}
+
+#[test]
+fn tokens_grow_from_grant_to_grant_and_client_to_client() {
+    let world = World::new();
+    let clients = [world.client(), world.client()];
+    let mut last = 0;
+    for round in 0..200 {
+        let guard = clients[round % 2].mutex("x").blocking().acquire().unwrap();
+        assert!(guard.token().number > last, "{} after {last}", guard.token());
+        last = guard.token().number;
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused_before_anything_is_sent() {
+    let world = World::new();
+    let locks = world.client();
+    let long = "x".repeat(4096);
+    for (request, reason) in [
+        (locks.mutex(""), "empty"),
+        (locks.mutex(&long), "4096 bytes"),
+        (locks.mutex("a\tb"), "U+0009"),
+        (locks.mutex("x").ttl(Duration::ZERO), "100ms to 86400s"),
+        (locks.mutex("x").ttl(Duration::from_millis(1)), "100ms to 86400s"),
+        (locks.mutex("x").ttl(Duration::from_secs(u64::MAX)), "100ms to 86400s"),
+        (locks.mutex("x").max_hold(Duration::ZERO), "max_hold is zero"),
+        (locks.mutex("x").attempts(0), "attempts is zero"),
+        (locks.semaphore("x", 0), "1 of 0 permits"),
+        (locks.semaphore("x", 3).permits(4), "4 of 3 permits"),
+        (locks.semaphore("x", 3).permits(0), "0 of 3 permits"),
+    ] {
+        let error = request.blocking().try_acquire().unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains(reason), "{error}");
+    }
+    world.assert_at_rest();
+}
+
+#[test]
+fn a_panic_in_the_section_releases_and_tells_the_next() {
+    let world = World::new();
+    let locks = world.client();
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    let panicked = std::thread::spawn(move || {
+        let _guard = guard;
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err());
+    let next = world.client().mutex("x").blocking().try_acquire().unwrap();
+    assert_eq!(next.previous(), Previous::Abandoned);
+}
+
+#[test]
+fn an_owner_may_take_its_hold_again() {
+    let world = World::new();
+    let locks = world.client();
+    let me = Owner::new("worker 7");
+    let outer = locks.mutex("x").owner(me.clone()).blocking().acquire().unwrap();
+    let inner = locks.mutex("x").owner(me.clone()).blocking().try_acquire().unwrap();
+    assert_eq!(inner.token(), outer.token(), "the same hold has the same token");
+    let stranger = locks.mutex("x").owner("worker 7").blocking().try_acquire();
+    assert!(stranger.unwrap_err().is_taken(), "the same label is not the same owner");
+    drop(outer);
+    assert!(
+        world.client().mutex("x").blocking().try_acquire().unwrap_err().is_taken(),
+        "the inner guard still holds"
+    );
+    drop(inner);
+    world.assert_at_rest();
+
+    let reader = locks.rw("y").read().owner(me.clone()).blocking().acquire().unwrap();
+    let error = locks.rw("y").write().owner(me).blocking().acquire().unwrap_err();
+    assert!(error.is_invalid(), "an upgrade would wait for itself: {error}");
+    drop(reader);
+}
+
+#[test]
+fn closing_ends_waits_and_waits_for_guards() {
+    let world = World::new();
+    let locks = world.client();
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    let waiting = locks.mutex("x");
+    let waiter = std::thread::spawn(move || waiting.blocking().acquire());
+    let other = world.client();
+    crate::eventually("the waiter waits locally", || {
+        pollster::block_on(async { std::future::poll_fn(|_| std::task::Poll::Ready(())).await });
+        other.mutex("x").blocking().try_acquire().is_err()
+    });
+    let left = pollster::block_on(locks.close(Duration::from_millis(50)));
+    assert_eq!(left, 1, "the guard was not dropped");
+    assert!(!guard.check());
+    assert!(waiter.join().unwrap().unwrap_err().is_closed());
+    assert!(locks.mutex("y").blocking().acquire().unwrap_err().is_closed());
+    drop(guard);
+    world.assert_at_rest();
+    let second = world.client();
+    drop(second.mutex("x").blocking().acquire().unwrap());
+    assert_eq!(pollster::block_on(second.close(Duration::from_secs(5))), 0);
+}

@@ -1,0 +1,99 @@
+//! The API under tokio, smol and no executor at all; renewals go on whatever happens to the user's.
+
+use std::time::Duration;
+
+use leasehold_core::{Keeper, Locks};
+
+use crate::World;
+
+/// Long enough that a busy machine renews in time, short enough to be renewed several times within a test.
+const TTL: Duration = Duration::from_secs(2);
+
+#[test]
+fn under_tokio_smol_and_plain_threads() {
+    let world = World::new();
+    let locks = world.client();
+    let section = |locks: Locks| async move {
+        let guard = locks.mutex("x").acquire().await.unwrap();
+        guard.run(std::future::ready(())).await.unwrap();
+        guard.release().await.unwrap();
+    };
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(section(locks.clone()));
+    smol::block_on(section(locks.clone()));
+    pollster::block_on(section(locks.clone()));
+    world.assert_at_rest();
+}
+
+#[test]
+fn a_blocked_executor_does_not_stop_renewals() {
+    let world = World::new();
+    let locks = world.client();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
+        std::thread::sleep(TTL * 2);
+        assert!(guard.check(), "renewed although the executor was blocked for two leases");
+        guard.release().await.unwrap();
+    });
+    smol::block_on(async {
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
+        std::thread::sleep(TTL * 2);
+        assert!(guard.check());
+    });
+    world.assert_at_rest();
+}
+
+#[test]
+fn a_dropped_executor_does_not_stop_renewals() {
+    let world = World::new();
+    let locks = world.client();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let guard = runtime.block_on(locks.mutex("x").ttl(TTL).acquire()).unwrap();
+    drop(runtime);
+    std::thread::sleep(TTL * 2);
+    assert!(guard.check());
+    drop(guard);
+    world.assert_at_rest();
+}
+
+#[test]
+fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
+    let world = World::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));
+    let locks =
+        Locks::builder(std::sync::Arc::new(engine)).keeper(Keeper::on(runtime.handle().clone())).build();
+    let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
+    std::thread::sleep(TTL * 2);
+    assert!(guard.check(), "renewed on the caller's runtime");
+    let waiting = locks.mutex("x");
+    let waiter = std::thread::spawn(move || waiting.blocking().acquire());
+    let lost = guard.lost();
+    crate::eventually("the wait has begun", || {
+        let error = locks.mutex("x").blocking().try_acquire();
+        error.is_err()
+    });
+    drop(runtime);
+    assert!(!guard.check());
+    pollster::block_on(lost);
+    assert!(waiter.join().unwrap().is_err());
+    assert!(locks.mutex("z").blocking().acquire().unwrap_err().is_closed());
+}
+
+#[test]
+fn several_locks_may_share_a_keeper() {
+    let world = World::new();
+    let keeper = Keeper::thread();
+    let make = || {
+        let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));
+        Locks::builder(std::sync::Arc::new(engine)).keeper(keeper.clone()).build()
+    };
+    let (a, b) = (make(), make());
+    let first = a.mutex("x").blocking().acquire().unwrap();
+    let request = b.mutex("x");
+    let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
+    crate::eventually("b waits", || crate::waiters(&a, "x") == 1);
+    drop(first);
+    waiter.join().unwrap().unwrap();
+    world.assert_at_rest();
+}

@@ -1,0 +1,100 @@
+use std::time::{Duration, Instant};
+
+use leasehold_core::{ErrorKind, Loss, Previous};
+
+use crate::World;
+
+const TTL: Duration = Duration::from_millis(150);
+
+#[test]
+fn a_fixed_lease_ends_before_another_can_be_granted() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    let guard = a.mutex("x").ttl(TTL).renew(false).blocking().acquire().unwrap();
+    let request = b.mutex("x");
+    let other = std::thread::spawn(move || request.blocking().acquire().map(|guard| (Instant::now(), guard)));
+    let loss = pollster::block_on(guard.lost());
+    let told = Instant::now();
+    assert_eq!(loss, Loss::Lapsed);
+    assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO));
+    let (granted, next) = other.join().unwrap().unwrap();
+    assert!(told < granted, "told {:?} after the other was granted", told - granted);
+    assert_eq!(next.previous(), Previous::Lapsed);
+    let error = guard.release_blocking().unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(next.check(), "the late release harmed nobody");
+}
+
+#[test]
+fn run_cancels_the_work_when_the_hold_is_lost() {
+    let world = World::new();
+    let guard = world.client().mutex("x").ttl(TTL).renew(false).blocking().acquire().unwrap();
+    let error = pollster::block_on(guard.run(std::future::pending::<()>())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost(Loss::Lapsed));
+    let after = pollster::block_on(guard.run(std::future::ready(7)));
+    assert!(after.unwrap_err().is_lost(), "nothing runs under a lost hold");
+}
+
+#[test]
+fn max_hold_ends_a_hold_that_is_renewed() {
+    let world = World::new();
+    let locks = world.client();
+    let ttl = Duration::from_secs(2);
+    let guard = locks.mutex("x").ttl(ttl).max_hold(ttl * 3 / 2).blocking().acquire().unwrap();
+    let from = Instant::now();
+    assert_eq!(pollster::block_on(guard.lost()), Loss::MaxHold);
+    let held = from.elapsed();
+    assert!(held >= ttl && !guard.check(), "held for {held:?}");
+    let next = world.client().mutex("x").blocking().acquire_within(Duration::from_secs(5)).unwrap();
+    assert_eq!(next.previous(), Previous::Lapsed, "its renewal stopped although the guard was kept");
+    drop(guard);
+    assert!(next.check());
+}
+
+#[test]
+fn an_engine_that_forgets_is_noticed_at_the_next_renewal() {
+    let world = World::new();
+    let guard = world.client().mutex("x").ttl(TTL).blocking().acquire().unwrap();
+    world.store.forget_all();
+    assert_eq!(pollster::block_on(guard.lost()), Loss::Gone);
+    assert!(guard.release_blocking().unwrap_err().is_lost());
+}
+
+#[test]
+fn breaking_tells_the_holder_before_the_next_is_granted() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    let guard = a.mutex("x").blocking().acquire().unwrap();
+    let token = guard.token().number;
+    let broken = |token, force| pollster::block_on(b.break_hold("x", token, force)).unwrap();
+    assert_eq!(broken(token + 1000, false), leasehold_core::Broken::NotHeld);
+    assert!(guard.check());
+    assert_eq!(broken(token, false), leasehold_core::Broken::Done);
+    assert_eq!(pollster::block_on(guard.lost()), Loss::Broken);
+    assert!(b.mutex("x").blocking().try_acquire().unwrap_err().is_taken(), "waits for the holder to let go");
+    drop(guard);
+    assert_eq!(b.mutex("x").blocking().try_acquire().unwrap().previous(), Previous::Broken);
+}
+
+#[test]
+fn confirm_asks_now() {
+    let world = World::new();
+    let guard = world.client().mutex("x").blocking().acquire().unwrap();
+    pollster::block_on(guard.confirm()).unwrap();
+    world.store.forget_all();
+    assert!(guard.check(), "nothing was asked yet");
+    assert!(pollster::block_on(guard.confirm()).unwrap_err().is_lost());
+    assert!(!guard.check());
+}
+
+#[test]
+fn a_kept_name_stays_taken_by_nobody() {
+    let world = World::new();
+    let locks = world.client();
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    pollster::block_on(guard.release_at_least(Duration::from_millis(200))).unwrap();
+    assert!(world.client().mutex("x").blocking().try_acquire().unwrap_err().is_taken());
+    let from = Instant::now();
+    drop(world.client().mutex("x").blocking().acquire().unwrap());
+    assert!(from.elapsed() > Duration::from_millis(150), "after {:?}", from.elapsed());
+}

@@ -1,0 +1,48 @@
+//! The project's own chores. `cargo xtask check` runs every check, `cargo xtask test` sets up, checks and tests.
+
+mod check;
+mod own_rules;
+mod run;
+mod setup;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use run::{Failure, Steps};
+use workspace::Workspace;
+
+/// The chores, as typed: the README may name these and no others.
+const CHORES: [&str; 2] = ["check", "test"];
+
+fn main() -> ExitCode {
+    let mut steps = Steps::default();
+    let typed: Vec<String> = std::env::args().skip(1).collect();
+    let ended = match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["check"] => Workspace::find().and_then(|workspace| check_chore(&mut steps, &workspace)),
+        ["test"] => Workspace::find().and_then(|workspace| test_chore(&mut steps, &workspace)),
+        _ => {
+            eprintln!("usage: cargo xtask {}", CHORES.join(" | "));
+            return ExitCode::from(64);
+        }
+    };
+    steps.print_times();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check_chore(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    setup::for_checks(steps, workspace)?;
+    check::all(steps, workspace)
+}
+
+fn test_chore(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    setup::for_tests(steps, workspace)?;
+    check_chore(steps, workspace)?;
+    test::all(steps, workspace)
+}

@@ -1,0 +1,49 @@
+//! The rules that no tool knows but we keep. A rule looks at texts and answers complaints, one line each.
+
+mod documents;
+mod engines;
+mod sources;
+
+use std::{fs, io, path::Path, path::PathBuf};
+
+use crate::workspace::Workspace;
+
+/// A file and what is in it.
+struct Text {
+    path: PathBuf,
+    text: String,
+}
+
+/// Keeps every rule; all complaints at once.
+pub(crate) fn all(workspace: &Workspace) -> Result<(), String> {
+    let complaints = complaints(workspace).map_err(|error| format!("a file cannot be read: {error}"))?;
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} complaints\n  {}", complaints.len(), complaints.join("\n  ")))
+}
+
+fn complaints(workspace: &Workspace) -> io::Result<Vec<String>> {
+    let rust = texts(workspace, "rs")?;
+    let markdown = texts(workspace, "md")?;
+    let mut found = Vec::new();
+    for file in &rust {
+        found.extend(sources::complaints(&workspace.shown(&file.path), &file.text));
+    }
+    for file in &markdown {
+        let shown = workspace.shown(&file.path);
+        found.extend(documents::commands(&shown, &file.text, workspace));
+        found.extend(documents::links(&shown, &file.text, file.path.parent().unwrap_or(Path::new("."))));
+    }
+    found.extend(engines::complaints(workspace, &rust));
+    found.extend(documents::one_command_for_all(
+        &fs::read_to_string(workspace.root.join("README.md"))?,
+        &fs::read_to_string(workspace.root.join(".ci/run"))?,
+    ));
+    Ok(found)
+}
+
+fn texts(workspace: &Workspace, extension: &str) -> io::Result<Vec<Text>> {
+    let read = |path: PathBuf| Ok(Text { text: fs::read_to_string(&path)?, path });
+    workspace.files(extension)?.into_iter().map(read).collect()
+}

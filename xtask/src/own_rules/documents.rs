@@ -1,0 +1,192 @@
+//! Documents may not promise what is not there: commands, files.
+
+use std::path::Path;
+
+use crate::{CHORES, workspace::Workspace};
+
+/// The command that sets up, checks and tests everything.
+const ALL: &str = "./test";
+
+/// The commands of a document that name a package, program, chore or file that does not exist.
+pub(super) fn commands(shown: &str, text: &str, workspace: &Workspace) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, command) in lines_of_commands(text).chain(inline_commands(text)) {
+        if let Err(reason) = check_command(command, workspace) {
+            found.push(format!("{shown}:{number}: `{command}`: {reason}"));
+        }
+    }
+    found
+}
+
+/// The relative links of a document that lead nowhere.
+pub(super) fn links(shown: &str, text: &str, dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line, fence) in marked_lines(text) {
+        if fence.is_some() {
+            continue;
+        }
+        for rest in line.split("](").skip(1) {
+            let target = rest.split([')', '#']).next().unwrap_or_default();
+            if !target.is_empty() && !target.contains("://") && !dir.join(target).exists() {
+                found.push(format!("{shown}:{number}: a link to `{target}`, which does not exist"));
+            }
+        }
+    }
+    found
+}
+
+/// README and CI use one and the same command.
+pub(super) fn one_command_for_all(readme: &str, ci: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if !lines_of_commands(readme).any(|(_, line)| line == ALL) {
+        found.push(format!("README.md: the command `{ALL}` is missing"));
+    }
+    if !ci.lines().any(|line| !line.trim_start().starts_with('#') && line.ends_with(ALL)) {
+        found.push(format!(".ci/run: does not run `{ALL}`"));
+    }
+    found
+}
+
+/// The lines of blocks marked `sh`, numbered from 1.
+fn lines_of_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    marked_lines(text)
+        .filter(|(_, _, fence)| *fence == Some("sh"))
+        .map(|(number, line, _)| (number, line.trim()))
+}
+
+/// The commands that stand between backticks in a line of text.
+fn inline_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let is_command = |code: &&str| ["cargo ", "./"].iter().any(|start| code.starts_with(start));
+    marked_lines(text).filter(|(_, _, fence)| fence.is_none()).flat_map(move |(number, line, _)| {
+        line.split('`').skip(1).step_by(2).filter(is_command).map(move |code| (number, code))
+    })
+}
+
+/// Each line with its number and the mark of the fenced block that it stands in.
+fn marked_lines(text: &str) -> impl Iterator<Item = (usize, &str, Option<&str>)> {
+    let mut fence = None;
+    (1..).zip(text.lines()).filter_map(move |(number, line)| {
+        match (line.trim_start().strip_prefix("```"), fence) {
+            (Some(_), Some(_)) => {
+                fence = None;
+                None
+            }
+            (Some(mark), None) => {
+                fence = Some(mark.trim());
+                None
+            }
+            (None, _) => Some((number, line, fence)),
+        }
+    })
+}
+
+fn check_command(line: &str, workspace: &Workspace) -> Result<(), String> {
+    let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "--" && *word != "#").collect();
+    let after =
+        |flag: &str| words.iter().position(|word| *word == flag).and_then(|at| words.get(at + 1)).copied();
+    match words[..] {
+        ["cargo", "run", ..] => check_run(after("-p"), after("--bin"), workspace),
+        ["cargo", "xtask", chore, ..] if !CHORES.contains(&chore) => Err(format!("no chore {chore:?}")),
+        ["cargo", "install", ..] => match after("--path") {
+            Some(path) if !workspace.root.join(path).join("Cargo.toml").exists() => {
+                Err(format!("no package in {path:?}"))
+            }
+            _ => Ok(()),
+        },
+        [program, ..] if program.starts_with("./") && !workspace.root.join(program).is_file() => {
+            Err("no such file".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_run(package: Option<&str>, bin: Option<&str>, workspace: &Workspace) -> Result<(), String> {
+    let package = package.ok_or("say which package: `-p NAME`")?;
+    let found = workspace.packages.iter().find(|it| it.name == package);
+    let bins = &found.ok_or(format!("no package {package:?}"))?.bins;
+    match bin {
+        Some(bin) if !bins.iter().any(|it| it == bin) => Err(format!("no program {bin:?} in {package}")),
+        None if bins.len() != 1 => Err(format!("{package} has {} programs: say which", bins.len())),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Package;
+
+    fn workspace() -> Workspace {
+        let package = |name: &str, bins: &[&str]| Package {
+            name: name.into(),
+            dir: format!("/nowhere/{name}").into(),
+            features: Vec::new(),
+            bins: bins.iter().map(|&bin| bin.into()).collect(),
+        };
+        let packages = vec![package("one", &["leasehold"]), package("two", &["a", "b"]), package("lib", &[])];
+        Workspace { root: "/nowhere".into(), target: "/nowhere/target".into(), packages }
+    }
+
+    fn complaints(command: &str) -> Vec<String> {
+        commands("R.md", &format!("words\n```sh\n{command}\n```\n"), &workspace())
+    }
+
+    #[test]
+    fn commands_that_exist_pass() {
+        for command in [
+            "cargo run --release -p one -- run x -- cargo run -p none",
+            "cargo run -p two --bin b",
+            "cargo xtask test",
+            "git clone x",
+            "leasehold run x -- true",
+            "",
+        ] {
+            assert_eq!(complaints(command), [""; 0], "{command}");
+        }
+    }
+
+    #[test]
+    fn commands_that_do_not_exist_are_told_with_line_and_reason() {
+        for (command, reason) in [
+            ("cargo run --release", "say which package"),
+            ("cargo run -p none", "no package \"none\""),
+            ("cargo run -p two", "2 programs"),
+            ("cargo run -p lib", "0 programs"),
+            ("cargo run -p two --bin c", "no program \"c\""),
+            ("cargo xtask dance", "no chore \"dance\""),
+            ("cargo install --path x/y", "no package in"),
+            ("./no-such-file", "no such file"),
+        ] {
+            let found = complaints(command);
+            assert!(found.len() == 1 && found[0].starts_with("R.md:3: "), "{command}: {found:?}");
+            assert!(found[0].contains(reason), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn commands_between_backticks_are_read_too() {
+        let found = commands("R.md", "| story | `a/b` | `cargo run -p none` |\n", &workspace());
+        assert!(found.len() == 1 && found[0].starts_with("R.md:1: "), "{found:?}");
+    }
+
+    #[test]
+    fn nothing_else_is_read() {
+        let text = "```text\ncargo run -p none\n```\ncargo run -p none\n";
+        assert_eq!(commands("R.md", text, &workspace()), [""; 0]);
+    }
+
+    #[test]
+    fn dead_links_are_found() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let good = "[a](src/main.rs) [b](src/main.rs#x) [c](https://www.rust-lang.org) [d](#here)\n```rust\nx[0](no)\n```\n";
+        assert_eq!(links("R.md", good, dir), [""; 0]);
+        assert_eq!(links("R.md", "see\n[a](no.md), [b](src/none.rs#x)", dir).len(), 2);
+    }
+
+    #[test]
+    fn readme_and_ci_must_run_the_same() {
+        let readme = "```sh\n./test\n```\n";
+        assert_eq!(one_command_for_all(readme, "set -eu\nexec timeout 58m ./test\n"), [""; 0]);
+        assert_eq!(one_command_for_all("./test", "# ./test\n").len(), 2);
+    }
+}

@@ -1,0 +1,103 @@
+//! Every engine goes through the conformance suite: a forgotten one would be a silent hole.
+
+use std::path::Path;
+
+use super::Text;
+use crate::workspace::{Package, Workspace};
+
+/// The entry point of the suite, as a conformance test calls it.
+const ENTRY: &str = "suite::engine";
+
+/// The crate of the suite; the engines in it are decorators, which have tests of their own.
+const TESTKIT: &str = "leasehold-testkit";
+
+/// The engines without a conformance test.
+pub(super) fn complaints(workspace: &Workspace, rust: &[Text]) -> Vec<String> {
+    let testkit = workspace.packages.iter().find(|package| package.name == TESTKIT);
+    let mut found = Vec::new();
+    for package in workspace.packages.iter().filter(|package| package.name != TESTKIT) {
+        let homes: Vec<&Path> = [Some(package), testkit].into_iter().flatten().map(dir_of).collect();
+        let is_test = |file: &&Text| homes.iter().any(|home| file.path.starts_with(home.join("tests")));
+        let tests: Vec<&str> = rust.iter().filter(is_test).map(|file| file.text.as_str()).collect();
+        for file in rust.iter().filter(|file| file.path.starts_with(package.dir.join("src"))) {
+            for engine in engines_in(&file.path, &file.text) {
+                if !is_conformant(engine, &tests) {
+                    let shown = workspace.shown(&file.path);
+                    found.push(format!(
+                        "{shown}: engine `{engine}` has no conformance test: call `{ENTRY}` with it in tests/ of its crate"
+                    ));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn dir_of(package: &Package) -> &Path {
+    &package.dir
+}
+
+/// The types for which this source implements `Engine`, those of tests aside.
+fn engines_in<'a>(path: &Path, text: &'a str) -> Vec<&'a str> {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    if path.components().any(|part| part.as_os_str() == "tests") || name.ends_with(b"tests.rs") {
+        return Vec::new();
+    }
+    let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    (shipped.lines().filter(|line| line.starts_with("impl")))
+        .filter_map(|line| line.split_once(" Engine for "))
+        .filter_map(|(_, rest)| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())
+        .collect()
+}
+
+fn is_conformant(engine: &str, tests: &[&str]) -> bool {
+    tests.iter().any(|text| text.contains(ENTRY) && text.contains(engine))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_found_where_they_ship() {
+        let text = "impl Engine for FileEngine {}\nimpl<T> Engine for Other<T> {}\n#[cfg(test)]\nmod tests {\n\
+                    impl Engine for Toy {}\n}\n";
+        assert_eq!(engines_in(Path::new("crates/core/src/file/engine.rs"), text), ["FileEngine", "Other"]);
+        for test in ["crates/core/src/file/tests/toy.rs", "src/tests.rs", "src/wait_tests.rs"] {
+            assert_eq!(engines_in(Path::new(test), text), [""; 0], "{test}");
+        }
+        assert_eq!(engines_in(Path::new("a.rs"), "// impl Engine for Words\n"), [""; 0]);
+    }
+
+    #[test]
+    fn a_test_counts_only_with_the_engine_and_the_suite() {
+        assert!(is_conformant("FileEngine", &["FileEngine::open(); suite::engine(x)"]));
+        assert!(!is_conformant("FileEngine", &["FileEngine::open()", "suite::engine(memory)"]));
+    }
+
+    #[test]
+    fn an_engine_without_a_test_is_a_complaint() {
+        let package = |name: &str, dir: &str| Package {
+            name: name.into(),
+            dir: dir.into(),
+            features: Vec::new(),
+            bins: Vec::new(),
+        };
+        let workspace = Workspace {
+            root: "/w".into(),
+            target: "/w/target".into(),
+            packages: vec![package("core", "/w/core"), package(TESTKIT, "/w/kit")],
+        };
+        let text = |path: &str, text: &str| Text { path: path.into(), text: text.into() };
+        let engine = text("/w/core/src/a.rs", "impl Engine for A {}\n");
+        let decorator = text("/w/kit/src/d.rs", "impl Engine for Faulty {}\n");
+        let found = complaints(&workspace, &[engine, decorator]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("core/src/a.rs: engine `A`"), "{found:?}");
+        for home in ["/w/core/tests/it.rs", "/w/kit/tests/it.rs"] {
+            let engine = text("/w/core/src/a.rs", "impl Engine for A {}\n");
+            let test = text(home, "suite::engine(&A)");
+            assert_eq!(complaints(&workspace, &[engine, test]), [""; 0]);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Rules of every Rust source: its length, and words that say "not done".
+
+/// The most lines of a source file: what one can hold in mind.
+const MAX_LINES: usize = 500;
+
+/// Words that stand for work not done or a test not run. (Written so that this file does not hold them.)
+const UNDONE: [&str; 4] =
+    [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("#[ig", "nore"), concat!("db", "g!(")];
+
+/// What is wrong with the source `shown`.
+pub(super) fn complaints(shown: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let lines = text.lines().count();
+    if lines > MAX_LINES {
+        found.push(format!("{shown}: {lines} lines, at most {MAX_LINES}: split it by concept"));
+    }
+    for (number, line) in (1..).zip(text.lines()) {
+        for word in UNDONE.iter().filter(|word| line.contains(**word)) {
+            found.push(format!("{shown}:{number}: `{word}` means not done"));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_files_are_found() {
+        assert_eq!(complaints("a.rs", &"x\n".repeat(500)), [""; 0]);
+        assert_eq!(complaints("a.rs", &"x\n".repeat(501)).len(), 1);
+    }
+
+    #[test]
+    fn undone_work_is_found_with_its_line() {
+        for word in UNDONE {
+            let found = complaints("a.rs", &format!("fn f() {{\n    {word}\n}}\n"));
+            assert_eq!(found.len(), 1);
+            assert!(found[0].starts_with("a.rs:2: "), "{found:?}");
+        }
+    }
+}

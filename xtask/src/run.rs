@@ -1,0 +1,97 @@
+//! Steps: one thing done after another, each with its name and its time, until one fails.
+
+use std::{
+    fmt,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// The steps done so far.
+#[derive(Default)]
+pub(crate) struct Steps {
+    done: Vec<(String, Duration)>,
+}
+
+/// Which step failed, and how.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    step: String,
+    reason: String,
+}
+
+impl Failure {
+    pub(crate) fn new(step: &str, reason: impl fmt::Display) -> Self {
+        Self { step: step.to_owned(), reason: reason.to_string() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {:?} failed: {}", self.step, self.reason)
+    }
+}
+
+impl Steps {
+    /// Does `what` as the step `name`.
+    pub(crate) fn step<T, E: fmt::Display>(
+        &mut self,
+        name: &str,
+        what: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, Failure> {
+        println!("== {name}");
+        let start = Instant::now();
+        let ended = what();
+        let took = start.elapsed();
+        println!("-- {name}: {:.1} s", took.as_secs_f64());
+        self.done.push((name.to_owned(), took));
+        ended.map_err(|reason| Failure::new(name, reason))
+    }
+
+    /// Runs `command` as the step `name`; it must end with success.
+    pub(crate) fn command(&mut self, name: &str, command: &mut Command) -> Result<(), Failure> {
+        self.step(name, || succeed(command))
+    }
+
+    /// Prints what took how long, if anything was done.
+    pub(crate) fn print_times(&self) {
+        if self.done.is_empty() {
+            return;
+        }
+        println!("== times");
+        for (name, took) in &self.done {
+            println!("{:8.1} s  {name}", took.as_secs_f64());
+        }
+        let all: Duration = self.done.iter().map(|(_, took)| *took).sum();
+        println!("{:8.1} s  in all", all.as_secs_f64());
+    }
+}
+
+/// Runs `command` to its end; the reason when it cannot be run or does not succeed.
+pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{} ended with {status}", shown(command))),
+        Err(error) => Err(format!("{} cannot be run: {error}", shown(command))),
+    }
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_command_is_told_with_the_name_of_its_step() {
+        let mut steps = Steps::default();
+        assert!(steps.command("fine", &mut Command::new("true")).is_ok());
+        let failure = steps.command("doomed", Command::new("false").arg("x")).unwrap_err().to_string();
+        assert!(failure.contains("\"doomed\"") && failure.contains("false x ended with"), "{failure}");
+        let failure = steps.command("absent", &mut Command::new("/no/such/program")).unwrap_err().to_string();
+        assert!(failure.contains("\"absent\"") && failure.contains("cannot be run"), "{failure}");
+        assert_eq!(steps.done.len(), 3);
+    }
+}

@@ -1,0 +1,62 @@
+//! Installs what checks and tests need. What is missing and cannot be installed is an error, never a skip.
+
+use std::{env, path::PathBuf, process::Command};
+
+use crate::{
+    run::{Failure, Steps, succeed},
+    workspace::Workspace,
+};
+
+/// The release that the checks were written for: another one may know other rules.
+const CARGO_DENY: &str = "0.20.2";
+
+/// The optimisation that makes building cargo-deny cheap: it runs for a second, so it is not worth minutes of compiling.
+const BUILT_QUICKLY: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+];
+
+/// What the tests need: the packages of the system.
+pub(crate) fn for_tests(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    steps.command("set up the system", &mut Command::new(workspace.root.join("setup/debian")))
+}
+
+/// What the checks need: rustfmt, clippy, cargo-deny.
+pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    for (component, program) in [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")] {
+        if !answers(Command::new(program).arg("--version")) {
+            let mut add = Command::new("rustup");
+            add.args(["component", "add", component]);
+            steps.command(&format!("install {component}"), &mut add)?;
+        }
+    }
+    if answers(Command::new(cargo_deny(workspace)).arg("--version")) {
+        return Ok(());
+    }
+    steps.step("install cargo-deny", || install_cargo_deny(workspace))
+}
+
+/// Our own copy of cargo-deny: below the build directory, so that nothing of the user's is touched.
+pub(crate) fn cargo_deny(workspace: &Workspace) -> PathBuf {
+    tools(workspace).join("bin/cargo-deny")
+}
+
+fn tools(workspace: &Workspace) -> PathBuf {
+    workspace.target.join(format!("tools/cargo-deny-{CARGO_DENY}"))
+}
+
+fn install_cargo_deny(workspace: &Workspace) -> Result<(), String> {
+    let mut install = workspace.cargo("install");
+    install.args(["--locked", "--no-default-features", "--version", CARGO_DENY, "cargo-deny", "--root"]);
+    install.arg(tools(workspace)).env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
+    install.envs(BUILT_QUICKLY).env_remove("RUSTFLAGS");
+    succeed(&mut install)?;
+    // What it was built from is ten times the size of the tool.
+    std::fs::remove_dir_all(workspace.target.join("tools/build")).map_err(|error| error.to_string())
+}
+
+fn answers(command: &mut Command) -> bool {
+    command.current_dir(env::temp_dir()).output().is_ok_and(|output| output.status.success())
+}
