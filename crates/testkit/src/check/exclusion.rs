@@ -80,10 +80,10 @@ fn sweep(spans: &[Span<'_, '_>], finding: &mut Finding<'_, '_>) -> usize {
 }
 
 /// Reports the pair that overlaps longest.
-fn accuse<'s, 'b: 's, 'h: 'b>(
-    span: &'s Span<'b, 'h>,
-    active: impl Iterator<Item = &'s Span<'b, 'h>>,
-    finding: &mut Finding<'b, 'h>,
+fn accuse<'s>(
+    span: &'s Span<'s, 's>,
+    active: impl Iterator<Item = &'s Span<'s, 's>>,
+    finding: &mut Finding<'_, '_>,
 ) {
     let width = |other: &Span<'_, '_>| span.end.min(other.end) - span.begin;
     let clashing: Vec<_> = active.filter(|other| clash(span.life.mode, other.life.mode)).collect();

@@ -25,7 +25,7 @@ impl<'b, 'h> Finding<'b, 'h> {
     }
 
     /// A violation by these attempts, and these further events.
-    pub(super) fn violated(&mut self, lives: &[&Life<'h>], more: &[usize], what: impl FnOnce() -> String) {
+    pub(super) fn violated(&mut self, lives: &[&Life<'_>], more: &[usize], what: impl FnOnce() -> String) {
         self.verdict.violations += 1;
         if self.verdict.examples.len() >= MAX_SHOWN {
             return;
@@ -49,7 +49,7 @@ impl<'b, 'h> Finding<'b, 'h> {
     }
 
     /// The events that bound what an attempt believed: without checks, writes, and renewals but the last.
-    fn bounds(&self, life: &Life<'h>) -> Vec<usize> {
+    fn bounds(&self, life: &Life<'_>) -> Vec<usize> {
         let last_renewal = life.renewals.last().map(|renewal| renewal.event);
         let bounding = |&at: &usize| match self.book.events[at].what {
             What::RenewOk { .. } => last_renewal == Some(at),

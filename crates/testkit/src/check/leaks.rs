@@ -12,9 +12,11 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
     for (at, event) in book.events.iter().enumerate() {
         match &event.what {
             What::Probe { phase: Phase::Start, found } => {
-                drop(starts.entry(event.proc).or_insert((at, found)))
+                starts.entry(event.proc).or_insert((at, found));
             }
-            What::Probe { phase: Phase::Rest, found } => drop(rests.insert(event.proc, (at, found))),
+            What::Probe { phase: Phase::Rest, found } => {
+                rests.insert(event.proc, (at, found));
+            }
             _ => {}
         }
     }

@@ -101,11 +101,6 @@ impl Life<'_> {
         Some(grant.at..end.max(grant.at))
     }
 
-    /// Whether its user could not go on to release it: it said so, or was killed.
-    pub(super) fn is_open(&self) -> bool {
-        self.leaving.is_none() && self.failure.is_none()
-    }
-
     /// When the acquire returned, any way.
     pub(super) fn returned(&self) -> Option<u64> {
         self.grant.map(|grant| grant.at).or(self.failure.map(|(at, _)| at))

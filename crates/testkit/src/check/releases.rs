@@ -1,7 +1,5 @@
 //! I10: a release answers the truth.
 
-use std::collections::HashMap;
-
 use leasehold_core::Mode;
 
 use super::{
@@ -36,34 +34,21 @@ fn denied<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
     }
 }
 
-/// "Freed" although an exclusive grant to another came in between: the hold was gone long before.
+/// "Freed" although it lapsed, and somebody else believed to hold it alone before the release: it was gone long before.
 fn overtaken<'h>(lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
-    let mut exclusive: Vec<_> =
-        lives.iter().filter(|life| life.mode == Mode::Exclusive && life.within.is_none()).copied().collect();
-    exclusive.retain(|life| life.grant.is_some());
-    exclusive.sort_by_key(|life| life.grant.map(|grant| grant.at));
-    // The largest token of all grants up to each one, per lineage, with whose it is.
-    let mut largest: HashMap<&str, Vec<(u64, u64, &Life<'h>)>> = HashMap::new();
-    for life in &exclusive {
-        let Some(grant) = life.grant else { continue };
-        let line = largest.entry(grant.lineage).or_default();
-        let best = line.last().map_or((grant.at, grant.token, *life), |&(_, token, of)| {
-            if token > grant.token { (grant.at, token, of) } else { (grant.at, grant.token, *life) }
-        });
-        line.push(best);
-    }
-    for life in &exclusive {
-        let (Some(grant), Some(leaving), Some((_, Outcome::Freed))) = (life.grant, life.leaving, life.answer)
-        else {
-            continue;
-        };
-        let Some(line) = largest.get(grant.lineage) else { continue };
-        let before = line.partition_point(|&(at, _, _)| at < leaving.at);
-        if let Some(&(_, token, next)) = before.checked_sub(1).and_then(|last| line.get(last))
-            && token > grant.token
-        {
+    let alone = lives.iter().filter(|life| life.mode == Mode::Exclusive && life.within.is_none());
+    let mut beliefs: Vec<_> = alone.filter_map(|life| Some((life.belief()?, *life))).collect();
+    beliefs.retain(|(belief, _)| !belief.is_empty());
+    beliefs.sort_by_key(|(belief, _)| belief.start);
+    for life in lives {
+        let (Some(deadline), Some(leaving)) = (life.deadline(), life.leaving) else { continue };
+        let next = beliefs.partition_point(|(belief, _)| belief.start < deadline);
+        let freed = life.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
+        if let Some((_, next)) = beliefs.get(next).filter(|(belief, _)| freed && belief.start < leaving.at) {
             finding.violated(&[life, next], &[], || {
-                format!("the release of {life} answered freed, but {next} was granted before it")
+                format!(
+                    "the release of {life} answered freed, but it had lapsed and {next} was granted before"
+                )
             });
         }
     }

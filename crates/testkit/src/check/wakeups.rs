@@ -36,7 +36,7 @@ fn sweep<'h>(
 ) {
     let mut marks = Vec::new();
     for (number, life) in lives.iter().enumerate() {
-        for (from, until) in busy(life) {
+        if let Some((from, until)) = busy(life) {
             marks.extend([
                 Mark { at: from, begins: true, waiter: None },
                 Mark { at: until, begins: false, waiter: None },

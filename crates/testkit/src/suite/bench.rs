@@ -79,6 +79,11 @@ impl<'a> Bench<'a> {
         Claim { ttl, claim_time: ttl, ..self.claim(name, mode) }
     }
 
+    /// How long to wait for what may never come.
+    pub(super) fn patience(&self) -> Duration {
+        self.harness.patience()
+    }
+
     pub(super) async fn advance(&self, time: Duration) {
         self.harness.advance(time).await;
     }

@@ -34,7 +34,7 @@ async fn locks_outlive_cut_connections(bench: &Bench<'_>) -> Outcome {
     if bench.profile().push {
         let told =
             async { while !other.engine.news().await.iter().any(|news| matches!(news, News::AskAll)) {} };
-        let limit = bench.profile().request_timeout * 2;
+        let limit = bench.patience();
         let late = |_| format!("a cut connection was not told by AskAll in {limit:?}");
         tokio::time::timeout(limit, told).await.map_err(late)?;
     }

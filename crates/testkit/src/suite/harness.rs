@@ -15,6 +15,9 @@ pub trait Harness: Sync {
     /// Disturbs the system; `false`: cannot, and nothing happened.
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool>;
 
+    /// How long, in real time, news may take before they count as lost: not a measure of speed.
+    fn patience(&self) -> Duration;
+
     /// What is left on the system (keys, entries, files that should be gone, ...), after everything that may lapse by
     /// itself has lapsed. Asked after each case, when every claim was released; must then be empty.
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>>;

@@ -20,9 +20,6 @@ pub(super) const CASES: &[Case] = &[
     case!(the_poll_finds_the_grant, skip = |profile| profile.push.then_some("news are pushed")),
 ];
 
-/// How long news may take in real time: not a measure of speed, only the end of waiting for what never comes.
-const NEWS_LIMIT: Duration = Duration::from_secs(10);
-
 fn needs_push(profile: &leasehold_core::Profile) -> Option<&'static str> {
     (!profile.push).then_some("news are not pushed")
 }
@@ -34,7 +31,7 @@ async fn news_wakes_the_waiter(bench: &Bench<'_>) -> Outcome {
     let grant = one.hold(&holder).await?;
     other.blocked(&waiter).await?;
     one.free(&holder, &grant).await?;
-    let pushed = woken(&other, &waiter).await?;
+    let pushed = woken(bench, &other, &waiter).await?;
     let next = other.granted(&waiter).await?;
     if let Some(pushed) = pushed {
         ensure!(pushed == next.token, "the token {pushed} was pushed, asking told {}", next.token);
@@ -51,9 +48,9 @@ async fn news_wakes_the_next_waiter_when_the_first_gives_up(bench: &Bench<'_>) -
     first.blocked(&leaving).await?;
     second.blocked(&staying).await?;
     one.free(&holder, &grant).await?;
-    woken(&first, &leaving).await?;
+    woken(bench, &first, &leaving).await?;
     first.release(&leaving, None).await?;
-    woken(&second, &staying).await?;
+    woken(bench, &second, &staying).await?;
     second.granted(&staying).await.map(drop)
 }
 
@@ -69,7 +66,7 @@ async fn a_dropped_news_future_loses_nothing(bench: &Bench<'_>) -> Outcome {
         "granted before it was free: {early:?}"
     );
     one.free(&holder, &grant).await?;
-    woken(&other, &waiter).await?;
+    woken(bench, &other, &waiter).await?;
     other.granted(&waiter).await.map(drop)
 }
 
@@ -80,7 +77,7 @@ async fn news_come_to_the_claims_own_client(bench: &Bench<'_>) -> Outcome {
     let grant = one.hold(&holder).await?;
     other.blocked(&waiter).await?;
     one.free(&holder, &grant).await?;
-    woken(&other, &waiter).await?;
+    woken(bench, &other, &waiter).await?;
     let strange = tokio::time::timeout(Duration::ZERO, third.engine.news()).await.unwrap_or_default();
     ensure!(
         !strange.iter().any(|news| concerns(news, waiter.id)),
@@ -101,7 +98,11 @@ async fn the_poll_finds_the_grant(bench: &Bench<'_>) -> Outcome {
 }
 
 /// Reads news until one tells this claim to ask; gives the pushed token, if one was pushed.
-pub(super) async fn woken(client: &Client<'_>, claim: &Claim) -> Outcome<Option<leasehold_core::Token>> {
+pub(super) async fn woken(
+    bench: &Bench<'_>,
+    client: &Client<'_>,
+    claim: &Claim,
+) -> Outcome<Option<leasehold_core::Token>> {
     let reading = async {
         loop {
             for news in client.engine.news().await {
@@ -114,8 +115,9 @@ pub(super) async fn woken(client: &Client<'_>, claim: &Claim) -> Outcome<Option<
             }
         }
     };
-    let late = |_| Stop::Fail(format!("no news of {} for its waiter in {NEWS_LIMIT:?}", claim.name));
-    tokio::time::timeout(NEWS_LIMIT, reading).await.map_err(late)
+    let limit = bench.patience();
+    let late = |_| Stop::Fail(format!("no news of {} for its waiter in {limit:?}", claim.name));
+    tokio::time::timeout(limit, reading).await.map_err(late)
 }
 
 fn concerns(news: &News, claim: ClaimId) -> bool {

@@ -273,7 +273,6 @@ fn a_renewal_that_does_not_extend_is_caught() {
 
 #[test]
 fn missing_news_are_caught() {
-    // Real time passes here: the suite waits for news as long as it would on a real server.
     let bends = || Bends { mute: true, ..Bends::default() };
     caught(bends, &["news_wakes_the_waiter"]);
 }

@@ -71,6 +71,11 @@ impl Harness for Rig {
         Box::pin(ready(can))
     }
 
+    fn patience(&self) -> Duration {
+        // News of the memory engine are there before anybody can ask for them.
+        Duration::from_millis(200)
+    }
+
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
         // Longer than dead claims are remembered, far shorter than the lease of a leaked hold.
         self.pass(Duration::from_secs(2));
