@@ -28,7 +28,7 @@ const FOR_OTHERS: &str = ".local/state/leasehold";
 /// Holds a state file for each lock file.
 const STATES: &str = ".state";
 /// Holds the files that waiting processes are rung by.
-const BELLS: &str = ".bells";
+pub(super) const BELLS: &str = ".bells";
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 /// An open lock directory that passed every check.

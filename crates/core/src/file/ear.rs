@@ -138,7 +138,7 @@ impl Ear {
                 watches.entry(number).or_default().join(claim.id);
             }
         }
-        if came_near && matches!(sense, Sense::Deaf) {
+        if came_near && entry.watch.is_none() {
             self.stirred.notify_one();
         }
     }

@@ -50,7 +50,7 @@ pub(super) struct Judgement {
 
 type Alive<'a> = dyn FnMut(&Placed) -> Result<bool, EngineError> + 'a;
 
-/// Judges `asker` by the table without its own card. `zero` is card 0, if in use.
+/// Judges `asker` by the table; its own card, if it has one, is not against it. `zero` is card 0, if in use.
 pub(super) fn judge(
     cards: &[Placed],
     zero: Option<&Placed>,

@@ -10,7 +10,7 @@ use super::{
     open::Missing,
     table::{Table, zero},
 };
-use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Mode};
+use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
 
 /// How often a lock file may be replaced between opening and locking it before we call the directory replaced.
 const TRIES: usize = 16;
@@ -38,8 +38,8 @@ impl FileEngine {
             }),
             (Cell::Live(entry), _) => {
                 let answer = self.ask(entry);
-                if matches!(answer, Ok(Answer::Gone)) {
-                    self.ear.forget(claim.id);
+                // A lost hold stays until it is released: its code may still run.
+                if matches!((&answer, entry.place), (Ok(Answer::Gone), Place::Waiting { .. })) {
                     *cell = Cell::Gone;
                 }
                 answer
@@ -49,6 +49,7 @@ impl FileEngine {
             *cell = Cell::Gone;
         }
         if matches!(*cell, Cell::Gone) {
+            self.ear.forget(claim.id);
             self.claims.forget(claim.id);
         }
         answer
@@ -160,7 +161,8 @@ impl FileEngine {
             Place::Waiting { slot, ticket } => (slot, ticket),
             Place::Holding { token, tokens, previous, .. } => {
                 let grant = Grant { token, tokens, ttl: None, previous };
-                return Ok(self.lost(entry)?.map_or(Answer::Held(grant), |_| Answer::Gone));
+                let replaced = self.lost(entry)? == Some(Loss::Replaced);
+                return Ok(if replaced { Answer::Gone } else { Answer::Held(grant) });
             }
         };
         let latch = entry.lock.latch()?;

@@ -27,7 +27,7 @@ use std::{
 
 use super::FileEngine;
 use crate::{
-    Answer, Claim, ClaimId, Engine, EngineError, Entropy as _, Env, Grant, Hint, Hold, How, Mode, Name, Previous,
+    Answer, Claim, ClaimId, Engine, EngineError, Env, Grant, Hint, Hold, How, Mode, Name, Previous,
     Release, Released, Renewed, Token,
 };
 

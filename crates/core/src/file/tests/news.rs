@@ -123,7 +123,7 @@ fn only_the_first_two_in_line_hear_of_a_release() {
     let scratch = Scratch::new();
     let (holder, waiter, first, _) = line(&scratch, Mode::Exclusive);
     let crowd: Vec<_> = (0..4).map(|_| (scratch.engine(), claim("job", Mode::Exclusive))).collect();
-    crowd.iter().for_each(|(engine, claim)| drop(waiting(create(engine, claim))));
+    crowd.iter().for_each(|(engine, claim)| assert!(waiting(create(engine, claim)).ahead.is_some()));
     run(async {
         // What their own arrival stirred is over when nothing comes for a while.
         let quiet = Duration::from_millis(200);
@@ -146,7 +146,7 @@ fn of_many_names_only_the_rung_one_is_asked_for() {
     let first: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
     let second: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
     first.iter().for_each(|claim| drop(held(create(&holder, claim))));
-    second.iter().for_each(|claim| drop(waiting(create(&waiter, claim))));
+    second.iter().for_each(|claim| assert!(waiting(create(&waiter, claim)).ahead.is_some()));
     freed(&holder, &first[7]);
     run(granted(&waiter, &second[7]));
 }

@@ -28,7 +28,7 @@ fn holders_and_waiters_are_shown_in_order() {
     let holder = claim("job", Mode::Exclusive);
     held(create(&engine, &holder));
     let line = [claim("job", Mode::Shared), claim("job", Mode::Exclusive)];
-    line.iter().for_each(|waiter| drop(waiting(create(&engine, waiter))));
+    line.iter().for_each(|waiter| assert!(waiting(create(&engine, waiter)).ahead.is_some()));
     let view = show(&looker, "job");
     assert_eq!(view.mode, Some(Mode::Exclusive));
     let [seen] = &view.holders[..] else { panic!("{view:?}") };
