@@ -59,7 +59,12 @@ impl Bell {
             if let Some(group) = dir.shared {
                 share(&fd, group, dir.file_mode())?;
             }
-            let bell = Self { id, file: File::from(fd), dir: File::from(bells.try_clone().map_err(errno)?), pid: std::process::id() };
+            let bell = Self {
+                id,
+                file: File::from(fd),
+                dir: File::from(bells.try_clone().map_err(errno)?),
+                pid: std::process::id(),
+            };
             let locked = bell.file.try_lock().is_ok();
             // Somebody may have swept it between its creation and our lock.
             if locked && fstat(&bell.file)?.st_nlink == 1 {

@@ -201,7 +201,9 @@ fn permits_left(
     };
     let holders: Vec<&Placed> = cards
         .iter()
-        .filter(|placed| matches!(placed.card.state, State::Holding | State::Kept) && !dead.contains(&placed.slot))
+        .filter(|placed| {
+            matches!(placed.card.state, State::Holding | State::Kept) && !dead.contains(&placed.slot)
+        })
         .collect();
     let mut taken: u64 = holders.iter().map(|placed| places(&placed.card)).sum();
     let mut first_kept: Option<Instant> = None;

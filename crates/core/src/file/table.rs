@@ -3,7 +3,9 @@
 use super::{
     card::{Card, State},
     engine::FileEngine,
-    layout::{CARD, ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, TABLE, TableHead, array, card_at, ended_to_byte},
+    layout::{
+        CARD, ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, TABLE, TableHead, array, card_at, ended_to_byte,
+    },
     line::{Asker, Judgement, Placed, judge},
     locks::{Key, Latch, LockFile, Mark},
     state::StateFile,
@@ -111,7 +113,10 @@ impl<'a> Table<'a> {
         };
         let ticket = self.head.table.next_ticket;
         if ticket + 1 >= MAX_NUMBER {
-            return Err(EngineError::new(Fault::Refused, "the tickets of this name are used up until the next boot"));
+            return Err(EngineError::new(
+                Fault::Refused,
+                "the tickets of this name are used up until the next boot",
+            ));
         }
         let table = &mut self.head.table;
         (table.next_ticket, table.cards, table.in_use) = (ticket + 1, table.cards.max(slot), true);
