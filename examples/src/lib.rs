@@ -1,1 +1,140 @@
-//! Being built.
+//! What the scenarios share: a shop floor of processes around one directory of files and locks.
+//!
+//! Each scenario is one binary. Started by a person it is the boss: it makes a directory, starts itself several times as
+//! workers, waits, checks what came out, and exits with 1 if anything is wrong. `FLOOR` in the environment makes it a
+//! worker.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode},
+    thread,
+    time::Duration,
+};
+
+/// What a scenario fails with.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The directory that boss and workers share.
+#[derive(Clone)]
+pub struct Floor {
+    dir: PathBuf,
+    /// The number of this worker; `None` for the boss.
+    pub worker: Option<usize>,
+}
+
+impl Floor {
+    /// A file of the scenario.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The locks of the scenario: the file engine, in a directory of its own.
+    ///
+    /// # Errors
+    /// Those of connecting.
+    pub fn locks(&self) -> Result<leasehold::Locks, Failure> {
+        Ok(leasehold::Locks::connect(&format!("file://{}", self.dir.join("locks").display()))?)
+    }
+
+    /// Starts worker number `worker`: this program again.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn start(&self, worker: usize) -> io::Result<Child> {
+        Command::new(env::current_exe()?).env("FLOOR", &self.dir).env("WORKER", worker.to_string()).spawn()
+    }
+
+    /// Reads a number from a file of the scenario; 0 if it is not there yet.
+    ///
+    /// # Errors
+    /// Anything else that keeps it from being read.
+    pub fn number(&self, name: &str) -> Result<u64, Failure> {
+        match fs::read_to_string(self.file(name)) {
+            Ok(text) => Ok(text.trim().parse()?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Replaces a file of the scenario in one step, so that a killed writer leaves the old or the new one.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
+        let draft = self.file(&format!("{name}.{}.draft", std::process::id()));
+        fs::write(&draft, text)?;
+        fs::rename(draft, self.file(name))
+    }
+
+    /// The complete lines of a file of the scenario; none if it is not there yet.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn lines(&self, name: &str) -> io::Result<Vec<String>> {
+        read_lines(&self.file(name))
+    }
+}
+
+fn read_lines(path: &Path) -> io::Result<Vec<String>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    Ok(complete.lines().map(str::to_owned).collect())
+}
+
+/// Runs a scenario: `boss` in a fresh directory that is removed afterwards, or `worker` in the boss's.
+pub fn run(boss: fn(&Floor) -> Result<(), Failure>, worker: fn(&Floor) -> Result<(), Failure>) -> ExitCode {
+    let result = match (env::var_os("FLOOR"), env::var("WORKER").ok().and_then(|number| number.parse().ok()))
+    {
+        (Some(dir), number @ Some(_)) => worker(&Floor { dir: dir.into(), worker: number }),
+        _ => tempfile::tempdir()
+            .map_err(Failure::from)
+            .and_then(|dir| boss(&Floor { dir: dir.path().to_owned(), worker: None })),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("failed: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Waits for workers; how many of them failed. A worker that the boss killed does not count.
+///
+/// # Errors
+/// The operating system's.
+pub fn failures(workers: Vec<Child>) -> io::Result<usize> {
+    let mut failed = 0;
+    for mut worker in workers {
+        failed += usize::from(worker.wait()?.code().is_some_and(|code| code != 0));
+    }
+    Ok(failed)
+}
+
+/// Waits until `done`, looking every few milliseconds, for at most a minute.
+///
+/// # Errors
+/// When the minute is over, or when looking fails.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    for _ in 0..12_000 {
+        if done()? {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Err(format!("waited a minute for this: {what}").into())
+}
+
+/// An error unless `holds`.
+///
+/// # Errors
+/// `what`, if it does not hold.
+pub fn check(holds: bool, what: impl Into<String>) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(what.into().into()) }
+}

@@ -21,6 +21,10 @@ mod look;
 mod settle;
 
 #[cfg(test)]
+mod bed;
+#[cfg(test)]
+mod judge;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod tests;

@@ -1,1 +1,13 @@
-//! Being built.
+//! What every engine of leasehold is tested with. Published for engine authors, not semver-stable.
+//!
+//! - [`suite`]: the conformance suite, one entry point for every engine.
+//! - [`decorators`]: engines that lose, repeat, delay and count what passes through them.
+//! - [`dropper`]: drops a future at each of its polls.
+//! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
+//! - [`check`]: the invariants, checked mechanically on such a history.
+
+pub mod check;
+pub mod decorators;
+pub mod dropper;
+pub mod history;
+pub mod suite;

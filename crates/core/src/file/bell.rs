@@ -4,9 +4,9 @@
 //! one `utimensat` on the bell, which the owner's inotify reports. No process is woken for another one's turn.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString, OsStr, OsString},
     fs::File,
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
 };
 
 use nix::{
@@ -21,7 +21,7 @@ use nix::{
 
 use super::{
     card::RUNG,
-    dir::{Dir, share},
+    dir::{BELLS, Dir, share},
     layout::card_at,
     line::Placed,
     state::StateFile,
@@ -30,6 +30,8 @@ use crate::{EngineError, Env, Instant};
 
 /// How many left-over bells one process clears away: enough to win over crashes, a bounded time for its first wait.
 const SWEEP: usize = 32;
+/// How many bells are looked at to choose them.
+const LOOKED_AT: usize = 4096;
 /// How often a new bell may be taken for a dead one before its owner has locked it.
 const TRIES: usize = 8;
 
@@ -47,7 +49,6 @@ pub(super) struct Bell {
 impl Bell {
     /// Makes a new bell, and clears away some that were left by killed processes.
     pub(super) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
-        sweep(dir);
         let bells = dir.bells.try_clone().map_err(errno)?;
         for _ in 0..TRIES {
             let mut id = [0; 16];
@@ -58,10 +59,16 @@ impl Bell {
             if let Some(group) = dir.shared {
                 share(&fd, group, dir.file_mode())?;
             }
-            let bell = Self { id, file: File::from(fd), dir: File::from(bells.try_clone().map_err(errno)?), pid: std::process::id() };
+            let bell = Self {
+                id,
+                file: File::from(fd),
+                dir: File::from(bells.try_clone().map_err(errno)?),
+                pid: std::process::id(),
+            };
             let locked = bell.file.try_lock().is_ok();
             // Somebody may have swept it between its creation and our lock.
             if locked && fstat(&bell.file)?.st_nlink == 1 {
+                sweep(dir, &name);
                 return Ok(bell);
             }
         }
@@ -107,20 +114,24 @@ pub(super) fn is_rung(state: &StateFile, slot: u32) -> bool {
     state.read(&mut bytes, card_at(slot) + RUNG).is_err() || bytes != [0; 8]
 }
 
-/// Removes bells that nobody has locked.
-fn sweep(dir: &Dir) {
-    let Ok(entries) = std::fs::read_dir(dir.path.join(".bells")) else { return };
-    for name in entries.flatten().take(SWEEP).map(|entry| entry.file_name()) {
+/// Removes bells that nobody has locked, from behind our own on, which is somewhere else for every process.
+fn sweep(dir: &Dir, own: &CStr) {
+    let Ok(entries) = std::fs::read_dir(dir.path.join(BELLS)) else { return };
+    let mut names: Vec<OsString> = entries.flatten().take(LOOKED_AT).map(|entry| entry.file_name()).collect();
+    names.sort();
+    let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
+    names.rotate_left(middle);
+    for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(SWEEP) {
         let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let Ok(fd) = openat(&dir.bells, name.as_os_str(), flags, Mode::empty()) else { continue };
         let file = File::from(fd);
-        if file.try_lock().is_ok() && is_same(&file, dir, &name) {
+        if file.try_lock().is_ok() && is_same(&file, dir, name) {
             let _ = unlinkat(&dir.bells, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 }
 
-fn is_same(file: &File, dir: &Dir, name: &std::ffi::OsStr) -> bool {
+fn is_same(file: &File, dir: &Dir, name: &OsStr) -> bool {
     let opened = fstat(file.as_fd());
     let named = fstatat(&dir.bells, name, AtFlags::AT_SYMLINK_NOFOLLOW);
     matches!((opened, named), (Ok(a), Ok(b)) if a.st_ino == b.st_ino)

@@ -25,14 +25,18 @@ impl FileEngine {
     /// Asks the holder once, and says how that stands: [`Fault::Retry`] while it still holds.
     pub(super) fn break_now(&self, name: &Name, token: u64) -> Result<Broken, EngineError> {
         let key = Key::new(&self.dir, name);
-        let Some(lock) = LockFile::open(&self.dir, &key, Missing::Leave)? else { return Ok(self.went(name, token)) };
+        let Some(lock) = LockFile::open(&self.dir, &key, Missing::Leave)? else {
+            return Ok(self.went(name, token));
+        };
         let Some(state) = self.states.get(&self.dir, &key, Missing::Leave)? else {
             return Ok(self.went(name, token));
         };
         let latch = lock.latch()?;
         let table = Table::load(self, &key, &lock, &state, latch)?;
         let held = |placed: &&Placed| placed.card.state == State::Holding && placed.card.carries(token);
-        let Some(placed) = table.zero.iter().chain(&table.cards).find(held) else { return Ok(self.went(name, token)) };
+        let Some(placed) = table.zero.iter().chain(&table.cards).find(held) else {
+            return Ok(self.went(name, token));
+        };
         if !is_alive(&lock, placed)? {
             return Ok(self.went(name, token));
         }
@@ -71,7 +75,10 @@ impl FileEngine {
             }
             asked.push((name.clone(), token));
         }
-        Err(EngineError::new(Fault::Retry, format!("pid {pid} ({}) was asked to stop and still holds it", card.owner)))
+        Err(EngineError::new(
+            Fault::Retry,
+            format!("pid {pid} ({}) was asked to stop and still holds it", card.owner),
+        ))
     }
 
     /// The token is not held: because we asked, or never was.

@@ -114,11 +114,6 @@ impl Claims {
         }
         cell
     }
-
-    /// All cells, to look at.
-    pub(super) fn all(&self) -> Vec<SharedCell> {
-        lock(&self.0).cells.values().cloned().collect()
-    }
 }
 
 #[cfg(test)]

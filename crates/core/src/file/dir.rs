@@ -28,7 +28,7 @@ const FOR_OTHERS: &str = ".local/state/leasehold";
 /// Holds a state file for each lock file.
 const STATES: &str = ".state";
 /// Holds the files that waiting processes are rung by.
-const BELLS: &str = ".bells";
+pub(super) const BELLS: &str = ".bells";
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 /// An open lock directory that passed every check.
@@ -102,7 +102,9 @@ fn default_path() -> Result<PathBuf, EngineError> {
     }
     let user = User::from_uid(uid)
         .map_err(|errno| sort_errno("cannot look up the home of user", &uid.to_string(), errno))?
-        .ok_or_else(|| misconfigured(format!("user {uid} has no passwd entry: name a lock directory (file:///dir)")))?;
+        .ok_or_else(|| {
+            misconfigured(format!("user {uid} has no passwd entry: name a lock directory (file:///dir)"))
+        })?;
     Ok(user.dir.join(FOR_OTHERS))
 }
 
@@ -110,7 +112,9 @@ fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
     match lstat(path) {
         Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => Err(EngineError::new(
             Fault::Denied,
-            format!("the lock directory {shown} is a symbolic link, which is never followed: name the directory itself"),
+            format!(
+                "the lock directory {shown} is a symbolic link, which is never followed: name the directory itself"
+            ),
         )),
         Ok(stat) if stat.st_mode & libc::S_IFMT != libc::S_IFDIR => {
             Err(misconfigured(format!("the lock directory {shown} is not a directory")))
@@ -123,9 +127,8 @@ fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
 /// Refuses a directory in which somebody outside could replace a lock file; answers the group that shares it.
 fn check(dir: &OwnedFd, shown: &str) -> Result<Option<Gid>, EngineError> {
     let stat = fstat(dir).map_err(|errno| sort_errno("cannot look at the lock directory", shown, errno))?;
-    judge(&stat, geteuid()).map_err(|reason| {
-        EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}"))
-    })
+    judge(&stat, geteuid())
+        .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}")))
 }
 
 fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
@@ -142,7 +145,12 @@ fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
     Ok(shared.then(|| Gid::from_raw(stat.st_gid)))
 }
 
-fn subdirectory(parent: &OwnedFd, name: &str, shown: &str, shared: Option<Gid>) -> Result<OwnedFd, EngineError> {
+fn subdirectory(
+    parent: &OwnedFd,
+    name: &str,
+    shown: &str,
+    shared: Option<Gid>,
+) -> Result<OwnedFd, EngineError> {
     let path = format!("{shown}/{name}");
     let mode = Mode::from_bits_truncate(if shared.is_some() { 0o2770 } else { 0o700 });
     let made = match mkdirat(parent, name, mode) {

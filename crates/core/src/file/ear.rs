@@ -22,13 +22,7 @@ use tokio::{
     sync::Notify,
 };
 
-use super::{
-    bell::Bell,
-    claims::lock,
-    dir::Dir,
-    locks::LockFile,
-    series::Series,
-};
+use super::{bell::Bell, claims::lock, dir::Dir, locks::LockFile, series::Series};
 use crate::{Claim, ClaimId, Env, Instant, Name, keeper::env::sleep};
 
 /// How many places at the head of the line watch the lock file: the first, and one who notices if the first dies.
@@ -138,7 +132,7 @@ impl Ear {
                 watches.entry(number).or_default().join(claim.id);
             }
         }
-        if came_near && matches!(sense, Sense::Deaf) {
+        if came_near && entry.watch.is_none() {
             self.stirred.notify_one();
         }
     }
@@ -159,7 +153,11 @@ impl Ear {
 
     /// The waiting claims with their cards.
     pub(super) fn waiting(&self) -> Vec<(ClaimId, Name, u32)> {
-        lock(&self.inner).waiting.iter().map(|(id, waiting)| (*id, waiting.name.clone(), waiting.slot)).collect()
+        lock(&self.inner)
+            .waiting
+            .iter()
+            .map(|(id, waiting)| (*id, waiting.name.clone(), waiting.slot))
+            .collect()
     }
 
     /// Waits until something was heard. Dropping the future loses nothing. Needs a tokio runtime with time and I/O.
@@ -200,7 +198,8 @@ impl Ear {
         let Inner { waiting, watches, .. } = &mut *inner;
         for series in watches.values_mut() {
             if series.is_due(now) {
-                let named = series.claims().iter().filter_map(|id| Some((*id, waiting.get(id)?.name.clone())));
+                let named =
+                    series.claims().iter().filter_map(|id| Some((*id, waiting.get(id)?.name.clone())));
                 heard.due.extend(named);
             }
             next = next.min(series.next().unwrap_or(Instant::NEVER));
@@ -243,7 +242,10 @@ impl Inner {
 
 /// Waits until there are events. The registration lasts for one wait, so that the next may be in another runtime.
 async fn readable(inotify: Arc<Inotify>) {
-    #[allow(deprecated, reason = "its successor is unsafe; `Owned` keeps what that asks for: one open descriptor")]
+    #[allow(
+        deprecated,
+        reason = "its successor is unsafe; `Owned` keeps what that asks for: one open descriptor"
+    )]
     let registered = AsyncFd::with_interest(Owned(inotify), Interest::READABLE);
     let ready = match &registered {
         Ok(fd) => fd.readable().await.map(|mut guard| guard.retain_ready()),

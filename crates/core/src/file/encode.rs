@@ -127,7 +127,9 @@ mod tests {
 
     #[test]
     fn other_files_are_no_names() {
-        for file in ["x", "x.LOCK", "%61.lock", "%2e.lock", "%2.lock", ".lock", "%00.lock", "%FF.lock", "%hAB.lock"] {
+        for file in
+            ["x", "x.LOCK", "%61.lock", "%2e.lock", "%2.lock", ".lock", "%00.lock", "%FF.lock", "%hAB.lock"]
+        {
             assert_eq!(decode(file), None, "{file}");
         }
     }

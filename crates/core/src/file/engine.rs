@@ -11,8 +11,8 @@ use super::{
     state::States,
 };
 use crate::{
-    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life, Lineage, Name,
-    News, Profile, Release, Released, Renewed,
+    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life, Lineage,
+    Name, News, Profile, Release, Released, Renewed,
 };
 
 /// Locks in a directory of one host, held by the kernel: exact, not leased. See the [module](super).
@@ -67,7 +67,9 @@ impl FileEngine {
     pub fn descriptor(&self, id: ClaimId) -> std::io::Result<Option<OwnedFd>> {
         let Some(cell) = self.claims.find(id) else { return Ok(None) };
         match &*lock(&cell) {
-            Cell::Live(entry) if matches!(entry.place, Place::Holding { .. }) => entry.lock.duplicate().map(Some),
+            Cell::Live(entry) if matches!(entry.place, Place::Holding { .. }) => {
+                entry.lock.duplicate().map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -99,7 +101,8 @@ impl FileEngine {
             if heard.overflow {
                 return vec![News::AskAll];
             }
-            let mut news: Vec<News> = heard.due.into_iter().map(|(id, name)| News::Ring { name, id }).collect();
+            let mut news: Vec<News> =
+                heard.due.into_iter().map(|(id, name)| News::Ring { name, id }).collect();
             if heard.bell {
                 news.extend(self.rung());
             }

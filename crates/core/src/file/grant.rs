@@ -22,7 +22,8 @@ impl FileEngine {
         ticket: Option<u64>,
     ) -> Result<(Place, Grant), EngineError> {
         let now = self.env.clock.now();
-        let standing = table.cards.iter().find(|placed| Some(placed.card.ticket) == ticket).map(|placed| placed.slot);
+        let standing =
+            table.cards.iter().find(|placed| Some(placed.card.ticket) == ticket).map(|placed| placed.slot);
         if claim.mode == Mode::Exclusive {
             table.bury_holders()?;
             let zero = table.zero.take();
@@ -96,7 +97,10 @@ impl FileEngine {
         match zero {
             Some(zero) if zero.card.state == State::Holding => ended_by_death(&zero.card),
             // After a reboot the disk may show an older page than the last holder wrote.
-            _ if head.tokens.boot != self.boot && head.tokens.current > 0 && head.ended == Previous::Clean => {
+            _ if head.tokens.boot != self.boot
+                && head.tokens.current > 0
+                && head.ended == Previous::Clean =>
+            {
                 Previous::Unknown
             }
             _ => head.ended,

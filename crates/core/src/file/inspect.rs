@@ -19,7 +19,8 @@ use super::{
     table::{is_alive, read_cards, zero},
 };
 use crate::{
-    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Level, Mode, Name, View, WaiterView,
+    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Level, Mode, Name, View,
+    WaiterView,
 };
 
 /// How often a table is read again that changed while it was read, before what is torn is left out.
@@ -197,7 +198,11 @@ fn holder(card: &Card, now: Instant) -> HolderView {
 }
 
 fn waiter(card: &Card, now: Instant) -> WaiterView {
-    WaiterView { id: card.id.to_string(), owner: card.owner.to_string(), waiting: Some(now.since(card.since)) }
+    WaiterView {
+        id: card.id.to_string(),
+        owner: card.owner.to_string(),
+        waiting: Some(now.since(card.since)),
+    }
 }
 
 fn add_foreign(view: &mut View, flock: Flock) {

@@ -50,7 +50,7 @@ pub(super) struct Judgement {
 
 type Alive<'a> = dyn FnMut(&Placed) -> Result<bool, EngineError> + 'a;
 
-/// Judges `asker` by the table without its own card. `zero` is card 0, if in use.
+/// Judges `asker` by the table; its own card, if it has one, is not against it. `zero` is card 0, if in use.
 pub(super) fn judge(
     cards: &[Placed],
     zero: Option<&Placed>,
@@ -201,7 +201,9 @@ fn permits_left(
     };
     let holders: Vec<&Placed> = cards
         .iter()
-        .filter(|placed| matches!(placed.card.state, State::Holding | State::Kept) && !dead.contains(&placed.slot))
+        .filter(|placed| {
+            matches!(placed.card.state, State::Holding | State::Kept) && !dead.contains(&placed.slot)
+        })
         .collect();
     let mut taken: u64 = holders.iter().map(|placed| places(&placed.card)).sum();
     let mut first_kept: Option<Instant> = None;

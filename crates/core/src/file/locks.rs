@@ -107,11 +107,6 @@ impl LockFile {
         }
     }
 
-    /// Device and inode, as `/proc/locks` names them.
-    pub(super) fn identity(&self) -> (libc::dev_t, libc::ino_t) {
-        (self.device, self.inode)
-    }
-
     /// The file itself, for watching it and for handing it down.
     pub(super) fn file(&self) -> &File {
         &self.file

@@ -18,7 +18,9 @@ impl FileEngine {
     /// Leaves no trace of one claim.
     pub(super) fn release_one(&self, release: &Release) -> Released {
         let cell = self.claims.find(release.id).or_else(|| self.claims.bury(release.id));
-        let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release)) else { return Released::NotThere };
+        let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release)) else {
+            return Released::NotThere;
+        };
         self.ear.forget(release.id);
         if let Err(error) = self.let_go(&entry, release) {
             // The lock itself is free: closing the file frees it in any case. Only the card stays, as one of the dead.
@@ -120,7 +122,14 @@ impl FileEngine {
     }
 
     /// Rings `count` live waiters after the first `skip`. A ring that fails is one the slow poll makes up for.
-    pub(super) fn ring(&self, lock: &LockFile, state: &StateFile, cards: &[Placed], skip: usize, count: usize) {
+    pub(super) fn ring(
+        &self,
+        lock: &LockFile,
+        state: &StateFile,
+        cards: &[Placed],
+        skip: usize,
+        count: usize,
+    ) {
         let now = self.env.clock.now();
         let chosen = to_ring(cards, skip, count, now, &mut |placed| is_alive(lock, placed));
         for placed in chosen.unwrap_or_default() {

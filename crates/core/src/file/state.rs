@@ -52,10 +52,13 @@ impl StateFile {
             }
             Ok(head) => Ok(Some((head, bytes))),
             Err(NoHead::Blank) => Ok(None),
-            Err(NoHead::Foreign) => Err(foreign(&self.shown, "holds something else than the state of a lock")),
-            Err(NoHead::Version(version)) => {
-                Err(foreign(&self.shown, &format!("has layout version {version}, which this version does not know")))
+            Err(NoHead::Foreign) => {
+                Err(foreign(&self.shown, "holds something else than the state of a lock"))
             }
+            Err(NoHead::Version(version)) => Err(foreign(
+                &self.shown,
+                &format!("has layout version {version}, which this version does not know"),
+            )),
             Err(NoHead::Damaged) => Err(self.damaged()),
         }
     }
@@ -108,7 +111,10 @@ impl StateFile {
     }
 
     fn size(&self) -> Result<u64, EngineError> {
-        self.file.metadata().map(|meta| meta.len()).map_err(|error| sort("cannot look at", &self.shown, error))
+        self.file
+            .metadata()
+            .map(|meta| meta.len())
+            .map_err(|error| sort("cannot look at", &self.shown, error))
     }
 
     /// Whether the file was removed while we had it open.
@@ -123,7 +129,12 @@ pub(super) struct States(Mutex<HashMap<Name, Arc<StateFile>>>);
 
 impl States {
     /// The state file of `key`; `None` when it is not there and is not to be created.
-    pub(super) fn get(&self, dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Arc<StateFile>>, EngineError> {
+    pub(super) fn get(
+        &self,
+        dir: &Dir,
+        key: &Key,
+        missing: Missing,
+    ) -> Result<Option<Arc<StateFile>>, EngineError> {
         let known = lock(&self.0).get(&key.name).cloned();
         if let Some(known) = known.filter(|known| !known.is_removed()) {
             return Ok(Some(known));

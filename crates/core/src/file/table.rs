@@ -3,7 +3,9 @@
 use super::{
     card::{Card, State},
     engine::FileEngine,
-    layout::{CARD, ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, TABLE, TableHead, array, card_at, ended_to_byte},
+    layout::{
+        CARD, ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, TABLE, TableHead, array, card_at, ended_to_byte,
+    },
     line::{Asker, Judgement, Placed, judge},
     locks::{Key, Latch, LockFile, Mark},
     state::StateFile,
@@ -54,15 +56,8 @@ impl<'a> Table<'a> {
 
     /// Where `asker` stands; the dead it met are cleared away.
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
-        let others: Vec<Placed>;
-        let cards = match asker.ticket {
-            None => &self.cards,
-            Some(own) => {
-                others = self.cards.iter().filter(|placed| placed.card.ticket != own).cloned().collect();
-                &others
-            }
-        };
-        let seen = judge(cards, self.zero.as_ref(), asker, now, &mut |placed| is_alive(self.lock, placed))?;
+        let seen =
+            judge(&self.cards, self.zero.as_ref(), asker, now, &mut |placed| is_alive(self.lock, placed))?;
         for slot in &seen.dead {
             self.bury(*slot)?;
         }
@@ -108,10 +103,9 @@ impl<'a> Table<'a> {
         if self.cards.len() >= MAX_CLAIMS as usize {
             self.bury_all_dead()?;
         }
-        let used = |slot: &u32| self.cards.iter().any(|placed| placed.slot == *slot);
-        let full = self.cards.len() as u32 == self.head.table.cards;
-        let first = if full { self.head.table.cards + 1 } else { 1 };
-        let Some(slot) = (first..=MAX_CLAIMS).find(|slot| !used(slot)) else {
+        let mut used = [false; MAX_CLAIMS as usize + 1];
+        self.cards.iter().for_each(|placed| used[placed.slot as usize] = true);
+        let Some(slot) = (1..=MAX_CLAIMS).find(|slot| !used[*slot as usize]) else {
             return Err(EngineError::new(
                 Fault::Refused,
                 format!("the line is full: {MAX_CLAIMS} claims stand or hold on this name"),
@@ -119,7 +113,10 @@ impl<'a> Table<'a> {
         };
         let ticket = self.head.table.next_ticket;
         if ticket + 1 >= MAX_NUMBER {
-            return Err(EngineError::new(Fault::Refused, "the tickets of this name are used up until the next boot"));
+            return Err(EngineError::new(
+                Fault::Refused,
+                "the tickets of this name are used up until the next boot",
+            ));
         }
         let table = &mut self.head.table;
         (table.next_ticket, table.cards, table.in_use) = (ticket + 1, table.cards.max(slot), true);

@@ -10,7 +10,7 @@ use super::{
     open::Missing,
     table::{Table, zero},
 };
-use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Mode};
+use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
 
 /// How often a lock file may be replaced between opening and locking it before we call the directory replaced.
 const TRIES: usize = 16;
@@ -38,8 +38,8 @@ impl FileEngine {
             }),
             (Cell::Live(entry), _) => {
                 let answer = self.ask(entry);
-                if matches!(answer, Ok(Answer::Gone)) {
-                    self.ear.forget(claim.id);
+                // A lost hold stays until it is released: its code may still run.
+                if matches!((&answer, entry.place), (Ok(Answer::Gone), Place::Waiting { .. })) {
                     *cell = Cell::Gone;
                 }
                 answer
@@ -49,6 +49,7 @@ impl FileEngine {
             *cell = Cell::Gone;
         }
         if matches!(*cell, Cell::Gone) {
+            self.ear.forget(claim.id);
             self.claims.forget(claim.id);
         }
         answer
@@ -65,7 +66,10 @@ impl FileEngine {
         }
         Err(EngineError::new(
             Fault::Misconfigured,
-            format!("{} is not the file that was just locked: the directory was replaced; restart the program", key.shown()),
+            format!(
+                "{} is not the file that was just locked: the directory was replaced; restart the program",
+                key.shown()
+            ),
         ))
     }
 
@@ -89,7 +93,12 @@ impl FileEngine {
     }
 
     /// The quick way: we have the exclusive flock, and nobody stands in the table. `None`: somebody does.
-    fn seize_free(&self, claim: &Claim, key: &Key, lock: &LockFile) -> Result<Option<(Place, Grant)>, EngineError> {
+    fn seize_free(
+        &self,
+        claim: &Claim,
+        key: &Key,
+        lock: &LockFile,
+    ) -> Result<Option<(Place, Grant)>, EngineError> {
         let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(None) };
         let Some((mut head, bytes)) = state.head(&key.name)? else { return Ok(None) };
         let now = self.env.clock.now();
@@ -107,7 +116,13 @@ impl FileEngine {
     }
 
     /// The way through the table. `held`: we have the exclusive flock already.
-    fn join(&self, claim: &Claim, key: &Key, lock: LockFile, held: bool) -> Result<Option<Created>, EngineError> {
+    fn join(
+        &self,
+        claim: &Claim,
+        key: &Key,
+        lock: LockFile,
+        held: bool,
+    ) -> Result<Option<Created>, EngineError> {
         let latch = match lock.latch() {
             Ok(latch) => latch,
             Err(busy) => {
@@ -160,14 +175,17 @@ impl FileEngine {
             Place::Waiting { slot, ticket } => (slot, ticket),
             Place::Holding { token, tokens, previous, .. } => {
                 let grant = Grant { token, tokens, ttl: None, previous };
-                return Ok(self.lost(entry)?.map_or(Answer::Held(grant), |_| Answer::Gone));
+                let replaced = self.lost(entry)? == Some(Loss::Replaced);
+                return Ok(if replaced { Answer::Gone } else { Answer::Held(grant) });
             }
         };
         let latch = entry.lock.latch()?;
         if !entry.lock.is_current(&entry.key)? {
             return Ok(Answer::Gone);
         }
-        let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else { return Ok(Answer::Gone) };
+        let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else {
+            return Ok(Answer::Gone);
+        };
         let mut table = Table::load(self, &entry.key, &entry.lock, &state, latch)?;
         let own = table.cards.iter_mut().find(|placed| placed.slot == slot);
         let Some(own) = own.filter(|own| own.card.id == entry.claim.id) else { return Ok(Answer::Gone) };
@@ -194,7 +212,10 @@ impl FileEngine {
         ticket: u64,
     ) -> Result<(Judgement, Option<(Place, Grant)>), EngineError> {
         // Before the attempt, so that whoever lets go after it is heard.
-        let ahead = table.cards.iter().filter(|placed| placed.card.state == State::Waiting && placed.card.ticket < ticket);
+        let ahead = table
+            .cards
+            .iter()
+            .filter(|placed| placed.card.state == State::Waiting && placed.card.ticket < ticket);
         self.ear.stand(claim, table.lock, slot, ahead.count());
         let asker = Asker { mode: claim.mode, ticket: Some(ticket) };
         let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
@@ -297,7 +318,11 @@ fn clash(wanted: Mode, other: Mode) -> EngineError {
     };
     EngineError::new(
         Fault::Misconfigured,
-        format!("it is in use as {}, and was asked for as {}: give each use its own name", word(other), word(wanted)),
+        format!(
+            "it is in use as {}, and was asked for as {}: give each use its own name",
+            word(other),
+            word(wanted)
+        ),
     )
 }
 

@@ -20,7 +20,8 @@ pub(super) fn mint(
     mut sync: impl FnMut(&Tokens) -> Result<(), EngineError>,
 ) -> Result<u64, EngineError> {
     if tokens.boot != boot {
-        *tokens = Tokens { boot, current: tokens.promised, promised: tokens.promised, ceiling: tokens.promised };
+        *tokens =
+            Tokens { boot, current: tokens.promised, promised: tokens.promised, ceiling: tokens.promised };
     }
     let last = tokens.current + u64::from(count.max(1));
     if last > tokens.ceiling {
@@ -77,7 +78,9 @@ mod tests {
         /// A process is killed after it wrote its promise, before it synced.
         KilledBeforeSync,
         /// The disk goes back to the last sync, or to any later write.
-        PowerCut { written: bool },
+        PowerCut {
+            written: bool,
+        },
     }
 
     fn event() -> impl Strategy<Value = Event> {

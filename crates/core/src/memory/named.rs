@@ -6,22 +6,23 @@ use std::{
 };
 
 use super::MemoryStore;
-use crate::{Clock, Lineage};
+use crate::{Env, Lineage};
 
 /// They live as long as the process: a name that is kept taken, or a hold that nobody released, outlives the `Locks`
 /// that made it. As many as the program has URLs, each of them a few hundred bytes when nothing is held.
 static STORES: Mutex<BTreeMap<String, Arc<MemoryStore>>> = Mutex::new(BTreeMap::new());
 
 impl MemoryStore {
-    /// The store of this process with this name, so that all who use the name exclude each other. `lineage` and
-    /// `clock` serve the first who asks.
+    /// The store of this process with this name, so that all who use the name exclude each other. The clock of the
+    /// first who asks is its clock.
     #[must_use]
-    pub fn named(name: &str, lineage: Lineage, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn named(name: &str, env: &Env) -> Arc<Self> {
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = stores.get(name) {
             return Arc::clone(store);
         }
-        let store = Self::new(lineage, clock);
+        let lineage = Lineage(u128::from_be_bytes(env.random()));
+        let store = Self::new(lineage, Arc::clone(&env.clock));
         stores.insert(name.to_owned(), Arc::clone(&store));
         store
     }

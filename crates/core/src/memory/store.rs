@@ -88,6 +88,12 @@ impl MemoryStore {
         left
     }
 
+    /// How many queues stand in memory, used or not.
+    #[cfg(test)]
+    pub(super) fn names(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).names.len()).sum()
+    }
+
     /// One step with the queue of `name`, at the time now.
     pub(super) fn step<R>(
         &self,

@@ -48,28 +48,28 @@ impl<C: Clone> Queue<C> {
     fn lapse(&mut self, holder: Holder<C>, step: &mut Step<'_, C>) {
         match holder.state {
             State::Held => {
-                self.note_end(holder.token, Previous::Lapsed, step.now);
+                self.note_end(holder.token, Previous::Lapsed, holder.expires);
                 step.bury(holder.id);
             }
             State::Broken => {
-                self.note_end(holder.token, Previous::Broken, step.now);
+                self.note_end(holder.token, Previous::Broken, holder.expires);
                 step.bury(holder.id);
             }
             State::Kept => {}
             State::Pushed(waiter) => {
                 // Its client may have had the news and worked until the deadline, so the next one must be told.
-                self.note_end(holder.token, Previous::Lapsed, step.now);
+                self.note_end(holder.token, Previous::Lapsed, holder.expires);
                 self.line_mut().silent.push(*waiter);
             }
         }
     }
 
-    /// Remembers how a hold ended for the next grant. Of holds that stood side by side, the worst end counts.
-    pub(super) fn note_end(&mut self, token: Token, how: Previous, now: Instant) {
+    /// Remembers how and when a hold ended for the next grant. Of holds that stood side by side, the worst end counts.
+    pub(super) fn note_end(&mut self, token: Token, how: Previous, when: Instant) {
         let beside = token.number <= self.ended.upto;
         self.ended.how = if beside { worse(self.ended.how, how) } else { how };
         self.ended.upto = self.newest;
-        self.ended.until = now.after(ENDED_LIFE);
+        self.ended.until = self.ended.until.max(when.after(ENDED_LIFE));
     }
 
     fn push_to_head(&mut self, step: &mut Step<'_, C>) {

@@ -4,7 +4,9 @@
 #![cfg(feature = "memory")]
 
 mod basics;
+mod cancel;
 mod executors;
+mod faults;
 mod fork;
 mod handover;
 mod loss;

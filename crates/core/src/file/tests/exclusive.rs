@@ -31,7 +31,10 @@ fn verbs_are_idempotent_by_id() {
     assert_eq!(held(ask(&engine, &first)).token, grant.token);
     freed(&engine, &first);
     assert!(matches!(release(&engine, &first), Released::NotThere));
-    assert!(matches!(create(&engine, &first), Ok(Answer::Gone)), "a late claim of a released id creates nothing");
+    assert!(
+        matches!(create(&engine, &first), Ok(Answer::Gone)),
+        "a late claim of a released id creates nothing"
+    );
     held(create(&engine, &try_claim("job", Mode::Exclusive)));
 }
 
@@ -96,7 +99,9 @@ fn the_next_holder_learns_how_the_last_hold_ended() {
     let engine = scratch.engine();
     for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
         let text = mode.word();
-        for (ended, expected) in [(Previous::Abandoned, Previous::Abandoned), (Previous::Clean, Previous::Clean)] {
+        for (ended, expected) in
+            [(Previous::Abandoned, Previous::Abandoned), (Previous::Clean, Previous::Clean)]
+        {
             let first = claim(text, mode);
             held(create(&engine, &first));
             release_as(&engine, Release { ended, ..order(&first, None) });

@@ -5,7 +5,9 @@ use crate::Loss;
 
 fn open_in(dir: &Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
-    links.filter(|link| std::fs::read_link(link.as_ref().unwrap().path()).is_ok_and(|to| to.starts_with(dir))).count()
+    links
+        .filter(|link| std::fs::read_link(link.as_ref().unwrap().path()).is_ok_and(|to| to.starts_with(dir)))
+        .count()
 }
 
 #[test]
@@ -70,7 +72,8 @@ fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_bell() {
     for round in 0..50 {
         for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
             let text = format!("{}-{round}", mode.word());
-            let (first, second) = (claim(&text, mode), claim(&text, if mode == PERMIT { mode } else { Mode::Exclusive }));
+            let (first, second) =
+                (claim(&text, mode), claim(&text, if mode == PERMIT { mode } else { Mode::Exclusive }));
             held(create(&engine, &first));
             create(&engine, &second).unwrap();
             drop(taken_or_held(create(&engine, &try_claim(&text, second.mode))));

@@ -25,7 +25,13 @@ impl Helper {
     /// The same through a command that runs the command behind it.
     pub(super) fn start_as(prefix: &[&str], dir: &Path) -> Self {
         let exe = std::env::current_exe().unwrap();
-        let own = [exe.to_str().unwrap(), "--exact", "file::tests::helper::obeys", "--nocapture", "--test-threads=1"];
+        let own = [
+            exe.to_str().unwrap(),
+            "--exact",
+            "file::tests::helper::obeys",
+            "--nocapture",
+            "--test-threads=1",
+        ];
         let words = [prefix, &own].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).env(DIR, dir).stdin(Stdio::piped()).stdout(Stdio::piped());

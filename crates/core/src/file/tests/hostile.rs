@@ -79,7 +79,11 @@ fn foreign_content_and_other_layouts_are_refused_and_kept() {
         assert_eq!(std::fs::read(scratch.state_file(text)).unwrap(), content, "nothing was written");
     }
     std::fs::write(scratch.state_file("blank"), [0; 1024]).unwrap();
-    assert_eq!(held(create(&engine, &claim("blank", Mode::Exclusive))).token.number, 1, "a power cut left this");
+    assert_eq!(
+        held(create(&engine, &claim("blank", Mode::Exclusive))).token.number,
+        1,
+        "a power cut left this"
+    );
 }
 
 #[test]
@@ -103,7 +107,10 @@ fn which_directories_are_refused() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(word), "{error}");
     }
-    assert!(FileEngine::open(Some(scratch.0.join("a/b/c")), Env::system()).is_ok(), "missing parents are created");
+    assert!(
+        FileEngine::open(Some(scratch.0.join("a/b/c")), Env::system()).is_ok(),
+        "missing parents are created"
+    );
 }
 
 #[test]
@@ -115,7 +122,8 @@ fn names_that_look_like_paths_stay_in_the_directory() {
         held(create(&engine, &claim(text, Mode::Exclusive)));
         taken(create(&engine, &try_claim(text, Mode::Exclusive)));
     }
-    let outside: Vec<_> = std::fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let outside: Vec<_> =
+        std::fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(outside, ["locks"]);
     assert_eq!(std::fs::read_dir(scratch.dir()).unwrap().count(), 11 + 2);
 }

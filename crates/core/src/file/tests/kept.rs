@@ -23,7 +23,10 @@ fn a_kept_name_is_taken_until_its_time_and_says_when() {
     clock.advance(Duration::from_secs(9));
     assert_eq!(waiting(ask(&engine, &waiter)).ask_in, Some(Duration::from_secs(1)));
     let view = pollster::block_on(crate::Inspect::show(&engine, &name("job"))).unwrap();
-    assert_eq!((view.holders[0].owner.as_str(), view.holders[0].remaining), ("kept", Some(Duration::from_secs(1))));
+    assert_eq!(
+        (view.holders[0].owner.as_str(), view.holders[0].remaining),
+        ("kept", Some(Duration::from_secs(1)))
+    );
     clock.advance(Duration::from_secs(1));
     assert_eq!(held(ask(&engine, &waiter)).previous, Previous::Clean);
 }
@@ -52,7 +55,8 @@ fn a_kept_shared_hold_lets_readers_in_and_a_kept_permit_counts() {
 fn a_reboot_ends_what_was_kept() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    for (text, mode) in [("job", Mode::Exclusive), ("quota", PERMIT)] {
+    let only = Mode::Permits { count: 1, limit: 1 };
+    for (text, mode) in [("job", Mode::Exclusive), ("quota", only)] {
         let first = claim(text, mode);
         held(create(&engine, &first));
         keep(&engine, &first, 3600);
@@ -61,5 +65,5 @@ fn a_reboot_ends_what_was_kept() {
     drop(engine);
     let engine = FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [7; 16]).unwrap();
     held(create(&engine, &try_claim("job", Mode::Exclusive)));
-    held(create(&engine, &try_claim("quota", PERMIT)));
+    held(create(&engine, &try_claim("quota", only)));
 }

@@ -2,7 +2,17 @@
 
 use nix::sys::signal::Signal;
 
-use super::{helper::Helper, *};
+use super::{
+    super::{
+        card::{Card, State},
+        layout::MAX_CLAIMS,
+        locks::{Key, LockFile, Mark},
+        open::Missing,
+        table::Table,
+    },
+    helper::Helper,
+    *,
+};
 
 #[test]
 fn claims_of_three_engines_are_granted_in_the_order_of_arrival() {
@@ -117,9 +127,8 @@ fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
-    let key = super::super::locks::Key::new(&engine.dir, &name("job"));
-    let stopped = super::super::locks::LockFile::open(&engine.dir, &key, super::super::open::Missing::Leave);
-    let stopped = stopped.unwrap().unwrap();
+    let key = Key::new(&engine.dir, &name("job"));
+    let stopped = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
     let latch = stopped.latch().unwrap();
     let second = claim("job", Mode::Exclusive);
     assert_eq!(create(&engine, &second).unwrap_err().fault, crate::Fault::Retry);
@@ -133,24 +142,22 @@ fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
 fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    let first = claim("job", Mode::Shared);
-    held(create(&engine, &first));
-    let limit = super::super::layout::MAX_CLAIMS;
-    let key = super::super::locks::Key::new(&engine.dir, &name("job"));
-    let open = |missing| super::super::locks::LockFile::open(&engine.dir, &key, missing).unwrap().unwrap();
-    let lock = open(super::super::open::Missing::Leave);
-    let state = engine.states.get(&engine.dir, &key, super::super::open::Missing::Leave).unwrap().unwrap();
-    let mut table = super::super::table::Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
-    for n in 1..limit {
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    let key = Key::new(&engine.dir, &name("job"));
+    let lock = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
+    for _ in 0..MAX_CLAIMS {
         let (slot, ticket) = table.place().unwrap();
-        // Half of them live.
-        if n % 2 == 0 {
-            lock.mark(super::super::locks::Mark::Ticket(ticket)).unwrap();
-        }
-        let card = engine.card(&claim("job", Mode::Exclusive), super::super::card::State::Waiting, engine.env.clock.now());
-        table.put(slot, super::super::card::Card { ticket, ..card }).unwrap();
+        lock.mark(Mark::Ticket(ticket)).unwrap();
+        let card = engine.card(&claim("job", Mode::Exclusive), State::Waiting, engine.env.clock.now());
+        table.put(slot, Card { ticket, ..card }).unwrap();
     }
     drop(table);
-    let next = claim("job", Mode::Exclusive);
-    assert_eq!(waiting(create(&engine, &next)).ahead, Some((limit - 1) / 2));
+    let error = create(&engine, &claim("job", Mode::Exclusive)).unwrap_err();
+    assert_eq!(error.fault, crate::Fault::Refused);
+    assert!(error.message.contains("the line is full"), "{error}");
+    assert_eq!(taken(create(&engine, &try_claim("job", Mode::Exclusive))).ahead, Some(MAX_CLAIMS));
+    drop(lock);
+    assert_eq!(waiting(create(&engine, &claim("job", Mode::Exclusive))).ahead, Some(0));
 }

@@ -27,8 +27,8 @@ use std::{
 
 use super::FileEngine;
 use crate::{
-    Answer, Claim, ClaimId, Engine, EngineError, Entropy as _, Env, Grant, Hint, Hold, How, Mode, Name, Previous,
-    Release, Released, Renewed, Token,
+    Answer, Claim, ClaimId, Engine, EngineError, Env, Grant, Hint, Hold, How, Mode, Name, Previous, Release,
+    Released, Renewed, Token,
 };
 
 const PERMIT: Mode = Mode::Permits { count: 1, limit: 2 };

@@ -70,8 +70,12 @@ fn two_uses_of_one_name_are_refused_while_one_of_them_lives() {
             for may_queue in [false, true] {
                 let error = create(&engine, &Claim { may_queue, ..claim("job", second) }).unwrap_err();
                 assert_eq!(error.fault, crate::Fault::Misconfigured, "{first} and {second}");
-                let word = |mode: Mode| mode.limit().map_or("lock".into(), |limit| format!("semaphore of {limit}"));
-                assert!(error.message.contains(&word(first)) && error.message.contains(&word(second)), "{error}");
+                let word =
+                    |mode: Mode| mode.limit().map_or("lock".into(), |limit| format!("semaphore of {limit}"));
+                assert!(
+                    error.message.contains(&word(first)) && error.message.contains(&word(second)),
+                    "{error}"
+                );
             }
         }
         freed(&engine, &holder);

@@ -15,7 +15,8 @@ fn another_users_directory_is_denied_and_says_whose_it_is() {
     let scratch = Scratch::new();
     scratch.engine();
     // Without root, the one directory that is certainly another user's is root's.
-    let (prefix, dir): (&[&str], _) = if am_root() { (&NOBODY, scratch.dir()) } else { (&[], PathBuf::from("/usr")) };
+    let (prefix, dir): (&[&str], _) =
+        if am_root() { (&NOBODY, scratch.dir()) } else { (&[], PathBuf::from("/usr")) };
     let mut helper = Helper::start_as(prefix, &dir);
     let said = helper.hear();
     assert!(said.contains("Denied") && said.contains(dir.to_str().unwrap()), "{said}");
@@ -68,7 +69,8 @@ fn mounted(options: &str, dir: &Path) -> Option<Helper> {
     std::fs::create_dir(dir).unwrap();
     let script = format!("mount -t tmpfs -o mode=700,{options} none '{}' && exec \"$@\"", dir.display());
     let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"];
-    if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|status| status.success()) {
+    if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|status| status.success())
+    {
         eprintln!("skipped: no mount namespace to be had");
         return None;
     }

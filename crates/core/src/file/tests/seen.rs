@@ -28,13 +28,19 @@ fn holders_and_waiters_are_shown_in_order() {
     let holder = claim("job", Mode::Exclusive);
     held(create(&engine, &holder));
     let line = [claim("job", Mode::Shared), claim("job", Mode::Exclusive)];
-    line.iter().for_each(|waiter| drop(waiting(create(&engine, waiter))));
+    line.iter().for_each(|waiter| assert!(waiting(create(&engine, waiter)).ahead.is_some()));
     let view = show(&looker, "job");
     assert_eq!(view.mode, Some(Mode::Exclusive));
     let [seen] = &view.holders[..] else { panic!("{view:?}") };
-    assert_eq!((&seen.id, seen.owner.as_str(), seen.token, seen.foreign), (&holder.id.to_string(), "tester", Some(1), false));
+    assert_eq!(
+        (&seen.id, seen.owner.as_str(), seen.token, seen.foreign),
+        (&holder.id.to_string(), "tester", Some(1), false)
+    );
     assert!(seen.held.is_some() && seen.remaining.is_none());
-    assert_eq!(view.waiters.iter().map(|waiter| &waiter.id).collect::<Vec<_>>(), [&line[0].id.to_string(), &line[1].id.to_string()]);
+    assert_eq!(
+        view.waiters.iter().map(|waiter| &waiter.id).collect::<Vec<_>>(),
+        [&line[0].id.to_string(), &line[1].id.to_string()]
+    );
     freed(&engine, &holder);
     held(ask(&engine, &line[0]));
     let view = show(&looker, "job");
@@ -72,13 +78,19 @@ fn a_flock_of_another_program_is_a_foreign_holder() {
     file.lock().unwrap();
     let view = show(&engine, "job");
     let [seen] = &view.holders[..] else { panic!("{view:?}") };
-    assert_eq!((seen.foreign, seen.token, seen.id.clone()), (true, None, format!("pid {}", std::process::id())));
+    assert_eq!(
+        (seen.foreign, seen.token, seen.id.clone()),
+        (true, None, format!("pid {}", std::process::id()))
+    );
     assert_eq!((view.mode, list(&engine, "")), (Some(Mode::Exclusive), vec!["job".to_owned()]));
     file.unlock().unwrap();
     file.lock_shared().unwrap();
     held(create(&engine, &claim("job", Mode::Shared)));
     let view = show(&engine, "job");
-    assert_eq!((view.mode, view.holders.iter().map(|holder| holder.foreign).collect::<Vec<_>>()), (Some(Mode::Shared), vec![false, true]));
+    assert_eq!(
+        (view.mode, view.holders.iter().map(|holder| holder.foreign).collect::<Vec<_>>()),
+        (Some(Mode::Shared), vec![false, true])
+    );
 }
 
 #[test]

@@ -8,7 +8,9 @@ fn one_counter_serves_all_modes_and_blocks() {
     let engine = scratch.engine();
     let mut next = 1;
     let mut lineage = None;
-    for (mode, tokens) in [(Mode::Exclusive, 1), (Mode::Shared, 10), (Mode::Exclusive, 100), (PERMIT, 0), (PERMIT, 1)] {
+    for (mode, tokens) in
+        [(Mode::Exclusive, 1), (Mode::Shared, 10), (Mode::Exclusive, 100), (PERMIT, 0), (PERMIT, 1)]
+    {
         let first = Claim { tokens, ..claim("job", mode) };
         let grant = held(create(&engine, &first));
         assert_eq!((grant.token.number, grant.tokens), (next, tokens.max(1)));
@@ -27,7 +29,8 @@ fn after_a_power_cut_the_next_token_is_larger_than_all_before() {
         let mut on_disk = Vec::new();
         for (n, tokens) in [1, 1, 500_000, 500_000, 500_000, 3].into_iter().enumerate() {
             let before = std::fs::read(scratch.state_file("job")).unwrap_or_default();
-            let first = Claim { tokens, ..claim("job", if n % 2 == 0 { Mode::Exclusive } else { Mode::Shared }) };
+            let first =
+                Claim { tokens, ..claim("job", if n % 2 == 0 { Mode::Exclusive } else { Mode::Shared }) };
             let number = held(create(&engine, &first)).token.number;
             assert!(number > largest);
             largest = number + u64::from(tokens) - 1;
@@ -37,7 +40,8 @@ fn after_a_power_cut_the_next_token_is_larger_than_all_before() {
             if promised(&before) != promised(&after) {
                 on_disk = after;
                 // `current` was not part of that sync.
-                on_disk[656..664].copy_from_slice(&before.get(656..664).map_or([0; 8], |old| old.try_into().unwrap()));
+                on_disk[656..664]
+                    .copy_from_slice(&before.get(656..664).map_or([0; 8], |old| old.try_into().unwrap()));
             }
             freed(&engine, &first);
         }

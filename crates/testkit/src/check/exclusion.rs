@@ -1,0 +1,167 @@
+//! I1: a sweep over the begins and ends of what users believed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_core::Mode;
+
+use super::{Invariant, Verdict, book::Book, finding::Finding, life::Life, report::millis};
+
+pub(super) fn check(book: &Book<'_>) -> Verdict {
+    let mut finding = Finding::new(book, Invariant::Exclusion);
+    let mut most = 0;
+    for lives in book.by_lock() {
+        most = most.max(sweep(&spans(book, &lives), &mut finding));
+    }
+    finding.figure("most at once", most);
+    finding.done()
+}
+
+/// What one hold believed; a hold entered again by its owner is one with it.
+struct Span<'b, 'h> {
+    life: &'b Life<'h>,
+    begin: u64,
+    end: u64,
+}
+
+fn spans<'b, 'h>(book: &'b Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Span<'b, 'h>> {
+    let mut by_root: BTreeMap<u64, Span<'b, 'h>> = BTreeMap::new();
+    let mut apart = Vec::new();
+    // In the order of grants, so that a hold is met before it is entered again.
+    let mut granted: Vec<_> =
+        lives.iter().filter_map(|&life| life.belief().map(|belief| (life, belief))).collect();
+    granted.sort_by_key(|(_, belief)| belief.start);
+    for (life, belief) in granted.into_iter().filter(|(_, belief)| !belief.is_empty()) {
+        let span = Span { life, begin: belief.start, end: belief.end };
+        match by_root.get_mut(&root(book, life)) {
+            Some(outer) if span.begin < outer.end => outer.end = outer.end.max(span.end),
+            Some(_) => apart.push(span),
+            None => drop(by_root.insert(root(book, life), span)),
+        }
+    }
+    by_root.into_values().chain(apart).collect()
+}
+
+/// The attempt that a re-entrant one entered first.
+fn root(book: &Book<'_>, life: &Life<'_>) -> u64 {
+    let mut root = life;
+    // Each step goes back in time, so there is no circle.
+    while let Some(outer) =
+        root.within.and_then(|id| book.life(id)).filter(|outer| outer.invoked < root.invoked)
+    {
+        root = outer;
+    }
+    root.id
+}
+
+fn sweep(spans: &[Span<'_, '_>], finding: &mut Finding<'_, '_>) -> usize {
+    let mut marks: Vec<(u64, bool, usize)> = Vec::with_capacity(spans.len() * 2);
+    for (at, span) in spans.iter().enumerate() {
+        marks.extend([(span.begin, true, at), (span.end, false, at)]);
+    }
+    // `false` sorts first: at one instant, ends come before begins.
+    marks.sort_unstable();
+    let (mut active, mut load, mut most) = (BTreeSet::new(), Load::default(), 0);
+    for (_, begins, at) in marks {
+        let span = &spans[at];
+        if !begins {
+            active.remove(&at);
+            load.remove(span.life.mode);
+            continue;
+        }
+        finding.checked();
+        if !load.admits(span.life.mode) {
+            accuse(span, active.iter().map(|&other| &spans[other]), finding);
+        }
+        active.insert(at);
+        load.add(span.life.mode);
+        most = most.max(active.len());
+    }
+    most
+}
+
+/// Reports the pair that overlaps longest.
+fn accuse<'s>(
+    span: &'s Span<'s, 's>,
+    active: impl Iterator<Item = &'s Span<'s, 's>>,
+    finding: &mut Finding<'_, '_>,
+) {
+    let width = |other: &Span<'_, '_>| span.end.min(other.end) - span.begin;
+    let clashing: Vec<_> = active.filter(|other| clash(span.life.mode, other.life.mode)).collect();
+    let Some(other) = clashing.iter().max_by_key(|other| width(other)) else { return };
+    let message = || {
+        let width = if width(other) > u64::MAX / 2 { "for ever".into() } else { millis(width(other)) };
+        match span.life.mode.limit() {
+            Some(limit) if other.life.mode.limit() == Some(limit) => {
+                let held: u64 =
+                    clashing.iter().map(|other| count(other.life.mode)).sum::<u64>() + count(span.life.mode);
+                format!(
+                    "{held} of {limit} permits are held at once, {} beside {} for {width}",
+                    span.life, other.life
+                )
+            }
+            _ => format!("{} and {} overlap for {width}", span.life, other.life),
+        }
+    };
+    finding.violated(&[other.life, span.life], &[], message);
+}
+
+/// Whether two modes may be at fault for each other.
+fn clash(a: Mode, b: Mode) -> bool {
+    (a, b) != (Mode::Shared, Mode::Shared)
+}
+
+fn count(mode: Mode) -> u64 {
+    match mode {
+        Mode::Permits { count, .. } => count.into(),
+        _ => 0,
+    }
+}
+
+/// What is held at one moment.
+#[derive(Default)]
+struct Load {
+    exclusive: usize,
+    shared: usize,
+    permits: BTreeMap<u32, (usize, u64)>,
+}
+
+impl Load {
+    fn admits(&self, mode: Mode) -> bool {
+        let alone = self.exclusive == 0 && self.shared == 0;
+        match mode {
+            Mode::Exclusive => alone && self.permits.is_empty(),
+            Mode::Shared => self.exclusive == 0 && self.permits.is_empty(),
+            Mode::Permits { count, limit } => {
+                let held = self.permits.get(&limit).map_or(0, |(_, held)| *held);
+                alone
+                    && self.permits.keys().all(|other| *other == limit)
+                    && held + u64::from(count) <= limit.into()
+            }
+        }
+    }
+
+    fn add(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.exclusive += 1,
+            Mode::Shared => self.shared += 1,
+            Mode::Permits { count, limit } => {
+                let (holders, held) = self.permits.entry(limit).or_default();
+                (*holders, *held) = (*holders + 1, *held + u64::from(count));
+            }
+        }
+    }
+
+    fn remove(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.exclusive -= 1,
+            Mode::Shared => self.shared -= 1,
+            Mode::Permits { count, limit } => {
+                let Some((holders, held)) = self.permits.get_mut(&limit) else { return };
+                (*holders, *held) = (*holders - 1, *held - u64::from(count));
+                if *holders == 0 {
+                    self.permits.remove(&limit);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Collects what one check finds.
+
+use super::{Invariant, Verdict, Violation, book::Book, life::Life};
+use crate::history::{Event, What};
+
+/// How many violations are shown in full: the first ones tell what is wrong, the rest are counted.
+const MAX_SHOWN: usize = 10;
+
+/// A verdict in the making.
+pub(super) struct Finding<'b, 'h> {
+    book: &'b Book<'h>,
+    verdict: Verdict,
+}
+
+impl<'b, 'h> Finding<'b, 'h> {
+    pub(super) fn new(book: &'b Book<'h>, invariant: Invariant) -> Self {
+        let verdict =
+            Verdict { invariant, checked: 0, violations: 0, examples: Vec::new(), figures: Vec::new() };
+        Self { book, verdict }
+    }
+
+    /// One more thing was looked at.
+    pub(super) fn checked(&mut self) {
+        self.verdict.checked += 1;
+    }
+
+    /// A violation by these attempts, and these further events.
+    pub(super) fn violated(&mut self, lives: &[&Life<'_>], more: &[usize], what: impl FnOnce() -> String) {
+        self.verdict.violations += 1;
+        if self.verdict.examples.len() >= MAX_SHOWN {
+            return;
+        }
+        let mut at: Vec<usize> =
+            lives.iter().flat_map(|life| self.bounds(life)).chain(more.iter().copied()).collect();
+        at.sort_unstable();
+        at.dedup();
+        let excerpt: Vec<Event> = at.into_iter().map(|at| self.book.events[at].clone()).collect();
+        let lock = lives.first().map_or("", |life| life.lock);
+        let lock = excerpt.first().map_or(lock, |event| event.lock.as_str()).to_owned();
+        self.verdict.examples.push(Violation { lock, what: what(), excerpt });
+    }
+
+    pub(super) fn figure(&mut self, name: &'static str, figure: impl ToString) {
+        self.verdict.figures.push((name, figure.to_string()));
+    }
+
+    pub(super) fn done(self) -> Verdict {
+        self.verdict
+    }
+
+    /// The events that bound what an attempt believed: without checks, writes, and renewals but the last.
+    fn bounds(&self, life: &Life<'_>) -> Vec<usize> {
+        let last_renewal = life.renewals.last().map(|renewal| renewal.event);
+        let bounding = |&at: &usize| match self.book.events[at].what {
+            What::RenewOk { .. } => last_renewal == Some(at),
+            What::RenewInv
+            | What::RenewFail { .. }
+            | What::Check { .. }
+            | What::WriteInv { .. }
+            | What::WriteOk { .. }
+            | What::WriteFenced { .. } => false,
+            _ => true,
+        };
+        life.events.iter().copied().filter(bounding).collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! The life of one attempt, put together from its events.
+
+use std::{fmt, ops::Range};
+
+use leasehold_core::Mode;
+
+use crate::history::AttemptId;
+
+/// One attempt from invocation to the answer of its release. Times are nanoseconds; `event`s are places in the history.
+#[derive(Debug)]
+pub(super) struct Life<'h> {
+    pub(super) id: AttemptId,
+    pub(super) lock: &'h str,
+    pub(super) proc: u32,
+    pub(super) mode: Mode,
+    pub(super) invoked: u64,
+    pub(super) limit: Option<u64>,
+    pub(super) within: Option<AttemptId>,
+    pub(super) queued: Option<u64>,
+    pub(super) grant: Option<Granted<'h>>,
+    /// When it ended without a grant.
+    pub(super) failure: Option<(u64, Failure)>,
+    pub(super) renewals: Vec<Renewal>,
+    pub(super) checks: Vec<Checked>,
+    pub(super) lost: Option<u64>,
+    pub(super) leaving: Option<Leaving>,
+    pub(super) answer: Option<(u64, Outcome)>,
+    /// When its process was killed.
+    pub(super) crashed: Option<u64>,
+    pub(super) events: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granted<'h> {
+    pub(super) at: u64,
+    pub(super) token: u64,
+    pub(super) lineage: &'h str,
+    pub(super) deadline: Option<u64>,
+    pub(super) ttl: Option<u64>,
+    pub(super) asked: Option<u64>,
+    pub(super) watched: bool,
+    pub(super) fixed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Renewal {
+    pub(super) at: u64,
+    pub(super) deadline: u64,
+    pub(super) ttl: Option<u64>,
+    pub(super) asked: Option<u64>,
+    pub(super) event: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked {
+    pub(super) at: u64,
+    pub(super) valid: bool,
+    pub(super) deadline: Option<u64>,
+    pub(super) event: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    pub(super) at: u64,
+    pub(super) keep: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Definite,
+    Unknown,
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Freed,
+    NotHeld,
+    Unknown,
+}
+
+impl Life<'_> {
+    /// The latest deadline acknowledged up to `t`; `None`: not granted, or it never lapses.
+    pub(super) fn deadline_at(&self, t: u64) -> Option<u64> {
+        let first = self.grant?.deadline?;
+        let renewed = self.renewals.iter().filter(|renewal| renewal.at <= t).map(|renewal| renewal.deadline);
+        Some(renewed.fold(first, u64::max))
+    }
+
+    /// The latest deadline acknowledged; `None`: not granted, or it never lapses.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.deadline_at(u64::MAX)
+    }
+
+    /// From when until when the user believed: up to the release, the loss, the crash, the deadline. Empty where the
+    /// answer came too late; `None`: never granted.
+    pub(super) fn belief(&self) -> Option<Range<u64>> {
+        let grant = self.grant?;
+        let ends = [self.leaving.map(|leaving| leaving.at), self.lost, self.crashed, self.deadline()];
+        let end = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
+        Some(grant.at..end.max(grant.at))
+    }
+
+    /// When the acquire returned, any way.
+    pub(super) fn returned(&self) -> Option<u64> {
+        self.grant.map(|grant| grant.at).or(self.failure.map(|(at, _)| at))
+    }
+}
+
+/// Who it is, for messages.
+impl fmt::Display for Life<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of process {}", self.mode, self.proc)?;
+        if let Some(grant) = self.grant {
+            write!(f, " with token {}", grant.token)?;
+        }
+        Ok(())
+    }
+}

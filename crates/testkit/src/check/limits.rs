@@ -1,0 +1,29 @@
+//! I12: a limited wait ends within its limit.
+
+use super::{Invariant, Terms, Verdict, book::Book, finding::Finding, report::millis, terms::nanos};
+
+pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+    let mut finding = Finding::new(book, Invariant::Limits);
+    let slack = nanos(terms.over_limit);
+    let mut worst = 0;
+    for life in &book.lives {
+        // A try has no limit of its own: how long a request may take is the engine's.
+        let Some(limit) = life.limit.filter(|limit| *limit > 0) else { continue };
+        let due = life.invoked.saturating_add(limit);
+        let latest = book.awake(life.proc, due, slack).saturating_add(slack);
+        let returned = life.returned().unwrap_or(book.end);
+        if life.crashed.is_some_and(|crashed| crashed <= latest) {
+            continue;
+        }
+        finding.checked();
+        worst = worst.max(returned.saturating_sub(due));
+        if returned > latest {
+            let over = millis(returned - due);
+            finding.violated(&[life], &[], || {
+                format!("{life} waited {over} longer than its limit of {}", millis(limit))
+            });
+        }
+    }
+    finding.figure("longest over the limit", millis(worst));
+    finding.done()
+}

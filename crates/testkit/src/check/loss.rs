@@ -1,0 +1,67 @@
+//! I9: `check` is false from the deadline on, for good, and `lost` says so in time.
+
+use super::{
+    Invariant, Terms, Verdict,
+    book::Book,
+    finding::Finding,
+    life::{Checked, Life},
+    report::millis,
+    terms::nanos,
+};
+
+pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+    let mut finding = Finding::new(book, Invariant::Loss);
+    for life in book.lives.iter().filter(|life| life.grant.is_some()) {
+        checks(life, terms, &mut finding);
+        told(book, life, terms, &mut finding);
+    }
+    finding.done()
+}
+
+fn checks<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
+    let mut gone: Option<&Checked> = None;
+    for check in &life.checks {
+        finding.checked();
+        if !check.valid {
+            gone = gone.or(Some(check));
+            continue;
+        }
+        let event = &[check.event];
+        // The deadline read after the check is never before the one at the check.
+        if let Some(deadline) = check.deadline.or_else(|| life.deadline_at(check.at))
+            && check.at >= deadline.saturating_add(nanos(terms.reading))
+        {
+            let late = millis(check.at - deadline);
+            finding.violated(&[life], event, || format!("{life} was called valid {late} after its deadline"));
+        } else if let Some(gone) = gone {
+            finding.violated(&[life], &[gone.event, check.event], || {
+                format!("{life} was called lost, then valid")
+            });
+        } else if let Some(lost) = life.lost.filter(|lost| *lost < check.at) {
+            let late = millis(check.at - lost);
+            finding.violated(&[life], event, || {
+                format!("{life} was called valid {late} after it was told lost")
+            });
+        }
+    }
+}
+
+fn told<'h>(book: &Book<'h>, life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
+    let Some(grant) = life.grant.filter(|grant| grant.watched) else { return };
+    // The last deadline is known only where nobody moves it; elsewhere the first `false` tells of the loss.
+    let fixed = grant.deadline.filter(|_| grant.fixed);
+    let denied = life.checks.iter().find(|check| !check.valid).map(|check| check.at);
+    let Some(due) = fixed.into_iter().chain(denied).min() else { return };
+    let slack = nanos(terms.told);
+    let due = book.awake(life.proc, due.max(grant.at), slack);
+    let latest = due.saturating_add(slack);
+    let left = life.leaving.map(|leaving| leaving.at).into_iter().chain(life.crashed).min();
+    if left.is_some_and(|left| left <= latest) || book.end < latest {
+        return;
+    }
+    finding.checked();
+    if life.lost.is_none_or(|lost| lost > latest) {
+        let late = life.lost.map_or_else(|| "never".into(), |lost| format!("{} later", millis(lost - due)));
+        finding.violated(&[life], &[], || format!("{life} was lost at {due} and told so {late}"));
+    }
+}

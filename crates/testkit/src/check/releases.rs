@@ -1,0 +1,73 @@
+//! I10: a release answers the truth.
+
+use leasehold_core::Mode;
+
+use super::{
+    Invariant, Terms, Verdict,
+    book::Book,
+    finding::Finding,
+    life::{Life, Outcome},
+};
+use crate::history::AttemptId;
+
+pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+    let mut finding = Finding::new(book, Invariant::Releases);
+    for lives in book.by_lock() {
+        for life in &lives {
+            denied(life, terms, &mut finding);
+        }
+        overtaken(&lives, &mut finding);
+    }
+    still_there(book, &mut finding);
+    finding.done()
+}
+
+/// "Was not held" within the lease: somebody took it away, and nobody said so.
+fn denied<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
+    let Some((at, outcome)) = life.answer else { return };
+    finding.checked();
+    let within = life.deadline().is_none_or(|deadline| at < deadline);
+    if outcome == Outcome::NotHeld && within && life.lost.is_none() && !terms.lossy {
+        finding.violated(&[life], &[], || {
+            format!("the release of {life} found nothing, within its lease and not told lost")
+        });
+    }
+}
+
+/// "Freed" although it lapsed, and somebody else believed to hold it alone before the release: it was gone long before.
+fn overtaken<'h>(lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
+    let alone = lives.iter().filter(|life| life.mode == Mode::Exclusive && life.within.is_none());
+    let mut beliefs: Vec<_> = alone.filter_map(|life| Some((life.belief()?, *life))).collect();
+    beliefs.retain(|(belief, _)| !belief.is_empty());
+    beliefs.sort_by_key(|(belief, _)| belief.start);
+    for life in lives {
+        let (Some(deadline), Some(leaving)) = (life.deadline(), life.leaving) else { continue };
+        let next = beliefs.partition_point(|(belief, _)| belief.start < deadline);
+        let freed = life.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
+        if let Some((_, next)) = beliefs.get(next).filter(|(belief, _)| freed && belief.start < leaving.at) {
+            finding.violated(&[life, next], &[], || {
+                format!(
+                    "the release of {life} answered freed, but it had lapsed and {next} was granted before"
+                )
+            });
+        }
+    }
+}
+
+/// "Freed", or "was not held", and the server still knows it.
+fn still_there<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
+    for truth in &book.truths {
+        let known = truth.holders.iter().map(|held| held.attempt).chain(truth.waiters.iter().copied());
+        for life in known.filter_map(|id: AttemptId| book.life(id)) {
+            finding.checked();
+            let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
+            let answered =
+                life.answer.is_some_and(|(at, outcome)| at <= truth.at && outcome != Outcome::Unknown);
+            if answered && !kept {
+                finding.violated(&[life], &[truth.event], || {
+                    format!("{life} was released, and the server still knows it")
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The history itself: every event has its cause, and no record is missing.
+
+use std::collections::BTreeMap;
+
+use super::{Invariant, Verdict, book::Book, finding::Finding};
+
+pub(super) fn check(book: &Book<'_>) -> Verdict {
+    let mut finding = Finding::new(book, Invariant::Shape);
+    for &(at, why) in &book.strays {
+        finding.violated(&[], &[at], || why.to_owned());
+    }
+    let mut last: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
+    for (at, event) in book.events.iter().enumerate() {
+        finding.checked();
+        // Stamps of two tasks of a process may cross on their way to the record, so the numbers are only counted.
+        let (count, place) = last.entry(event.proc).or_default();
+        (*count, *place) = (*count + 1, at);
+    }
+    let mut largest: BTreeMap<u32, u64> = BTreeMap::new();
+    for event in book.events {
+        let seq = largest.entry(event.proc).or_default();
+        *seq = event.seq.max(*seq);
+    }
+    for (proc, (count, place)) in last {
+        let expected = largest[&proc] + 1;
+        if count != expected {
+            finding.violated(&[], &[place], || {
+                format!("process {proc} recorded {expected} events, {count} are here")
+            });
+        }
+    }
+    finding.done()
+}

@@ -1,0 +1,97 @@
+//! I4: tokens are unique and grow in the order of grants, per lock and lineage.
+
+use std::collections::{BTreeMap, HashMap};
+
+use leasehold_core::Mode;
+
+use super::{Invariant, Terms, Verdict, book::Book, finding::Finding, life::Life};
+
+pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+    let mut finding = Finding::new(book, Invariant::Tokens);
+    for lives in book.by_lock() {
+        let mut lineages: BTreeMap<&str, Vec<Hold<'_, '_>>> = BTreeMap::new();
+        for life in lives {
+            let (Some(grant), Some(belief)) = (life.grant, life.belief()) else { continue };
+            if let Some(outer) = life.within.and_then(|id| book.life(id)) {
+                again(life, outer, &mut finding);
+                continue;
+            }
+            let hold = Hold { life, token: grant.token, at: grant.at, believed: !belief.is_empty() };
+            lineages.entry(grant.lineage).or_default().push(hold);
+        }
+        for holds in lineages.values_mut() {
+            unique(holds, &mut finding);
+            growing(holds, terms, &mut finding);
+        }
+    }
+    finding.done()
+}
+
+struct Hold<'b, 'h> {
+    life: &'b Life<'h>,
+    token: u64,
+    at: u64,
+    /// An answer that came after the deadline says nothing about the order: it may be older than its neighbours.
+    believed: bool,
+}
+
+/// A hold entered again has the token of the hold.
+fn again<'h>(life: &Life<'h>, outer: &Life<'h>, finding: &mut Finding<'_, 'h>) {
+    finding.checked();
+    let same = |(a, b): (super::life::Granted<'_>, super::life::Granted<'_>)| {
+        (a.token, a.lineage) == (b.token, b.lineage)
+    };
+    if !life.grant.zip(outer.grant).is_some_and(same) {
+        finding.violated(&[outer, life], &[], || format!("{life} entered {outer} again with another token"));
+    }
+}
+
+/// Readers of one process may share a hold, and so its token.
+fn unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
+    let mut seen: HashMap<u64, &Life<'h>> = HashMap::new();
+    for hold in holds {
+        finding.checked();
+        if let Some(earlier) = seen.insert(hold.token, hold.life)
+            && (earlier.mode, hold.life.mode) != (Mode::Shared, Mode::Shared)
+        {
+            finding.violated(&[earlier, hold.life], &[], || {
+                format!("{earlier} and {} share a token", hold.life)
+            });
+        }
+    }
+}
+
+/// Each exclusive grant is above all before it; each shared one above the exclusive ones before it. Permits only identify.
+fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<'_, 'h>) {
+    holds.sort_by_key(|hold| hold.at);
+    let (before, mut after): (&[Hold<'_, 'h>], Vec<&Hold<'_, 'h>>) = (holds, holds.iter().collect());
+    // In lossy runs, "before" is only what returned before the other was called.
+    let start = |hold: &Hold<'_, 'h>| if terms.lossy { hold.life.invoked } else { hold.at };
+    after.sort_by_key(|hold| start(hold));
+    let mut earlier = before.iter().filter(|hold| hold.believed).peekable();
+    let (mut last_writer, mut last_any): (Option<&Hold<'_, 'h>>, Option<&Hold<'_, 'h>>) = (None, None);
+    for hold in after.into_iter().filter(|hold| hold.believed) {
+        while let Some(past) = earlier.next_if(|past| past.at < start(hold)) {
+            let larger = |last: Option<&Hold<'_, 'h>>| last.is_none_or(|last| past.token > last.token);
+            match past.life.mode {
+                Mode::Permits { .. } => continue,
+                Mode::Exclusive if larger(last_writer) => last_writer = Some(past),
+                _ => {}
+            }
+            if larger(last_any) {
+                last_any = Some(past);
+            }
+        }
+        let largest = match hold.life.mode {
+            Mode::Exclusive => last_any,
+            Mode::Shared => last_writer,
+            Mode::Permits { .. } => None,
+        };
+        finding.checked();
+        if let Some(largest) = largest.filter(|largest| largest.token >= hold.token) {
+            finding.violated(&[largest.life, hold.life], &[], || {
+                format!("{} was granted after {}", hold.life, largest.life)
+            });
+        }
+    }
+}

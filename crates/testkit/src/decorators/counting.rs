@@ -1,0 +1,138 @@
+//! Counts calls and the items they carry.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, News,
+    Profile, Release, Released, Renewed, View,
+};
+
+use super::verb::{PerVerb, Verb};
+
+/// Counts what passes. A call counts when it is polled first, a batch of news when it is delivered.
+pub struct Counting {
+    inner: Arc<dyn Engine>,
+    counts: PerVerb<Counter>,
+}
+
+/// What passed of one verb.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Calls.
+    pub calls: u64,
+    /// Items in all calls: holds, releases, news; 1 for each claim and inspection.
+    pub items: u64,
+    /// The most items in one call.
+    pub largest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    calls: AtomicU64,
+    items: AtomicU64,
+    largest: AtomicU64,
+}
+
+impl Counting {
+    /// Counts what goes to `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Engine>) -> Self {
+        Self { inner, counts: PerVerb::default() }
+    }
+
+    /// What passed of `verb` so far.
+    #[must_use]
+    pub fn count(&self, verb: Verb) -> Count {
+        let counter = self.counts.get(verb);
+        Count {
+            calls: counter.calls.load(Ordering::Relaxed),
+            items: counter.items.load(Ordering::Relaxed),
+            largest: counter.largest.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts from zero again.
+    pub fn reset(&self) {
+        for verb in Verb::ALL {
+            let counter = self.counts.get(verb);
+            for number in [&counter.calls, &counter.items, &counter.largest] {
+                number.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn add(&self, verb: Verb, items: usize) {
+        let items = items as u64;
+        let counter = self.counts.get(verb);
+        counter.calls.fetch_add(1, Ordering::Relaxed);
+        counter.items.fetch_add(items, Ordering::Relaxed);
+        counter.largest.fetch_max(items, Ordering::Relaxed);
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Engine for Counting {
+    fn profile(&self) -> &Profile {
+        self.inner.profile()
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(async move {
+            self.add(Verb::Claim, 1);
+            self.inner.claim(claim, how).await
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(async move {
+            self.add(Verb::Renew, holds.len());
+            self.inner.renew(holds).await
+        })
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(async move {
+            self.add(Verb::Release, releases.len());
+            self.inner.release(releases).await
+        })
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(async move {
+            let batch = self.inner.news().await;
+            self.add(Verb::News, batch.len());
+            batch
+        })
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Inspect for Counting {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        self.add(Verb::Inspect, 1);
+        self.inner.guarantee()
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        self.add(Verb::Inspect, 1);
+        self.inner.list(prefix)
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        self.add(Verb::Inspect, 1);
+        self.inner.show(name)
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        self.add(Verb::Inspect, 1);
+        self.inner.break_hold(name, token, force)
+    }
+}

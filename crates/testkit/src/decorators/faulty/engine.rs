@@ -1,0 +1,191 @@
+//! The verbs, each through the faulty wire.
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, News,
+    Profile, Release, Released, Renewed, View,
+};
+use tokio::sync::oneshot;
+
+use super::{
+    Fault, Faulty, MAX_HELD,
+    wire::{Reply, Request},
+};
+use crate::decorators::Verb;
+
+/// What a caller is told whose request or answer was lost.
+const NO_ANSWER: &str = "no answer came in time (a planned fault)";
+/// What a caller is told whose session is gone.
+const NO_SESSION: &str = "the session is gone (a planned fault)";
+
+impl Faulty {
+    /// One call over the wire.
+    async fn call(&self, request: Request) -> Reply {
+        let unknown = request.failed(leasehold_core::Fault::Unknown, NO_ANSWER);
+        if self.state().gone {
+            return request.failed(leasehold_core::Fault::Retry, NO_SESSION);
+        }
+        let verb = request.verb();
+        let fault = self.state().plan.draw(verb);
+        self.deliver_due().await;
+        let reply = match fault {
+            None => self.apply(&request).await,
+            Some(Fault::RequestLost) => unknown,
+            Some(Fault::ReplyLost) => {
+                self.apply(&request).await;
+                unknown
+            }
+            Some(Fault::Late) => {
+                let mut state = self.state();
+                assert!(state.late.len() < MAX_HELD, "{MAX_HELD} late requests were never delivered");
+                let arrival = state.plan.arrival();
+                state.late.push((request, arrival));
+                unknown
+            }
+            Some(Fault::Duplicated) => {
+                let first = self.apply(&request).await;
+                self.apply(&request).await;
+                first
+            }
+            // Itself it overtakes nobody, or two in a row would wait for each other's verb only by chance.
+            Some(Fault::Reordered) => return self.sit_out(request).await.unwrap_or(unknown),
+            Some(Fault::SessionGone) => {
+                self.lose_session().await;
+                return unknown;
+            }
+        };
+        self.let_overtaken_go(verb).await;
+        reply
+    }
+
+    /// Applies a request on the engine below.
+    pub(super) async fn apply(&self, request: &Request) -> Reply {
+        if let Request::Claim(claim, How::Create) = request {
+            self.state().live.insert(claim.id, (claim.name.clone(), claim.mode));
+        }
+        let reply = request.send(&*self.inner).await;
+        if let (Request::Release(orders), Reply::Release(answers)) = (request, &reply) {
+            let mut state = self.state();
+            for (order, answer) in orders.iter().zip(answers) {
+                if !matches!(answer, Released::Unknown(_)) {
+                    state.live.remove(&order.id);
+                }
+            }
+        }
+        reply
+    }
+
+    async fn sit_out(&self, request: Request) -> Option<Reply> {
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut state = self.state();
+            assert!(state.overtaken.len() < MAX_HELD, "{MAX_HELD} requests wait to be overtaken");
+            state.overtaken.push((request, answer));
+        }
+        answered.await.ok()
+    }
+
+    async fn let_overtaken_go(&self, verb: Verb) {
+        let overtaken: Vec<_> =
+            self.state().overtaken.extract_if(.., |(held, _)| held.verb() == verb).collect();
+        for (request, answer) in overtaken {
+            let reply = self.apply(&request).await;
+            // The caller may have given up; the request was on its way all the same.
+            drop(answer.send(reply));
+        }
+    }
+
+    /// In seeded mode: the late requests whose call has come.
+    async fn deliver_due(&self) {
+        let due: Vec<_> = {
+            let mut state = self.state();
+            let calls = state.plan.calls();
+            state.late.extract_if(.., |(_, arrival)| arrival.is_some_and(|call| call <= calls)).collect()
+        };
+        for (request, _) in due {
+            self.apply(&request).await;
+        }
+    }
+
+    /// One inspection over the wire: lost on the way there or back, or passed.
+    async fn look<T>(&self, looking: BoxFuture<'_, Result<T, EngineError>>) -> Result<T, EngineError> {
+        if self.state().gone {
+            return Err(EngineError::new(leasehold_core::Fault::Retry, NO_SESSION));
+        }
+        let unknown = EngineError::new(leasehold_core::Fault::Unknown, NO_ANSWER);
+        let fault = self.state().plan.draw(Verb::Inspect);
+        match fault {
+            Some(Fault::RequestLost) => Err(unknown),
+            Some(Fault::ReplyLost) => {
+                looking.await.ok();
+                Err(unknown)
+            }
+            Some(Fault::SessionGone) => {
+                self.lose_session().await;
+                Err(unknown)
+            }
+            None | Some(Fault::Late | Fault::Duplicated | Fault::Reordered) => looking.await,
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Engine for Faulty {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(async move {
+            match self.call(Request::Claim(claim.clone(), how)).await {
+                Reply::Claim(answer) => answer,
+                _ => unreachable!("a claim is answered by the answer to a claim"),
+            }
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(async move {
+            match self.call(Request::Renew(holds.to_vec())).await {
+                Reply::Renew(answers) => answers,
+                _ => unreachable!("a renewal is answered by the answer to a renewal"),
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(async move {
+            match self.call(Request::Release(releases.to_vec())).await {
+                Reply::Release(answers) => answers,
+                _ => unreachable!("a release is answered by the answer to a release"),
+            }
+        })
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(self.next_news())
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Inspect for Faulty {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(self.look(self.inner.guarantee()))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(self.look(self.inner.list(prefix)))
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(self.look(self.inner.show(name)))
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(self.look(self.inner.break_hold(name, token, force)))
+    }
+}

@@ -1,0 +1,166 @@
+//! Holds calls at gates that the test opens: slowness without a clock.
+
+use std::sync::Arc;
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, News,
+    Profile, Release, Released, Renewed, View,
+};
+use tokio::sync::watch;
+
+use super::verb::{PerVerb, Verb};
+
+/// Two gates for each verb: one before the request is applied, one before its answer is delivered. Open at first.
+///
+/// A call that is dropped at a gate is gone: the one before it was not applied, the one behind it was.
+pub struct Slow {
+    inner: Arc<dyn Engine>,
+    profile: Profile,
+    gates: PerVerb<Gates>,
+}
+
+#[derive(Debug, Default)]
+struct Gates {
+    requests: Gate,
+    replies: Gate,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    closed: watch::Sender<bool>,
+    waiting: watch::Sender<usize>,
+}
+
+impl Slow {
+    /// Gates around `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Engine>) -> Self {
+        let profile = super::waiting_profile(&*inner);
+        Self { inner, profile, gates: PerVerb::default() }
+    }
+
+    /// From now on, requests of `verb` wait before they are applied.
+    pub fn hold_requests(&self, verb: Verb) {
+        self.gates.get(verb).requests.closed.send_replace(true);
+    }
+
+    /// From now on, requests of `verb` are applied and their answers wait.
+    pub fn hold_replies(&self, verb: Verb) {
+        self.gates.get(verb).replies.closed.send_replace(true);
+    }
+
+    /// Opens both gates of `verb`.
+    pub fn open(&self, verb: Verb) {
+        let gates = self.gates.get(verb);
+        gates.requests.closed.send_replace(false);
+        gates.replies.closed.send_replace(false);
+    }
+
+    /// How many calls of `verb` wait at its gates.
+    #[must_use]
+    pub fn waiting(&self, verb: Verb) -> usize {
+        let gates = self.gates.get(verb);
+        *gates.requests.waiting.borrow() + *gates.replies.waiting.borrow()
+    }
+
+    /// Resolves when at least `count` requests of `verb` wait before they are applied.
+    pub async fn requests_held(&self, verb: Verb, count: usize) {
+        self.gates.get(verb).requests.gathered(count).await;
+    }
+
+    /// Resolves when at least `count` answers of `verb` wait.
+    pub async fn replies_held(&self, verb: Verb, count: usize) {
+        self.gates.get(verb).replies.gathered(count).await;
+    }
+
+    async fn through<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
+        let gates = self.gates.get(verb);
+        gates.requests.pass().await;
+        let answer = call.await;
+        gates.replies.pass().await;
+        answer
+    }
+}
+
+impl Gate {
+    async fn pass(&self) {
+        let mut closed = self.closed.subscribe();
+        if !*closed.borrow_and_update() {
+            return;
+        }
+        let _place = Place::take(&self.waiting);
+        closed.wait_for(|&closed| !closed).await.expect("the sender lives in the same gate");
+    }
+
+    async fn gathered(&self, count: usize) {
+        let mut waiting = self.waiting.subscribe();
+        waiting.wait_for(|&waiting| waiting >= count).await.expect("the sender lives in the same gate");
+    }
+}
+
+/// A place before a gate, given up when the call passes or is dropped.
+struct Place<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Place<'a> {
+    fn take(waiting: &'a watch::Sender<usize>) -> Self {
+        waiting.send_modify(|waiting| *waiting += 1);
+        Self(waiting)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Engine for Slow {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(self.through(Verb::Claim, async move { self.inner.claim(claim, how).await }))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(self.through(Verb::Renew, async move { self.inner.renew(holds).await }))
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(self.through(Verb::Release, async move { self.inner.release(releases).await }))
+    }
+
+    /// Waits at the first gate only: a batch that was taken and then dropped behind the second would be lost.
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(async move {
+            self.gates.get(Verb::News).requests.pass().await;
+            self.inner.news().await
+        })
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Inspect for Slow {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(self.through(Verb::Inspect, async move { self.inner.guarantee().await }))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(self.through(Verb::Inspect, async move { self.inner.list(prefix).await }))
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(self.through(Verb::Inspect, async move { self.inner.show(name).await }))
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(self.through(Verb::Inspect, async move { self.inner.break_hold(name, token, force).await }))
+    }
+}

@@ -1,0 +1,35 @@
+//! The verbs by which decorators tell calls apart.
+
+/// A verb of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// `claim`, both ways.
+    Claim,
+    /// `renew`.
+    Renew,
+    /// `release`.
+    Release,
+    /// `news`: one call is one batch.
+    News,
+    /// `guarantee`, `list`, `show` and `break_hold`.
+    Inspect,
+}
+
+impl Verb {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Claim, Self::Renew, Self::Release, Self::News, Self::Inspect];
+}
+
+/// One value for each verb.
+#[derive(Debug, Default)]
+pub(super) struct PerVerb<T>([T; Verb::ALL.len()]);
+
+impl<T> PerVerb<T> {
+    pub(super) fn get(&self, verb: Verb) -> &T {
+        &self.0[verb as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, verb: Verb) -> &mut T {
+        &mut self.0[verb as usize]
+    }
+}

@@ -1,0 +1,128 @@
+//! Writes events down, one recorder per process.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    path::Path,
+    process,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use leasehold_core::Mode;
+
+use super::{Attempt, AttemptId, Event, History, What, now_nanos};
+
+/// Records what the tasks of one process see. Share it by reference or `Arc`.
+#[derive(Debug)]
+pub struct Recorder {
+    run: u64,
+    proc: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    seq: u64,
+    attempts: u64,
+    sink: Sink,
+}
+
+#[derive(Debug)]
+enum Sink {
+    Memory(Vec<Event>),
+    /// Each line goes out in one write, unbuffered: a killed process loses nothing that it recorded.
+    File(File),
+}
+
+impl Recorder {
+    /// Keeps the events in memory; `proc` tells the processes of a test inside one process apart.
+    #[must_use]
+    pub fn in_memory(run: u64, proc: u32) -> Self {
+        Self::new(run, proc, Sink::Memory(Vec::new()))
+    }
+
+    /// Appends to the file at `path`, under the id of this process.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn to_file(run: u64, path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self::new(run, process::id(), Sink::File(file)))
+    }
+
+    fn new(run: u64, proc: u32, sink: Sink) -> Self {
+        Self { run, proc, state: Mutex::new(State { seq: 0, attempts: 0, sink }) }
+    }
+
+    /// Records that `task` is about to acquire `lock`: call the acquire right after. `limit_nanos`: how long it waits
+    /// at most, 0 for a try, `None` for ever.
+    pub fn attempt(&self, task: u32, lock: &str, mode: Mode, limit_nanos: Option<u64>) -> Attempt<'_> {
+        Attempt::begin(self, task, lock, mode, limit_nanos, None)
+    }
+
+    /// As [`attempt`](Self::attempt), for an acquire that enters the hold of the attempt `within` again.
+    pub fn reenter(&self, task: u32, lock: &str, mode: Mode, within: AttemptId) -> Attempt<'_> {
+        Attempt::begin(self, task, lock, mode, None, Some(within))
+    }
+
+    /// Records an event of the process or of the run, now.
+    pub fn note(&self, what: What) {
+        self.record(now_nanos(), 0, "", 0, what);
+    }
+
+    /// Records an event of a lock: `t` was read before the server was asked.
+    pub fn note_lock(&self, t: u64, lock: &str, what: What) {
+        self.record(t, 0, lock, 0, what);
+    }
+
+    /// The events recorded in memory so far; empty for a recorder to a file.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        match &self.lock().sink {
+            Sink::Memory(events) => events.clone(),
+            Sink::File(_) => Vec::new(),
+        }
+    }
+
+    /// The events recorded in memory so far, as a history.
+    #[must_use]
+    pub fn history(&self) -> History {
+        History::from_events(self.events())
+    }
+
+    pub(super) fn next_attempt(&self) -> AttemptId {
+        let mut state = self.lock();
+        state.attempts += 1;
+        u64::from(self.proc) << 32 | state.attempts
+    }
+
+    /// # Panics
+    /// When the line cannot be written: a history with a hole would prove nothing.
+    pub(super) fn record(&self, t: u64, task: u32, lock: &str, attempt: AttemptId, what: What) {
+        let mut state = self.lock();
+        let event = Event {
+            run: self.run,
+            proc: self.proc,
+            seq: state.seq,
+            t,
+            task,
+            lock: lock.into(),
+            attempt,
+            what,
+        };
+        state.seq += 1;
+        match &mut state.sink {
+            Sink::Memory(events) => events.push(event),
+            Sink::File(file) => {
+                let mut line = serde_json::to_vec(&event).expect("events hold nothing that JSON cannot say");
+                line.push(b'\n');
+                file.write_all(&line).expect("the history must be complete: cannot write to its file");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic of another task must not stop the recording of what happened next.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,257 @@
+//! What a case works with: names, ids, clients, and a list of all it must clean up.
+
+use std::{cell::RefCell, sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Answer, Claim, ClaimId, Engine, Grant, Hint, Hold, How, Mode, Name, Previous, Profile, Release, Released,
+};
+
+use super::{Disturbance, Harness, case::Outcome};
+use crate::suite::case::{Stop, want};
+
+/// The time for which a case that needs no expiry claims: far longer than any case runs.
+const LONG: Duration = Duration::from_secs(30);
+/// The time for which a case that waits for the expiry claims: longer than any delay between two requests of a busy machine.
+const SHORT: Duration = Duration::from_secs(1);
+/// Over a ttl, until a lapsed hold must be gone: engines may count in coarse ticks.
+const GRACE: Duration = Duration::from_millis(250);
+/// How often a claim is asked before its case fails: polled engines need some.
+const MAX_ASKS: usize = 200;
+
+/// The bench on which one case runs.
+pub(super) struct Bench<'a> {
+    harness: &'a dyn Harness,
+    profile: &'a Profile,
+    prefix: String,
+    made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
+}
+
+/// One client in one case.
+pub(super) struct Client<'a> {
+    /// The engine itself.
+    pub(super) engine: Arc<dyn Engine>,
+    bench: &'a Bench<'a>,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(harness: &'a dyn Harness, profile: &'a Profile, run: u64, case: &str) -> Self {
+        let prefix = format!("conformance-{run:016x}-{case}");
+        Self { harness, profile, prefix, made: RefCell::default() }
+    }
+
+    pub(super) fn profile(&self) -> &Profile {
+        self.profile
+    }
+
+    /// A name of this case and run alone, ending in `suffix`.
+    pub(super) fn name(&self, suffix: &str) -> Name {
+        Name::new(&format!("{}{suffix}", self.prefix)).expect("names of cases are short and plain")
+    }
+
+    pub(super) async fn client(&'a self) -> Client<'a> {
+        Client { engine: self.harness.client().await, bench: self }
+    }
+
+    /// An exclusive claim of `name` that may queue and lasts long.
+    pub(super) fn claim(&self, name: &Name, mode: Mode) -> Claim {
+        let ttl = LONG.clamp(*self.profile.ttl.start(), *self.profile.ttl.end());
+        Claim {
+            id: fresh_id(),
+            name: name.clone(),
+            mode,
+            ttl,
+            claim_time: ttl,
+            may_queue: true,
+            tokens: 1,
+            owner: "conformance".into(),
+            stops_on_term: false,
+        }
+    }
+
+    /// The same, leaving nothing when the name is taken.
+    pub(super) fn attempt(&self, name: &Name, mode: Mode) -> Claim {
+        Claim { may_queue: false, ..self.claim(name, mode) }
+    }
+
+    /// The same, but short, for cases that wait for the expiry.
+    pub(super) fn short(&self, name: &Name, mode: Mode) -> Claim {
+        let ttl = SHORT.max(*self.profile.ttl.start());
+        Claim { ttl, claim_time: ttl, ..self.claim(name, mode) }
+    }
+
+    /// How long to wait for what may never come.
+    pub(super) fn patience(&self) -> Duration {
+        self.harness.patience()
+    }
+
+    pub(super) async fn advance(&self, time: Duration) {
+        self.harness.advance(time).await;
+    }
+
+    /// Lets pass what a grant has at most left, and a little.
+    pub(super) async fn outlive(&self, grant: &Grant) -> Outcome {
+        let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
+        self.advance(ttl + GRACE).await;
+        Ok(())
+    }
+
+    /// Disturbs the system, or ends the case as skipped.
+    pub(super) async fn disturb(&self, kind: Disturbance) -> Outcome {
+        if self.harness.disturb(kind).await {
+            return Ok(());
+        }
+        Err(Stop::Skip(format!("the harness cannot do {kind:?}")))
+    }
+
+    /// Releases every claim of the case by id and tells what is left then.
+    pub(super) async fn clean_up(&self) -> Vec<String> {
+        let made = self.made.take();
+        let mut left = Vec::new();
+        for (engine, claim) in &made {
+            let order = [release_of(claim, None)];
+            if let [Released::Unknown(error)] = &engine.release(&order).await[..] {
+                left.push(format!("the outcome of the clean-up of {}: {error:?}", claim.id));
+            }
+        }
+        left.extend(self.harness.at_rest().await);
+        left
+    }
+}
+
+impl Client<'_> {
+    /// Sends the claim; an error of a healthy engine fails the case.
+    pub(super) async fn ask(&self, claim: &Claim, how: How) -> Outcome<Answer> {
+        self.send(claim, how)
+            .await
+            .map_err(|error| Stop::Fail(format!("{how:?} of {}: {error:?}", claim.name)))
+    }
+
+    /// Sends the claim, for cases that expect an error.
+    pub(super) async fn send(&self, claim: &Claim, how: How) -> Result<Answer, leasehold_core::EngineError> {
+        self.remember(claim);
+        self.engine.claim(claim, how).await
+    }
+
+    /// Makes the clean-up release this claim.
+    pub(super) fn remember(&self, claim: &Claim) {
+        let mut made = self.bench.made.borrow_mut();
+        if !made.iter().rev().any(|(_, known)| known.id == claim.id) {
+            made.push((Arc::clone(&self.engine), claim.clone()));
+        }
+    }
+
+    /// The claim must be granted at its first request.
+    pub(super) async fn hold(&self, claim: &Claim) -> Outcome<Grant> {
+        let answer = self.ask(claim, How::Create).await?;
+        Ok(
+            want!(answer, Answer::Held(grant) => grant, "{} is free and was not granted to {}", claim.name, claim.mode),
+        )
+    }
+
+    /// The claim must stand in line or be told "taken" now.
+    pub(super) async fn blocked(&self, claim: &Claim) -> Outcome<Hint> {
+        let answer = self.ask(claim, How::Create).await?;
+        let hint = match answer {
+            Answer::Waiting(hint) if claim.may_queue => hint,
+            // Engines without a line answer "taken" always.
+            Answer::Taken(hint) if !claim.may_queue || !self.bench.profile.fifo => hint,
+            other => {
+                return Err(Stop::Fail(format!(
+                    "{} is not free, yet {} got {other:?}",
+                    claim.name, claim.mode
+                )));
+            }
+        };
+        Ok(hint)
+    }
+
+    /// A blocked claim must be granted now, at the latest after some polls.
+    pub(super) async fn granted(&self, claim: &Claim) -> Outcome<Grant> {
+        let mut how = How::Ask;
+        for _ in 0..MAX_ASKS {
+            match self.ask(claim, how).await? {
+                Answer::Held(grant) => return Ok(grant),
+                Answer::Waiting(_) => how = How::Ask,
+                // Nothing stands on the engine for this claim: it has to be made again.
+                Answer::Taken(_) => how = How::Create,
+                Answer::Gone if !self.bench.profile.fifo && how == How::Ask => how = How::Create,
+                Answer::Gone => {
+                    return Err(Stop::Fail(format!("the waiting claim of {} is gone", claim.name)));
+                }
+            }
+            self.bench.advance(*self.bench.profile.poll.start()).await;
+        }
+        Err(Stop::Fail(format!(
+            "{} became free, yet {} was not granted after {MAX_ASKS} asks",
+            claim.name, claim.mode
+        )))
+    }
+
+    /// The claim must stand in line still.
+    pub(super) async fn waits(&self, claim: &Claim) -> Outcome<Hint> {
+        let answer = self.ask(claim, How::Ask).await?;
+        Ok(
+            want!(answer, Answer::Waiting(hint) => hint, "{} should stand in line for {}", claim.mode, claim.name),
+        )
+    }
+
+    /// Releases one claim, by token too where it holds.
+    pub(super) async fn release(&self, claim: &Claim, grant: Option<&Grant>) -> Outcome<Released> {
+        self.release_as(&release_of(claim, grant)).await
+    }
+
+    /// The release must find something.
+    pub(super) async fn free(&self, claim: &Claim, grant: &Grant) -> Outcome {
+        want!(self.release(claim, Some(grant)).await?, Released::Freed => (), "the release of a hold of {}", claim.name);
+        Ok(())
+    }
+
+    /// Carries out one release.
+    pub(super) async fn release_as(&self, order: &Release) -> Outcome<Released> {
+        let mut answers = self.engine.release(std::slice::from_ref(order)).await;
+        match (answers.pop(), answers.is_empty()) {
+            (Some(Released::Unknown(error)), _) => {
+                Err(Stop::Fail(format!("release of {}: {error:?}", order.name)))
+            }
+            (Some(answer), true) => Ok(answer),
+            _ => Err(Stop::Fail("one release was not answered by one answer".into())),
+        }
+    }
+
+    /// A claim of another id must find the name free, take it, and let it go again.
+    pub(super) async fn finds_free(&self, name: &Name) -> Outcome<Grant> {
+        let claim = self.bench.attempt(name, Mode::Exclusive);
+        let grant = self.hold(&claim).await?;
+        self.free(&claim, &grant).await?;
+        Ok(grant)
+    }
+
+    /// A claim of another id must find the name taken.
+    pub(super) async fn finds_taken(&self, name: &Name) -> Outcome {
+        self.blocked(&self.bench.attempt(name, Mode::Exclusive)).await.map(drop)
+    }
+}
+
+/// The order to release a claim, comparing the token of its grant when there is one.
+pub(super) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
+    Release {
+        id: claim.id,
+        name: claim.name.clone(),
+        mode: claim.mode,
+        token: grant.map(|grant| grant.token),
+        ended: Previous::Clean,
+        keep: None,
+    }
+}
+
+/// The hold of a granted claim, as `renew` takes it.
+pub(super) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
+    Hold { id: claim.id, name: claim.name.clone(), mode: claim.mode, token: grant.token, ttl: claim.ttl }
+}
+
+/// An id that was never used.
+pub(super) fn fresh_id() -> ClaimId {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).expect("the operating system gives random numbers");
+    ClaimId(id)
+}

@@ -1,0 +1,134 @@
+//! Breaking a hold on purpose: rule R13.
+
+use leasehold_core::{Breaking, Broken, Claim, EngineError, Fault, Loss, Mode, Previous, Profile, Renewed};
+
+use super::{
+    bench::{Bench, hold_of},
+    case::{Case, Outcome, case, needs_lease, want},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(breaking_a_free_name_finds_nothing),
+    case!(breaking_another_token_finds_nothing),
+    case!(
+        a_hold_that_cannot_be_broken_stays,
+        skip = |profile| {
+            (profile.breaking == Breaking::Lease).then_some("holds can be broken on the server")
+        }
+    ),
+    case!(a_broken_hold_is_lost_and_waited_for, skip = needs_lease_breaking),
+    case!(
+        a_broken_hold_is_waited_for_until_its_lease_ends,
+        skip = |profile| { needs_lease_breaking(profile).or(needs_lease(profile)) }
+    ),
+    case!(a_forced_break_frees_at_once, skip = needs_lease_breaking),
+    case!(
+        any_token_of_a_block_breaks_its_hold,
+        skip = |profile| {
+            needs_lease_breaking(profile).or((!profile.token_blocks).then_some("grants carry one token"))
+        }
+    ),
+];
+
+fn needs_lease_breaking(profile: &Profile) -> Option<&'static str> {
+    (profile.breaking != Breaking::Lease).then_some("holds cannot be broken on the server")
+}
+
+async fn breaking_a_free_name_finds_nothing(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    for force in [false, true] {
+        let answer = client.engine.break_hold(&bench.name(""), 1, force).await;
+        want!(answer, Ok(Broken::NotHeld) | Err(EngineError { fault: Fault::Denied, .. }) => (), "breaking a free name");
+    }
+    Ok(())
+}
+
+async fn breaking_another_token_finds_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    for (token, force) in [(grant.token.number + 1, false), (grant.token.number + 1_000_000, true), (0, true)]
+    {
+        let answer = other.engine.break_hold(&claim.name, token, force).await;
+        want!(
+            answer,
+            Ok(Broken::NotHeld) | Err(EngineError { fault: Fault::Denied, .. }) => (),
+            "breaking the token {token} while {} holds", grant.token
+        );
+    }
+    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
+    want!(&answers[..], [Renewed::Kept { .. }] => (), "the hold after somebody broke another token");
+    one.free(&claim, &grant).await
+}
+
+async fn a_hold_that_cannot_be_broken_stays(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    // It does not stop when it is asked to, so an engine that can only ask cannot break it either.
+    let claim = Claim { stops_on_term: false, ..bench.claim(&bench.name(""), Mode::Exclusive) };
+    let grant = one.hold(&claim).await?;
+    for force in [false, true] {
+        let answer = other.engine.break_hold(&claim.name, grant.token.number, force).await;
+        want!(answer, Err(EngineError { fault: Fault::Denied, .. }) => (), "breaking what cannot be broken");
+    }
+    other.finds_taken(&claim.name).await?;
+    one.free(&claim, &grant).await
+}
+
+async fn a_broken_hold_is_lost_and_waited_for(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let waiter = bench.claim(&claim.name, Mode::Exclusive);
+    other.blocked(&waiter).await?;
+    let answer = other.engine.break_hold(&claim.name, grant.token.number, false).await;
+    want!(answer, Ok(Broken::Done) => (), "breaking a hold");
+    other.blocked(&waiter).await?;
+    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
+    want!(&answers[..], [Renewed::Lost(Loss::Broken)] => (), "the renewal of a hold that was broken");
+    // The holder's release is its acknowledgement: it has stopped.
+    one.release(&claim, Some(&grant)).await?;
+    let next = other.granted(&waiter).await?;
+    want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
+    other.free(&waiter, &next).await
+}
+
+async fn a_broken_hold_is_waited_for_until_its_lease_ends(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let answer = other.engine.break_hold(&claim.name, grant.token.number, false).await;
+    want!(answer, Ok(Broken::Done) => (), "breaking a hold");
+    other.finds_taken(&claim.name).await?;
+    bench.outlive(&grant).await?;
+    let next = other.finds_free(&claim.name).await?;
+    want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
+    Ok(())
+}
+
+async fn a_forced_break_frees_at_once(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let answer = other.engine.break_hold(&claim.name, grant.token.number, true).await;
+    want!(answer, Ok(Broken::Done) => (), "breaking a hold by force");
+    let next_claim = bench.claim(&claim.name, Mode::Exclusive);
+    let next = other.hold(&next_claim).await?;
+    want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
+    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
+    want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that was broken");
+    one.release(&claim, Some(&grant)).await?;
+    one.finds_taken(&claim.name).await?;
+    other.free(&next_claim, &next).await
+}
+
+async fn any_token_of_a_block_breaks_its_hold(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = Claim { tokens: 4, ..bench.claim(&bench.name(""), Mode::Exclusive) };
+    let grant = one.hold(&claim).await?;
+    let last = grant.token.number + u64::from(grant.tokens) - 1;
+    let answer = other.engine.break_hold(&claim.name, last + 1, true).await;
+    want!(answer, Ok(Broken::NotHeld) => (), "breaking the token after the block");
+    let answer = other.engine.break_hold(&claim.name, last, true).await;
+    want!(answer, Ok(Broken::Done) => (), "breaking the last token of the block");
+    other.finds_free(&claim.name).await.map(drop)
+}

@@ -1,0 +1,76 @@
+//! Futures of verbs dropped on the way: rule 9.
+
+use std::{future::poll_fn, pin::Pin, task::Poll};
+
+use leasehold_core::{BoxFuture, How, Mode};
+
+use super::{
+    bench::{Bench, release_of},
+    case::{Case, Outcome, case, ensure, want},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(a_claim_dropped_at_any_poll_leaves_nothing),
+    case!(a_release_dropped_at_any_poll_can_be_sent_again),
+];
+
+/// How many polls a verb may need: one request has a handful of stages.
+const MAX_POLLS: usize = 200;
+
+async fn a_claim_dropped_at_any_poll_leaves_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    for polls in 0..MAX_POLLS {
+        let claim = bench.claim(&name, Mode::Exclusive);
+        one.remember(&claim);
+        let completed = poll_times(one.engine.claim(&claim, How::Create), polls).await;
+        let released = one.release(&claim, None).await?;
+        ensure!(
+            !completed || matches!(released, leasehold_core::Released::Freed),
+            "a claim was answered at poll {polls}, its release found nothing"
+        );
+        other.finds_free(&name).await?;
+        if completed {
+            return Ok(());
+        }
+    }
+    Err(format!("a claim needs more than {MAX_POLLS} polls").into())
+}
+
+async fn a_release_dropped_at_any_poll_can_be_sent_again(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    for polls in 0..MAX_POLLS {
+        let claim = bench.claim(&name, Mode::Exclusive);
+        let grant = one.hold(&claim).await?;
+        let order = [release_of(&claim, Some(&grant))];
+        let completed = poll_times(one.engine.release(&order), polls).await;
+        want!(
+            one.release(&claim, Some(&grant)).await?,
+            leasehold_core::Released::Freed | leasehold_core::Released::NotThere => (),
+            "the release sent again"
+        );
+        other.finds_free(&name).await?;
+        if completed {
+            return Ok(());
+        }
+    }
+    Err(format!("a release needs more than {MAX_POLLS} polls").into())
+}
+
+/// Polls at most so often, whenever it is woken, then drops it; tells whether it completed.
+async fn poll_times<T>(mut future: BoxFuture<'_, T>, polls: usize) -> bool {
+    let mut done = 0;
+    poll_fn(move |context| {
+        if done == polls {
+            return Poll::Ready(false);
+        }
+        done += 1;
+        match Pin::new(&mut future).poll(context) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if done == polls => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

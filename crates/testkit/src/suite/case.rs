@@ -1,0 +1,77 @@
+//! One case of the suite.
+
+use std::{future::Future, pin::Pin};
+
+use leasehold_core::Profile;
+
+use super::bench::Bench;
+
+/// A named case.
+pub(super) struct Case {
+    /// Its name, which is that of its function.
+    pub(super) name: &'static str,
+    /// Why it does not apply to an engine with this profile; `None`: it does.
+    pub(super) skip: fn(&Profile) -> Option<&'static str>,
+    /// Runs it.
+    pub(super) run: for<'a> fn(&'a Bench<'a>) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>,
+}
+
+/// How a case ended early.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The engine broke a rule.
+    Fail(String),
+    /// The case does not apply, as was found on the way.
+    Skip(String),
+}
+
+/// `Ok`: the case passed.
+pub(super) type Outcome<T = ()> = Result<T, Stop>;
+
+impl From<String> for Stop {
+    fn from(why: String) -> Self {
+        Self::Fail(why)
+    }
+}
+
+/// A [`Case`] of a function; with `skip`, a function that tells from the profile why it does not apply.
+macro_rules! case {
+    ($run:ident) => {
+        case!($run, skip = |_| None)
+    };
+    ($run:ident, skip = $skip:expr) => {
+        $crate::suite::case::Case { name: stringify!($run), skip: $skip, run: |bench| Box::pin($run(bench)) }
+    };
+}
+
+/// Fails the case with a message unless the condition holds.
+macro_rules! ensure {
+    ($cond:expr, $($message:tt)+) => {
+        let holds: bool = $cond;
+        if !holds {
+            return Err($crate::suite::case::Stop::Fail(format!($($message)+)));
+        }
+    };
+}
+
+/// Fails the case with what came instead, unless the value has the pattern; gives what the arm gives.
+macro_rules! want {
+    ($value:expr, $pattern:pat $(if $guard:expr)? => $out:expr, $($message:tt)+) => {
+        match $value {
+            $pattern $(if $guard)? => $out,
+            other => return Err($crate::suite::case::Stop::Fail(format!("{}: {other:?}", format_args!($($message)+)))),
+        }
+    };
+}
+
+pub(super) use {case, ensure, want};
+
+/// For cases that need holds that lapse.
+pub(super) fn needs_lease(profile: &Profile) -> Option<&'static str> {
+    (profile.life != leasehold_core::Life::Lease).then_some("a hold is not a lease of its own")
+}
+
+/// For cases that need a line that is served in order.
+pub(super) fn needs_fifo(profile: &Profile) -> Option<&'static str> {
+    (!profile.fifo).then_some("claims are not granted in order")
+}

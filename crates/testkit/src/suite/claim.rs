@@ -1,0 +1,144 @@
+//! Claim and ask: rules 1 and 2.
+
+use leasehold_core::{Answer, How, Mode, Previous};
+
+use super::{
+    bench::{Bench, fresh_id},
+    case::{Case, Outcome, case, ensure, want},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(a_free_name_is_granted),
+    case!(a_taken_name_is_not_granted_again),
+    case!(a_claim_that_may_not_queue_leaves_nothing),
+    case!(a_doubled_claim_is_the_same_grant),
+    case!(a_doubled_waiting_claim_keeps_its_place, skip = super::case::needs_fifo),
+    case!(asking_a_grant_gives_the_same_token),
+    case!(ask_never_creates),
+    case!(
+        inline_verbs_complete_at_their_first_poll,
+        skip = |profile| { (!profile.inline).then_some("its verbs wait for something outside the process") }
+    ),
+];
+
+async fn a_free_name_is_granted(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = client.hold(&claim).await?;
+    ensure!(grant.token.number >= 1, "tokens count from 1: {:?}", grant.token);
+    ensure!(grant.tokens >= 1, "a grant carries at least its own token: {grant:?}");
+    ensure!(
+        matches!(grant.previous, Previous::Clean | Previous::Unknown),
+        "nobody held the name before, yet: {:?}",
+        grant.previous
+    );
+    let lapses = bench.profile().life != leasehold_core::Life::Process;
+    ensure!(grant.ttl.is_some() == lapses, "a {:?} granted the ttl {:?}", bench.profile().life, grant.ttl);
+    client.free(&claim, &grant).await
+}
+
+async fn a_taken_name_is_not_granted_again(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let claim = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    one.finds_taken(&name).await?;
+    other.finds_taken(&name).await?;
+    other.blocked(&bench.claim(&name, Mode::Exclusive)).await?;
+    one.free(&claim, &grant).await
+}
+
+async fn a_claim_that_may_not_queue_leaves_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&holder).await?;
+    let attempt = bench.attempt(&name, Mode::Exclusive);
+    other.blocked(&attempt).await?;
+    let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
+    ensure!(view.waiters.is_empty(), "an attempt stands in line: {:?}", view.waiters);
+    one.free(&holder, &grant).await?;
+    let answer = other.ask(&attempt, How::Ask).await?;
+    want!(answer, Answer::Gone | Answer::Taken(_) => (), "an attempt that was told taken got the name later");
+    one.finds_free(&name).await.map(drop)
+}
+
+async fn a_doubled_claim_is_the_same_grant(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let first = client.hold(&claim).await?;
+    let second = client.hold(&claim).await?;
+    ensure!(first.token == second.token, "one claim was granted twice: {} and {}", first.token, second.token);
+    let view = client.engine.show(&claim.name).await.map_err(|error| format!("show: {error:?}"))?;
+    ensure!(view.holders.len() == 1, "a doubled claim holds twice: {:?}", view.holders);
+    client.free(&claim, &second).await?;
+    client.finds_free(&claim.name).await.map(drop)
+}
+
+async fn a_doubled_waiting_claim_keeps_its_place(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&holder).await?;
+    let (first, second) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    one.blocked(&first).await?;
+    other.blocked(&second).await?;
+    one.blocked(&first).await?;
+    let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
+    let line: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
+    ensure!(
+        line == [first.id.to_string(), second.id.to_string()],
+        "the line after a doubled claim: {line:?}"
+    );
+    one.free(&holder, &grant).await?;
+    one.granted(&first).await.map(drop)
+}
+
+async fn asking_a_grant_gives_the_same_token(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = client.hold(&claim).await?;
+    let asked = client.ask(&claim, How::Ask).await?;
+    let asked = want!(asked, Answer::Held(grant) => grant, "asking a live grant");
+    ensure!(asked.token == grant.token, "asking changed the token {} to {}", grant.token, asked.token);
+    ensure!(asked.tokens == grant.tokens, "asking changed the block {} to {}", grant.tokens, asked.tokens);
+    client.free(&claim, &asked).await
+}
+
+async fn ask_never_creates(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let unknown = bench.claim(&name, Mode::Exclusive);
+    want!(one.ask(&unknown, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a free name");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let grant = other.hold(&holder).await?;
+    let stranger = leasehold_core::Claim { id: fresh_id(), ..unknown };
+    want!(one.ask(&stranger, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a held name");
+    other.free(&holder, &grant).await?;
+    let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
+    ensure!(view.holders.is_empty() && view.waiters.is_empty(), "asking left something: {view:?}");
+    Ok(())
+}
+
+async fn inline_verbs_complete_at_their_first_poll(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    client.remember(&claim);
+    let engine = &client.engine;
+    // On a thread without a runtime, as core calls inline engines from blocking callers.
+    let answered = std::thread::scope(|scope| {
+        let verbs = || {
+            let grant = match crate::dropper::poll_once(engine.claim(&claim, How::Create))? {
+                Ok(Answer::Held(grant)) => grant,
+                _ => return None,
+            };
+            let hold = [super::bench::hold_of(&claim, &grant)];
+            crate::dropper::poll_once(engine.renew(&hold))?;
+            let order = [super::bench::release_of(&claim, Some(&grant))];
+            crate::dropper::poll_once(engine.release(&order))
+        };
+        scope.spawn(verbs).join().ok().flatten()
+    });
+    want!(answered.as_deref(), Some([leasehold_core::Released::Freed]) => (), "claim, renew, release in one poll each");
+    Ok(())
+}

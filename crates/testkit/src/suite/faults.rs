@@ -1,0 +1,50 @@
+//! What a disturbed system does; the harness says what it can do.
+
+use leasehold_core::{Mode, News, Renewed};
+
+use super::{
+    Disturbance,
+    bench::{Bench, hold_of},
+    case::{Case, Outcome, case, ensure, want},
+};
+
+pub(super) const CASES: &[Case] =
+    &[case!(a_system_that_forgot_says_so_and_tokens_still_grow), case!(locks_outlive_cut_connections)];
+
+async fn a_system_that_forgot_says_so_and_tokens_still_grow(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    bench.disturb(Disturbance::Forget).await?;
+    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
+    want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that the system forgot");
+    let next = other.finds_free(&claim.name).await?;
+    let grown = next.token.lineage != grant.token.lineage || next.token > grant.token;
+    ensure!(grown, "after the system forgot, the token {} follows {}", next.token, grant.token);
+    Ok(())
+}
+
+async fn locks_outlive_cut_connections(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let waiter = bench.claim(&claim.name, Mode::Exclusive);
+    other.blocked(&waiter).await?;
+    bench.disturb(Disturbance::Cut).await?;
+    if bench.profile().push {
+        let told =
+            async { while !other.engine.news().await.iter().any(|news| matches!(news, News::AskAll)) {} };
+        let limit = bench.patience();
+        let late = |_| format!("a cut connection was not told by AskAll in {limit:?}");
+        tokio::time::timeout(limit, told).await.map_err(late)?;
+    }
+    let again = one.granted(&claim).await?;
+    ensure!(
+        again.token == grant.token,
+        "a cut connection changed the token {} to {}",
+        grant.token,
+        again.token
+    );
+    one.free(&claim, &again).await?;
+    other.granted(&waiter).await.map(drop)
+}

@@ -1,0 +1,34 @@
+//! What the suite needs from the tests of an engine.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine};
+
+/// The system under test. All futures run on the suite's own current-thread tokio runtime, with its timers and I/O.
+pub trait Harness: Sync {
+    /// A new client, independent of all others, of the same system.
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>>;
+
+    /// Lets time pass for the system: moves a manual clock, or really waits.
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()>;
+
+    /// Disturbs the system; `false`: cannot, and nothing happened.
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool>;
+
+    /// How long, in real time, news may take before they count as lost: not a measure of speed.
+    fn patience(&self) -> Duration;
+
+    /// What is left on the system (keys, entries, files that should be gone, ...), after everything that may lapse by
+    /// itself has lapsed. Asked after each case, when every claim was released; must then be empty.
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>>;
+}
+
+/// What a harness may be asked to do to its system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Disturbance {
+    /// The system loses every lock, as a restart without durable storage does. Tokens must still grow.
+    Forget,
+    /// Every connection of every client is cut; the system keeps its locks.
+    Cut,
+}

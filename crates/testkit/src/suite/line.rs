@@ -1,0 +1,202 @@
+//! The line: order, fairness, hand-over. Rule 4.
+
+use leasehold_core::{Answer, Claim, How, Mode, Released};
+
+use super::{
+    bench::Bench,
+    case::{Case, Outcome, Stop, case, ensure, needs_fifo, needs_lease, want},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(a_waiter_gets_the_name_after_its_release),
+    case!(waiters_are_served_in_order, skip = needs_fifo),
+    case!(newcomers_do_not_barge_past_the_line, skip = needs_fifo),
+    case!(a_waiting_writer_is_not_overtaken_by_readers, skip = needs_fifo),
+    case!(readers_at_the_head_are_granted_together, skip = needs_fifo),
+    case!(a_small_permit_claim_does_not_overtake_a_large_one, skip = needs_fifo),
+    case!(a_cancelled_waiter_leaves_the_line, skip = needs_fifo),
+    case!(a_cancelled_waiter_hands_its_grant_on, skip = needs_fifo),
+    case!(
+        a_dead_waiter_does_not_hold_up_the_line,
+        skip = |profile| needs_fifo(profile).or(needs_lease(profile))
+    ),
+    case!(a_thousand_claims_wait_on_one_name, skip = needs_fifo),
+];
+
+/// How many claims wait in the largest case: what one name meets in a flash sale.
+const MANY: usize = 1_000;
+
+async fn a_waiter_gets_the_name_after_its_release(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let grant = one.hold(&holder).await?;
+    other.blocked(&waiter).await?;
+    one.free(&holder, &grant).await?;
+    let next = other.granted(&waiter).await?;
+    one.finds_taken(&name).await?;
+    other.free(&waiter, &next).await
+}
+
+async fn waiters_are_served_in_order(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let mut grant = one.hold(&holder).await?;
+    let waiters: Vec<Claim> = (0..4).map(|_| bench.claim(&name, Mode::Exclusive)).collect();
+    for (at, waiter) in waiters.iter().enumerate() {
+        let client = if at % 2 == 0 { &other } else { &one };
+        let hint = client.blocked(waiter).await?;
+        ensure!(
+            hint.ahead.is_none_or(|ahead| ahead as usize == at),
+            "waiter {at} was told {:?} are ahead",
+            hint.ahead
+        );
+    }
+    let (mut last, mut last_client) = (&holder, &one);
+    for (at, waiter) in waiters.iter().enumerate() {
+        for (later, client) in waiters[at..].iter().zip([&other, &one].into_iter().cycle().skip(at % 2)) {
+            client.waits(later).await?;
+        }
+        last_client.free(last, &grant).await?;
+        let client = if at % 2 == 0 { &other } else { &one };
+        grant = client.granted(waiter).await?;
+        (last, last_client) = (waiter, client);
+    }
+    last_client.free(last, &grant).await
+}
+
+async fn newcomers_do_not_barge_past_the_line(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let grant = one.hold(&holder).await?;
+    other.blocked(&waiter).await?;
+    one.free(&holder, &grant).await?;
+    one.finds_taken(&name).await?;
+    one.blocked(&bench.claim(&name, Mode::Exclusive)).await?;
+    other.granted(&waiter).await.map(drop)
+}
+
+async fn a_waiting_writer_is_not_overtaken_by_readers(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let reader = bench.claim(&name, Mode::Shared);
+    let grant = one.hold(&reader).await?;
+    let writer = bench.claim(&name, Mode::Exclusive);
+    other.blocked(&writer).await?;
+    one.blocked(&bench.attempt(&name, Mode::Shared)).await?;
+    let late = bench.claim(&name, Mode::Shared);
+    one.blocked(&late).await?;
+    one.free(&reader, &grant).await?;
+    let written = other.granted(&writer).await?;
+    one.waits(&late).await?;
+    other.free(&writer, &written).await?;
+    one.granted(&late).await.map(drop)
+}
+
+async fn readers_at_the_head_are_granted_together(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let writer = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&writer).await?;
+    let (first, second) = (bench.claim(&name, Mode::Shared), bench.claim(&name, Mode::Shared));
+    let (next, third) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Shared));
+    one.blocked(&first).await?;
+    other.blocked(&second).await?;
+    other.blocked(&next).await?;
+    one.blocked(&third).await?;
+    one.free(&writer, &grant).await?;
+    let first_grant = one.granted(&first).await?;
+    let second_grant = other.granted(&second).await?;
+    one.waits(&third).await?;
+    one.free(&first, &first_grant).await?;
+    other.waits(&next).await?;
+    other.free(&second, &second_grant).await?;
+    other.granted(&next).await.map(drop)
+}
+
+async fn a_small_permit_claim_does_not_overtake_a_large_one(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let permits = |count| Mode::Permits { count, limit: 3 };
+    let holder = bench.claim(&name, permits(2));
+    let grant = one.hold(&holder).await?;
+    let (large, small) = (bench.claim(&name, permits(3)), bench.claim(&name, permits(1)));
+    other.blocked(&large).await?;
+    one.blocked(&small).await?;
+    one.free(&holder, &grant).await?;
+    let all = other.granted(&large).await?;
+    one.waits(&small).await?;
+    other.free(&large, &all).await?;
+    one.granted(&small).await.map(drop)
+}
+
+async fn a_cancelled_waiter_leaves_the_line(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&holder).await?;
+    let (leaving, staying) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    one.blocked(&leaving).await?;
+    other.blocked(&staying).await?;
+    want!(one.release(&leaving, None).await?, Released::Freed => (), "a waiter that leaves the line");
+    want!(one.ask(&leaving, How::Ask).await?, Answer::Gone => (), "a waiter that left the line asks");
+    one.free(&holder, &grant).await?;
+    other.granted(&staying).await.map(drop)
+}
+
+async fn a_cancelled_waiter_hands_its_grant_on(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&holder).await?;
+    let (leaving, staying) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    one.blocked(&leaving).await?;
+    other.blocked(&staying).await?;
+    // The grant, or the wake-up, is under way to the first waiter when it gives up: it cannot know.
+    one.free(&holder, &grant).await?;
+    want!(one.release(&leaving, None).await?, Released::Freed => (), "a waiter that was granted and gives up");
+    other.granted(&staying).await?;
+    one.finds_taken(&name).await
+}
+
+async fn a_dead_waiter_does_not_hold_up_the_line(bench: &Bench<'_>) -> Outcome {
+    let (one, dead, other) = (bench.client().await, bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&holder).await?;
+    dead.blocked(&bench.short(&name, Mode::Exclusive)).await?;
+    let waiter = bench.claim(&name, Mode::Exclusive);
+    other.blocked(&waiter).await?;
+    one.free(&holder, &grant).await?;
+    // The dead one was granted; its claim time runs out unheard.
+    let silent = bench.short(&name, Mode::Exclusive);
+    bench.advance(silent.claim_time * 2).await;
+    other.granted(&waiter).await.map(drop)
+}
+
+async fn a_thousand_claims_wait_on_one_name(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let mut grant = one.hold(&holder).await?;
+    let waiters: Vec<Claim> = (0..MANY).map(|_| bench.claim(&name, Mode::Exclusive)).collect();
+    for (at, waiter) in waiters.iter().enumerate() {
+        let client = if at % 2 == 0 { &one } else { &other };
+        client.blocked(waiter).await.map_err(|why| Stop::Fail(format!("waiter {at}: {why:?}")))?;
+    }
+    let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
+    let in_order =
+        view.waiters.iter().map(|waiter| waiter.id.as_str()).eq(waiters.iter().map(|w| w.id.to_string()));
+    ensure!(in_order, "{} of {MANY} waiters are shown, or not in order", view.waiters.len());
+    let mut last = &holder;
+    for (at, waiter) in waiters.iter().enumerate() {
+        let (client, before) = if at % 2 == 0 { (&one, &other) } else { (&other, &one) };
+        let before = if at == 0 { &one } else { before };
+        before.free(last, &grant).await?;
+        grant = client.granted(waiter).await.map_err(|why| Stop::Fail(format!("waiter {at}: {why:?}")))?;
+        last = waiter;
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Looking from outside: list, show, guarantee.
+
+use leasehold_core::{Mode, View};
+
+use super::{
+    bench::{Bench, Client},
+    case::{Case, Outcome, case, ensure, needs_fifo},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(a_free_name_is_shown_free),
+    case!(a_holder_is_shown),
+    case!(waiters_are_shown_in_order, skip = needs_fifo),
+    case!(only_names_in_use_are_listed),
+    case!(looking_changes_nothing),
+    case!(the_guarantee_is_told),
+];
+
+async fn a_free_name_is_shown_free(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    for _ in 0..2 {
+        let view = show(bench, &client).await?;
+        ensure!(view.mode.is_none(), "a free name is shown held: {view:?}");
+        ensure!(view.holders.is_empty() && view.waiters.is_empty(), "a free name is shown in use: {view:?}");
+        ensure!(!view.key.is_empty(), "a free name has no key: {view:?}");
+        client.finds_free(&bench.name("")).await?;
+    }
+    Ok(())
+}
+
+async fn a_holder_is_shown(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }] {
+        let claim = bench.claim(&bench.name(""), mode);
+        let grant = one.hold(&claim).await?;
+        let view = show(bench, &other).await?;
+        ensure!(
+            view.mode.is_some_and(|shown| shown.same_kind(mode)),
+            "held is {mode}, shown is {:?}",
+            view.mode
+        );
+        let [holder] = &view.holders[..] else {
+            return Err(format!("one holds, shown are {:?}", view.holders).into());
+        };
+        ensure!(holder.id == claim.id.to_string(), "{} holds, shown is {holder:?}", claim.id);
+        ensure!(
+            holder.token == Some(grant.token.number),
+            "{} is the token, shown is {holder:?}",
+            grant.token
+        );
+        ensure!(
+            holder.owner == *claim.owner && !holder.foreign,
+            "{} holds, shown is {holder:?}",
+            claim.owner
+        );
+        let lapses = grant.ttl.is_some();
+        ensure!(holder.remaining.is_some() == lapses, "granted for {:?}, shown is {holder:?}", grant.ttl);
+        ensure!(holder.remaining <= grant.ttl, "granted for {:?}, shown is {holder:?}", grant.ttl);
+        one.free(&claim, &grant).await?;
+    }
+    Ok(())
+}
+
+async fn waiters_are_shown_in_order(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    one.hold(&bench.claim(&name, Mode::Exclusive)).await?;
+    let waiters = [Mode::Shared, Mode::Exclusive, Mode::Shared].map(|mode| bench.claim(&name, mode));
+    for (waiter, client) in waiters.iter().zip([&one, &other, &one]) {
+        client.blocked(waiter).await?;
+    }
+    let view = show(bench, &other).await?;
+    let shown: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
+    ensure!(
+        shown == waiters.each_ref().map(|waiter| waiter.id.to_string()),
+        "{waiters:?} wait, shown are {shown:?}"
+    );
+    ensure!(
+        view.waiters.iter().all(|waiter| waiter.owner == "conformance"),
+        "the owners shown: {:?}",
+        view.waiters
+    );
+    Ok(())
+}
+
+async fn only_names_in_use_are_listed(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let prefix = bench.name("-");
+    one.finds_free(&bench.name("-free")).await?;
+    for suffix in ["-c", "-a", "-b"] {
+        one.hold(&bench.claim(&bench.name(suffix), Mode::Exclusive)).await?;
+    }
+    one.hold(&bench.claim(&bench.name("+d"), Mode::Exclusive)).await?;
+    let listed = other.engine.list(prefix.as_str()).await.map_err(|error| format!("list: {error:?}"))?;
+    let names: Vec<_> = listed.iter().map(|view| view.name.clone()).collect();
+    ensure!(names == ["-a", "-b", "-c"].map(|suffix| bench.name(suffix)), "listed are {names:?}");
+    ensure!(listed.iter().all(|view| view.holders.len() == 1), "a listed name has no holder: {listed:?}");
+    Ok(())
+}
+
+async fn looking_changes_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    for _ in 0..3 {
+        show(bench, &other).await?;
+        other.engine.list("").await.map_err(|error| format!("list: {error:?}"))?;
+        let grant = one.hold(&claim).await?;
+        show(bench, &other).await?;
+        other.finds_taken(&claim.name).await?;
+        let again = one.granted(&claim).await?;
+        ensure!(again.token == grant.token, "looking changed the token {} to {}", grant.token, again.token);
+    }
+    Ok(())
+}
+
+async fn the_guarantee_is_told(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let guarantee = client.engine.guarantee().await.map_err(|error| format!("guarantee: {error:?}"))?;
+    ensure!(guarantee.notes.iter().all(|note| !note.trim().is_empty()), "an empty note: {guarantee:?}");
+    Ok(())
+}
+
+async fn show(bench: &Bench<'_>, client: &Client<'_>) -> Outcome<View> {
+    Ok(client.engine.show(&bench.name("")).await.map_err(|error| format!("show: {error:?}"))?)
+}

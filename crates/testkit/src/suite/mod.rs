@@ -1,0 +1,50 @@
+//! The conformance suite: what every engine must do, whatever it stands on.
+//!
+//! [`engine`] is the one entry point for engines. An engine's `tests/conformance.rs` implements [`Harness`] and calls it;
+//! which cases run is chosen by the engine's [`Profile`](leasehold_core::Profile), the others are printed as skipped with
+//! the reason. Each case works on names of its own, with clients independent of each other, and must leave nothing behind.
+
+mod bench;
+mod case;
+mod harness;
+mod report;
+mod run;
+
+mod breaking;
+mod cancel;
+mod claim;
+mod expiry;
+mod faults;
+mod keep;
+mod line;
+mod look;
+mod modes;
+mod names;
+mod news;
+mod release;
+mod renew;
+mod tokens;
+
+pub use harness::{Disturbance, Harness};
+pub use report::Report;
+pub use run::{engine, run_engine};
+
+use case::Case;
+
+/// Every case, family by family.
+const FAMILIES: &[&[Case]] = &[
+    claim::CASES,
+    release::CASES,
+    modes::CASES,
+    line::CASES,
+    news::CASES,
+    tokens::CASES,
+    renew::CASES,
+    expiry::CASES,
+    keep::CASES,
+    breaking::CASES,
+    names::CASES,
+    look::CASES,
+    cancel::CASES,
+    faults::CASES,
+];

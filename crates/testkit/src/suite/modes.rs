@@ -1,0 +1,146 @@
+//! Exclusive, shared, permits: who stands beside whom.
+
+use leasehold_core::{EngineError, Fault, How, Mode};
+
+use super::{
+    bench::{Bench, Client},
+    case::{Case, Outcome, case, ensure, want},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(readers_share),
+    case!(a_reader_excludes_a_writer),
+    case!(a_writer_excludes_a_reader),
+    case!(permits_add_up_to_the_limit),
+    case!(a_permit_hold_of_many_counts_all),
+    case!(permits_of_another_limit_are_refused),
+    case!(permits_and_locks_do_not_mix),
+    case!(a_free_name_forgets_its_kind),
+];
+
+const fn permits(count: u32, limit: u32) -> Mode {
+    Mode::Permits { count, limit }
+}
+
+async fn readers_share(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let readers = [
+        bench.claim(&name, Mode::Shared),
+        bench.claim(&name, Mode::Shared),
+        bench.claim(&name, Mode::Shared),
+    ];
+    one.hold(&readers[0]).await?;
+    other.hold(&readers[1]).await?;
+    one.hold(&readers[2]).await?;
+    let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
+    ensure!(view.holders.len() == 3, "three readers hold, shown are {:?}", view.holders);
+    ensure!(view.mode == Some(Mode::Shared), "readers hold, shown is {:?}", view.mode);
+    Ok(())
+}
+
+async fn a_reader_excludes_a_writer(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let (first, second) = (bench.claim(&name, Mode::Shared), bench.claim(&name, Mode::Shared));
+    let first_grant = one.hold(&first).await?;
+    let second_grant = other.hold(&second).await?;
+    other.finds_taken(&name).await?;
+    one.free(&first, &first_grant).await?;
+    other.finds_taken(&name).await?;
+    other.free(&second, &second_grant).await?;
+    one.finds_free(&name).await.map(drop)
+}
+
+async fn a_writer_excludes_a_reader(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let writer = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&writer).await?;
+    let reader = bench.attempt(&name, Mode::Shared);
+    other.blocked(&reader).await?;
+    one.free(&writer, &grant).await?;
+    other.hold(&bench.attempt(&name, Mode::Shared)).await.map(drop)
+}
+
+async fn permits_add_up_to_the_limit(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let first = bench.claim(&name, permits(1, 3));
+    let first_grant = one.hold(&first).await?;
+    one.hold(&bench.claim(&name, permits(1, 3))).await?;
+    other.hold(&bench.claim(&name, permits(1, 3))).await?;
+    for client in [&one, &other] {
+        client.blocked(&bench.attempt(&name, permits(1, 3))).await?;
+    }
+    one.free(&first, &first_grant).await?;
+    other.hold(&bench.attempt(&name, permits(1, 3))).await?;
+    one.blocked(&bench.attempt(&name, permits(1, 3))).await.map(drop)
+}
+
+async fn a_permit_hold_of_many_counts_all(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let two = bench.claim(&name, permits(2, 3));
+    let grant = one.hold(&two).await?;
+    other.blocked(&bench.attempt(&name, permits(2, 3))).await?;
+    let last = bench.claim(&name, permits(1, 3));
+    let last_grant = other.hold(&last).await?;
+    other.blocked(&bench.attempt(&name, permits(1, 3))).await?;
+    one.free(&two, &grant).await?;
+    other.blocked(&bench.attempt(&name, permits(3, 3))).await?;
+    other.free(&last, &last_grant).await?;
+    other.hold(&bench.attempt(&name, permits(3, 3))).await.map(drop)
+}
+
+async fn permits_of_another_limit_are_refused(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, permits(1, 3));
+    let grant = one.hold(&holder).await?;
+    refused(bench, &other, &name, permits(1, 4)).await?;
+    refused(bench, &one, &name, permits(1, 2)).await?;
+    one.free(&holder, &grant).await?;
+    other.hold(&bench.claim(&name, permits(1, 4))).await.map(drop)
+}
+
+async fn permits_and_locks_do_not_mix(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    for (suffix, held, wanted) in [
+        ("-a", permits(1, 3), Mode::Exclusive),
+        ("-b", permits(1, 3), Mode::Shared),
+        ("-c", Mode::Exclusive, permits(1, 3)),
+        ("-d", Mode::Shared, permits(1, 1)),
+    ] {
+        let name = bench.name(suffix);
+        one.hold(&bench.claim(&name, held)).await?;
+        refused(bench, &other, &name, wanted).await?;
+    }
+    Ok(())
+}
+
+async fn a_free_name_forgets_its_kind(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let name = bench.name("");
+    for mode in [Mode::Exclusive, permits(1, 3), Mode::Shared, permits(2, 5), Mode::Exclusive] {
+        let claim = bench.claim(&name, mode);
+        let grant = client.hold(&claim).await?;
+        client.free(&claim, &grant).await?;
+    }
+    Ok(())
+}
+
+/// A claim of another kind must be refused as misconfigured, and leave nothing.
+async fn refused(bench: &Bench<'_>, client: &Client<'_>, name: &leasehold_core::Name, mode: Mode) -> Outcome {
+    for may_queue in [true, false] {
+        let claim = leasehold_core::Claim { may_queue, ..bench.claim(name, mode) };
+        want!(
+            client.send(&claim, How::Create).await,
+            Err(EngineError { fault: Fault::Misconfigured, .. }) => (),
+            "a claim of {mode} of a name in use for another kind or limit"
+        );
+    }
+    let view = client.engine.show(name).await.map_err(|error| format!("show: {error:?}"))?;
+    ensure!(view.waiters.is_empty(), "a refused claim stands in line: {:?}", view.waiters);
+    Ok(())
+}

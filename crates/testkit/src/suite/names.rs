@@ -1,0 +1,168 @@
+//! Names are data: two different ones never meet.
+
+use leasehold_core::{MAX_NAME_BYTES, Mode, Name};
+
+use super::{
+    bench::Bench,
+    case::{Case, Outcome, case, ensure},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(odd_names_never_meet),
+    case!(the_longest_names_never_meet),
+    case!(odd_names_are_shown_and_listed),
+];
+
+/// Suffixes that some store, path, pattern or script may take for something else.
+const ODD: &[&str] = &[
+    "",
+    "/",
+    "/b",
+    "//b",
+    "/b/",
+    "/./b",
+    "/../b",
+    ".",
+    "..",
+    "...",
+    ".lock",
+    "\\",
+    "\\b",
+    "%",
+    "%2F",
+    "%2Fb",
+    "%25",
+    "_",
+    "*",
+    "?",
+    "[a]",
+    "}b{c",
+    "{b}",
+    "{}",
+    "'",
+    "''",
+    "\"",
+    "`",
+    ";",
+    "; DROP TABLE x",
+    "$1",
+    "$(b)",
+    ":",
+    "::",
+    "~",
+    "-",
+    "--",
+    " ",
+    "  ",
+    " b",
+    "b ",
+    "B",
+    "b",
+    "bb",
+    "ä",
+    "a\u{308}",
+    "Ä",
+    "ß",
+    "ss",
+    "✓",
+    "日本",
+    "\u{1F512}",
+    "\u{200B}",
+    "\u{FEFF}",
+    "\u{202E}",
+    "é",
+    "e\u{301}",
+    "#",
+    "&",
+    "=",
+    "@",
+    "!",
+    "^",
+    "|",
+    "<b>",
+    ",",
+    "+",
+    "%00",
+    "\\0",
+    "\\x00",
+    "null",
+    "lock:",
+];
+/// Whole names that a path would take for something else.
+const BARE: &[&str] = &[".", "..", "/", "//", "../..", "../../etc/passwd", "~", "*", "%", " ", "-", "lock"];
+
+async fn odd_names_never_meet(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let names: Vec<Name> = odd_names(bench);
+    for name in &names {
+        let claim = bench.attempt(name, Mode::Exclusive);
+        one.hold(&claim).await?;
+    }
+    for name in &names {
+        other.finds_taken(name).await?;
+    }
+    Ok(())
+}
+
+async fn the_longest_names_never_meet(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let base = bench.name("");
+    let base = base.as_str();
+    let mut names = Vec::new();
+    // Names that differ at their very end alone, in characters that an encoding makes longer, or not.
+    for (fill, ends) in [("x", ["a", "b"]), ("/", ["a", "b"]), ("ä", ["é", "è"]), ("%", ["1", "2"])] {
+        for end in ends {
+            let room = MAX_NAME_BYTES - base.len() - end.len();
+            let text = format!("{base}{}{end}", fill.repeat(room / fill.len()));
+            names.push(Name::new(&text).map_err(|error| format!("{text:?}: {error}"))?);
+            let shorter = format!("{base}{}{end}", fill.repeat(room / fill.len() / 2));
+            names.push(Name::new(&shorter).map_err(|error| format!("{shorter:?}: {error}"))?);
+        }
+    }
+    for name in &names {
+        one.hold(&bench.attempt(name, Mode::Exclusive)).await?;
+    }
+    for name in &names {
+        other.finds_taken(name).await?;
+    }
+    Ok(())
+}
+
+async fn odd_names_are_shown_and_listed(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let mut names = odd_names(bench);
+    for name in &names {
+        let claim = bench.attempt(name, Mode::Exclusive);
+        client.hold(&claim).await?;
+        let view = client.engine.show(name).await.map_err(|error| format!("show {name:?}: {error:?}"))?;
+        let ids: Vec<_> = view.holders.iter().map(|holder| holder.id.clone()).collect();
+        ensure!(ids == [claim.id.to_string()], "{name:?} is held by {}, shown is {ids:?}", claim.id);
+        ensure!(view.name == *name, "{name:?} is shown as {:?}", view.name);
+    }
+    names.retain(|name| name.as_str().starts_with(bench.name("").as_str()));
+    names.sort();
+    let listed =
+        client.engine.list(bench.name("").as_str()).await.map_err(|error| format!("list: {error:?}"))?;
+    let listed: Vec<_> = listed.into_iter().map(|view| view.name).collect();
+    ensure!(listed == names, "held are {names:?}, listed are {listed:?}");
+    // A prefix is text, not a pattern.
+    for (pattern, expected) in [("%", 5), ("_", 1), ("*", 1), ("/", 6)] {
+        let listed = client
+            .engine
+            .list(bench.name(pattern).as_str())
+            .await
+            .map_err(|error| format!("list: {error:?}"))?;
+        let expected: Vec<_> = names
+            .iter()
+            .filter(|name| name.as_str().starts_with(bench.name(pattern).as_str()))
+            .zip(0..expected)
+            .collect();
+        ensure!(listed.len() == expected.len(), "the prefix {pattern:?} lists {listed:?}");
+    }
+    Ok(())
+}
+
+fn odd_names(bench: &Bench<'_>) -> Vec<Name> {
+    let bare = BARE.iter().map(|text| Name::new(text).expect("odd, but legal"));
+    ODD.iter().map(|suffix| bench.name(suffix)).chain(bare).collect()
+}

@@ -1,0 +1,128 @@
+//! News: a hint that wakes the waiter; the truth is asked. Rule 8.
+
+use std::time::Duration;
+
+use leasehold_core::{Claim, ClaimId, Mode, News};
+
+use super::{
+    bench::{Bench, Client},
+    case::{Case, Outcome, Stop, case, ensure, needs_fifo},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(news_wakes_the_waiter, skip = needs_push),
+    case!(
+        news_wakes_the_next_waiter_when_the_first_gives_up,
+        skip = |profile| needs_push(profile).or(needs_fifo(profile))
+    ),
+    case!(a_dropped_news_future_loses_nothing, skip = needs_push),
+    case!(news_come_to_the_claims_own_client, skip = needs_push),
+    case!(the_poll_finds_the_grant, skip = |profile| profile.push.then_some("news are pushed")),
+];
+
+fn needs_push(profile: &leasehold_core::Profile) -> Option<&'static str> {
+    (!profile.push).then_some("news are not pushed")
+}
+
+async fn news_wakes_the_waiter(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let grant = one.hold(&holder).await?;
+    other.blocked(&waiter).await?;
+    one.free(&holder, &grant).await?;
+    let pushed = woken(bench, &other, &waiter).await?;
+    let next = other.granted(&waiter).await?;
+    if let Some(pushed) = pushed {
+        ensure!(pushed == next.token, "the token {pushed} was pushed, asking told {}", next.token);
+    }
+    other.free(&waiter, &next).await
+}
+
+async fn news_wakes_the_next_waiter_when_the_first_gives_up(bench: &Bench<'_>) -> Outcome {
+    let (one, first, second) = (bench.client().await, bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let holder = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&holder).await?;
+    let (leaving, staying) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    first.blocked(&leaving).await?;
+    second.blocked(&staying).await?;
+    one.free(&holder, &grant).await?;
+    woken(bench, &first, &leaving).await?;
+    first.release(&leaving, None).await?;
+    woken(bench, &second, &staying).await?;
+    second.granted(&staying).await.map(drop)
+}
+
+async fn a_dropped_news_future_loses_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let grant = one.hold(&holder).await?;
+    other.blocked(&waiter).await?;
+    let early = tokio::time::timeout(Duration::ZERO, other.engine.news()).await.unwrap_or_default();
+    ensure!(
+        !early.iter().any(|news| matches!(news, News::Granted { .. })),
+        "granted before it was free: {early:?}"
+    );
+    one.free(&holder, &grant).await?;
+    woken(bench, &other, &waiter).await?;
+    other.granted(&waiter).await.map(drop)
+}
+
+async fn news_come_to_the_claims_own_client(bench: &Bench<'_>) -> Outcome {
+    let (one, other, third) = (bench.client().await, bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let grant = one.hold(&holder).await?;
+    other.blocked(&waiter).await?;
+    one.free(&holder, &grant).await?;
+    woken(bench, &other, &waiter).await?;
+    let strange = tokio::time::timeout(Duration::ZERO, third.engine.news()).await.unwrap_or_default();
+    ensure!(
+        !strange.iter().any(|news| concerns(news, waiter.id)),
+        "news of another client's claim: {strange:?}"
+    );
+    other.granted(&waiter).await.map(drop)
+}
+
+async fn the_poll_finds_the_grant(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let grant = one.hold(&holder).await?;
+    other.blocked(&waiter).await?;
+    one.free(&holder, &grant).await?;
+    bench.advance(*bench.profile().poll.end()).await;
+    other.granted(&waiter).await.map(drop)
+}
+
+/// Reads news until one tells this claim to ask; gives the pushed token, if one was pushed.
+pub(super) async fn woken(
+    bench: &Bench<'_>,
+    client: &Client<'_>,
+    claim: &Claim,
+) -> Outcome<Option<leasehold_core::Token>> {
+    let reading = async {
+        loop {
+            for news in client.engine.news().await {
+                match news {
+                    News::Granted { id, grant, .. } if id == claim.id => return Some(grant.token),
+                    News::Ring { id, .. } if id == claim.id => return None,
+                    News::AskAll => return None,
+                    _ => {}
+                }
+            }
+        }
+    };
+    let limit = bench.patience();
+    let late = |_| Stop::Fail(format!("no news of {} for its waiter in {limit:?}", claim.name));
+    tokio::time::timeout(limit, reading).await.map_err(late)
+}
+
+fn concerns(news: &News, claim: ClaimId) -> bool {
+    match news {
+        News::Granted { id, .. } | News::Ring { id, .. } | News::Lost { id, .. } => *id == claim,
+        _ => false,
+    }
+}

@@ -1,0 +1,167 @@
+//! Release: rules 1, 5 and 6, and what the next holder is told.
+
+use leasehold_core::{Answer, How, Life, Mode, Previous, Profile, Release, Released, Token};
+
+use super::{
+    bench::{Bench, fresh_id, release_of},
+    case::{Case, Outcome, case, ensure, want},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(a_released_name_is_free),
+    case!(a_doubled_release_finds_nothing),
+    case!(a_release_of_an_unknown_claim_finds_nothing),
+    case!(a_release_of_another_id_touches_nothing),
+    case!(a_release_with_another_token_touches_nothing),
+    case!(a_release_by_id_alone_frees_a_hold),
+    case!(a_late_release_spares_the_next_holder),
+    case!(releases_answer_one_by_one_in_order),
+    case!(a_late_claim_after_its_release_holds_nothing, skip = cannot_be_late),
+    case!(a_claim_released_before_it_arrived_holds_nothing, skip = cannot_be_late),
+    case!(the_next_holder_hears_of_a_clean_end),
+    case!(the_next_holder_hears_of_an_abandoned_hold),
+];
+
+/// Rule 5 asks for tombstones only where requests can overtake each other.
+fn cannot_be_late(profile: &Profile) -> Option<&'static str> {
+    let applied_at_once = profile.inline && profile.life == Life::Process;
+    applied_at_once.then_some("no request can arrive late: verbs are applied when they are called")
+}
+
+async fn a_released_name_is_free(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    one.free(&claim, &grant).await?;
+    other.finds_free(&claim.name).await?;
+    one.finds_free(&claim.name).await.map(drop)
+}
+
+async fn a_doubled_release_finds_nothing(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = client.hold(&claim).await?;
+    client.free(&claim, &grant).await?;
+    for token in [Some(&grant), None] {
+        want!(client.release(&claim, token).await?, Released::NotThere => (), "the second release of one claim");
+    }
+    Ok(())
+}
+
+async fn a_release_of_an_unknown_claim_finds_nothing(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+        let claim = bench.claim(&bench.name(""), mode);
+        want!(client.release(&claim, None).await?, Released::NotThere => (), "the release of a claim never made");
+    }
+    client.finds_free(&bench.name("")).await.map(drop)
+}
+
+async fn a_release_of_another_id_touches_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    for token in [Some(grant.token), None] {
+        let order = Release { id: fresh_id(), token, ..release_of(&claim, None) };
+        want!(other.release_as(&order).await?, Released::NotThere => (), "the release of a hold by another id");
+        other.finds_taken(&claim.name).await?;
+    }
+    one.free(&claim, &grant).await
+}
+
+async fn a_release_with_another_token_touches_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let wrong = Token { number: grant.token.number + 1_000_000, ..grant.token };
+    let order = Release { token: Some(wrong), ..release_of(&claim, None) };
+    want!(one.release_as(&order).await?, Released::NotThere => (), "the release of a hold by another token");
+    other.finds_taken(&claim.name).await?;
+    one.free(&claim, &grant).await
+}
+
+async fn a_release_by_id_alone_frees_a_hold(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    one.hold(&claim).await?;
+    want!(one.release(&claim, None).await?, Released::Freed => (), "the clean-up of an attempt that was granted");
+    other.finds_free(&claim.name).await.map(drop)
+}
+
+async fn a_late_release_spares_the_next_holder(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let name = bench.name("");
+    let old = bench.claim(&name, Mode::Exclusive);
+    let old_grant = one.hold(&old).await?;
+    one.free(&old, &old_grant).await?;
+    // The same client again: an owner, a client or a session must not be mistaken for a claim.
+    let new = bench.claim(&name, Mode::Exclusive);
+    let grant = one.hold(&new).await?;
+    for token in [Some(&old_grant), None] {
+        want!(one.release(&old, token).await?, Released::NotThere => (), "a late release of an older hold");
+        other.finds_taken(&name).await?;
+    }
+    one.free(&new, &grant).await
+}
+
+async fn releases_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let (a, b) =
+        (bench.claim(&bench.name("-a"), Mode::Exclusive), bench.claim(&bench.name("-b"), Mode::Shared));
+    let (grant_a, grant_b) = (client.hold(&a).await?, client.hold(&b).await?);
+    let unknown = bench.claim(&bench.name("-c"), Mode::Exclusive);
+    let orders = [release_of(&a, Some(&grant_a)), release_of(&unknown, None), release_of(&b, Some(&grant_b))];
+    let answers = client.engine.release(&orders).await;
+    want!(
+        &answers[..],
+        [Released::Freed, Released::NotThere, Released::Freed] => (),
+        "a release of a hold, of nothing, and of a hold"
+    );
+    let none = client.engine.release(&[]).await;
+    ensure!(none.is_empty(), "an empty batch was answered: {none:?}");
+    Ok(())
+}
+
+async fn a_late_claim_after_its_release_holds_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    one.free(&claim, &grant).await?;
+    for how in [How::Create, How::Ask, How::Create] {
+        want!(one.ask(&claim, how).await?, Answer::Gone | Answer::Taken(_) => (), "a claim that arrives after its release");
+    }
+    other.finds_free(&claim.name).await.map(drop)
+}
+
+async fn a_claim_released_before_it_arrived_holds_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+        let claim = bench.claim(&bench.name(""), mode);
+        want!(one.release(&claim, None).await?, Released::NotThere => (), "the release of a claim still under way");
+        let answer = one.ask(&claim, How::Create).await?;
+        want!(answer, Answer::Gone | Answer::Taken(_) => (), "a claim that arrives after its release");
+        other.finds_free(&claim.name).await?;
+    }
+    Ok(())
+}
+
+async fn the_next_holder_hears_of_a_clean_end(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    client.finds_free(&bench.name("")).await?;
+    let grant = client.finds_free(&bench.name("")).await?;
+    want!(grant.previous, Previous::Clean | Previous::Unknown => (), "after a clean release");
+    Ok(())
+}
+
+async fn the_next_holder_hears_of_an_abandoned_hold(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let order = Release { ended: Previous::Abandoned, ..release_of(&claim, Some(&grant)) };
+    want!(one.release_as(&order).await?, Released::Freed => (), "the release of an abandoned hold");
+    let next = other.finds_free(&claim.name).await?;
+    want!(next.previous, Previous::Abandoned | Previous::Unknown => (), "after an abandoned hold");
+    let after = other.finds_free(&claim.name).await?;
+    want!(after.previous, Previous::Clean | Previous::Unknown => (), "the abandoned hold is two holds ago");
+    Ok(())
+}

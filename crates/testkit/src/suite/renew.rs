@@ -1,0 +1,138 @@
+//! Renew: rule 6, one answer per hold.
+
+use leasehold_core::{Hold, Loss, Mode, Renewed, Token};
+
+use super::{
+    bench::{Bench, fresh_id, hold_of},
+    case::{Case, Outcome, case, ensure, needs_lease, want},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(renew_keeps_a_hold),
+    case!(renew_extends_a_lease, skip = needs_lease),
+    case!(asking_extends_a_lease, skip = needs_lease),
+    case!(renew_of_another_id_is_lost),
+    case!(renew_of_another_token_is_lost),
+    case!(renew_after_the_release_is_lost),
+    case!(renewals_answer_one_by_one_in_order),
+    case!(renew_never_creates),
+];
+
+async fn renew_keeps_a_hold(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    for (suffix, mode) in
+        [("-x", Mode::Exclusive), ("-s", Mode::Shared), ("-p", Mode::Permits { count: 2, limit: 3 })]
+    {
+        let claim = bench.claim(&bench.name(suffix), mode);
+        let grant = one.hold(&claim).await?;
+        let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
+        let ttl = want!(&answers[..], [Renewed::Kept { ttl }] => *ttl, "the renewal of {mode}");
+        ensure!(ttl.is_some() == grant.ttl.is_some(), "granted for {:?}, renewed for {ttl:?}", grant.ttl);
+        other
+            .blocked(&bench.attempt(
+                &claim.name,
+                match mode {
+                    Mode::Permits { .. } => mode,
+                    _ => Mode::Exclusive,
+                },
+            ))
+            .await?;
+        one.free(&claim, &grant).await?;
+    }
+    Ok(())
+}
+
+async fn renew_extends_a_lease(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
+    for _ in 0..3 {
+        bench.advance(ttl.mul_f64(0.6)).await;
+        let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
+        want!(&answers[..], [Renewed::Kept { ttl: Some(_) }] => (), "a renewal within the lease");
+    }
+    bench.advance(ttl.mul_f64(0.6)).await;
+    other.finds_taken(&claim.name).await?;
+    one.free(&claim, &grant).await
+}
+
+async fn asking_extends_a_lease(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
+    for _ in 0..3 {
+        bench.advance(ttl.mul_f64(0.6)).await;
+        let asked = one.granted(&claim).await?;
+        ensure!(asked.token == grant.token, "asking changed the token {} to {}", grant.token, asked.token);
+    }
+    other.finds_taken(&claim.name).await?;
+    one.free(&claim, &grant).await
+}
+
+async fn renew_of_another_id_is_lost(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let foreign = Hold { id: fresh_id(), ..hold_of(&claim, &grant) };
+    for client in [&one, &other] {
+        let answers = client.engine.renew(std::slice::from_ref(&foreign)).await;
+        want!(&answers[..], [Renewed::Lost(Loss::Gone)] => (), "the renewal of a hold by another id");
+    }
+    one.free(&claim, &grant).await
+}
+
+async fn renew_of_another_token_is_lost(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = client.hold(&claim).await?;
+    let wrong = Token { number: grant.token.number + 1_000_000, ..grant.token };
+    let answers = client.engine.renew(&[Hold { token: wrong, ..hold_of(&claim, &grant) }]).await;
+    want!(&answers[..], [Renewed::Lost(Loss::Gone)] => (), "the renewal of a hold by another token");
+    let answers = client.engine.renew(&[hold_of(&claim, &grant)]).await;
+    want!(&answers[..], [Renewed::Kept { .. }] => (), "the renewal of the true hold after it");
+    client.free(&claim, &grant).await
+}
+
+async fn renew_after_the_release_is_lost(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    one.free(&claim, &grant).await?;
+    let next = bench.claim(&claim.name, Mode::Exclusive);
+    let next_grant = other.hold(&next).await?;
+    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
+    want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that was released");
+    one.finds_taken(&claim.name).await?;
+    other.free(&next, &next_grant).await
+}
+
+async fn renewals_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
+    let client = bench.client().await;
+    let (a, b) =
+        (bench.claim(&bench.name("-a"), Mode::Exclusive), bench.claim(&bench.name("-b"), Mode::Shared));
+    let (grant_a, grant_b) = (client.hold(&a).await?, client.hold(&b).await?);
+    let foreign = Hold { id: fresh_id(), ..hold_of(&a, &grant_a) };
+    let nowhere = Hold { name: bench.name("-c"), ..hold_of(&b, &grant_b) };
+    let answers =
+        client.engine.renew(&[hold_of(&a, &grant_a), foreign, nowhere, hold_of(&b, &grant_b)]).await;
+    want!(
+        &answers[..],
+        [Renewed::Kept { .. }, Renewed::Lost(Loss::Gone), Renewed::Lost(Loss::Gone), Renewed::Kept { .. }] => (),
+        "a batch of a hold, another id, another name, and a hold"
+    );
+    let none = client.engine.renew(&[]).await;
+    ensure!(none.is_empty(), "an empty batch was answered: {none:?}");
+    Ok(())
+}
+
+async fn renew_never_creates(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    one.free(&claim, &grant).await?;
+    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
+    want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that was released");
+    other.finds_free(&claim.name).await.map(drop)
+}

@@ -1,0 +1,144 @@
+//! Histories told in a line for each event: `<ms> p<process> a<attempt> <event> [<value>...]`.
+
+use leasehold_core::Mode;
+use leasehold_testkit::history::{AttemptId, Event, Held, History, HowHeld, Phase, What};
+
+/// Reads a tale. The lock is `l` unless a word says `lock=`.
+pub(crate) fn tale(text: &str) -> History {
+    History::from_events(number(
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(event).collect(),
+    ))
+}
+
+/// Gives the events of each process their running numbers, in the order of the list.
+pub(crate) fn number(mut events: Vec<Event>) -> Vec<Event> {
+    let mut next = std::collections::HashMap::<u32, u64>::new();
+    for event in &mut events {
+        let seq = next.entry(event.proc).or_default();
+        event.seq = *seq;
+        *seq += 1;
+    }
+    events
+}
+
+fn event(line: &str) -> Event {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [t, proc, attempt, ev, values @ ..] = &words[..] else { panic!("too short: {line}") };
+    let values = Values(values);
+    let lock = if ["crash", "stop", "cont", "storm", "calm", "probe"].contains(ev) {
+        ""
+    } else {
+        values.word("lock").unwrap_or("l")
+    };
+    Event {
+        run: 1,
+        proc: proc[1..].parse().unwrap(),
+        seq: 0,
+        t: ms(t),
+        task: 0,
+        lock: lock.into(),
+        attempt: id(attempt),
+        what: what(ev, &values),
+    }
+}
+
+fn what(ev: &str, values: &Values<'_>) -> What {
+    let victim = || values.0[0].parse().unwrap();
+    let err = || "told".to_owned();
+    match ev {
+        "inv" => What::AcqInv {
+            mode: HowHeld::try_from(values.0[0].to_owned()).unwrap(),
+            limit: values.ms("limit"),
+            within: values.word("within").map(id),
+        },
+        "enq" => What::Enq,
+        "ok" => What::AcqOk {
+            token: values.0[0].parse().unwrap(),
+            lineage: values.word("lineage").unwrap_or("0").into(),
+            deadline: values.ms("D"),
+            ttl: values.ms("ttl"),
+            asked: values.ms("asked"),
+            watched: values.0.contains(&"watched"),
+            fixed: values.0.contains(&"fixed"),
+        },
+        "fail" => What::AcqFail { err: err() },
+        "unknown" => What::AcqUnknown { err: err() },
+        "cancel" => What::Cancel,
+        "renewing" => What::RenewInv,
+        "renewed" => What::RenewOk { deadline: values.ms("D").unwrap(), ttl: values.ms("ttl") },
+        "lost" => What::Lost { err: err() },
+        "check" => What::Check { valid: values.0[0] == "true", deadline: values.ms("D") },
+        "rel" => What::RelInv { keep: values.ms("keep") },
+        "freed" => What::RelOk,
+        "notheld" => What::RelNotheld,
+        "relunknown" => What::RelUnknown { err: err() },
+        "crash" => What::Crash { victim: victim() },
+        "stop" => What::Stop { victim: victim() },
+        "cont" => What::Cont { victim: victim() },
+        "storm" => What::NemesisBegin { kind: err() },
+        "calm" => What::NemesisEnd { kind: err() },
+        "probe" => probe(values),
+        "truth" => truth(values),
+        other => panic!("no event: {other}"),
+    }
+}
+
+fn probe(values: &Values<'_>) -> What {
+    let phase = match values.0[0] {
+        "start" => Phase::Start,
+        "rest" => Phase::Rest,
+        _ => Phase::Running,
+    };
+    let count =
+        |word: &&str| word.split_once('=').map(|(kind, count)| (kind.to_owned(), count.parse().unwrap()));
+    What::Probe { phase, found: values.0.iter().filter_map(count).collect() }
+}
+
+/// `truth until=<ms> [a<holder>=<expiry ms or ->]... [waits=a<attempt>]...`
+fn truth(values: &Values<'_>) -> What {
+    let held = |word: &&str| {
+        let (attempt, expires) = word.strip_prefix('a')?.split_once('=')?;
+        Some(Held { attempt: attempt.parse().ok()?, expires: (expires != "-").then(|| ms(expires)) })
+    };
+    let waits = |word: &&str| word.strip_prefix("waits=").map(id);
+    What::Truth {
+        until: values.ms("until").unwrap(),
+        holders: values.0.iter().filter_map(held).collect(),
+        waiters: values.0.iter().filter_map(waits).collect(),
+    }
+}
+
+struct Values<'a>(&'a [&'a str]);
+
+impl<'a> Values<'a> {
+    fn word(&self, key: &str) -> Option<&'a str> {
+        self.0.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    }
+
+    fn ms(&self, key: &str) -> Option<u64> {
+        self.word(key).map(ms)
+    }
+}
+
+fn id(word: &str) -> AttemptId {
+    word.strip_prefix('a').map_or(0, |id| id.parse().unwrap())
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the times of a tale are small and positive"
+)]
+fn ms(word: &str) -> u64 {
+    (word.parse::<f64>().unwrap() * 1e6) as u64
+}
+
+#[test]
+fn modes_are_written_as_they_are_read() {
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 7 }] {
+        assert_eq!(HowHeld::try_from(String::from(HowHeld(mode))), Ok(HowHeld(mode)));
+    }
+    for bad in ["", "x", "P:", "P:1", "P:1/", "P:/2", "P:-1/2"] {
+        assert!(HowHeld::try_from(bad.to_owned()).is_err(), "{bad}");
+    }
+}

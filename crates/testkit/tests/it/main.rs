@@ -1,0 +1,10 @@
+//! The testkit, tested: on the memory engine, and on engines that are bent on purpose.
+
+mod bent;
+mod check;
+mod conformance;
+mod counting;
+mod faulty;
+mod history;
+mod rig;
+mod slow;

@@ -1,0 +1,93 @@
+//! One run per schedule: the same job on five nodes, a tick a second. Their clocks differ by up to 300 ms and the job
+//! takes 20 ms, so a plain lock would be free again before the last node looks. `release_at_least` keeps the name taken
+//! for 600 ms from the grant: one node runs each tick. One node is killed half-way; the others take over.
+
+use std::{
+    collections::BTreeMap,
+    fs::OpenOptions,
+    io::Write,
+    process::ExitCode,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use leasehold_examples::{Failure, Floor, check, failures, run, wait_until};
+
+const NODES: usize = 5;
+const TICKS: u64 = 6;
+const TICK: Duration = Duration::from_secs(1);
+/// How much later the clock of each node is than that of the node before it.
+const SKEW: Duration = Duration::from_millis(75);
+const JOB: Duration = Duration::from_millis(20);
+const AT_LEAST: Duration = Duration::from_millis(600);
+/// A node that wakes up later than this has missed its tick, as with any scheduler.
+const TOO_LATE: Duration = Duration::from_millis(100);
+
+fn main() -> ExitCode {
+    run(boss, worker)
+}
+
+fn boss(floor: &Floor) -> Result<(), Failure> {
+    // The first tick is far enough away for all nodes to be up.
+    let first = (now() + 2 * TICK).as_secs() + 1;
+    floor.replace("first", &first.to_string())?;
+    let mut nodes: Vec<_> = (0..NODES).map(|node| floor.start(node)).collect::<Result<_, _>>()?;
+    wait_until("half of the ticks", || Ok(now().as_secs() >= first + TICKS / 2))?;
+    nodes[0].kill()?;
+    println!("node 0 killed");
+    check(failures(nodes)? == 0, "a node failed")?;
+
+    let mut ticks: BTreeMap<u64, (usize, Vec<String>)> = BTreeMap::new();
+    for line in floor.lines("schedule.log")? {
+        let (tick, what) = line.split_once(' ').ok_or("a torn line")?;
+        let (looked, ran) = ticks.entry(tick.parse()?).or_default();
+        match what.strip_prefix("ran on ") {
+            Some(node) => ran.push(node.to_owned()),
+            None => *looked += 1,
+        }
+    }
+    for (tick, (looked, ran)) in &ticks {
+        println!("tick {tick}: {looked} nodes looked in time, ran on {}", ran.join(" and "));
+        check(ran.len() == 1, format!("tick {tick} ran {} times", ran.len()))?;
+    }
+    check(!ticks.is_empty(), "no tick ran at all")
+}
+
+fn worker(floor: &Floor) -> Result<(), Failure> {
+    let node = floor.worker.unwrap_or_default();
+    let first = floor.number("first")?;
+    let locks = floor.locks()?;
+    for tick in 0..TICKS {
+        let due = Duration::from_secs(first + tick) + SKEW * node as u32;
+        thread::sleep(due.saturating_sub(now()));
+        if now() > due + TOO_LATE {
+            continue;
+        }
+        log(floor, &format!("{tick} looked at by node {node}"))?;
+        match locks.mutex("nightly").blocking().try_acquire() {
+            Ok(guard) => {
+                log(floor, &format!("{tick} ran on node {node}"))?;
+                thread::sleep(JOB);
+                release(guard)?;
+            }
+            Err(error) if error.is_taken() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn release(guard: leasehold::Guard) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    Ok(runtime.block_on(guard.release_at_least(AT_LEAST))?)
+}
+
+/// The one true time of this machine; each node adds its skew.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn log(floor: &Floor, line: &str) -> Result<(), Failure> {
+    let mut file = OpenOptions::new().append(true).create(true).open(floor.file("schedule.log"))?;
+    Ok(file.write_all(format!("{line}\n").as_bytes())?)
+}

@@ -1,0 +1,76 @@
+//! Prize draw: 100 clients in 4 processes reach at once into a pot of 10 prizes. Exactly 10 win, the pot ends empty,
+//! everybody else is told so or that their time is up, and nobody hangs.
+
+use std::{fs::OpenOptions, io::Write, process::ExitCode, time::Duration};
+
+use leasehold_examples::{Failure, Floor, check, failures, run};
+
+const PRIZES: u64 = 10;
+const WORKERS: usize = 4;
+const CLIENTS: usize = 25;
+/// How long a client waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    run(boss, worker)
+}
+
+fn boss(floor: &Floor) -> Result<(), Failure> {
+    floor.replace("pot", &PRIZES.to_string())?;
+    let workers = (0..WORKERS).map(|number| floor.start(number)).collect::<Result<_, _>>()?;
+    check(failures(workers)? == 0, "a worker failed")?;
+
+    let told = floor.lines("told.log")?;
+    let count = |word: &str| told.iter().filter(|line| line.ends_with(word)).count();
+    let (won, empty, timed_out) = (count("won"), count("empty"), count("timed out"));
+    let left = floor.number("pot")?;
+    println!("{won} won, {empty} found the pot empty, {timed_out} timed out, {left} prizes left");
+    check(won as u64 == PRIZES && left == 0, "the prizes do not add up")?;
+    check(won + empty + timed_out == WORKERS * CLIENTS, "somebody was not told")
+}
+
+fn worker(floor: &Floor) -> Result<(), Failure> {
+    let locks = floor.locks()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let tasks = tokio::task::LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let (floor, pot) = (floor.clone(), locks.mutex("pot"));
+                tokio::task::spawn_local(async move {
+                    let told = match pot.acquire_within(PATIENCE).await {
+                        Ok(guard) => {
+                            let told = reach_in(&floor)?;
+                            guard.release().await?;
+                            told
+                        }
+                        Err(error) if error.is_timed_out() => "timed out",
+                        Err(error) => return Err(error.into()),
+                    };
+                    tell(&floor, client, told)
+                })
+            })
+            .collect();
+        for client in clients {
+            client.await??;
+        }
+        Ok(())
+    })
+}
+
+/// Under the lock: takes a prize, if there is one.
+fn reach_in(floor: &Floor) -> Result<&'static str, Failure> {
+    let left = floor.number("pot")?;
+    if left == 0 {
+        return Ok("empty");
+    }
+    floor.replace("pot", &(left - 1).to_string())?;
+    Ok("won")
+}
+
+/// A short line appended in one write is whole, whoever else writes.
+fn tell(floor: &Floor, client: usize, told: &str) -> Result<(), Failure> {
+    let worker = floor.worker.unwrap_or_default();
+    let mut file = OpenOptions::new().append(true).create(true).open(floor.file("told.log"))?;
+    Ok(file.write_all(format!("client {worker}/{client}: {told}\n").as_bytes())?)
+}

@@ -1,0 +1,75 @@
+//! A quota of an outside API: at most 3 calls at once over a fleet of 20 processes. Five of them are killed, some in the
+//! middle of a call; their places come back at once.
+//!
+//! Each call holds a file of its own under an advisory lock while it lasts, which the kernel drops when the caller dies:
+//! whoever begins a call counts the others independently of leasehold.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write,
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
+
+use leasehold_examples::{Failure, Floor, check, failures, run, wait_until};
+
+const FLEET: usize = 20;
+const KILLED: usize = 5;
+const LIMIT: u32 = 3;
+const CALLS: usize = 10;
+const CALL: Duration = Duration::from_millis(5);
+
+fn main() -> ExitCode {
+    run(boss, worker)
+}
+
+fn boss(floor: &Floor) -> Result<(), Failure> {
+    fs::create_dir(floor.file("calls"))?;
+    let mut fleet: Vec<_> = (0..FLEET).map(|number| floor.start(number)).collect::<Result<_, _>>()?;
+    for (killed, worker) in fleet.iter_mut().take(KILLED).enumerate() {
+        wait_until("calls", || Ok(floor.lines("calls.log")?.len() >= 10 * (killed + 1)))?;
+        worker.kill()?;
+    }
+    println!("{KILLED} of {FLEET} workers killed");
+    check(failures(fleet)? == 0, "a worker failed")?;
+
+    let calls = floor.lines("calls.log")?;
+    let most = calls.iter().filter_map(|line| line.parse::<u32>().ok()).max().unwrap_or_default();
+    println!("{} calls, at most {most} at once", calls.len());
+    check(most <= LIMIT, "the quota was exceeded")?;
+    check(most == LIMIT, "the quota was never used up")?;
+    check(calls.len() >= (FLEET - KILLED) * CALLS, "calls are missing")?;
+    let free = floor.locks()?.semaphore("api", LIMIT).permits(LIMIT).blocking().try_acquire();
+    check(free.is_ok(), "a place leaked")
+}
+
+fn worker(floor: &Floor) -> Result<(), Failure> {
+    let locks = floor.locks()?;
+    for call in 0..CALLS {
+        let permit = locks.semaphore("api", LIMIT).blocking().acquire()?;
+        let name = format!("calls/{}-{call}", floor.worker.unwrap_or_default());
+        let mine = File::create(floor.file(&name))?;
+        mine.lock()?;
+        log(floor, under_way(floor)?)?;
+        thread::sleep(CALL);
+        drop(mine);
+        permit.release_blocking()?;
+    }
+    Ok(())
+}
+
+/// How many calls are under way right now, by the locks that their callers hold.
+fn under_way(floor: &Floor) -> Result<usize, Failure> {
+    let mut count = 0;
+    for entry in fs::read_dir(floor.file("calls"))? {
+        let call = File::open(entry?.path())?;
+        count += usize::from(call.try_lock_shared().is_err());
+    }
+    Ok(count)
+}
+
+fn log(floor: &Floor, count: usize) -> Result<(), Failure> {
+    let mut file = OpenOptions::new().append(true).create(true).open(floor.file("calls.log"))?;
+    Ok(file.write_all(format!("{count}\n").as_bytes())?)
+}
