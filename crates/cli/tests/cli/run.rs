@@ -129,3 +129,17 @@ fn flock_is_excluded_and_excludes() {
     assert_eq!(code(&foreign.output()), 0);
     assert_eq!(code(&waiting.output()), 0);
 }
+
+#[test]
+fn what_the_system_refuses_is_69() {
+    let dir = Dir::new();
+    // Streams, signals, events: the engine finds no descriptor left.
+    let script = format!("ulimit -n 5; exec {} run x -- true", env!("CARGO_BIN_EXE_leasehold"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("LEASEHOLD_URL", dir.url());
+    let output = finish(command);
+    assert_eq!(code(&output), 69, "{output:?}");
+    let said = one_line(&output);
+    assert!(said.contains("open files"), "{said}");
+    assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);
+}
