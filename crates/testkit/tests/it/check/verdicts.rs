@@ -134,13 +134,13 @@ fn a_missing_record_is_found() {
 
 /// A writer every millisecond that never leaves: each overlaps with all before it.
 #[test]
-fn a_hundred_thousand_violations_are_counted_and_ten_are_shown() {
+fn twenty_thousand_violations_are_counted_and_ten_are_shown() {
     let mut text = String::new();
-    for hold in 1..=100_000 {
+    for hold in 1..=20_000 {
         text += &format!("{hold} p1 a{hold} inv X\n{hold} p1 a{hold} ok {hold}\n");
     }
     let report = check(&tale(&text), &Terms::default());
     assert_eq!(report.violated(), [Invariant::Exclusion]);
-    assert_eq!(report.violations(Invariant::Exclusion), 99_999);
+    assert_eq!(report.violations(Invariant::Exclusion), 19_999);
     assert_eq!(report.verdict(Invariant::Exclusion).unwrap().examples.len(), 10);
 }
