@@ -34,9 +34,6 @@ pub(crate) enum Command {
     Break(Break),
     /// Print the completions of a shell
     Completions(Completions),
-    /// Print the manual page
-    #[command(name = "__man", hide = true)]
-    Man,
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,10 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{exit, terminal::Terminal};
+use crate::{
+    exit,
+    terminal::{Taken, Terminal},
+};
 
 /// A running CMD.
 pub(crate) struct Child {
@@ -47,9 +50,7 @@ impl Child {
         };
         if let Change::Ended(_) = change {
             self.reaped = true;
-            if let Some(terminal) = &self.terminal {
-                terminal.take_back(self.group);
-            }
+            self.take_terminal();
         }
         Ok(Some(change))
     }
@@ -65,9 +66,9 @@ impl Child {
         !self.reaped || killpg(self.group, None::<Signal>) != Err(Errno::ESRCH)
     }
 
-    /// Takes the terminal from CMD. `None` without a terminal, else whether this process is now in its foreground.
-    pub(crate) fn take_terminal(&self) -> Option<bool> {
-        self.terminal.as_ref().map(|terminal| terminal.take_back(self.group) || terminal.is_ours())
+    /// Takes the terminal from CMD, if there is one.
+    pub(crate) fn take_terminal(&self) -> Option<Taken> {
+        self.terminal.as_ref().map(|terminal| terminal.take_back(self.group))
     }
 
     /// Lets a stopped CMD go on, in the foreground if this process is there.

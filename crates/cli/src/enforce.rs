@@ -9,6 +9,10 @@ use leasehold::Loss;
 /// On leased engines the grace is at most this part of the lease (and of `--max-hold`), so that a renewal that comes in
 /// time, at a third of the lease, never meets a CMD that was told to stop already.
 const GRACE_PART: u32 = 3;
+/// KILL is sent this long before the deadline (or a twentieth of a short lease), for it must be over by then: a process
+/// takes a moment to die, and a timer a moment to wake us.
+const AHEAD: Duration = Duration::from_millis(50);
+const AHEAD_PART: u32 = 20;
 /// The longest time between two looks at a deadline: timers stop while the machine is suspended, deadlines do not.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -34,7 +38,8 @@ pub(crate) enum Order {
 pub(crate) struct Enforcer {
     exact: bool,
     grace: Duration,
-    /// The last deadline known while the hold stood.
+    ahead: Duration,
+    /// When CMD had to be gone, as known last while the hold stood: a little before the deadline.
     deadline: Option<Duration>,
     stage: Stage,
 }
@@ -51,7 +56,8 @@ impl Enforcer {
         let Rules { grace, ttl, max_hold, exact } = rules;
         let part = max_hold.map_or(ttl, |max_hold| max_hold.min(ttl)) / GRACE_PART;
         let grace = if exact { grace } else { grace.min(part) };
-        Self { exact, grace, deadline: None, stage: Stage::Held }
+        let ahead = AHEAD.min(ttl / AHEAD_PART);
+        Self { exact, grace, ahead, deadline: None, stage: Stage::Held }
     }
 
     /// What is to be done now. `remaining` is what the guard says (`None`: no deadline), `loss` what was reported.
@@ -67,7 +73,8 @@ impl Enforcer {
                     return Some(self.lost(now, loss));
                 }
                 // Nobody else gets an exact hold by the passing of time: only a reported loss counts.
-                self.deadline = remaining.filter(|_| !self.exact).map(|left| now.saturating_add(left));
+                let left = remaining.filter(|_| !self.exact).map(|left| left.saturating_sub(self.ahead));
+                self.deadline = left.map(|left| now.saturating_add(left));
                 let deadline = self.deadline.filter(|deadline| deadline.saturating_sub(self.grace) <= now)?;
                 Some(self.stop(now, deadline))
             }
@@ -130,6 +137,11 @@ mod tests {
         Duration::from_secs(secs)
     }
 
+    /// What the guard says when CMD may run for so long.
+    fn left(secs: u64) -> Option<Duration> {
+        Some(Duration::from_secs(secs) + AHEAD)
+    }
+
     fn leased(grace: u64) -> Enforcer {
         Enforcer::new(Rules { grace: secs(grace), ttl: secs(30), max_hold: None, exact: false })
     }
@@ -141,15 +153,15 @@ mod tests {
     #[test]
     fn without_a_renewal_cmd_is_told_before_the_deadline_and_killed_at_it() {
         let mut enforcer = leased(5);
-        assert_eq!(enforcer.step(secs(100), Some(secs(30)), None), None);
+        assert_eq!(enforcer.step(secs(100), left(30), None), None);
         assert_eq!(enforcer.sleep(secs(100)), Some(secs(1)), "it looks again every second");
-        assert_eq!(enforcer.step(secs(124), Some(secs(6)), None), None);
-        assert_eq!(enforcer.step(secs(125), Some(secs(5)), None), Some(Order::Terminate));
-        assert_eq!(enforcer.step(secs(126), Some(secs(4)), None), None, "told once");
+        assert_eq!(enforcer.step(secs(124), left(6), None), None);
+        assert_eq!(enforcer.step(secs(125), left(5), None), Some(Order::Terminate));
+        assert_eq!(enforcer.step(secs(126), left(4), None), None, "told once");
         assert!(enforcer.is_over());
-        assert_eq!(enforcer.step(secs(129), Some(secs(30)), None), None);
+        assert_eq!(enforcer.step(secs(129), left(30), None), None);
         assert_eq!(
-            enforcer.step(secs(130), Some(secs(29)), None),
+            enforcer.step(secs(130), left(29), None),
             Some(Order::Kill),
             "a late renewal changes nothing"
         );
@@ -161,17 +173,17 @@ mod tests {
         let mut enforcer = leased(300);
         for tenth in 0..100 {
             // Renewed at a third of the lease, and one renewal was missed.
-            let remaining = secs(30 - tenth % 20);
-            assert_eq!(enforcer.step(secs(100 + tenth), Some(remaining), None), None);
+            let remaining = left(30 - tenth % 20);
+            assert_eq!(enforcer.step(secs(100 + tenth), remaining, None), None);
         }
-        assert_eq!(enforcer.step(secs(200), Some(secs(10)), None), Some(Order::Terminate));
+        assert_eq!(enforcer.step(secs(200), left(10), None), Some(Order::Terminate));
     }
 
     #[test]
     fn a_reported_loss_gives_the_smaller_of_grace_and_what_was_left() {
-        for (left, kill) in [(20, 105), (7, 105), (6, 105)] {
+        for (time, kill) in [(20, 105), (7, 105)] {
             let mut enforcer = leased(5);
-            enforcer.step(secs(100), Some(secs(left)), None);
+            enforcer.step(secs(100), left(time), None);
             assert_eq!(
                 enforcer.step(secs(100), Some(Duration::ZERO), Some(Loss::Gone)),
                 Some(Order::Terminate)
@@ -179,7 +191,7 @@ mod tests {
             assert_eq!(enforcer.kill_at(), Some(secs(kill)));
         }
         let mut enforcer = leased(5);
-        enforcer.step(secs(100), Some(secs(6)), None);
+        enforcer.step(secs(100), left(6), None);
         assert_eq!(enforcer.step(secs(103), None, Some(Loss::Broken)), Some(Order::Terminate));
         assert_eq!(enforcer.kill_at(), Some(secs(106)), "not a second past the old deadline");
         assert_eq!(enforcer.step(secs(106), None, Some(Loss::Broken)), Some(Order::Kill));
@@ -188,7 +200,7 @@ mod tests {
     #[test]
     fn a_lapsed_lease_kills_at_once() {
         let mut enforcer = leased(5);
-        enforcer.step(secs(100), Some(secs(30)), None);
+        enforcer.step(secs(100), left(30), None);
         // The machine slept over the deadline.
         assert_eq!(enforcer.step(secs(500), Some(Duration::ZERO), Some(Loss::Lapsed)), Some(Order::Kill));
         let mut enforcer = leased(5);
@@ -198,7 +210,7 @@ mod tests {
     #[test]
     fn an_exact_hold_has_no_deadline_and_a_whole_grace_after_a_loss() {
         let mut enforcer = exact(5);
-        assert_eq!(enforcer.step(secs(100), Some(secs(1)), None), None, "max_hold is told as a loss");
+        assert_eq!(enforcer.step(secs(100), left(1), None), None, "max_hold is told as a loss");
         assert_eq!(enforcer.sleep(secs(100)), None);
         assert_eq!(
             enforcer.step(secs(101), Some(Duration::ZERO), Some(Loss::MaxHold)),
@@ -207,6 +219,16 @@ mod tests {
         assert_eq!(enforcer.sleep(secs(101)), Some(secs(1)));
         assert_eq!(enforcer.step(secs(105), None, Some(Loss::MaxHold)), None);
         assert_eq!(enforcer.step(secs(106), None, Some(Loss::MaxHold)), Some(Order::Kill));
+    }
+
+    #[test]
+    fn cmd_is_killed_a_moment_before_the_deadline_itself() {
+        let mut enforcer = leased(0);
+        assert_eq!(enforcer.step(secs(100), Some(secs(1)), None), None);
+        assert_eq!(enforcer.sleep(secs(100)), Some(secs(1) - AHEAD));
+        assert_eq!(enforcer.step(secs(101) - AHEAD, Some(AHEAD), None), Some(Order::Kill));
+        let rules = Rules { grace: secs(5), ttl: Duration::from_millis(100), max_hold: None, exact: false };
+        assert_eq!(Enforcer::new(rules).ahead, Duration::from_millis(5), "in proportion to a short lease");
     }
 
     #[test]
@@ -220,7 +242,7 @@ mod tests {
     fn a_short_max_hold_leaves_two_thirds_of_itself_for_work() {
         let rules = Rules { grace: secs(5), ttl: secs(30), max_hold: Some(secs(6)), exact: false };
         let mut enforcer = Enforcer::new(rules);
-        assert_eq!(enforcer.step(secs(100), Some(secs(6)), None), None);
-        assert_eq!(enforcer.step(secs(104), Some(secs(2)), None), Some(Order::Terminate));
+        assert_eq!(enforcer.step(secs(100), left(6), None), None);
+        assert_eq!(enforcer.step(secs(104), left(2), None), Some(Order::Terminate));
     }
 }

@@ -29,7 +29,14 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    let code = match Args::try_parse().map_err(usage::failure).and_then(dispatch) {
+    // For those who build the project, and so in no help and no completion.
+    let wants_page = std::env::args_os().nth(1).is_some_and(|arg| arg == "__man");
+    let done = if wants_page {
+        cmd::man::man()
+    } else {
+        Args::try_parse().map_err(usage::failure).and_then(dispatch)
+    };
+    let code = match done {
         Ok(code) => code,
         Err(Failure { code, message }) => {
             if let Some(message) = message {
@@ -51,6 +58,5 @@ fn dispatch(args: Args) -> Result<u8, Failure> {
         Command::Show(show) => cmd::show::show(&show, &url()?),
         Command::Break(args) => cmd::break_::break_(&args, &url()?),
         Command::Completions(args) => cmd::completions::completions(&args),
-        Command::Man => cmd::man::man(),
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::{
     errno::Errno,
     sys::{
-        signal::{SigSet, Signal},
+        signal::{SigSet, Signal, kill},
         signalfd::{SfdFlags, SignalFd},
     },
     unistd::Pid,
@@ -65,17 +65,30 @@ impl Signals {
         Ok(info.and_then(|info| Signal::try_from(info.ssi_signo as i32).ok()))
     }
 
-    /// Stops this process and what shares its process group, as Ctrl-Z at the terminal would have done; returns when
-    /// it is continued. A group that nobody could continue (one without a shell) is not stopped by the kernel.
+    /// Stops this process, as SIGTSTP does by default; returns when it is continued. A process that nobody could continue
+    /// (one without a shell) is not stopped by the kernel.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn stop_here(&self) -> Result<(), Errno> {
-        let stop = SigSet::from(Signal::SIGTSTP);
-        nix::sys::signal::kill(Pid::from_raw(0), Signal::SIGTSTP)?;
-        stop.thread_unblock()?;
-        stop.thread_block()
+    pub(crate) fn stop(&self) -> Result<(), Errno> {
+        stop(Pid::this())
     }
+
+    /// Stops what shares the process group of this process, too, as Ctrl-Z at the terminal would have done.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn stop_group(&self) -> Result<(), Errno> {
+        stop(Pid::from_raw(0))
+    }
+}
+
+fn stop(whom: Pid) -> Result<(), Errno> {
+    let stop = SigSet::from(Signal::SIGTSTP);
+    kill(whom, Signal::SIGTSTP)?;
+    // It is blocked, and so takes effect here.
+    stop.thread_unblock()?;
+    stop.thread_block()
 }
 
 impl AsFd for Signals {

@@ -87,7 +87,8 @@ pub(crate) fn spawn(what: Spawn) -> io::Result<Pid> {
         if let Some(terminal) = &terminal {
             // From the background, where we are, this would stop us: the signal is blocked while we do it.
             SigSet::from(Signal::SIGTTOU).thread_block()?;
-            tcsetpgrp(terminal, getpid())?;
+            // Without it CMD runs in the background, as it does without a terminal.
+            let _ = tcsetpgrp(terminal, getpid());
         }
         if let Some(lock) = &lock {
             fcntl(lock.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;

@@ -9,6 +9,7 @@ use crate::{
     child::{Change, Child},
     enforce::{Enforcer, Order, Rules},
     plan::Run,
+    terminal::Taken,
     waiter::{Waiter, now},
 };
 
@@ -56,6 +57,15 @@ impl<'a> Supervisor<'a> {
 
     /// Until CMD has ended, and after a loss until its group has, too.
     pub(crate) fn see_through(mut self) -> Result<End, Errno> {
+        let end = self.watch();
+        if end.is_err() {
+            // CMD must not go on without anybody who watches over the lock.
+            self.child.send(Signal::SIGKILL);
+        }
+        end
+    }
+
+    fn watch(&mut self) -> Result<End, Errno> {
         loop {
             self.listen();
             self.enforce();
@@ -123,13 +133,17 @@ impl<'a> Supervisor<'a> {
 
     /// CMD was stopped. On a terminal this process stops with it, so that the shell gets its prompt back.
     fn stopped(&mut self, by: Signal) -> Result<(), Errno> {
-        let Some(in_foreground) = self.child.take_terminal() else { return Ok(()) };
         let wants_terminal = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
-        if wants_terminal && in_foreground {
-            self.resume();
-            return Ok(());
+        match self.child.take_terminal() {
+            None => return Ok(()),
+            Some(Taken::WasOurs) if wants_terminal => {
+                self.resume();
+                return Ok(());
+            }
+            // The terminal told CMD's group alone. The shell waits for all of ours.
+            Some(Taken::FromCmd) => self.waiter.signals().stop_group()?,
+            Some(Taken::WasOurs | Taken::Nothing) => self.waiter.signals().stop()?,
         }
-        self.waiter.signals().stop_here()?;
         // Continued by SIGCONT, which is in line and will be passed on; or never stopped, because nobody could have
         // continued us: then a stop from the terminal must not last either.
         if by == Signal::SIGTSTP {
@@ -145,7 +159,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn end(mut self, code: u8) -> Result<End, Errno> {
+    fn end(&mut self, code: u8) -> Result<End, Errno> {
         self.listen();
         if self.loss.is_some() {
             // It ended before it could be told. What it left running is told now.

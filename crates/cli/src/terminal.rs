@@ -48,12 +48,26 @@ impl Terminal {
         }
     }
 
-    /// Puts this process into the foreground if `group` is there; whether it was.
-    pub(crate) fn take_back(&self, group: Pid) -> bool {
-        let there = tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group);
-        // SIGTTOU is blocked in this process, so that it may do so from the background.
-        there && tcsetpgrp(&self.tty, self.own).is_ok()
+    /// Puts this process into the foreground if `group` is there.
+    pub(crate) fn take_back(&self, group: Pid) -> Taken {
+        match tcgetpgrp(&self.tty) {
+            // SIGTTOU is blocked in this process, so that it may do so from the background.
+            Ok(foreground) if foreground == group && tcsetpgrp(&self.tty, self.own).is_ok() => Taken::FromCmd,
+            Ok(foreground) if foreground == self.own => Taken::WasOurs,
+            _ => Taken::Nothing,
+        }
     }
+}
+
+/// What taking the terminal came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// CMD had it, and this process has it now.
+    FromCmd,
+    /// This process had it all the while.
+    WasOurs,
+    /// Somebody else has it: CMD and this process are in the background.
+    Nothing,
 }
 
 fn is_pipe(stream: impl AsFd) -> bool {

@@ -25,8 +25,6 @@ fn one_line(text: &str) -> String {
     let mut line = String::new();
     for word in said.trim_start_matches("error:").split_whitespace() {
         match word {
-            // Hidden everywhere else.
-            "__man," => {}
             "tip:" => line.push(';'),
             // A URL that stands where none is expected may hold a password.
             word if word.contains("://") => line += " (a URL)",

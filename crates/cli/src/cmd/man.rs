@@ -24,12 +24,12 @@ fn page() -> std::io::Result<String> {
     whole.render_title(&mut page)?;
     whole.render_name_section(&mut page)?;
     page.extend(b".SH SYNOPSIS\n");
-    for sub in command.get_subcommands_mut().filter(|sub| !sub.is_hide_set()) {
+    for sub in command.get_subcommands_mut() {
         page.extend(usage(sub).bytes());
     }
     whole.render_description_section(&mut page)?;
     whole.render_options_section(&mut page)?;
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+    for sub in command.get_subcommands() {
         page.extend(format!(".SH LEASEHOLD {}\n", sub.get_name().to_uppercase()).bytes());
         page.extend(section(sub)?.bytes());
     }

@@ -65,7 +65,7 @@ fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<Guard, Failure>
         match waiter.wait(None).map_err(waiting_failed)? {
             // Leaving drops the future, which gives up the place in line.
             Some(signal) if ends_wait(signal) => return Err(interrupted(plan, locks, signal)),
-            Some(Signal::SIGTSTP) => waiter.signals().stop_here().map_err(waiting_failed)?,
+            Some(Signal::SIGTSTP) => waiter.signals().stop().map_err(waiting_failed)?,
             _ => {}
         }
     }

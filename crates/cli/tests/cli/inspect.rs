@@ -127,7 +127,7 @@ fn break_asks_the_holder_and_is_done_when_it_is_gone() {
 #[test]
 fn break_waits_for_the_grace_of_a_holder_that_does_not_listen() {
     let dir = Dir::new();
-    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let script = "trap '' TERM; echo ready; while :; do read line; done";
     let running = dir.holder(&["--grace", "300ms"], "x", script);
     assert_eq!(dir.code(&["break", "x", "--token", "1"]), 0);
     assert_eq!(code(&running.wait()), 76);

@@ -15,7 +15,7 @@ fn replace(dir: &Dir, name: &str) {
 #[test]
 fn a_replaced_lock_file_ends_cmd_with_76() {
     let dir = Dir::new();
-    let script = "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'echo told; exit 0' TERM; echo ready; while :; do read line; done";
     let running = dir.holder(&["--ttl", "1s"], "x", script);
     replace(&dir, "x");
     let output = running.wait();

@@ -92,11 +92,6 @@ impl Dir {
     pub(crate) fn until_waiters(&self, name: &str, count: usize) {
         until("waiters", || self.show(name)["waiters"].as_array().unwrap().len() == count);
     }
-
-    /// Waits until nobody holds a name.
-    pub(crate) fn until_free(&self, name: &str) {
-        until("free", || self.show(name)["holders"].as_array().unwrap().is_empty());
-    }
 }
 
 impl Drop for Dir {
