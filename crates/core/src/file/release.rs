@@ -35,7 +35,7 @@ impl FileEngine {
         let cell = lock(&cell);
         let Cell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
         match entry.place {
-            Place::Holding { token, .. } if token == hold.token => {}
+            Place::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
             _ => return Renewed::Lost(Loss::Gone),
         }
         match self.lost(entry) {
