@@ -25,6 +25,9 @@ pub(crate) enum End {
     Lost { loss: Option<Loss>, code: u8 },
 }
 
+/// A question to the engine whether the hold still stands.
+type Asked<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+
 /// One CMD under one guard.
 pub(crate) struct Supervisor<'a> {
     guard: &'a Guard,
@@ -34,7 +37,7 @@ pub(crate) struct Supervisor<'a> {
     lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
     loss: Option<Loss>,
     /// A question whether TERM was somebody's wish to break the hold.
-    asked: Option<Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>>,
+    asked: Option<Asked<'a>>,
     /// TERM that came in was passed on, so that a loss found by asking needs no second one.
     told: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, task::Poll, time::Duration};
 
-use leasehold::{Connect, Error, Guard, Life, Locks, Loss, Request};
+use leasehold::{Connect, Error, ErrorKind, Guard, Life, Locks, Loss, Request};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
@@ -120,10 +120,10 @@ fn release(plan: &Run, locks: &Locks, guard: Guard, waiter: &Waiter, code: u8) -
     if locks.profile().life == Life::Process {
         // Such a hold is looked at now and then only. Others say so when they are released.
         let confirmed = waiter.block_on(guard.confirm(), Some(CONFIRM_WITHIN), ends_wait);
-        if let Some(Err(error)) = confirmed.map_err(waiting_failed)? {
-            if let leasehold::ErrorKind::Lost(loss) = error.kind() {
-                return Err(lost(plan, locks, Some(loss), code));
-            }
+        if let Some(Err(error)) = confirmed.map_err(waiting_failed)?
+            && let ErrorKind::Lost(loss) = error.kind()
+        {
+            return Err(lost(plan, locks, Some(loss), code));
         }
     }
     let released = match plan.at_least {
@@ -132,20 +132,19 @@ fn release(plan: &Run, locks: &Locks, guard: Guard, waiter: &Waiter, code: u8) -
         }
         _ => waiter.block_on(guard.release(), Some(RELEASE_WITHIN), ends_wait),
     };
-    let unheard = |what: &str| {
-        let lock = lock(plan, locks);
-        format!("{lock}: the release {what}: it is free when its lease has run out, at the latest")
-    };
-    match released.map_err(waiting_failed)? {
-        Some(Ok(())) => Ok(code),
-        Some(Err(error)) if error.is_lost() => match error.kind() {
-            leasehold::ErrorKind::Lost(loss) => Err(lost(plan, locks, Some(loss), code)),
-            _ => Err(error.into()),
+    let why = match released.map_err(waiting_failed)? {
+        Some(Ok(())) => return Ok(code),
+        Some(Err(error)) => match error.kind() {
+            ErrorKind::Lost(loss) => return Err(lost(plan, locks, Some(loss), code)),
+            _ => error.to_string(),
         },
-        // CMD did run to its end under the lock.
-        Some(Err(error)) => Err(Failure::new(code, unheard(&format!("failed ({error})")))),
-        None => Err(Failure::new(code, unheard("was not answered"))),
-    }
+        None => "no answer".to_owned(),
+    };
+    // CMD did run to its end under the lock.
+    let lock = lock(plan, locks);
+    let message =
+        format!("{lock}: not released ({why}): it is free when its lease has run out, at the latest");
+    Err(Failure::new(code, message))
 }
 
 fn refused(plan: &Run, error: Error) -> Failure {

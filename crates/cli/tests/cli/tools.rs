@@ -222,10 +222,9 @@ impl Running {
     /// Waits for its end, with its input still open.
     pub(crate) fn wait(mut self) -> Output {
         let status = self.status();
-        let mut child = self.child.take().unwrap();
         let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
         self.out.take().unwrap().read_to_end(&mut output.stdout).unwrap();
-        child.stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();
+        self.child().stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();
         output
     }
 
