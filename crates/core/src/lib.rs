@@ -6,6 +6,8 @@ mod cell;
 mod claim;
 mod engine;
 mod error;
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub mod file;
 mod guard;
 mod inspect;
 mod keeper;
@@ -32,6 +34,8 @@ pub use claim::{
 };
 pub use engine::{BoxFuture, Engine};
 pub use error::{EngineError, Error, ErrorKind, Fault};
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub use file::FileEngine;
 pub use guard::Guard;
 pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};
 pub use keeper::{Entropy, Env, Keeper};

@@ -7,7 +7,7 @@ mod attempt;
 mod clean;
 mod close;
 mod drive;
-mod env;
+pub(crate) mod env;
 mod exit;
 mod news;
 mod renew;

@@ -4,7 +4,11 @@
 #![cfg(feature = "memory")]
 
 mod basics;
+mod cancel;
+#[cfg(all(feature = "file", target_os = "linux"))]
+mod conformance;
 mod executors;
+mod faults;
 mod fork;
 mod handover;
 mod loss;

@@ -1,0 +1,139 @@
+//! The command line as it is typed.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::help;
+
+/// Runs commands under locks that other processes and machines respect, and shows who holds what.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, subcommand_required = true, arg_required_else_help = false)]
+pub(crate) struct Args {
+    /// The engine that stores the locks: file: or file:///directory
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) url: Option<String>,
+    /// Fail (78) when no URL is given, instead of using file:
+    #[arg(long, global = true)]
+    pub(crate) require_url: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command under a lock
+    #[command(after_help = help::RUN)]
+    Run(Box<Run>),
+    /// List the names that are held or waited for
+    List(List),
+    /// Show who holds a name and who waits for it
+    Show(Show),
+    /// End a hold on purpose
+    #[command(after_help = help::BREAK)]
+    Break(Break),
+    /// Print the completions of a shell
+    Completions(Completions),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// How long to wait for the lock; for ever by default
+    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) nonblock: bool,
+    /// The lease time
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// Do not renew the lease: it ends after its ttl
+    #[arg(long)]
+    pub(crate) no_renew: bool,
+    /// End CMD, and the hold, after this time at the latest
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Share the lock with others that share it
+    #[arg(short, long, conflicts_with_all = ["permits", "limit"])]
+    pub(crate) shared: bool,
+    /// Take COUNT of the permits that --limit allows; 1 by default
+    #[arg(long, value_name = "COUNT", requires = "limit")]
+    pub(crate) permits: Option<u32>,
+    /// How many permits there are, the same for all users of NAME
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u32>,
+    /// After CMD exits 0, keep NAME taken until then, from the grant
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) at_least: Option<Duration>,
+    /// The time between TERM and KILL when the lock is lost
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    pub(crate) grace: Duration,
+    /// Exit with N instead of 75 when the lock is not acquired
+    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::TAKEN)]
+    pub(crate) conflict_exit_code: u8,
+    /// How this holder is shown to others; user@host:pid by default
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) owner: Option<String>,
+    /// Say nothing when the lock is not acquired
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// File engine: do not pass the lock's descriptor to CMD
+    #[arg(short = 'o', long)]
+    pub(crate) close: bool,
+    /// What to lock: 1 to 512 bytes, no control characters
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The command to run, and its arguments
+    #[arg(value_name = "CMD", last = true, required = true, num_args = 1..)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// Only names that begin with this
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    /// The name to look at
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// A JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Break {
+    /// The name whose hold is to end
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The token of the hold, as `leasehold show` prints it
+    #[arg(long, value_name = "T")]
+    pub(crate) token: u64,
+    /// Do not wait for the holder's lease: then only a fence protects the resource
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+fn duration(text: &str) -> Result<Duration, leasehold::Error> {
+    leasehold::parse_duration(text)
+}

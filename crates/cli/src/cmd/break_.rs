@@ -1,0 +1,39 @@
+//! `leasehold break`: ends a hold on purpose.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Broken, Name};
+
+use super::connect;
+use crate::{
+    args,
+    exit::{self, Failure},
+};
+
+/// How long a holder that was asked to stop is waited for: three times the default grace of `run`.
+const WITHIN: Duration = Duration::from_secs(15);
+/// The pause between two looks whether it is gone, which nothing but this command waits for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Breaks the hold of this token.
+pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
+    let name = Name::new(&args.name)?;
+    let locks = connect(url)?;
+    let end = Instant::now() + WITHIN;
+    loop {
+        match pollster::block_on(locks.break_hold(name.as_str(), args.token, args.force)) {
+            Ok(Broken::Done) => return Ok(exit::DONE),
+            Ok(Broken::NotHeld) => {
+                let (engine, token) = (locks.profile().engine, args.token);
+                let message = format!(
+                    "{engine} lock {:?}: nothing is held under token {token}: see `leasehold show`",
+                    name.as_str()
+                );
+                return Err(Failure::new(exit::NOT_HELD, message));
+            }
+            // It was asked and still holds, or the engine is away: both may pass.
+            Err(error) if error.is_unreachable() && Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

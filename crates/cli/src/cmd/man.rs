@@ -1,0 +1,72 @@
+//! The manual page, made from the same texts as `--help`: `leasehold __man > docs/man/leasehold.1`.
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use super::print;
+use crate::{
+    args::Args,
+    exit::{self, Failure},
+};
+
+/// Prints it.
+pub(crate) fn man() -> Result<u8, Failure> {
+    let page = page().map_err(|error| Failure::new(exit::BUG, format!("cannot write the page: {error}")))?;
+    print(&page)
+}
+
+/// All commands on one page.
+fn page() -> std::io::Result<String> {
+    let mut command = Args::command().disable_help_subcommand(true);
+    command.build();
+    let mut page = Vec::new();
+    let whole = Man::new(command.clone()).date("").source(concat!("leasehold ", env!("CARGO_PKG_VERSION")));
+    whole.render_title(&mut page)?;
+    whole.render_name_section(&mut page)?;
+    page.extend(b".SH SYNOPSIS\n");
+    for sub in command.get_subcommands_mut() {
+        page.extend(usage(sub).bytes());
+    }
+    whole.render_description_section(&mut page)?;
+    whole.render_options_section(&mut page)?;
+    for sub in command.get_subcommands() {
+        page.extend(format!(".SH LEASEHOLD {}\n", sub.get_name().to_uppercase()).bytes());
+        page.extend(section(sub)?.bytes());
+    }
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+/// How a command is called, on a line of its own.
+fn usage(command: &mut clap::Command) -> String {
+    let usage = command.render_usage().to_string();
+    format!("{}\n.br\n", usage.trim_start_matches("Usage: ").replace('-', "\\-"))
+}
+
+/// One command, as a section of the page: its headings are one step lower than on a page of its own.
+fn section(command: &clap::Command) -> std::io::Result<String> {
+    let man = Man::new(command.clone());
+    let mut text = Vec::new();
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if command.get_after_help().is_some() {
+        man.render_extra_section(&mut text)?;
+    }
+    let text = String::from_utf8_lossy(&text);
+    let text = text.replace(".SH DESCRIPTION\n", "").replace(".SH EXTRA", ".SS NOTES");
+    Ok(keep_tables(&text.replace(".SH OPTIONS", ".SS OPTIONS")))
+}
+
+/// Lines that are set in keep their breaks; the others are filled.
+fn keep_tables(text: &str) -> String {
+    let mut kept = String::new();
+    let mut table = false;
+    for line in text.lines() {
+        if line.starts_with("  ") != table {
+            table = !table;
+            kept += if table { ".nf\n" } else { ".fi\n" };
+        }
+        kept += line;
+        kept.push('\n');
+    }
+    if table { kept + ".fi\n" } else { kept }
+}

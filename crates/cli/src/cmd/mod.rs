@@ -1,0 +1,33 @@
+//! One file per command.
+
+pub(crate) mod break_;
+pub(crate) mod completions;
+pub(crate) mod list;
+pub(crate) mod man;
+pub(crate) mod run;
+pub(crate) mod show;
+
+use std::io::Write;
+
+use leasehold::{Connect, Locks};
+
+use crate::exit::{self, Failure};
+
+/// Connects for a command that only looks.
+fn connect(url: &str) -> Result<Locks, Failure> {
+    // A name of its own spares looking up user and host, which may ask a server.
+    Ok(Connect::default().owner("leasehold").connect(url)?)
+}
+
+/// Writes the answer of a command to stdout.
+pub(crate) fn print(text: &str) -> Result<u8, Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(exit::DONE),
+        // The reader has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::silent(exit::by_signal(nix::sys::signal::Signal::SIGPIPE)))
+        }
+        Err(error) => Err(Failure::system("cannot write the answer to stdout", error)),
+    }
+}

@@ -1,0 +1,108 @@
+//! The exit codes of the command, all of them, and what leads to which.
+
+use leasehold::{Error, ErrorKind};
+use nix::sys::signal::Signal;
+
+/// It was done.
+pub(crate) const DONE: u8 = 0;
+/// `break`: nothing is held, or under another token.
+pub(crate) const NOT_HELD: u8 = 1;
+/// Something is wrong in the arguments (`EX_USAGE`).
+pub(crate) const USAGE: u8 = 64;
+/// The engine is unreachable, refuses, or did not say (`EX_UNAVAILABLE`).
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// A bug of ours (`EX_SOFTWARE`).
+pub(crate) const BUG: u8 = 70;
+/// Not acquired: it is taken (`EX_TEMPFAIL`).
+pub(crate) const TAKEN: u8 = 75;
+/// The lock was lost while CMD ran.
+pub(crate) const LOST: u8 = 76;
+/// Credentials or permissions (`EX_NOPERM`).
+pub(crate) const DENIED: u8 = 77;
+/// URL, configuration, or what lies under the key (`EX_CONFIG`).
+pub(crate) const CONFIG: u8 = 78;
+/// CMD was found but cannot be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// CMD was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// The code of something that ended by a signal.
+pub(crate) fn by_signal(signal: Signal) -> u8 {
+    // Signals are numbered from 1 to 64.
+    128 + signal as u8
+}
+
+/// Why the command ends without having done what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    /// One line: what happened, to which name and engine, what to do. `None`: nothing is said.
+    pub(crate) message: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: Some(message.into()) }
+    }
+
+    pub(crate) const fn silent(code: u8) -> Self {
+        Self { code, message: None }
+    }
+
+    /// The operating system refused something that we need.
+    pub(crate) fn system(what: &str, error: impl Into<std::io::Error>) -> Self {
+        Self::new(UNAVAILABLE, format!("{what}: {}", error.into()))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(of_kind(error.kind()), error.to_string())
+    }
+}
+
+/// The code of an error of the library.
+pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Taken | ErrorKind::TimedOut => TAKEN,
+        ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::Refused | ErrorKind::Closed => UNAVAILABLE,
+        ErrorKind::Denied => DENIED,
+        ErrorKind::Misconfigured => CONFIG,
+        ErrorKind::Invalid => USAGE,
+        ErrorKind::Lost(_) => LOST,
+        // Internal, Forked, and kinds that this version does not know.
+        _ => BUG,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Loss;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_error_has_the_code_of_the_table() {
+        for (kind, code) in [
+            (ErrorKind::Taken, 75),
+            (ErrorKind::TimedOut, 75),
+            (ErrorKind::Unreachable, 69),
+            (ErrorKind::Unknown, 69),
+            (ErrorKind::Refused, 69),
+            (ErrorKind::Closed, 69),
+            (ErrorKind::Denied, 77),
+            (ErrorKind::Misconfigured, 78),
+            (ErrorKind::Invalid, 64),
+            (ErrorKind::Lost(Loss::Broken), 76),
+            (ErrorKind::Forked, 70),
+            (ErrorKind::Internal, 70),
+        ] {
+            assert_eq!(of_kind(kind), code, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_signal_is_added_to_128() {
+        assert_eq!([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].map(by_signal), [129, 130, 143]);
+    }
+}

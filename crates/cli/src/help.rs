@@ -1,0 +1,51 @@
+//! Texts of `--help` and of the manual page, broken into lines for a terminal of 80 columns.
+
+/// After the options of `run`.
+pub(crate) const RUN: &str = "\
+Examples:
+  leasehold run nightly -- ./report.sh               wait for the lock, then run
+  leasehold run -w 10s nightly -- ./report.sh        wait ten seconds at most
+  leasehold run -n nightly -- ./report.sh            do not wait: 75 if taken
+  leasehold run --limit 3 api -- ./call.sh           at most three at once
+  leasehold run -n --at-least 55s tick -- ./job.sh   once a minute, for cron
+
+Durations are written 500ms, 30s, 5m, 1h30m. On engines whose holds are leases
+the grace is at most a third of the ttl: CMD is gone when the lease ends.
+
+CMD gets LEASEHOLD_NAME and LEASEHOLD_TOKEN, a number that grows with each
+grant. It runs in a process group of its own, in the foreground on a terminal.
+The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are passed on to it. When
+leasehold is killed, CMD is killed, too, unless it is a set-uid program: those
+clear the parent-death signal.
+
+The URL of the engine, first found wins: --url, LEASEHOLD_URL, the file named by
+LEASEHOLD_URL_FILE (mode 0600), /etc/leasehold/url, and else the file engine,
+whose locks are those of this machine. Its default directory is
+/var/lib/leasehold for root and .local/state/leasehold in the home of others:
+different users do not exclude each other without a shared directory
+(--url file:///srv/locks).
+
+Exit codes:
+  CMD's own (128+n: ended by signal n), or
+  64    wrong arguments
+  69    the engine cannot be reached, refuses, or did not answer
+  70    a bug of leasehold
+  75    not acquired: taken (-E gives another code)
+  76    the lock was lost while CMD ran
+  77    credentials or permissions
+  78    URL or configuration
+  126   CMD cannot be executed
+  127   CMD is not found
+  128+n signal n ended the wait";
+
+/// After the options of `break`.
+pub(crate) const BREAK: &str = "\
+Exit codes:
+  0     the hold has ended
+  1     nothing is held, or under another token
+  69    the holder was asked to stop and still holds
+  77    the engine cannot break this hold
+
+On the file engine nobody can take a lock from a program: `leasehold run` is
+asked to stop its command and itself; every other holder is refused, with its
+pid.";

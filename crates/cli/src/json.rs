@@ -1,0 +1,127 @@
+//! What `show --json` and `list --json` print: one object a line, its fields in the order of the manual.
+
+use std::{fmt::Write, time::Duration};
+
+use leasehold::{HolderView, WaiterView};
+use serde_json::Value;
+
+use crate::cmd::show::Seen;
+
+/// One name, with a line feed.
+pub(crate) fn line(seen: &Seen<'_>) -> String {
+    let view = seen.view;
+    let fields = [
+        ("name", text(view.name.as_str())),
+        ("engine", text(seen.engine)),
+        ("key", text(&view.key)),
+        ("mode", view.mode.map_or_else(null, |mode| text(mode.word()))),
+        ("limit", number(view.mode.and_then(leasehold::Mode::limit))),
+        ("guarantee", text(&seen.guarantee)),
+        ("holders", array(view.holders.iter().map(holder))),
+        ("waiters", array(view.waiters.iter().map(waiter))),
+    ];
+    object(&fields) + "\n"
+}
+
+fn holder(holder: &HolderView) -> String {
+    object(&[
+        ("id", text(&holder.id)),
+        ("owner", text(&holder.owner)),
+        ("token", number(holder.token)),
+        ("held_ms", number(holder.held.map(millis))),
+        ("remaining_ms", number(holder.remaining.map(millis))),
+        ("foreign", Value::from(holder.foreign).to_string()),
+    ])
+}
+
+fn waiter(waiter: &WaiterView) -> String {
+    object(&[
+        ("id", text(&waiter.id)),
+        ("owner", text(&waiter.owner)),
+        ("waiting_ms", number(waiter.waiting.map(millis))),
+    ])
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn object(fields: &[(&str, String)]) -> String {
+    let fields: Vec<_> = fields.iter().map(|(key, value)| format!("{}:{value}", text(key))).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+fn array(values: impl Iterator<Item = String>) -> String {
+    format!("[{}]", values.collect::<Vec<_>>().join(","))
+}
+
+fn null() -> String {
+    Value::Null.to_string()
+}
+
+fn number(number: Option<impl Into<Value>>) -> String {
+    number.map_or_else(null, |number| number.into().to_string())
+}
+
+fn text(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in Value::from(text).to_string().chars() {
+        // JSON allows the later control characters as they are; terminals may act on them.
+        if c.is_control() {
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::{Mode, Name, View};
+
+    use super::*;
+
+    fn seen<'a>(view: &'a View) -> Seen<'a> {
+        Seen { engine: "file", guarantee: "exact".into(), view }
+    }
+
+    #[test]
+    fn a_free_name_has_all_fields_in_order() {
+        let view = View::free(Name::new("a\"b").unwrap(), "/d/a%22b.lock".into());
+        assert_eq!(
+            line(&seen(&view)),
+            "{\"name\":\"a\\\"b\",\"engine\":\"file\",\"key\":\"/d/a%22b.lock\",\"mode\":null,\"limit\":null,\
+             \"guarantee\":\"exact\",\"holders\":[],\"waiters\":[]}\n"
+        );
+    }
+
+    #[test]
+    fn holders_and_waiters_are_whole_and_no_control_character_comes_through() {
+        let mut view = View::free(Name::new("n").unwrap(), "k".into());
+        view.mode = Some(Mode::Permits { count: 2, limit: 3 });
+        view.holders.push(HolderView {
+            id: "i".into(),
+            owner: "o\u{9b}\u{1b}[2J".into(),
+            token: Some(u64::MAX),
+            held: Some(Duration::from_micros(1500)),
+            remaining: None,
+            foreign: false,
+        });
+        view.waiters.push(WaiterView {
+            id: "w".into(),
+            owner: "x".into(),
+            waiting: Some(Duration::from_secs(2)),
+        });
+        let line = line(&seen(&view));
+        assert!(!line.trim_end().contains(char::is_control), "{line}");
+        let value: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["mode"], "permit");
+        assert_eq!(value["limit"], 3);
+        assert_eq!(value["holders"][0]["owner"], "o\u{9b}\u{1b}[2J");
+        assert_eq!(value["holders"][0]["token"], u64::MAX);
+        assert_eq!(value["holders"][0]["held_ms"], 1);
+        assert_eq!(value["holders"][0]["remaining_ms"], Value::Null);
+        assert_eq!(value["waiters"][0]["waiting_ms"], 2000);
+    }
+}

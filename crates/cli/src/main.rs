@@ -1,0 +1,62 @@
+//! The `leasehold` command: arguments as typed (`args`), what they mean (`plan`), one file per command (`cmd`), and the
+//! exit codes (`exit`). `run` adds `signals` and `waiter` (the loop), `spawn`, `terminal` and `child` (CMD), `enforce`
+//! (when CMD must stop, as a pure machine) and `supervise`, which brings them together.
+
+mod args;
+mod child;
+mod cmd;
+mod enforce;
+mod exit;
+mod help;
+mod json;
+mod plan;
+mod signals;
+mod source;
+mod spawn;
+mod supervise;
+mod terminal;
+mod text;
+mod usage;
+mod waiter;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::Parser;
+
+use crate::{
+    args::{Args, Command},
+    exit::Failure,
+};
+
+fn main() -> ExitCode {
+    // For those who build the project, and so in no help and no completion.
+    let wants_page = std::env::args_os().nth(1).is_some_and(|arg| arg == "__man");
+    let done = if wants_page {
+        cmd::man::man()
+    } else {
+        Args::try_parse().map_err(usage::failure).and_then(dispatch)
+    };
+    let code = match done {
+        Ok(code) => code,
+        Err(Failure { code, message }) => {
+            if let Some(message) = message {
+                // Nobody is left to be told if this fails.
+                let _ = writeln!(std::io::stderr(), "leasehold: {}", text::safe(&message));
+            }
+            code
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn dispatch(args: Args) -> Result<u8, Failure> {
+    let Args { url, require_url, command } = args;
+    let url = move || plan::url(url, require_url);
+    match command {
+        Command::Run(run) => cmd::run::run(plan::Run::new(*run, url)?),
+        Command::List(list) => cmd::list::list(&list, &url()?),
+        Command::Show(show) => cmd::show::show(&show, &url()?),
+        Command::Break(args) => cmd::break_::break_(&args, &url()?),
+        Command::Completions(args) => cmd::completions::completions(&args),
+    }
+}

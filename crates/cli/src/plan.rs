@@ -1,0 +1,180 @@
+//! The command line, resolved: what is to be done, with every default filled in.
+
+use std::{ffi::OsString, path::Path, time::Duration};
+
+use leasehold::{Name, Owner};
+
+use crate::{
+    args,
+    exit::{Failure, USAGE},
+    source::{SYSTEM_FILE, Sources},
+};
+
+/// The longest `--at-least`: longer than any schedule repeats, short enough that a slip of the pen ends some day.
+const MAX_AT_LEAST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// What `run` is to do.
+pub(crate) struct Run {
+    pub(crate) url: String,
+    pub(crate) name: Name,
+    pub(crate) want: Want,
+    pub(crate) wait: Wait,
+    pub(crate) ttl: Duration,
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) at_least: Option<Duration>,
+    pub(crate) grace: Duration,
+    /// The exit code for "not acquired".
+    pub(crate) conflict: u8,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) quiet: bool,
+    /// Whether CMD inherits the descriptor under the lock, where there is one.
+    pub(crate) pass_descriptor: bool,
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// How the name is to be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Exclusive,
+    Shared,
+    Permits { count: u32, limit: u32 },
+}
+
+/// How long to wait for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Forever,
+    Within(Duration),
+    Not,
+}
+
+/// The URL for this process: from the option, the environment, or the machine.
+pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
+    Sources {
+        flag,
+        variable: std::env::var_os("LEASEHOLD_URL"),
+        file: std::env::var_os("LEASEHOLD_URL_FILE"),
+        system: Path::new(SYSTEM_FILE),
+        required,
+    }
+    .url()
+}
+
+impl Run {
+    /// Resolves the options of `run`. Arguments are checked before `url` is asked for.
+    pub(crate) fn new(
+        args: args::Run,
+        url: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<Self, Failure> {
+        let name = Name::new(&args.name)?;
+        let owner = args.owner.as_deref().map(str::parse::<Owner>).transpose()?;
+        let want = want(&args)?;
+        if args.at_least.is_some_and(|time| time > MAX_AT_LEAST) {
+            return Err(Failure::new(USAGE, "--at-least is out of range: at most 366d are allowed"));
+        }
+        let mut command = args.command.into_iter();
+        let Some(program) = command.next() else {
+            return Err(Failure::new(USAGE, "no CMD is given after --"));
+        };
+        Ok(Self {
+            name,
+            want,
+            wait: match args.wait {
+                _ if args.nonblock => Wait::Not,
+                None => Wait::Forever,
+                Some(Duration::ZERO) => Wait::Not,
+                Some(limit) => Wait::Within(limit),
+            },
+            ttl: args.ttl,
+            renew: !args.no_renew,
+            max_hold: args.max_hold,
+            at_least: args.at_least,
+            grace: args.grace,
+            conflict: args.conflict_exit_code,
+            owner,
+            quiet: args.quiet,
+            pass_descriptor: !args.close,
+            program,
+            arguments: command.collect(),
+            url: url()?,
+        })
+    }
+}
+
+fn want(args: &args::Run) -> Result<Want, Failure> {
+    let Some(limit) = args.limit else {
+        return Ok(if args.shared { Want::Shared } else { Want::Exclusive });
+    };
+    let count = args.permits.unwrap_or(1);
+    if count == 0 || count > limit {
+        return Err(Failure::new(
+            USAGE,
+            format!("--permits {count} --limit {limit}: the count must be from 1 to the limit"),
+        ));
+    }
+    Ok(Want::Permits { count, limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn plan(line: &str) -> Result<Run, Failure> {
+        let args = args::Args::try_parse_from(line.split(' ')).map_err(|_| Failure::silent(USAGE))?;
+        let args::Command::Run(run) = args.command else { panic!("{line} is no run") };
+        Run::new(*run, || Ok("file:".into()))
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_manual() {
+        let plan = plan("leasehold run x -- true -n").unwrap();
+        assert_eq!((plan.want, plan.wait), (Want::Exclusive, Wait::Forever));
+        assert_eq!((plan.ttl, plan.grace), (Duration::from_secs(30), Duration::from_secs(5)));
+        assert!(plan.renew && plan.pass_descriptor && !plan.quiet && plan.owner.is_none());
+        assert!(plan.max_hold.is_none() && plan.at_least.is_none());
+        assert_eq!((plan.conflict, plan.arguments), (75, vec!["-n".into()]));
+    }
+
+    #[test]
+    fn options_become_what_they_mean() {
+        let wait = |line| plan(line).unwrap().wait;
+        assert_eq!(wait("leasehold run -n x -- true"), Wait::Not);
+        assert_eq!(wait("leasehold run -w 0s x -- true"), Wait::Not);
+        assert_eq!(wait("leasehold run --wait 1h30m x -- true"), Wait::Within(Duration::from_secs(5400)));
+        let want = |line| plan(line).unwrap().want;
+        assert_eq!(want("leasehold run -s x -- true"), Want::Shared);
+        assert_eq!(want("leasehold run --limit 3 x -- true"), Want::Permits { count: 1, limit: 3 });
+        assert_eq!(
+            want("leasehold run --permits 2 --limit 3 x -- true"),
+            Want::Permits { count: 2, limit: 3 }
+        );
+    }
+
+    #[test]
+    fn wrong_arguments_are_64() {
+        let long = format!("leasehold run {} -- true", "n".repeat(513));
+        let owner = format!("leasehold run --owner {} x -- true", "o".repeat(129));
+        for line in [
+            "leasehold run -n -w 1s x -- true",
+            "leasehold run x",
+            "leasehold run x true",
+            "leasehold run --permits 1 x -- true",
+            "leasehold run --permits 4 --limit 3 x -- true",
+            "leasehold run --limit 0 x -- true",
+            "leasehold run -s --limit 3 x -- true",
+            "leasehold run -s --permits 1 --limit 3 x -- true",
+            "leasehold run -w 10 x -- true",
+            "leasehold run -E 256 x -- true",
+            "leasehold run --at-least 367d x -- true",
+            &long,
+            &owner,
+        ] {
+            let Err(failure) = plan(line) else { panic!("{line} was taken") };
+            assert_eq!(failure.code, USAGE, "{line}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Signals, taken out of the way of handlers: they are blocked and read from a descriptor, one at a time.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        signal::{SigSet, Signal, kill},
+        signalfd::{SfdFlags, SignalFd},
+    },
+    unistd::Pid,
+};
+
+use crate::spawn::Found;
+
+/// Signals that are passed on to CMD.
+const FORWARDED: [Signal; 8] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+    Signal::SIGTSTP,
+];
+
+/// The signals of this process, as it gets them from now on, and as it found them.
+pub(crate) struct Signals {
+    fd: SignalFd,
+    found: Found,
+}
+
+impl Signals {
+    /// Blocks the signals that are passed on and reads them from now on. To be called before the first thread starts,
+    /// for threads inherit what is blocked.
+    ///
+    /// What was ignored when this process started stays ignored, for `nohup` and the like.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no descriptor left.
+    pub(crate) fn take() -> Result<Self, Errno> {
+        let mut taken = SigSet::empty();
+        FORWARDED.into_iter().filter(|&signal| !crate::spawn::is_ignored(signal)).for_each(|s| taken.add(s));
+        taken.add(Signal::SIGCHLD);
+        let mut blocked = taken;
+        // Lets a process in the background take the terminal back.
+        blocked.add(Signal::SIGTTOU);
+        let found = crate::spawn::take_signals(&blocked)?;
+        let fd = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { fd, found })
+    }
+
+    /// What CMD is to find.
+    pub(crate) const fn found(&self) -> Found {
+        self.found
+    }
+
+    /// The next signal that came in, if any.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn next(&self) -> Result<Option<Signal>, Errno> {
+        let info = self.fd.read_signal()?;
+        Ok(info.and_then(|info| Signal::try_from(info.ssi_signo as i32).ok()))
+    }
+
+    /// Stops this process, as SIGTSTP does by default; returns when it is continued. A process that nobody could continue
+    /// (one without a shell) is not stopped by the kernel.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn stop(&self) -> Result<(), Errno> {
+        stop(Pid::this())
+    }
+
+    /// Stops what shares the process group of this process, too, as Ctrl-Z at the terminal would have done.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn stop_group(&self) -> Result<(), Errno> {
+        stop(Pid::from_raw(0))
+    }
+}
+
+fn stop(whom: Pid) -> Result<(), Errno> {
+    let stop = SigSet::from(Signal::SIGTSTP);
+    kill(whom, Signal::SIGTSTP)?;
+    // It is blocked, and so takes effect here.
+    stop.thread_unblock()?;
+    stop.thread_block()
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Whether a signal ends a wait for the lock. The others only matter to CMD or to job control.
+pub(crate) fn ends_wait(signal: Signal) -> bool {
+    !matches!(signal, Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGTSTP)
+}

@@ -1,0 +1,225 @@
+//! Where the URL of the engine comes from. It may hold a password: no error shows it.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{ErrorKind, Read},
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
+
+use crate::exit::{CONFIG, DENIED, Failure};
+
+/// The file for a whole machine.
+pub(crate) const SYSTEM_FILE: &str = "/etc/leasehold/url";
+/// The engine when nothing else is named.
+const DEFAULT: &str = "file:";
+/// The longest URL file that is read: a file of another kind named by mistake must not fill the memory.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// Where to look, in this order.
+pub(crate) struct Sources<'a> {
+    /// `--url`
+    pub(crate) flag: Option<String>,
+    /// `LEASEHOLD_URL`
+    pub(crate) variable: Option<OsString>,
+    /// `LEASEHOLD_URL_FILE`
+    pub(crate) file: Option<OsString>,
+    /// The file for a whole machine, which may be missing.
+    pub(crate) system: &'a Path,
+    /// `--require-url`
+    pub(crate) required: bool,
+}
+
+impl Sources<'_> {
+    /// The first URL found.
+    pub(crate) fn url(self) -> Result<String, Failure> {
+        let url = self.find()?;
+        let scheme = url.split(':').next().unwrap_or_default();
+        if scheme.eq_ignore_ascii_case("memory") {
+            return Err(config(
+                "the memory engine lives within one process and would exclude nobody: use file: or another engine",
+            ));
+        }
+        Ok(url)
+    }
+
+    fn find(self) -> Result<String, Failure> {
+        if let Some(url) = self.flag {
+            return checked(&url, "--url");
+        }
+        if let Some(url) = self.variable {
+            let url = url.into_string().map_err(|_| config("LEASEHOLD_URL is no UTF-8"))?;
+            return checked(&url, "LEASEHOLD_URL");
+        }
+        if let Some(path) = self.file {
+            let path = Path::new(&path);
+            let what = format!("the file {} (LEASEHOLD_URL_FILE)", path.display());
+            let file = File::open(path).map_err(|error| unreadable(&what, &error))?;
+            refuse_open_to_others(&file, &what)?;
+            return read(file, &what);
+        }
+        match File::open(self.system) {
+            Ok(file) => read(file, &self.system.display().to_string()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                self.fall_back()
+            }
+            Err(error) => Err(unreadable(&self.system.display().to_string(), &error)),
+        }
+    }
+
+    fn fall_back(&self) -> Result<String, Failure> {
+        if self.required {
+            let system = self.system.display();
+            return Err(config(format!(
+                "no URL is given, and --require-url wants one: give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
+            )));
+        }
+        Ok(DEFAULT.to_owned())
+    }
+}
+
+/// A password in it is as secret as a key of ssh.
+fn refuse_open_to_others(file: &File, what: &str) -> Result<(), Failure> {
+    let mode = file.metadata().map_err(|error| unreadable(what, &error))?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod 600 it")));
+    }
+    Ok(())
+}
+
+fn read(file: File, what: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it is to hold one URL")));
+    }
+    checked(&text, what)
+}
+
+fn checked(url: &str, what: &str) -> Result<String, Failure> {
+    let url = url.trim();
+    if url.is_empty() {
+        // Not "as if unset": a fleet must not fall back to locks of one machine by an empty variable.
+        return Err(config(format!("{what} is empty: write a URL like file: into it, or remove it")));
+    }
+    if url.contains(char::is_control) {
+        return Err(config(format!("{what} holds a control character, or more than one line")));
+    }
+    Ok(url.to_owned())
+}
+
+fn unreadable(what: &str, error: &std::io::Error) -> Failure {
+    let code = if error.kind() == ErrorKind::PermissionDenied { DENIED } else { CONFIG };
+    Failure::new(code, format!("cannot read the URL of the engine from {what}: {error}"))
+}
+
+fn config(message: impl Into<String>) -> Failure {
+    Failure::new(CONFIG, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    /// A directory that is removed with the test.
+    struct Dir(std::path::PathBuf);
+
+    impl Dir {
+        fn new(test: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("leasehold-{test}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn path(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn none(system: &Path) -> Sources<'_> {
+        Sources { flag: None, variable: None, file: None, system, required: false }
+    }
+
+    fn file(dir: &Path, name: &str, text: &str, mode: u32) -> std::path::PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn message(sources: Sources<'_>, code: u8) -> String {
+        let failure = sources.url().unwrap_err();
+        assert_eq!(failure.code, code);
+        failure.message.unwrap()
+    }
+
+    #[test]
+    fn the_first_source_found_wins() {
+        let dir = Dir::new("order");
+        let system = file(dir.path(), "system", "file:///system\n", 0o644);
+        let named = file(dir.path(), "named", "  file:///named\n", 0o600);
+        let all = || Sources {
+            flag: Some("file:///flag".into()),
+            variable: Some("file:///variable".into()),
+            file: Some(named.clone().into()),
+            system: &system,
+            required: true,
+        };
+        assert_eq!(all().url().unwrap(), "file:///flag");
+        assert_eq!(Sources { flag: None, ..all() }.url().unwrap(), "file:///variable");
+        assert_eq!(Sources { flag: None, variable: None, ..all() }.url().unwrap(), "file:///named");
+        assert_eq!(none(&system).url().unwrap(), "file:///system");
+        assert_eq!(none(&dir.path().join("missing")).url().unwrap(), "file:");
+    }
+
+    #[test]
+    fn a_required_url_must_be_there() {
+        let missing = Path::new("/nonexistent/url");
+        assert!(message(Sources { required: true, ..none(missing) }, CONFIG).contains("--require-url"));
+        let given = Sources { flag: Some("file:".into()), required: true, ..none(missing) };
+        assert_eq!(given.url().unwrap(), "file:");
+    }
+
+    #[test]
+    fn a_url_file_must_be_private_and_there() {
+        let dir = Dir::new("private");
+        for mode in [0o640, 0o604, 0o660] {
+            let open = file(dir.path(), "open", "redis://:canary@h", mode);
+            let said =
+                message(Sources { file: Some(open.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
+            assert!(said.contains("chmod 600") && !said.contains("canary"), "{said}");
+        }
+        let gone = dir.path().join("gone");
+        let said = message(Sources { file: Some(gone.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
+        assert!(said.contains("gone"), "{said}");
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_without_showing_it() {
+        let missing = Path::new("/nonexistent/url");
+        for (flag, word) in [
+            ("", "empty"),
+            ("  \n", "empty"),
+            ("redis://:canary@h\nredis://x", "line"),
+            ("memory:", "exclude nobody"),
+            ("MEMORY:x", "exclude nobody"),
+        ] {
+            let said = message(Sources { flag: Some(flag.into()), ..none(missing) }, CONFIG);
+            assert!(said.contains(word) && !said.contains("canary"), "{flag:?}: {said}");
+        }
+        let dir = Dir::new("wrong");
+        let long = file(dir.path(), "long", &"x".repeat(70_000), 0o600);
+        assert!(message(Sources { file: Some(long.into()), ..none(missing) }, CONFIG).contains("longer"));
+        let empty = Sources { variable: Some("".into()), ..none(missing) };
+        assert!(message(empty, CONFIG).contains("LEASEHOLD_URL is empty"));
+    }
+}

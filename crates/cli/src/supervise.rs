@@ -1,0 +1,183 @@
+//! Seeing CMD through: signals go on to it, a loss of the lock ends it, a stop at the terminal stops both.
+
+use std::{pin::Pin, task::Poll, time::Duration};
+
+use leasehold::{Error, Guard, Life, Locks, Loss};
+use nix::{errno::Errno, sys::signal::Signal};
+
+use crate::{
+    child::{Change, Child},
+    enforce::{Enforcer, Order, Rules},
+    plan::Run,
+    terminal::Taken,
+    waiter::{Waiter, now},
+};
+
+/// How often the end of a group is looked for, once CMD itself is gone and the lock is lost: no event tells of it.
+const LOOK_FOR_GROUP: Duration = Duration::from_millis(20);
+
+/// How it came out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// CMD ran to its end, and no loss was heard of.
+    Kept { code: u8 },
+    /// CMD was ended because the lock was lost; without a word on it, because it could not be renewed.
+    Lost { loss: Option<Loss>, code: u8 },
+}
+
+/// A question to the engine whether the hold still stands.
+type Asked<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+
+/// One CMD under one guard.
+pub(crate) struct Supervisor<'a> {
+    guard: &'a Guard,
+    waiter: &'a Waiter,
+    child: Child,
+    enforcer: Enforcer,
+    lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
+    loss: Option<Loss>,
+    /// A question whether TERM was somebody's wish to break the hold.
+    asked: Option<Asked<'a>>,
+    /// TERM that came in was passed on, so that a loss found by asking needs no second one.
+    told: bool,
+}
+
+impl<'a> Supervisor<'a> {
+    pub(crate) fn new(plan: &Run, locks: &Locks, guard: &'a Guard, waiter: &'a Waiter, child: Child) -> Self {
+        let exact = locks.profile().life == Life::Process;
+        let rules = Rules { grace: plan.grace, ttl: plan.ttl, max_hold: plan.max_hold, exact };
+        Self {
+            guard,
+            waiter,
+            child,
+            enforcer: Enforcer::new(rules),
+            lost: Box::pin(guard.lost()),
+            loss: None,
+            asked: None,
+            told: false,
+        }
+    }
+
+    /// Until CMD has ended, and after a loss until its group has, too.
+    pub(crate) fn see_through(mut self) -> Result<End, Errno> {
+        let end = self.watch();
+        if end.is_err() {
+            // CMD must not go on without anybody who watches over the lock.
+            self.child.send(Signal::SIGKILL);
+        }
+        end
+    }
+
+    fn watch(&mut self) -> Result<End, Errno> {
+        loop {
+            self.listen();
+            self.enforce();
+            match self.child.change()? {
+                Some(Change::Ended(code)) => return self.end(code),
+                Some(Change::Stopped(by)) => self.stopped(by)?,
+                None => {}
+            }
+            if let Some(signal) = self.waiter.wait(self.enforcer.sleep(now()))? {
+                self.signal(signal);
+            }
+        }
+    }
+
+    /// Hears of a loss, and of the answer to a question.
+    fn listen(&mut self) {
+        if self.loss.is_none()
+            && let Poll::Ready(loss) = self.waiter.poll(self.lost.as_mut())
+        {
+            self.loss = Some(loss);
+        }
+        if let Some(asked) = &mut self.asked
+            && self.waiter.poll(asked.as_mut()).is_ready()
+        {
+            // A loss that it found was told to the guard first: it is heard now, or was.
+            if self.loss.is_none()
+                && let Poll::Ready(loss) = self.waiter.poll(self.lost.as_mut())
+            {
+                self.loss = Some(loss);
+            }
+            self.asked = None;
+            self.told = self.told && self.loss.is_some();
+        }
+    }
+
+    fn enforce(&mut self) {
+        match self.enforcer.step(now(), self.guard.remaining(), self.loss) {
+            Some(Order::Terminate) => {
+                if !std::mem::take(&mut self.told) {
+                    self.child.send(Signal::SIGTERM);
+                }
+                // A stopped process hears nothing.
+                self.child.send(Signal::SIGCONT);
+            }
+            Some(Order::Kill) => self.child.send(Signal::SIGKILL),
+            None => {}
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::SIGCHLD => {}
+            Signal::SIGCONT => self.resume(),
+            Signal::SIGTERM => {
+                self.child.send(signal);
+                if self.asked.is_none() && !self.enforcer.is_over() {
+                    let guard = self.guard;
+                    self.asked = Some(Box::pin(guard.confirm()));
+                    self.told = true;
+                }
+            }
+            signal => self.child.send(signal),
+        }
+    }
+
+    /// CMD was stopped. On a terminal this process stops with it, so that the shell gets its prompt back.
+    fn stopped(&mut self, by: Signal) -> Result<(), Errno> {
+        let wants_terminal = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
+        match self.child.take_terminal() {
+            None => return Ok(()),
+            Some(Taken::WasOurs) if wants_terminal => {
+                self.resume();
+                return Ok(());
+            }
+            // The terminal told CMD's group alone. The shell waits for all of ours.
+            Some(Taken::FromCmd) => self.waiter.signals().stop_group()?,
+            Some(Taken::WasOurs | Taken::Nothing) => self.waiter.signals().stop()?,
+        }
+        // Continued by SIGCONT, which is in line and will be passed on; or never stopped, because nobody could have
+        // continued us: then a stop from the terminal must not last either.
+        if by == Signal::SIGTSTP {
+            self.resume();
+        }
+        Ok(())
+    }
+
+    /// Lets CMD go on, unless the lock was lost while it was stopped: the next round ends it then.
+    fn resume(&self) {
+        if self.guard.check() || self.enforcer.is_over() {
+            self.child.resume();
+        }
+    }
+
+    fn end(&mut self, code: u8) -> Result<End, Errno> {
+        self.listen();
+        if self.loss.is_some() {
+            // It ended before it could be told. What it left running is told now.
+            self.enforce();
+        }
+        if !self.enforcer.is_over() {
+            return Ok(End::Kept { code });
+        }
+        while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.is_there()) {
+            let left = kill_at.saturating_sub(now());
+            if let Some(signal) = self.waiter.wait(Some(left.min(LOOK_FOR_GROUP)))? {
+                self.signal(signal);
+            }
+            self.enforce();
+        }
+        Ok(End::Lost { loss: self.loss, code })
+    }
+}

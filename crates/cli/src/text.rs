@@ -1,0 +1,196 @@
+//! What `show` and `list` print for people, and what is safe to print to a terminal.
+
+use std::{fmt::Write, time::Duration};
+
+use leasehold::{HolderView, View, WaiterView};
+
+use crate::cmd::show::Seen;
+
+/// The names in aligned columns.
+pub(crate) fn list(views: &[View]) -> String {
+    if views.is_empty() {
+        return String::new();
+    }
+    let head = ["NAME", "MODE", "HOLDER", "TOKEN", "HELD", "WAITING"].map(str::to_owned).to_vec();
+    columns(std::iter::once(head).chain(views.iter().map(row)).collect())
+}
+
+fn row(view: &View) -> Vec<String> {
+    let first = view.holders.first();
+    let more = view.holders.len().saturating_sub(1);
+    let holder = match first {
+        Some(holder) if more > 0 => format!("{} and {more} more", who(holder)),
+        Some(holder) => who(holder),
+        None => "-".into(),
+    };
+    vec![
+        safe(view.name.as_str()),
+        view.mode.map_or_else(|| "free".into(), mode),
+        holder,
+        or_dash(first.and_then(|holder| holder.token)),
+        or_dash(first.and_then(|holder| holder.held).map(age)),
+        view.waiters.len().to_string(),
+    ]
+}
+
+/// One name, a line per fact.
+pub(crate) fn show(seen: &Seen<'_>) -> String {
+    let view = seen.view;
+    let line = |what: &str, value: String| vec![what.to_owned(), value];
+    let mut text = columns(vec![
+        line("name", safe(view.name.as_str())),
+        line("engine", format!("{} ({})", seen.engine, seen.guarantee)),
+        line("key", safe(&view.key)),
+        line("mode", view.mode.map_or_else(|| "free".into(), mode)),
+    ]);
+    if !view.holders.is_empty() {
+        let head = ["HOLDER", "TOKEN", "HELD", "REMAINING", "ID"].map(str::to_owned).to_vec();
+        text += "\n";
+        text += &columns(std::iter::once(head).chain(view.holders.iter().map(holder)).collect());
+    }
+    if !view.waiters.is_empty() {
+        let head = ["WAITER", "WAITING", "ID"].map(str::to_owned).to_vec();
+        text += "\n";
+        text += &columns(std::iter::once(head).chain(view.waiters.iter().map(waiter)).collect());
+    }
+    text
+}
+
+fn holder(holder: &HolderView) -> Vec<String> {
+    vec![
+        who(holder),
+        or_dash(holder.token),
+        or_dash(holder.held.map(age)),
+        holder.remaining.map_or_else(|| "no expiry".into(), age),
+        safe(&holder.id),
+    ]
+}
+
+fn waiter(waiter: &WaiterView) -> Vec<String> {
+    vec![safe(&waiter.owner), or_dash(waiter.waiting.map(age)), safe(&waiter.id)]
+}
+
+fn who(holder: &HolderView) -> String {
+    let owner = safe(&holder.owner);
+    if holder.foreign { format!("{owner} (foreign)") } else { owner }
+}
+
+fn mode(mode: leasehold::Mode) -> String {
+    match mode.limit() {
+        Some(limit) => format!("permit (limit {limit})"),
+        None => mode.word().to_owned(),
+    }
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
+/// A time as people say it: its two largest units.
+fn age(time: Duration) -> String {
+    let (secs, millis) = (time.as_secs(), time.subsec_millis());
+    match secs {
+        0 => format!("{millis}ms"),
+        1..10 => format!("{secs}.{}s", millis / 100),
+        10..60 => format!("{secs}s"),
+        60..3600 => format!("{}m{:02}s", secs / 60, secs % 60),
+        3600..86_400 => format!("{}h{:02}m", secs / 3600, secs / 60 % 60),
+        _ => format!("{}d{:02}h", secs / 86_400, secs / 3600 % 24),
+    }
+}
+
+fn columns(rows: Vec<Vec<String>>) -> String {
+    let mut widths = Vec::new();
+    for (at, cell) in rows.iter().flat_map(|row| row.iter().enumerate()) {
+        if widths.len() <= at {
+            widths.push(0);
+        }
+        widths[at] = widths[at].max(cell.chars().count());
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// What others wrote, with nothing in it that a terminal acts on: control characters, and those that turn the direction
+/// of text.
+pub(crate) fn safe(text: &str) -> String {
+    let mut safe = String::new();
+    for c in text.chars() {
+        if c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        {
+            let _ = write!(safe, "{}", c.escape_unicode());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::{Mode, Name};
+
+    use super::*;
+
+    fn view() -> View {
+        let mut view = View::free(Name::new("night").unwrap(), "/d/night.lock".into());
+        view.mode = Some(Mode::Exclusive);
+        view.holders.push(HolderView {
+            id: "ab".into(),
+            owner: "\u{1b}]0;evil\u{7}".into(),
+            token: Some(7),
+            held: Some(Duration::from_secs(3725)),
+            remaining: None,
+            foreign: false,
+        });
+        view.waiters.push(WaiterView {
+            id: "cd".into(),
+            owner: "me".into(),
+            waiting: Some(Duration::from_millis(1500)),
+        });
+        view
+    }
+
+    #[test]
+    fn a_held_name_is_shown_whole_and_safe() {
+        let view = view();
+        let text = show(&Seen { engine: "file", guarantee: "exact".into(), view: &view });
+        assert_eq!(
+            text,
+            "name    night\nengine  file (exact)\nkey     /d/night.lock\nmode    exclusive\n\n\
+             HOLDER              TOKEN  HELD   REMAINING  ID\n\
+             \\u{1b}]0;evil\\u{7}  7      1h02m  no expiry  ab\n\n\
+             WAITER  WAITING  ID\nme      1.5s     cd\n"
+        );
+    }
+
+    #[test]
+    fn a_list_is_aligned_and_empty_without_names() {
+        let free = View::free(Name::new("a longer name").unwrap(), "k".into());
+        assert_eq!(
+            list(&[view(), free]),
+            "NAME           MODE       HOLDER              TOKEN  HELD   WAITING\n\
+             night          exclusive  \\u{1b}]0;evil\\u{7}  7      1h02m  1\n\
+             a longer name  free       -                   -      -      0\n"
+        );
+        assert_eq!(list(&[]), "");
+    }
+
+    #[test]
+    fn ages_have_two_units_at_most() {
+        let shown = [5, 1500, 59_999, 61_000, 3_725_000, 90_000_000].map(|ms| age(Duration::from_millis(ms)));
+        assert_eq!(shown, ["5ms", "1.5s", "59s", "1m01s", "1h02m", "1d01h"]);
+    }
+
+    #[test]
+    fn text_that_turns_directions_is_escaped() {
+        assert_eq!(safe("a\u{202e}b\u{85}c"), "a\\u{202e}b\\u{85}c");
+        assert_eq!(safe("läuft ✓"), "läuft ✓");
+    }
+}

@@ -1,0 +1,77 @@
+//! What is said about a command line that cannot be read: one line, and no secret.
+
+use clap::error::{Error, ErrorKind};
+
+use crate::{
+    cmd,
+    exit::{self, Failure},
+};
+
+/// `--help` and `--version` are answered here; everything else is a wrong argument.
+pub(crate) fn failure(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match cmd::print(&error.to_string()) {
+            Ok(code) => Failure::silent(code),
+            Err(failure) => failure,
+        },
+        _ => Failure::new(exit::USAGE, one_line(&error.to_string())),
+    }
+}
+
+/// Of what clap says: the complaint and its tips, without the usage.
+fn one_line(text: &str) -> String {
+    let said = text.split("\nUsage:").next().unwrap_or_default();
+    let said = said.split("\nFor more information").next().unwrap_or_default();
+    let mut line = String::new();
+    for word in said.trim_start_matches("error:").split_whitespace() {
+        match word {
+            "tip:" => line.push(';'),
+            // A URL that stands where none is expected may hold a password.
+            word if word.contains("://") => line += " (a URL)",
+            word => line.extend([" ", word]),
+        }
+    }
+    format!("{} (see --help)", line.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Args;
+
+    fn said(line: &[&str]) -> String {
+        let failure = failure(Args::try_parse_from(line).unwrap_err());
+        assert_eq!(failure.code, exit::USAGE, "{line:?}");
+        failure.message.unwrap()
+    }
+
+    #[test]
+    fn complaints_are_one_line_with_a_hint() {
+        for (line, words) in [
+            (&["leasehold"][..], "requires a subcommand"),
+            (&["leasehold", "run", "x"], "were not provided"),
+            (&["leasehold", "run", "x", "-w", "10", "--", "true"], "write 10s"),
+            (&["leasehold", "run", "--quite", "x", "--", "true"], "'--quiet'"),
+            (&["leasehold", "run", "-n", "-w", "1s", "x", "--", "true"], "cannot be used with"),
+            (&["leasehold", "break", "x"], "--token"),
+            (&["leasehold", "run", "a\nb\n", "x", "--", "true"], "unexpected"),
+        ] {
+            let said = said(line);
+            assert!(said.contains(words) && said.ends_with("(see --help)"), "{line:?}: {said}");
+            assert!(!said.contains('\n') && !said.contains("Usage"), "{line:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_url_in_the_wrong_place_is_not_repeated() {
+        for line in [
+            &["leasehold", "redis://:canary@h/", "run", "x", "--", "true"][..],
+            &["leasehold", "--ulr=redis://:canary@h/", "run", "x"],
+            &["leasehold", "run", "x", "redis://:canary@h/", "--", "true"],
+        ] {
+            assert!(!said(line).contains("canary"), "{line:?}: {}", said(line));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The loop under everything that waits: signals, futures and time, on the one thread of this command.
+
+use std::{
+    os::fd::AsFd,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        signal::Signal,
+    },
+    time::{ClockId, clock_gettime},
+};
+
+use crate::signals::Signals;
+
+/// Waits for a signal, for any future polled through it, or for some time.
+pub(crate) struct Waiter {
+    signals: Signals,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+/// Wakes the loop from another thread.
+struct Bell(EventFd);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // It fails only when it has been rung 2^64 - 2 times unheard, and then the loop wakes as well.
+        let _ = self.0.write(1);
+    }
+}
+
+impl Waiter {
+    /// # Errors
+    /// The operating system's, when it has no descriptor left.
+    pub(crate) fn new(signals: Signals) -> Result<Self, Errno> {
+        let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let bell = Arc::new(Bell(fd));
+        Ok(Self { signals, waker: Waker::from(Arc::clone(&bell)), bell })
+    }
+
+    pub(crate) const fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    /// Polls a future once; when it can go on, [`wait`](Self::wait) returns.
+    pub(crate) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(&self.waker))
+    }
+
+    /// Sleeps until a signal comes in, which is the answer; or until a future can go on or `limit` has passed, or a
+    /// little earlier, which is `None`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
+        let mut fds = [
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.bell.0.as_fd(), PollFlags::POLLIN),
+        ];
+        match nix::poll::poll(&mut fds, timeout(limit)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        match self.bell.0.read() {
+            Ok(_) | Err(Errno::EAGAIN) => self.signals.next(),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Sees a future through. `None` when `limit` has passed, or `stop` said so of a signal that came in.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn block_on<F: Future>(
+        &self,
+        future: F,
+        limit: Option<Duration>,
+        mut stop: impl FnMut(Signal) -> bool,
+    ) -> Result<Option<F::Output>, Errno> {
+        let mut future = std::pin::pin!(future);
+        let end = limit.and_then(|limit| now().checked_add(limit));
+        loop {
+            if let Poll::Ready(output) = self.poll(future.as_mut()) {
+                return Ok(Some(output));
+            }
+            let left = end.map(|end| end.saturating_sub(now()));
+            if left.is_some_and(|left| left.is_zero()) || self.wait(left)?.is_some_and(&mut stop) {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// The time since the machine booted, suspend included: as the deadlines of the locks are counted.
+pub(crate) fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has this clock").into()
+}
+
+/// Whole milliseconds, rounded up, so that what is due by then is due.
+fn timeout(limit: Option<Duration>) -> PollTimeout {
+    let Some(limit) = limit else { return PollTimeout::NONE };
+    let millis = limit.as_nanos().div_ceil(1_000_000);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rounded_up_and_bounded() {
+        assert_eq!(timeout(Some(Duration::from_nanos(1))), PollTimeout::from(1_u8));
+        assert_eq!(timeout(Some(Duration::ZERO)), PollTimeout::ZERO);
+        assert_eq!(timeout(Some(Duration::MAX)), PollTimeout::MAX);
+        assert_eq!(timeout(None), PollTimeout::NONE);
+    }
+}

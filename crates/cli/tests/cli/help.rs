@@ -1,0 +1,66 @@
+//! Help, version, completions, and the manual page.
+
+use crate::tools::{bare, code, finish, stderr, stdout};
+
+fn printed(args: &[&str]) -> String {
+    let output = finish(bare(args));
+    assert_eq!((code(&output), stderr(&output).as_str()), (0, ""), "{args:?}");
+    stdout(&output)
+}
+
+#[test]
+fn help_and_version_exit_0() {
+    assert_eq!(printed(&["--version"]), format!("leasehold {}\n", env!("CARGO_PKG_VERSION")));
+    for command in ["run", "list", "show", "break", "completions"] {
+        assert!(printed(&["--help"]).contains(command));
+        assert!(printed(&[command, "--help"]).contains("Usage: leasehold"), "{command}");
+    }
+    assert!(!printed(&["--help"]).contains("__man"));
+}
+
+#[test]
+fn help_of_run_says_what_surprises() {
+    for option in ["-h", "--help"] {
+        let text = printed(&["run", option]).split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            "different users do not exclude each other without a shared directory",
+            "set-uid",
+            "Examples:",
+            "LEASEHOLD_URL_FILE",
+            "--at-least",
+            "76 the lock was lost",
+        ] {
+            assert!(text.contains(words), "{option}: {words}");
+        }
+    }
+}
+
+#[test]
+fn completions_know_the_commands_and_options() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = printed(&["completions", shell]);
+        assert!(text.contains("max-hold") && text.contains("completions"), "{shell}");
+        assert!(!text.contains("__man"), "{shell}");
+    }
+    assert_eq!(code(&finish(bare(&["completions", "tcsh"]))), 64);
+}
+
+#[test]
+fn bash_takes_its_completions() {
+    let mut command = std::process::Command::new("bash");
+    let this = env!("CARGO_BIN_EXE_leasehold");
+    command.args(["-c", &format!("source <({this} completions bash) && complete -p leasehold")]);
+    let output = finish(command);
+    assert_eq!(code(&output), 0, "{output:?}");
+}
+
+#[test]
+fn the_manual_page_is_current() {
+    let page = printed(&["__man"]);
+    for words in ["max\\-hold", "Exit codes", "completions", "LEASEHOLD_TOKEN"] {
+        assert!(page.contains(words), "{words}");
+    }
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
+    let kept = std::fs::read_to_string(kept).unwrap();
+    assert!(kept == page, "run: cargo run -p leasehold-cli -- __man > docs/man/leasehold.1");
+}

@@ -1,0 +1,176 @@
+//! `list`, `show`, `break`.
+
+use serde_json::Value;
+
+use crate::tools::{Dir, HOLD, Running, code, one_line, stderr, stdout, until};
+
+fn keys(value: &Value) -> Vec<String> {
+    value.as_object().unwrap().keys().cloned().collect()
+}
+
+fn sorted(keys: &[&str]) -> Vec<String> {
+    let mut keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
+    keys.sort();
+    keys
+}
+
+#[test]
+fn a_free_name_is_shown_as_free() {
+    let dir = Dir::new();
+    let value = dir.show("x");
+    assert_eq!(
+        keys(&value),
+        sorted(&["name", "engine", "key", "mode", "limit", "guarantee", "holders", "waiters"])
+    );
+    assert_eq!(
+        (&value["name"], &value["engine"], &value["guarantee"]),
+        (&"x".into(), &"file".into(), &"exact".into())
+    );
+    assert_eq!((&value["mode"], &value["limit"]), (&Value::Null, &Value::Null));
+    assert_eq!(value["key"], format!("{}/x.lock", dir.locks().display()));
+    assert_eq!(
+        (value["holders"].clone(), value["waiters"].clone()),
+        (Value::Array(vec![]), Value::Array(vec![]))
+    );
+    let output = dir.call(&["show", "x"]);
+    assert_eq!((code(&output), stderr(&output).as_str()), (0, ""));
+    assert!(stdout(&output).contains("mode    free"), "{output:?}");
+}
+
+#[test]
+fn a_held_name_is_shown_with_holder_and_waiter() {
+    let dir = Dir::new();
+    let holder = dir.holder(&["--owner", "me"], "x", "echo ready; read line; true");
+    let waiting = Running::start(dir.leasehold(&["run", "--owner", "you", "x", "--", "true"]));
+    dir.until_waiters("x", 1);
+    let value = dir.show("x");
+    assert_eq!(value["mode"], "exclusive");
+    let holding = &value["holders"][0];
+    assert_eq!(keys(holding), sorted(&["id", "owner", "token", "held_ms", "remaining_ms", "foreign"]));
+    assert_eq!(
+        (&holding["owner"], &holding["token"], &holding["foreign"]),
+        (&"me".into(), &1.into(), &false.into())
+    );
+    assert!(holding["held_ms"].is_u64() && holding["remaining_ms"].is_null() && holding["id"].is_string());
+    let standing = &value["waiters"][0];
+    assert_eq!(keys(standing), sorted(&["id", "owner", "waiting_ms"]));
+    assert!(standing["owner"] == "you" && standing["waiting_ms"].is_u64());
+    let text = stdout(&dir.call(&["show", "x"]));
+    assert!(
+        text.contains("HOLDER") && text.contains("me") && text.contains("WAITER") && text.contains("you"),
+        "{text}"
+    );
+    assert_eq!([code(&holder.output()), code(&waiting.output())], [0, 0]);
+}
+
+#[test]
+fn modes_and_limits_are_shown() {
+    let dir = Dir::new();
+    let _shared = dir.holder(&["-s"], "s", HOLD);
+    let _permit = dir.holder(&["--limit", "3"], "p", HOLD);
+    assert_eq!(dir.show("s")["mode"], "shared");
+    assert_eq!((&dir.show("p")["mode"], &dir.show("p")["limit"]), (&"permit".into(), &3.into()));
+}
+
+#[test]
+fn a_foreign_holder_is_shown_as_such() {
+    let dir = Dir::new();
+    assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
+    let mut command = std::process::Command::new("flock");
+    command.args([dir.show("x")["key"].as_str().unwrap(), "sh", "-c", HOLD]);
+    let mut foreign = Running::start(command);
+    assert_eq!(foreign.line(), "ready");
+    let value = dir.show("x");
+    let holding = &value["holders"][0];
+    assert_eq!((&holding["foreign"], &holding["token"]), (&true.into(), &Value::Null));
+    assert_eq!(code(&foreign.output()), 0);
+}
+
+#[test]
+fn list_prints_the_names_in_use_by_prefix() {
+    let dir = Dir::new();
+    let output = dir.call(&["list"]);
+    assert_eq!((code(&output), stdout(&output).as_str()), (0, ""));
+    assert_eq!(dir.code(&["run", "gone", "--", "true"]), 0);
+    let _holders = [dir.hold("a/1"), dir.hold("a/2"), dir.hold("b")];
+    let names = |args: &[&str]| -> Vec<String> {
+        let output = dir.call(&[&["list", "--json"], args].concat());
+        assert_eq!(code(&output), 0);
+        let lines = stdout(&output);
+        let values = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        values.map(|value| value["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&[]), ["a/1", "a/2", "b"]);
+    assert_eq!(names(&["a/"]), ["a/1", "a/2"]);
+    assert_eq!(names(&["c"]), [""; 0]);
+    let text = stdout(&dir.call(&["list", "b"]));
+    let lines: Vec<_> = text.lines().collect();
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("NAME  MODE") && lines[1].starts_with("b     exclusive"),
+        "{text}"
+    );
+}
+
+#[test]
+fn break_asks_the_holder_and_is_done_when_it_is_gone() {
+    let dir = Dir::new();
+    let script = "trap 'echo told; exit 0' TERM; echo ready; while :; do read line; done";
+    let running = dir.holder(&["--ttl", "1h"], "x", script);
+    let output = dir.call(&["break", "x", "--token", "1"]);
+    assert_eq!((code(&output), stderr(&output).as_str()), (0, ""));
+    assert!(dir.show("x")["holders"].as_array().unwrap().is_empty());
+    let output = running.wait();
+    assert_eq!((code(&output), stdout(&output).as_str()), (76, "told\n"), "told once");
+    assert!(one_line(&output).contains("broke"));
+}
+
+#[test]
+fn break_waits_for_the_grace_of_a_holder_that_does_not_listen() {
+    let dir = Dir::new();
+    let script = "trap '' TERM; echo ready; while :; do read line; done";
+    let running = dir.holder(&["--grace", "300ms"], "x", script);
+    assert_eq!(dir.code(&["break", "x", "--token", "1"]), 0);
+    assert_eq!(code(&running.wait()), 76);
+}
+
+#[test]
+fn break_of_nothing_or_another_token_is_1() {
+    let dir = Dir::new();
+    for token in ["1", "7"] {
+        let output = dir.call(&["break", "x", "--token", token]);
+        assert_eq!(code(&output), 1);
+        assert!(one_line(&output).contains(&format!("token {token}")));
+    }
+    let mut running = dir.hold("x");
+    assert_eq!(dir.code(&["break", "x", "--token", "999999"]), 1);
+    assert!(!running.has_ended());
+}
+
+#[test]
+fn break_of_a_foreign_holder_is_refused() {
+    let dir = Dir::new();
+    assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
+    let key = dir.show("x")["key"].as_str().unwrap().to_owned();
+    let mut command = std::process::Command::new("flock");
+    command.args([&key, "sh", "-c", HOLD]);
+    let mut foreign = Running::start(command);
+    assert_eq!(foreign.line(), "ready");
+    let refused = dir.code(&["break", "x", "--token", "1"]);
+    assert!([1, 77].contains(&refused), "a foreign holder has no token: {refused}");
+    until("still held", || !foreign.has_ended());
+}
+
+#[test]
+fn names_that_cannot_be_are_64_everywhere() {
+    let dir = Dir::new();
+    for args in [
+        &["show", ""][..],
+        &["show", "a\nb"],
+        &["break", "", "--token", "1"],
+        &["break", "x", "--token", "-1"],
+    ] {
+        let output = dir.call(args);
+        assert_eq!(code(&output), 64, "{args:?}");
+        one_line(&output);
+    }
+}

@@ -1,0 +1,13 @@
+//! The command as its users meet it: the built binary, on private lock directories, with real processes and signals.
+#![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
+
+mod help;
+mod inspect;
+mod loss;
+mod options;
+mod processes;
+mod run;
+mod signals;
+mod terminal;
+mod tools;
+mod url;

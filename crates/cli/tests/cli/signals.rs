@@ -1,0 +1,148 @@
+//! Signals: while waiting, while CMD runs, and what CMD finds.
+
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+
+use crate::tools::{Dir, Running, code, finish, one_line, state, stderr, stdout, until};
+
+const ENDING: [(Signal, i32); 6] = [
+    (Signal::SIGHUP, 129),
+    (Signal::SIGINT, 130),
+    (Signal::SIGQUIT, 131),
+    (Signal::SIGTERM, 143),
+    (Signal::SIGUSR1, 138),
+    (Signal::SIGUSR2, 140),
+];
+
+#[test]
+fn a_signal_ends_the_wait_and_leaves_nothing_in_line() {
+    let dir = Dir::new();
+    let holder = dir.hold("x");
+    for (signal, expected) in ENDING {
+        let mut waiting = Running::start(dir.leasehold(&["run", "x", "--", "true"]));
+        dir.until_waiters("x", 1);
+        waiting.signal(signal);
+        let output = waiting.wait();
+        assert_eq!(code(&output), expected, "{signal}");
+        let said = one_line(&output);
+        assert!(said.contains("\"x\"") && said.contains(signal.as_str()), "{said}");
+        dir.until_waiters("x", 0);
+    }
+    assert_eq!(code(&holder.output()), 0);
+}
+
+#[test]
+fn a_quiet_wait_ends_without_a_word() {
+    let dir = Dir::new();
+    let _holder = dir.hold("x");
+    let mut waiting = Running::start(dir.leasehold(&["run", "-q", "x", "--", "true"]));
+    dir.until_waiters("x", 1);
+    waiting.signal(Signal::SIGTERM);
+    let output = waiting.wait();
+    assert_eq!((code(&output), stderr(&output).as_str()), (143, ""));
+}
+
+#[test]
+fn a_signal_goes_on_to_cmd_whose_answer_counts() {
+    let dir = Dir::new();
+    for (signal, expected) in ENDING {
+        let name = signal.as_str().trim_start_matches("SIG");
+        let script =
+            format!("trap 'echo got {name}; exit 9' {name}; echo ready; while :; do read line; done");
+        let mut running = dir.holder(&[], "x", &script);
+        running.signal(signal);
+        let output = running.wait();
+        assert_eq!((code(&output), stdout(&output)), (9, format!("got {name}\n")));
+        let mut running = dir.hold("x");
+        running.signal(signal);
+        let output = running.wait();
+        assert_eq!((code(&output), stderr(&output).as_str()), (expected, ""), "{signal}: not handled by CMD");
+    }
+}
+
+#[test]
+fn a_signal_reaches_the_whole_group() {
+    let dir = Dir::new();
+    let script = "sleep 1000 & echo $!; echo ready; wait; exit 3";
+    let mut running = Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", script]));
+    let sleeper = running.number();
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(code(&running.wait()), 143);
+    until("the sleeper's end", || !crate::tools::is_running(sleeper));
+}
+
+#[test]
+fn a_stop_stops_cmd_and_continuing_continues_it() {
+    let dir = Dir::new();
+    let mut running =
+        Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", "echo $$; read line; exit 4"]));
+    let cmd = running.number();
+    running.signal(Signal::SIGTSTP);
+    until("a stopped CMD", || state(cmd) == Some('T'));
+    assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 75, "it still holds");
+    running.signal(Signal::SIGCONT);
+    until("a running CMD", || state(cmd) != Some('T'));
+    assert_eq!(code(&running.output()), 4);
+}
+
+#[test]
+fn cmd_finds_its_signals_as_they_were() {
+    let dir = Dir::new();
+    // Without 32 and 33, which belong to the C library.
+    let mask = |hex: &str| u64::from_str_radix(hex.trim(), 16).unwrap() & !0x1_8000_0000;
+    let masks = |command: Command| -> [u64; 2] {
+        let text = stdout(&finish(command));
+        ["SigBlk:", "SigIgn:"]
+            .map(|what| mask(text.lines().find_map(|line| line.strip_prefix(what)).unwrap()))
+    };
+    let status = ["cat", "/proc/self/status"];
+    let mut plain = Command::new("env");
+    plain.args(status);
+    let expected = masks(plain);
+    assert_eq!(masks(dir.leasehold(&[&["run", "x", "--"], &status[..]].concat())), expected);
+    assert_eq!(expected[0], 0, "nothing is blocked");
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let dir = Dir::new();
+    let this = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!("trap '' HUP; exec {this} run x -- sh -c 'echo ready; read line; exit 5'");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("LEASEHOLD_URL", dir.url());
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::SIGHUP);
+    assert_eq!(code(&running.output()), 5, "as with nohup");
+    let holder = dir.hold("x");
+    let script = format!("trap '' HUP; exec {this} run x -- sh -c 'exit 6'");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("LEASEHOLD_URL", dir.url());
+    let mut waiting = Running::start(command);
+    dir.until_waiters("x", 1);
+    waiting.signal(Signal::SIGHUP);
+    assert_eq!(code(&holder.output()), 0);
+    assert_eq!(code(&waiting.output()), 6);
+}
+
+#[test]
+fn a_parent_that_ignores_its_children_does_no_harm() {
+    let dir = Dir::new();
+    let this = env!("CARGO_BIN_EXE_leasehold");
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=CHLD", this, "run", "x", "--", "sh", "-c", "exit 5"]);
+    command.env("LEASEHOLD_URL", dir.url());
+    assert_eq!(code(&finish(command)), 5);
+}
+
+#[test]
+fn looking_ends_quietly_when_nobody_reads() {
+    let this = env!("CARGO_BIN_EXE_leasehold");
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("{this} completions bash | true; echo ${{PIPESTATUS[0]}}")]);
+    let output = finish(command);
+    assert!(["0\n", "141\n"].contains(&stdout(&output).as_str()), "{output:?}");
+    assert_eq!(stderr(&output), "");
+}

@@ -1,0 +1,262 @@
+//! A private lock directory, and processes that end with their test.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// How long anything may take before a test fails: far longer than it should, for the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory that is removed with the test.
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("leasehold-cli-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where the locks of this test are.
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.0.join("locks")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("file://{}", self.locks().display())
+    }
+
+    /// A file with some text, under this directory.
+    pub(crate) fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    /// `leasehold` on the locks of this test, in an environment without URLs of others.
+    pub(crate) fn leasehold(&self, args: &[&str]) -> Command {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", self.url());
+        command
+    }
+
+    /// Runs `leasehold` to its end.
+    pub(crate) fn call(&self, args: &[&str]) -> Output {
+        finish(self.leasehold(args))
+    }
+
+    /// The exit code of `leasehold`.
+    pub(crate) fn code(&self, args: &[&str]) -> i32 {
+        code(&self.call(args))
+    }
+
+    /// Starts `leasehold run OPTIONS NAME -- sh -c SCRIPT` and waits until the script says "ready".
+    pub(crate) fn holder(&self, options: &[&str], name: &str, script: &str) -> Running {
+        let args = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
+        let mut running = Running::start(self.leasehold(&args));
+        assert_eq!(running.line(), "ready");
+        running
+    }
+
+    /// Holds a name until it is finished.
+    pub(crate) fn hold(&self, name: &str) -> Running {
+        self.holder(&[], name, HOLD)
+    }
+
+    /// What `show --json` says.
+    pub(crate) fn show(&self, name: &str) -> serde_json::Value {
+        let output = self.call(&["show", "--json", name]);
+        assert_eq!(code(&output), 0, "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until so many wait for a name.
+    pub(crate) fn until_waiters(&self, name: &str, count: usize) {
+        until("waiters", || self.show(name)["waiters"].as_array().unwrap().len() == count);
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A script that holds until its input ends.
+pub(crate) const HOLD: &str = "echo ready; read line; true";
+
+/// `leasehold` without any URL.
+pub(crate) fn bare(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.args(args).env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_URL_FILE");
+    command
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("no exit code: {output:?}"))
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Checks that exactly one line was said, beginning as all do; the line.
+pub(crate) fn one_line(output: &Output) -> String {
+    let said = stderr(output);
+    assert!(said.starts_with("leasehold: ") && said.ends_with('\n'), "{said:?}");
+    assert_eq!(said.lines().count(), 1, "{said:?}");
+    said
+}
+
+/// Runs a command to its end, without input.
+pub(crate) fn finish(mut command: Command) -> Output {
+    command.stdin(Stdio::null());
+    Running::start_with(command).output()
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "never came: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A process that is killed with its test. Its input is open until it is finished.
+pub(crate) struct Running {
+    child: Option<Child>,
+    out: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped());
+        Self::start_with(command)
+    }
+
+    fn start_with(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = child.stdout.take().map(BufReader::new);
+        Self { child: Some(child), out }
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.child.as_mut().unwrap()
+    }
+
+    pub(crate) fn pid(&mut self) -> Pid {
+        Pid::from_raw(self.child().id().cast_signed())
+    }
+
+    /// The next line it prints, without its end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.as_mut().unwrap().read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// A number that it prints as a line.
+    pub(crate) fn number(&mut self) -> i32 {
+        let line = self.line();
+        line.parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
+    }
+
+    /// Reads on until what was printed holds `text`; all that was read.
+    pub(crate) fn read_until(&mut self, text: &str) -> String {
+        let mut read = Vec::new();
+        let out = self.out.as_mut().unwrap();
+        while !String::from_utf8_lossy(&read).contains(text) {
+            let mut byte = [0];
+            assert_eq!(
+                out.read(&mut byte).unwrap(),
+                1,
+                "no {text:?} in {:?}",
+                String::from_utf8_lossy(&read)
+            );
+            read.push(byte[0]);
+        }
+        String::from_utf8_lossy(&read).into_owned()
+    }
+
+    pub(crate) fn write(&mut self, text: &str) {
+        self.child().stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child().try_wait().unwrap().is_some()
+    }
+
+    /// Ends its input, waits for its end, and takes what it printed since.
+    pub(crate) fn output(mut self) -> Output {
+        drop(self.child().stdin.take());
+        self.wait()
+    }
+
+    /// Waits for its end, with its input still open.
+    pub(crate) fn wait(mut self) -> Output {
+        let status = self.status();
+        let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
+        self.out.take().unwrap().read_to_end(&mut output.stdout).unwrap();
+        self.child().stderr.take().unwrap().read_to_end(&mut output.stderr).unwrap();
+        output
+    }
+
+    fn status(&mut self) -> ExitStatus {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child().try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "it does not end");
+            // A pause of a poll that has an end: nothing depends on its length.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Whether a process is there and is no zombie.
+pub(crate) fn is_running(pid: i32) -> bool {
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// The letter of a process's state.
+pub(crate) fn state(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}

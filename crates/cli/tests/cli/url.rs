@@ -1,0 +1,134 @@
+//! Where the URL comes from, and that it is told to nobody.
+
+use crate::tools::{Dir, bare, code, finish, one_line, stdout};
+
+/// The lock file's path tells which directory was used.
+fn key(mut command: std::process::Command) -> String {
+    command.args(["show", "--json", "x"]);
+    let output = finish(command);
+    assert_eq!(code(&output), 0, "{output:?}");
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    value["key"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_option_wins_over_the_variable_over_the_file() {
+    let dir = Dir::new();
+    let url = |name: &str| format!("file://{}/{name}", dir.path().display());
+    let file = dir.file("url", &format!("{}\n", url("by-file")), 0o600);
+    let mut command = bare(&["--url", &url("by-option")]);
+    command.env("LEASEHOLD_URL", url("by-variable")).env("LEASEHOLD_URL_FILE", &file);
+    assert!(key(command).contains("/by-option/"));
+    let mut command = bare(&[]);
+    command.env("LEASEHOLD_URL", url("by-variable")).env("LEASEHOLD_URL_FILE", &file);
+    assert!(key(command).contains("/by-variable/"));
+    let mut command = bare(&["--require-url"]);
+    command.env("LEASEHOLD_URL_FILE", &file);
+    assert!(key(command).contains("/by-file/"));
+}
+
+#[test]
+fn a_required_url_is_missed_with_78() {
+    if std::path::Path::new("/etc/leasehold/url").exists() {
+        println!("skipped: this machine has an /etc/leasehold/url, so that a URL is always given");
+        return;
+    }
+    for args in [
+        &["--require-url", "run", "x", "--", "true"][..],
+        &["run", "--require-url", "x", "--", "true"],
+        &["list", "--require-url"],
+    ] {
+        let output = finish(bare(args));
+        assert_eq!(code(&output), 78, "{args:?}");
+        assert!(one_line(&output).contains("--require-url"));
+    }
+}
+
+#[test]
+fn wrong_urls_are_78() {
+    for (url, word) in [
+        ("memory:", "exclude nobody"),
+        ("", "empty"),
+        ("/var/locks", "scheme"),
+        ("file:relative", "three slashes"),
+        ("file://host/dir", "three slashes"),
+        ("file:///tmp/leasehold-none?frobnicate=1", "frobnicate"),
+        ("file:///tmp/leasehold-none?connect_timeout=5", "5s"),
+        ("nosql://h", "nosql"),
+    ] {
+        let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
+        assert_eq!(code(&output), 78, "{url}");
+        let said = one_line(&output);
+        assert!(said.contains(word), "{url}: {said}");
+    }
+}
+
+#[test]
+fn a_url_file_open_to_others_is_78() {
+    let dir = Dir::new();
+    let file = dir.file("url", &dir.url(), 0o644);
+    let mut command = bare(&["run", "x", "--", "true"]);
+    command.env("LEASEHOLD_URL_FILE", &file);
+    let output = finish(command);
+    assert_eq!(code(&output), 78);
+    assert!(one_line(&output).contains("chmod 600"));
+}
+
+#[test]
+fn no_error_shows_a_password() {
+    let canary = "canary-d41d8cd9";
+    let dir = Dir::new();
+    let secret = format!("nosql://user:{canary}@host/?token={canary}");
+    let file = dir.file("url", &secret, 0o600);
+    let run = ["run", "x", "--", "true"];
+    let by_option = bare(&[&["--url", secret.as_str()], &run[..]].concat());
+    let mut by_variable = bare(&run);
+    by_variable.env("LEASEHOLD_URL", &secret);
+    let mut by_file = bare(&run);
+    by_file.env("LEASEHOLD_URL_FILE", &file);
+    let misplaced = bare(&[&[secret.as_str()], &run[..]].concat());
+    let misspelt = bare(&[&[format!("--ulr={secret}").as_str()], &run[..]].concat());
+    for (command, expected) in
+        [(by_option, 78), (by_variable, 78), (by_file, 78), (misplaced, 64), (misspelt, 64)]
+    {
+        let output = finish(command);
+        assert_eq!(code(&output), expected);
+        let said = one_line(&output);
+        assert!(!said.contains(canary), "{said}");
+    }
+}
+
+#[test]
+fn the_url_is_in_no_argument_of_cmd() {
+    let dir = Dir::new();
+    let output = finish(bare(&["--url", &dir.url(), "run", "x", "--", "cat", "/proc/self/cmdline"]));
+    assert_eq!(stdout(&output), "cat\0/proc/self/cmdline\0");
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_77_or_78() {
+    let dir = Dir::new();
+    let plain = dir.file("plain", "", 0o600);
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    for (path, expected) in [(plain, 78), (link, 77)] {
+        let url = format!("file://{}", path.display());
+        let output = finish(bare(&["--url", &url, "run", "x", "--", "true"]));
+        assert_eq!(code(&output), expected, "{url}");
+        assert!(one_line(&output).contains(path.to_str().unwrap()));
+    }
+}
+
+#[test]
+fn something_else_under_the_key_is_78_and_stays() {
+    let dir = Dir::new();
+    assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
+    let state = dir.locks().join(".state");
+    let files: Vec<_> = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    std::fs::write(&files[0], "something else, of another program").unwrap();
+    let output = dir.call(&["run", "x", "--", "true"]);
+    assert_eq!(code(&output), 78);
+    one_line(&output);
+    assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "something else, of another program");
+}

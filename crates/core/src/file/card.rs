@@ -1,0 +1,233 @@
+//! One card of the table: who stands or holds, and how.
+
+use std::sync::Arc;
+
+use super::{
+    layout::{CARD, MAX_NUMBER, array},
+    proc::Process,
+};
+use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
+
+/// Where in a card it is written when its owner was last rung.
+pub(super) const RUNG: u64 = 8;
+/// Where in a card the token of a broken hold is written.
+pub(super) const BROKEN: u64 = 16;
+/// Where in a card it is written until when it is kept.
+pub(super) const KEPT: u64 = 32;
+const SUM: usize = 24;
+const ID: usize = 40;
+const OWNER: usize = 128;
+
+/// What a card stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    /// Nobody.
+    Empty = 0,
+    /// A claim in line.
+    Waiting = 1,
+    /// A hold.
+    Holding = 2,
+    /// A hold that ended, whose place is kept for a time by nobody.
+    Kept = 3,
+}
+
+/// A card in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Card {
+    pub(super) state: State,
+    pub(super) id: ClaimId,
+    pub(super) mode: Mode,
+    /// The place in the order of arrival; 0 on card 0.
+    pub(super) ticket: u64,
+    /// The first token of the grant; 0 while waiting.
+    pub(super) token: u64,
+    /// How many tokens the grant carries.
+    pub(super) tokens: u32,
+    pub(super) owner: Arc<str>,
+    pub(super) process: Process,
+    pub(super) stops_on_term: bool,
+    /// Since when it stands or holds.
+    pub(super) since: Instant,
+    /// The bell to ring for a waiting claim; zeros: none.
+    pub(super) bell: [u8; 16],
+    /// Until when a kept card counts.
+    pub(super) kept_until: Instant,
+    /// When its owner was rung without having asked since.
+    pub(super) rung: Option<Instant>,
+    /// The token under which an operator broke the hold; counts only if it is this grant's.
+    pub(super) broken: u64,
+}
+
+/// The bytes hold no card that was written whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Torn;
+
+impl Card {
+    /// Whether an operator broke this very hold.
+    pub(super) fn is_broken(&self) -> bool {
+        self.token != 0 && self.broken == self.token
+    }
+
+    /// Whether `token` is one of the grant's.
+    pub(super) fn carries(&self, token: u64) -> bool {
+        self.token != 0 && token >= self.token && token - self.token < u64::from(self.tokens)
+    }
+
+    /// The bytes to write.
+    pub(super) fn to_bytes(&self) -> [u8; CARD] {
+        let mut bytes = [0; CARD];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(RUNG as usize, &self.rung.map_or(0, Instant::as_nanos).to_le_bytes());
+        put(BROKEN as usize, &self.broken.to_le_bytes());
+        put(ID, &self.id.0);
+        put(56, &self.ticket.to_le_bytes());
+        put(64, &self.token.to_le_bytes());
+        put(72, &self.tokens.to_le_bytes());
+        let (mode, count, limit) = match self.mode {
+            Mode::Exclusive => (1, 0, 0),
+            Mode::Shared => (2, 0, 0),
+            Mode::Permits { count, limit } => (3, count, limit),
+        };
+        put(80, &count.to_le_bytes());
+        put(84, &limit.to_le_bytes());
+        put(88, &self.process.pid.to_le_bytes());
+        put(96, &self.process.started.to_le_bytes());
+        put(104, &self.since.as_nanos().to_le_bytes());
+        put(112, &self.bell);
+        put(KEPT as usize, &self.kept_until.as_nanos().to_le_bytes());
+        let owner = &self.owner.as_bytes()[..self.owner.len().min(MAX_OWNER_BYTES)];
+        put(OWNER, owner);
+        bytes[0] = self.state as u8;
+        bytes[76] = mode;
+        bytes[77] = u8::from(self.stops_on_term);
+        bytes[78] = owner.len() as u8;
+        let sum = sum(&bytes);
+        bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// What was read; `None`: empty.
+    pub(super) fn from_bytes(bytes: &[u8; CARD]) -> Result<Option<Self>, Torn> {
+        let state = match bytes[0] {
+            0 => return Ok(None),
+            1 => State::Waiting,
+            2 => State::Holding,
+            3 => State::Kept,
+            _ => return Err(Torn),
+        };
+        Self::whole(state, bytes).map(Some)
+    }
+
+    fn whole(state: State, bytes: &[u8; CARD]) -> Result<Self, Torn> {
+        let word = |at| u64::from_le_bytes(array(bytes, at));
+        let half = |at| u32::from_le_bytes(array(bytes, at));
+        let owner_len = usize::from(bytes[78]);
+        if word(SUM) != sum(bytes) || owner_len > MAX_OWNER_BYTES {
+            return Err(Torn);
+        }
+        let owner = std::str::from_utf8(&bytes[OWNER..OWNER + owner_len]).map_err(|_| Torn)?;
+        let mode = match (bytes[76], half(80), half(84)) {
+            (1, ..) => Mode::Exclusive,
+            (2, ..) => Mode::Shared,
+            (3, count, limit) if count >= 1 && count <= limit => Mode::Permits { count, limit },
+            _ => return Err(Torn),
+        };
+        let (ticket, token) = (word(56), word(64));
+        if ticket >= MAX_NUMBER || token >= MAX_NUMBER {
+            return Err(Torn);
+        }
+        Ok(Self {
+            state,
+            id: ClaimId(array(bytes, ID)),
+            mode,
+            ticket,
+            token,
+            tokens: half(72),
+            owner: owner.into(),
+            process: Process { pid: half(88), started: word(96) },
+            stops_on_term: bytes[77] != 0,
+            since: Instant::from_nanos(word(104)),
+            bell: array(bytes, 112),
+            kept_until: Instant::from_nanos(word(KEPT as usize)),
+            rung: Some(word(RUNG as usize)).filter(|&at| at != 0).map(Instant::from_nanos),
+            broken: word(BROKEN as usize),
+        })
+    }
+}
+
+/// Tells a card that was written whole from one read half-way: it covers all but what others may write into a card,
+/// which is the state (one byte), when it was rung, the broken token, and until when it is kept.
+fn sum(bytes: &[u8; CARD]) -> u64 {
+    // FNV-1a over words instead of bytes: it guards against torn reads, not against malice.
+    bytes[ID..].chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
+        (sum ^ u64::from_le_bytes(array(word, 0))).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn card() -> Card {
+        Card {
+            state: State::Holding,
+            id: ClaimId([7; 16]),
+            mode: Mode::Permits { count: 2, limit: 5 },
+            ticket: 11,
+            token: 40,
+            tokens: 10,
+            owner: "ö".repeat(64).into(),
+            process: Process { pid: 4, started: 5 },
+            stops_on_term: true,
+            since: Instant::from_nanos(6),
+            bell: [8; 16],
+            kept_until: Instant::NEVER,
+            rung: Some(Instant::from_nanos(3)),
+            broken: 40,
+        }
+    }
+
+    #[test]
+    fn a_card_survives_the_way_to_bytes_and_back() {
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: u32::MAX }] {
+            let card = Card { mode, ..card() };
+            assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(Some(card)));
+        }
+    }
+
+    #[test]
+    fn an_emptied_card_is_empty_whatever_else_it_holds() {
+        let mut bytes = card().to_bytes();
+        bytes[0] = 0;
+        assert_eq!(Card::from_bytes(&bytes), Ok(None));
+        assert_eq!(Card::from_bytes(&[0; CARD]), Ok(None));
+    }
+
+    #[test]
+    fn the_block_and_the_broken_token_are_compared_exactly() {
+        let card = card();
+        assert_eq!([39, 40, 49, 50].map(|token| card.carries(token)), [false, true, true, false]);
+        assert!(card.is_broken() && !Card { broken: 39, ..card.clone() }.is_broken());
+        assert!(!Card { broken: 0, token: 0, ..card }.is_broken());
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_byte_is_noticed(at in ID..CARD, change in 1..=255_u8) {
+            let mut bytes = card().to_bytes();
+            bytes[at] ^= change;
+            prop_assert_eq!(Card::from_bytes(&bytes), Err(Torn));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), CARD)) {
+            let mut bytes: [u8; CARD] = array(&bytes, 0);
+            let sum = sum(&bytes);
+            bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
+            let _ = Card::from_bytes(&bytes);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The engine: what it is made of, and its verbs.
+
+use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Mutex, time::Duration};
+
+use super::{
+    claims::{Cell, Claims, Place, lock},
+    dir::Dir,
+    ear::Ear,
+    error::opening,
+    proc::{Process, boot_id},
+    state::States,
+};
+use crate::{
+    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life, Lineage,
+    Name, News, Profile, Release, Released, Renewed,
+};
+
+/// Locks in a directory of one host, held by the kernel: exact, not leased. See the [module](super).
+pub struct FileEngine {
+    pub(super) dir: Dir,
+    pub(super) env: Env,
+    /// The boot of the machine, which every state file names.
+    pub(super) boot: [u8; 16],
+    pub(super) process: Process,
+    pub(super) claims: Claims,
+    pub(super) states: States,
+    pub(super) ear: Ear,
+    /// Holds that were asked to stop: name and token.
+    pub(super) asked: Mutex<Vec<(Name, u64)>>,
+    profile: Profile,
+}
+
+impl FileEngine {
+    /// Opens the lock directory `dir`, or the default one: `/var/lib/leasehold` for root, `.local/state/leasehold` in
+    /// the passwd home of anybody else. What is missing is created, for this user alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) for a relative path, something that is no
+    /// directory, or a network file system; [`Denied`](crate::ErrorKind::Denied) for a symbolic link, a directory that
+    /// everybody can write or that is another user's, and missing permissions;
+    /// [`Refused`](crate::ErrorKind::Refused) for a full or read-only file system.
+    pub fn open(dir: Option<PathBuf>, env: Env) -> Result<Self, Error> {
+        let boot = boot_id().map_err(opening)?;
+        Self::open_in_boot(dir, env, boot)
+    }
+
+    /// The same as if the machine had been booted as `boot`.
+    pub(super) fn open_in_boot(dir: Option<PathBuf>, env: Env, boot: [u8; 16]) -> Result<Self, Error> {
+        Ok(Self {
+            dir: Dir::open(dir).map_err(opening)?,
+            boot,
+            process: Process::own(),
+            claims: Claims::default(),
+            states: States::default(),
+            ear: Ear::new(env.clone()),
+            asked: Mutex::default(),
+            env,
+            profile: profile(),
+        })
+    }
+
+    /// Another descriptor of the lock file that claim `id` holds, closed on exec: a child that inherits it keeps the
+    /// name taken as long as it lives, whatever becomes of this process. `None` when `id` holds nothing.
+    ///
+    /// # Errors
+    /// The limit of open files.
+    pub fn descriptor(&self, id: ClaimId) -> std::io::Result<Option<OwnedFd>> {
+        let Some(cell) = self.claims.find(id) else { return Ok(None) };
+        match &*lock(&cell) {
+            Cell::Live(entry) if matches!(entry.place, Place::Holding { .. }) => {
+                entry.lock.duplicate().map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A new run of tokens.
+    pub(super) fn new_lineage(&self) -> Lineage {
+        let mut bytes = [0; 16];
+        self.env.entropy.fill(&mut bytes);
+        Lineage(u128::from_be_bytes(bytes))
+    }
+
+    /// The claims whose cards were rung.
+    fn rung(&self) -> Vec<News> {
+        let mut rung = Vec::new();
+        for (id, name, slot) in self.ear.waiting() {
+            let key = super::locks::Key::new(&self.dir, &name);
+            let state = self.states.get(&self.dir, &key, super::open::Missing::Leave);
+            // When in doubt, ask.
+            if !matches!(state, Ok(Some(state)) if !super::bell::is_rung(&state, slot)) {
+                rung.push(News::Ring { name, id });
+            }
+        }
+        rung
+    }
+
+    async fn listen(&self) -> Vec<News> {
+        loop {
+            let heard = self.ear.listen().await;
+            if heard.overflow {
+                return vec![News::AskAll];
+            }
+            let mut news: Vec<News> =
+                heard.due.into_iter().map(|(id, name)| News::Ring { name, id }).collect();
+            if heard.bell {
+                news.extend(self.rung());
+            }
+            if !news.is_empty() {
+                return news;
+            }
+        }
+    }
+}
+
+impl Engine for FileEngine {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(async move { self.take(claim, how) })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(async move { holds.iter().map(|hold| self.renew_one(hold)).collect() })
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(async move { releases.iter().map(|release| self.release_one(release)).collect() })
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(self.listen())
+    }
+}
+
+impl fmt::Debug for FileEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileEngine").field("dir", &self.dir.path).finish_non_exhaustive()
+    }
+}
+
+fn profile() -> Profile {
+    let mut profile = Profile::new("file");
+    profile.life = Life::Process;
+    profile.push = true;
+    // The net under the push: for a foreign `flock -u` without a close, and for places that come free by time.
+    profile.poll = Duration::from_millis(5)..=Duration::from_millis(250);
+    profile.inline = true;
+    profile.token_blocks = true;
+    profile.fifo = true;
+    profile.can_keep = true;
+    profile.breaking = Breaking::Ask;
+    // Requests never leave the process: nothing is under way after the call.
+    profile.request_life = Duration::ZERO;
+    profile
+}

@@ -1,0 +1,117 @@
+//! Granting: the token, the mark that tells that the holder lives, the card that says who it is.
+
+use super::{
+    card::{Card, State},
+    claims::Place,
+    engine::FileEngine,
+    layout::{CARD, CARD_ZERO, ENDED, Head, TOKENS, Tokens, card_at, ended_to_byte},
+    line::Placed,
+    locks::{LockFile, Mark},
+    state::StateFile,
+    table::Table,
+    tokens::mint,
+};
+use crate::{Claim, EngineError, Grant, Instant, Mode, Previous, Token};
+
+impl FileEngine {
+    /// Grants under the latch, with the flock of `claim.mode` in hand and the table read since.
+    pub(super) fn grant(
+        &self,
+        table: &mut Table<'_>,
+        claim: &Claim,
+        ticket: Option<u64>,
+    ) -> Result<(Place, Grant), EngineError> {
+        let now = self.env.clock.now();
+        let standing =
+            table.cards.iter().find(|placed| Some(placed.card.ticket) == ticket).map(|placed| placed.slot);
+        if claim.mode == Mode::Exclusive {
+            table.bury_holders()?;
+            let zero = table.zero.take();
+            let granted = self.seize(claim, table.lock, table.state, &mut table.head, zero.as_ref(), now)?;
+            if let Some(slot) = standing {
+                table.clear(slot)?;
+            }
+            table.tidy()?;
+            return Ok(granted);
+        }
+        self.bury_zero(table)?;
+        let (slot, ticket) = match (standing, ticket) {
+            (Some(slot), Some(ticket)) => (slot, ticket),
+            _ => {
+                let (slot, ticket) = table.place()?;
+                table.lock.mark(Mark::Ticket(ticket))?;
+                (slot, ticket)
+            }
+        };
+        let previous = self.previous(&table.head, None);
+        let token = self.mint(claim, table.state, &mut table.head)?;
+        table.state.write(&table.head.tokens.to_bytes(), TOKENS as u64)?;
+        let tokens = claim.tokens.max(1);
+        let card = Card { ticket, token: token.number, tokens, ..self.card(claim, State::Holding, now) };
+        table.put(slot, card)?;
+        Ok(held(slot, token, tokens, previous))
+    }
+
+    /// Grants an exclusive hold to whoever has the exclusive flock; `zero` is the card of the holder before, if its
+    /// hold was never released. Needs no latch.
+    pub(super) fn seize(
+        &self,
+        claim: &Claim,
+        lock: &LockFile,
+        state: &StateFile,
+        head: &mut Head,
+        zero: Option<&Placed>,
+        now: Instant,
+    ) -> Result<(Place, Grant), EngineError> {
+        let previous = self.previous(head, zero);
+        let token = self.mint(claim, state, head)?;
+        // Before the card, so that nobody takes it for the card of a dead holder.
+        lock.mark(Mark::Hold(token.number))?;
+        let tokens = claim.tokens.max(1);
+        let card = Card { token: token.number, tokens, ..self.card(claim, State::Holding, now) };
+        let mut bytes = [0; CARD_ZERO + CARD - TOKENS];
+        bytes[..Tokens::SIZE].copy_from_slice(&head.tokens.to_bytes());
+        bytes[ENDED - TOKENS] = ended_to_byte(head.ended);
+        bytes[CARD_ZERO - TOKENS..].copy_from_slice(&card.to_bytes());
+        state.write(&bytes, TOKENS as u64)?;
+        Ok(held(0, token, tokens, previous))
+    }
+
+    fn mint(&self, claim: &Claim, state: &StateFile, head: &mut Head) -> Result<Token, EngineError> {
+        let sync = |tokens: &Tokens| state.sync_tokens(&self.dir, tokens);
+        let number = mint(&mut head.tokens, claim.tokens, self.boot, sync)?;
+        Ok(Token { lineage: head.lineage, number })
+    }
+
+    /// A holder of a shared flock knows that an exclusive one that left its card is gone.
+    fn bury_zero(&self, table: &mut Table<'_>) -> Result<(), EngineError> {
+        let Some(zero) = table.zero.take() else { return Ok(()) };
+        if zero.card.state == State::Holding {
+            table.set_ended(ended_by_death(&zero.card))?;
+        }
+        table.state.write(&[State::Empty as u8], card_at(0))
+    }
+
+    /// How the hold before this grant ended. Asked before the counter learns of this boot.
+    fn previous(&self, head: &Head, zero: Option<&Placed>) -> Previous {
+        match zero {
+            Some(zero) if zero.card.state == State::Holding => ended_by_death(&zero.card),
+            // After a reboot the disk may show an older page than the last holder wrote.
+            _ if head.tokens.boot != self.boot
+                && head.tokens.current > 0
+                && head.ended == Previous::Clean =>
+            {
+                Previous::Unknown
+            }
+            _ => head.ended,
+        }
+    }
+}
+
+fn ended_by_death(card: &Card) -> Previous {
+    if card.is_broken() { Previous::Broken } else { Previous::Lapsed }
+}
+
+fn held(slot: u32, token: Token, tokens: u32, previous: Previous) -> (Place, Grant) {
+    (Place::Holding { slot, token, tokens, previous }, Grant { token, tokens, ttl: None, previous })
+}

@@ -1,0 +1,217 @@
+//! Looking at names from outside, without disturbing them.
+
+use std::os::unix::fs::FileExt;
+
+use nix::sys::stat::lstat;
+
+use super::{
+    card::{Card, State},
+    encode::{self, Decoded},
+    engine::FileEngine,
+    error::sort,
+    kernel::{Flock, KernelLocks},
+    layout::{HEAD, name_bytes},
+    line::{Placed, is_kept},
+    locks::{Key, LockFile},
+    open::Missing,
+    proc::program,
+    state::StateFile,
+    table::{is_alive, read_cards, zero},
+};
+use crate::{
+    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Level, Mode, Name, View,
+    WaiterView,
+};
+
+/// How often a table is read again that changed while it was read, before what is torn is left out.
+const TRIES: usize = 3;
+
+impl Inspect for FileEngine {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(async move { Ok(self.promise()) })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(async move {
+            let mut views = Vec::new();
+            let kernel = KernelLocks::read(self.dir.fs);
+            for name in self.names(prefix)? {
+                let view = self.look(&name, &kernel)?;
+                if !view.holders.is_empty() || !view.waiters.is_empty() {
+                    views.push(view);
+                }
+            }
+            views.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(views)
+        })
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(async move { self.look(name, &KernelLocks::read(self.dir.fs)) })
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        _force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(async move { self.break_now(name, token) })
+    }
+}
+
+impl FileEngine {
+    fn promise(&self) -> Guarantee {
+        let mut promise = Guarantee::new(
+            Level::Exact,
+            &[
+                "the kernel of this host keeps the lock until its holder lets go or is gone: other hosts are not excluded",
+                "flock(1) on the lock file excludes and is excluded, but takes no place in line, counts no permits and does not see --at-least",
+                "a lock file that is removed or replaced ends the exclusion: holders are told at their next check",
+                "--at-least and the order of waiters end with a reboot; tokens go on growing",
+            ],
+        );
+        promise.notes.push(match self.dir.shared {
+            Some(group) => format!("the directory {} is shared by group {group}", self.dir.path.display()),
+            None => format!("only one user's programs meet in {}", self.dir.path.display()),
+        });
+        promise
+    }
+
+    /// The names with a lock file that begin with `prefix`.
+    fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
+        let failed = |error| sort("cannot list", &self.dir.path.display().to_string(), error);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.dir.path).map_err(failed)? {
+            let file = entry.map_err(failed)?.file_name();
+            let name = match file.to_str().and_then(|file| Some((file, encode::decode(file)?))) {
+                Some((_, Decoded::Name(name))) => Some(name),
+                Some((file, Decoded::Hashed)) => self.hashed(file),
+                None => None,
+            };
+            names.extend(name.filter(|name| name.as_str().starts_with(prefix)));
+        }
+        Ok(names)
+    }
+
+    /// The name behind a hash, as its state file tells.
+    fn hashed(&self, file: &str) -> Option<Name> {
+        let mut head = [0; HEAD];
+        let state = std::fs::File::open(self.dir.state_path(file)).ok()?;
+        state.read_exact_at(&mut head, 0).ok()?;
+        let name = Name::new(std::str::from_utf8(name_bytes(&head)).ok()?).ok()?;
+        (encode::file_name(&name) == file).then_some(name)
+    }
+
+    fn look(&self, name: &Name, kernel: &KernelLocks) -> Result<View, EngineError> {
+        let key = Key::new(&self.dir, name);
+        let view = self.look_once(&key, kernel)?;
+        if !view.holders.iter().any(|holder| holder.foreign) {
+            return Ok(view);
+        }
+        // One of ours may have had its flock a moment before its card: a second look tells.
+        self.look_once(&key, &KernelLocks::read(self.dir.fs))
+    }
+
+    fn look_once(&self, key: &Key, kernel: &KernelLocks) -> Result<View, EngineError> {
+        let now = self.env.clock.now();
+        let mut view = View::free(key.name.clone(), key.shown());
+        let Ok(stat) = lstat(key.path.as_c_str()) else { return Ok(view) };
+        let mut flocks = kernel.on(stat.st_dev, stat.st_ino);
+        for placed in self.standing(key)? {
+            let card = &placed.card;
+            match card.state {
+                State::Waiting => view.waiters.push(waiter(card, now)),
+                State::Empty => continue,
+                State::Holding | State::Kept => {
+                    view.mode = Some(joined(view.mode, card.mode));
+                    view.holders.push(holder(card, now));
+                }
+            }
+            let own = flocks.iter().position(|flock| !flock.waits && flock.pid == card.process.pid);
+            if let (State::Holding, Some(own)) = (card.state, own) {
+                flocks.swap_remove(own);
+            }
+        }
+        for flock in flocks {
+            add_foreign(&mut view, flock);
+        }
+        Ok(view)
+    }
+
+    /// The cards that count, holders first, then waiters in order. Read without the latch.
+    fn standing(&self, key: &Key) -> Result<Vec<Placed>, EngineError> {
+        let Some(state) = self.states.get(&self.dir, key, Missing::Leave)? else { return Ok(Vec::new()) };
+        let mut cards = self.read_unlatched(&state, &key.name)?;
+        if cards.is_empty() {
+            return Ok(cards);
+        }
+        let Some(lock) = LockFile::open(&self.dir, key, Missing::Leave)? else { return Ok(Vec::new()) };
+        let now = self.env.clock.now();
+        cards.retain(|placed| match placed.card.state {
+            State::Kept => is_kept(&placed.card, now),
+            _ => is_alive(&lock, placed).unwrap_or(true),
+        });
+        cards.sort_by_key(|placed| (placed.card.state == State::Waiting, placed.card.ticket));
+        Ok(cards)
+    }
+
+    fn read_unlatched(&self, state: &StateFile, name: &Name) -> Result<Vec<Placed>, EngineError> {
+        for last in (0..TRIES).rev() {
+            let Some((head, bytes)) = state.head(name)? else { return Ok(Vec::new()) };
+            let (mut torn, mut cards) = (false, Vec::new());
+            if head.table.in_use && head.table.boot == self.boot {
+                cards = read_cards(state, head.table.cards, |_| {
+                    torn = true;
+                    Ok(())
+                })?;
+            }
+            if !torn || last == 0 {
+                cards.extend(zero(&head, &bytes, self.boot));
+                return Ok(cards);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// The mode of a name with one holder more: permits add up.
+fn joined(held: Option<Mode>, more: Mode) -> Mode {
+    match (held, more) {
+        (Some(Mode::Permits { count: a, limit }), Mode::Permits { count: b, .. }) => {
+            Mode::Permits { count: a.saturating_add(b), limit }
+        }
+        _ => more,
+    }
+}
+
+fn holder(card: &Card, now: Instant) -> HolderView {
+    let kept = card.state == State::Kept;
+    HolderView {
+        id: card.id.to_string(),
+        owner: if kept { "kept".to_owned() } else { card.owner.to_string() },
+        token: Some(card.token),
+        held: Some(now.since(card.since)),
+        remaining: kept.then(|| card.kept_until.since(now)),
+        foreign: false,
+    }
+}
+
+fn waiter(card: &Card, now: Instant) -> WaiterView {
+    WaiterView {
+        id: card.id.to_string(),
+        owner: card.owner.to_string(),
+        waiting: Some(now.since(card.since)),
+    }
+}
+
+fn add_foreign(view: &mut View, flock: Flock) {
+    let id = format!("pid {}", flock.pid);
+    let owner = program(flock.pid).map_or_else(|| id.clone(), |program| format!("{program} ({id})"));
+    if flock.waits {
+        view.waiters.push(WaiterView { id, owner, waiting: None });
+        return;
+    }
+    view.mode = view.mode.or(Some(if flock.exclusive { Mode::Exclusive } else { Mode::Shared }));
+    view.holders.push(HolderView { id, owner, token: None, held: None, remaining: None, foreign: true });
+}

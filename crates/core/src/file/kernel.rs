@@ -1,0 +1,75 @@
+//! Who holds and waits for a flock, as the kernel tells in `/proc/locks`: looking disturbs nobody.
+
+use std::fs;
+
+use nix::sys::stat::{major, minor};
+
+/// File systems that give `stat` another device number than `/proc/locks`: btrfs and overlay. There the inode alone
+/// must do, in a directory of one file system.
+const OTHER_DEVICE: [i64; 2] = [0x9123_683E, 0x794C_7630];
+
+/// One flock on a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flock {
+    pub(super) pid: u32,
+    pub(super) exclusive: bool,
+    /// Waits for it in the kernel instead of having it.
+    pub(super) waits: bool,
+}
+
+/// The locks of the whole system at one moment.
+#[derive(Debug)]
+pub(super) struct KernelLocks {
+    text: String,
+    inode_alone: bool,
+}
+
+impl KernelLocks {
+    /// Reads them; none where `/proc/locks` cannot be read. Locks of other pid namespaces are not shown by the kernel.
+    pub(super) fn read(fs: i64) -> Self {
+        let text = fs::read_to_string("/proc/locks").unwrap_or_default();
+        Self { text, inode_alone: OTHER_DEVICE.contains(&fs) }
+    }
+
+    /// The flocks on one file.
+    pub(super) fn on(&self, device: libc::dev_t, inode: libc::ino_t) -> Vec<Flock> {
+        let device = format!("{:02x}:{:02x}", major(device), minor(device));
+        self.text.lines().filter_map(|line| self.parse(line, &device, inode)).collect()
+    }
+
+    /// `1: FLOCK  ADVISORY  WRITE 8081 fe:00:5333167 0 EOF`; a blocked one has `->` behind the number.
+    fn parse(&self, line: &str, device: &str, inode: libc::ino_t) -> Option<Flock> {
+        let mut words = line.split_ascii_whitespace().skip(1).peekable();
+        let waits = words.next_if_eq(&"->").is_some();
+        if words.next()? != "FLOCK" {
+            return None;
+        }
+        let exclusive = words.nth(1)? == "WRITE";
+        let pid = words.next()?.parse().ok()?;
+        let (on, number) = words.next()?.rsplit_once(':')?;
+        let same = number.parse() == Ok(inode) && (self.inode_alone || on == device);
+        same.then_some(Flock { pid, exclusive, waits })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_one_file_are_found() {
+        let text = "1: FLOCK  ADVISORY  WRITE 8081 fe:00:533 0 EOF\n\
+                    1: -> FLOCK  ADVISORY  READ 9 fe:00:533 0 EOF\n\
+                    2: FLOCK  ADVISORY  WRITE 8082 fe:01:533 0 EOF\n\
+                    3: OFDLCK ADVISORY  WRITE -1 fe:00:533 4611686018427387909 4611686018427387909\n\
+                    4: FLOCK nonsense\n";
+        let mut locks = KernelLocks { text: text.into(), inode_alone: false };
+        let device = nix::sys::stat::makedev(0xfe, 0);
+        let holder = Flock { pid: 8081, exclusive: true, waits: false };
+        let waiter = Flock { pid: 9, exclusive: false, waits: true };
+        assert_eq!(locks.on(device, 533), [holder, waiter]);
+        assert_eq!(locks.on(device, 534), []);
+        locks.inode_alone = true;
+        assert_eq!(locks.on(device, 533).len(), 3);
+    }
+}

@@ -1,0 +1,297 @@
+//! The bytes of a state file: a head of 1,024 bytes, then one card of 256 bytes per place in the table.
+//!
+//! | at | what | written by |
+//! |---|---|---|
+//! | 0 | magic, layout version, lineage, full name | once, under the latch, before anything else |
+//! | 576 | table: in use?, cards ever used, next ticket, boot id | under the latch |
+//! | 640 | tokens: boot id, current, promised, ceiling | the exclusive holder, or a shared one under the latch |
+//! | 696 | how the last hold ended | a holder, at its release |
+//! | 704 | card 0: the exclusive holder | the exclusive holder |
+//! | 1024 | cards 1, 2, ... | under the latch; their owner may empty them at any time |
+//!
+//! Each field that is written without the latch lies in one 512-byte sector and one page, so that a killed process
+//! leaves all of a write or nothing. Numbers are little-endian. Every byte read is data to be doubted.
+
+use crate::{Lineage, MAX_NAME_BYTES, Name, Previous};
+
+/// The size of the head, card 0 included.
+pub(super) const HEAD: usize = 1024;
+/// The size of a card.
+pub(super) const CARD: usize = 256;
+/// Where card 0 is.
+pub(super) const CARD_ZERO: usize = 704;
+/// Where the table's own fields are.
+pub(super) const TABLE: usize = 576;
+/// Where the tokens are.
+pub(super) const TOKENS: usize = 640;
+/// Where it is written how the last hold ended; card 0 follows, so that one write does both.
+pub(super) const ENDED: usize = 696;
+/// The most claims that may stand or hold on one name: 1 MiB of table, read by whoever changes it.
+pub(super) const MAX_CLAIMS: u32 = 4096;
+/// Tokens and tickets stay below: they are offsets of byte-range locks too.
+pub(super) const MAX_NUMBER: u64 = 1 << 60;
+
+const MAGIC: &[u8; 6] = b"LHLOCK";
+const VERSION: u16 = 1;
+const NAME_AT: usize = 32;
+
+/// The head of a state file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) lineage: Lineage,
+    pub(super) table: TableHead,
+    pub(super) tokens: Tokens,
+    pub(super) ended: Previous,
+}
+
+/// The table's own fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TableHead {
+    /// Whether any card but card 0 is in use. One byte, so that it can be read without the latch.
+    pub(super) in_use: bool,
+    /// How many cards, from card 1 on, were ever written.
+    pub(super) cards: u32,
+    /// The ticket of the next claim.
+    pub(super) next_ticket: u64,
+    /// The boot under which the cards were written.
+    pub(super) boot: [u8; 16],
+}
+
+/// The token counter. Its rules are in [`tokens`](super::tokens).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tokens {
+    /// The boot under which it was last written.
+    pub(super) boot: [u8; 16],
+    /// The last token granted.
+    pub(super) current: u64,
+    /// No token up to here is used by a later boot; may not be on disk yet.
+    pub(super) promised: u64,
+    /// The same, certainly on disk.
+    pub(super) ceiling: u64,
+}
+
+/// Why the bytes are no head.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoHead {
+    /// Nothing was written yet, or nothing that lasted.
+    Blank,
+    /// Not ours.
+    Foreign,
+    /// Ours, in this unknown layout version.
+    Version(u16),
+    /// Ours, but no head can hold this.
+    Damaged,
+}
+
+impl Head {
+    /// The head of a name that was never held.
+    pub(super) fn new(lineage: Lineage, boot: [u8; 16]) -> Self {
+        let table = TableHead { in_use: false, cards: 0, next_ticket: 1, boot };
+        Self { lineage, table, tokens: Tokens::default(), ended: Previous::Clean }
+    }
+
+    /// The bytes to write for `name`, card 0 empty.
+    pub(super) fn to_bytes(&self, name: &Name) -> [u8; HEAD] {
+        let mut bytes = [0; HEAD];
+        bytes[..6].copy_from_slice(MAGIC);
+        bytes[6..8].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.lineage.0.to_le_bytes());
+        let name = name.as_str().as_bytes();
+        bytes[24..26].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
+        bytes[TABLE..TABLE + TableHead::SIZE].copy_from_slice(&self.table.to_bytes());
+        bytes[TOKENS..TOKENS + Tokens::SIZE].copy_from_slice(&self.tokens.to_bytes());
+        bytes[ENDED] = ended_to_byte(self.ended);
+        bytes
+    }
+
+    /// What was read from the beginning of a file of `size` bytes.
+    pub(super) fn from_bytes(bytes: &[u8; HEAD], size: u64) -> Result<Self, NoHead> {
+        if size == 0 || (size == HEAD as u64 && bytes.iter().all(|&byte| byte == 0)) {
+            // A power cut can leave the size without the bytes; no token was granted then, for that needs a sync.
+            return Err(NoHead::Blank);
+        }
+        if &bytes[..6] != MAGIC {
+            return Err(NoHead::Foreign);
+        }
+        match u16::from_le_bytes([bytes[6], bytes[7]]) {
+            VERSION => {}
+            version => return Err(NoHead::Version(version)),
+        }
+        let head = Self {
+            lineage: Lineage(u128::from_le_bytes(array(bytes, 8))),
+            table: TableHead::from_bytes(bytes),
+            tokens: Tokens::from_bytes(bytes),
+            ended: ended_from_byte(bytes[ENDED]),
+        };
+        head.is_sound().then_some(head).ok_or(NoHead::Damaged)
+    }
+
+    fn is_sound(&self) -> bool {
+        let tokens = self.tokens;
+        self.table.cards <= MAX_CLAIMS
+            && self.table.next_ticket < MAX_NUMBER
+            && tokens.current <= tokens.ceiling
+            && tokens.ceiling <= tokens.promised
+            && tokens.promised < MAX_NUMBER
+    }
+}
+
+impl TableHead {
+    pub(super) const SIZE: usize = 40;
+
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0] = u8::from(self.in_use);
+        bytes[8..16].copy_from_slice(&self.next_ticket.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.cards.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.boot);
+        bytes
+    }
+
+    fn from_bytes(head: &[u8; HEAD]) -> Self {
+        Self {
+            in_use: head[TABLE] != 0,
+            next_ticket: u64::from_le_bytes(array(head, TABLE + 8)),
+            cards: u32::from_le_bytes(array(head, TABLE + 16)),
+            boot: array(head, TABLE + 24),
+        }
+    }
+}
+
+impl Tokens {
+    pub(super) const SIZE: usize = 40;
+
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..16].copy_from_slice(&self.boot);
+        bytes[16..24].copy_from_slice(&self.current.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.promised.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.ceiling.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(head: &[u8; HEAD]) -> Self {
+        Self {
+            boot: array(head, TOKENS),
+            current: u64::from_le_bytes(array(head, TOKENS + 16)),
+            promised: u64::from_le_bytes(array(head, TOKENS + 24)),
+            ceiling: u64::from_le_bytes(array(head, TOKENS + 32)),
+        }
+    }
+}
+
+/// Where card `slot` is in the file.
+pub(super) const fn card_at(slot: u32) -> u64 {
+    match slot {
+        0 => CARD_ZERO as u64,
+        _ => (HEAD + (slot as usize - 1) * CARD) as u64,
+    }
+}
+
+/// How a hold ended, as one byte.
+pub(super) const fn ended_to_byte(ended: Previous) -> u8 {
+    match ended {
+        Previous::Clean => 0,
+        Previous::Abandoned => 1,
+        Previous::Lapsed => 2,
+        Previous::Broken => 3,
+        Previous::Unknown => 4,
+    }
+}
+
+const fn ended_from_byte(byte: u8) -> Previous {
+    match byte {
+        0 => Previous::Clean,
+        1 => Previous::Abandoned,
+        2 => Previous::Lapsed,
+        3 => Previous::Broken,
+        _ => Previous::Unknown,
+    }
+}
+
+/// `N` bytes from `at` on. Only called with constants that lie inside.
+pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("the slice has N bytes")
+}
+
+/// The full name that a head was written for, as bytes.
+pub(super) fn name_bytes(head: &[u8; HEAD]) -> &[u8] {
+    let len = usize::from(u16::from_le_bytes([head[24], head[25]]));
+    &head[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head() -> Head {
+        let mut head = Head::new(Lineage(77), [9; 16]);
+        head.table = TableHead { in_use: true, cards: 12, next_ticket: 99, boot: [3; 16] };
+        head.tokens = Tokens { boot: [4; 16], current: 5, promised: 8, ceiling: 7 };
+        head.ended = Previous::Broken;
+        head
+    }
+
+    fn name() -> Name {
+        Name::new(&"n".repeat(512)).unwrap()
+    }
+
+    #[test]
+    fn a_head_survives_the_way_to_bytes_and_back() {
+        let bytes = head().to_bytes(&name());
+        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Ok(head()));
+        assert_eq!(name_bytes(&bytes), name().as_str().as_bytes());
+    }
+
+    #[test]
+    fn what_is_not_ours_is_told_apart() {
+        let mut bytes = head().to_bytes(&name());
+        assert_eq!(Head::from_bytes(&[0; HEAD], 0), Err(NoHead::Blank));
+        assert_eq!(Head::from_bytes(&[0; HEAD], HEAD as u64), Err(NoHead::Blank));
+        assert_eq!(Head::from_bytes(&[0; HEAD], 5), Err(NoHead::Foreign), "five zeros are somebody's");
+        bytes[6] = 9;
+        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Err(NoHead::Version(9)));
+        bytes[0] = b'x';
+        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Err(NoHead::Foreign));
+    }
+
+    #[test]
+    fn impossible_numbers_are_damage() {
+        for break_it in [
+            |head: &mut Head| head.table.cards = MAX_CLAIMS + 1,
+            |head: &mut Head| head.table.next_ticket = u64::MAX,
+            |head: &mut Head| head.tokens.current = 8,
+            |head: &mut Head| head.tokens.promised = 6,
+            |head: &mut Head| head.tokens.promised = u64::MAX,
+        ] {
+            let mut head = head();
+            break_it(&mut head);
+            assert_eq!(Head::from_bytes(&head.to_bytes(&name()), HEAD as u64), Err(NoHead::Damaged));
+        }
+    }
+
+    #[test]
+    fn fields_written_without_the_latch_lie_in_one_sector() {
+        assert_eq!(TOKENS / 512, (CARD_ZERO + CARD - 1) / 512);
+        assert!(
+            TABLE + TableHead::SIZE <= TOKENS && TOKENS + Tokens::SIZE <= ENDED && ENDED + 8 == CARD_ZERO
+        );
+        assert!(CARD_ZERO + CARD <= HEAD && NAME_AT + MAX_NAME_BYTES <= TABLE);
+        assert_eq!(4096 % CARD, 0, "no card straddles a page");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), HEAD), ours in any::<bool>()) {
+            if ours {
+                bytes[..8].copy_from_slice(b"LHLOCK\x01\x00");
+            }
+            let bytes = array(&bytes, 0);
+            let _ = Head::from_bytes(&bytes, HEAD as u64);
+            prop_assert!(name_bytes(&bytes).len() <= MAX_NAME_BYTES);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Who may go: the order of arrival and the places that are taken. Pure: liveness is asked through a function.
+
+use std::time::Duration;
+
+use super::card::{Card, State};
+use crate::{EngineError, Instant, Mode};
+
+/// A waiter that was rung and has not asked for so long is stopped or starved: it keeps its place, others may pass.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// A card and its place in the table.
+#[derive(Clone, Debug)]
+pub(super) struct Placed {
+    pub(super) slot: u32,
+    pub(super) card: Card,
+}
+
+/// The claim that asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub(super) mode: Mode,
+    /// Its ticket; `None` for a newcomer, who stands behind everybody.
+    pub(super) ticket: Option<u64>,
+}
+
+/// Where the asker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing in the table is against it: the flock decides.
+    Free,
+    /// Somebody who lives stands before it.
+    Behind,
+    /// The places are taken.
+    Held,
+    /// It is kept by nobody until then.
+    Kept(Instant),
+    /// It is in use as another kind of lock, or with another limit.
+    Clash(Mode),
+}
+
+/// A verdict, and what was seen on the way to it.
+#[derive(Clone, Debug)]
+pub(super) struct Judgement {
+    pub(super) verdict: Verdict,
+    /// How many claims stand in line before the asker.
+    pub(super) ahead: u32,
+    /// Cards whose owners are gone, or whose time has passed.
+    pub(super) dead: Vec<u32>,
+}
+
+type Alive<'a> = dyn FnMut(&Placed) -> Result<bool, EngineError> + 'a;
+
+/// Judges `asker` by the table; its own card, if it has one, is not against it. `zero` is card 0, if in use.
+pub(super) fn judge(
+    cards: &[Placed],
+    zero: Option<&Placed>,
+    asker: Asker,
+    now: Instant,
+    alive: &mut Alive<'_>,
+) -> Result<Judgement, EngineError> {
+    let mut seen = Judgement { verdict: Verdict::Free, ahead: 0, dead: Vec::new() };
+    if asker.ticket.is_none()
+        && let Some(other) = clash(cards, zero, asker, now, alive, &mut seen.dead)?
+    {
+        seen.verdict = Verdict::Clash(other);
+        return Ok(seen);
+    }
+    let line = waiters_before(cards, asker);
+    let mut blocked = false;
+    for (at, placed) in line.iter().enumerate() {
+        if seen.dead.contains(&placed.slot) {
+            continue;
+        }
+        if blocked {
+            // Behind the first that lives nobody is probed: it is a hint, and the line may be long.
+            seen.ahead += (line.len() - at) as u32;
+            break;
+        }
+        if stands_before(placed.card.mode, asker.mode) {
+            if !alive(placed)? {
+                seen.dead.push(placed.slot);
+                continue;
+            }
+            blocked = !is_stalled(&placed.card, now);
+        }
+        seen.ahead += 1;
+    }
+    seen.verdict = match kept_against(cards, zero, asker.mode, now, &mut seen.dead) {
+        Some(until) => Verdict::Kept(until),
+        None if blocked => Verdict::Behind,
+        None => permits_left(cards, asker.mode, alive, &mut seen.dead)?,
+    };
+    Ok(seen)
+}
+
+/// The waiters to ring, first in line first: `skip` that live are passed over, `count` are answered. A stalled one is
+/// rung with the next, for it may never ask.
+pub(super) fn to_ring(
+    cards: &[Placed],
+    skip: usize,
+    count: usize,
+    now: Instant,
+    alive: &mut Alive<'_>,
+) -> Result<Vec<Placed>, EngineError> {
+    let mut line: Vec<&Placed> = cards.iter().filter(|placed| placed.card.state == State::Waiting).collect();
+    line.sort_by_key(|placed| placed.card.ticket);
+    let (mut chosen, mut place) = (Vec::new(), 0);
+    for placed in line {
+        if place >= skip + count {
+            break;
+        }
+        if !alive(placed)? {
+            continue;
+        }
+        if place >= skip {
+            chosen.push(placed.clone());
+        }
+        place += usize::from(!is_stalled(&placed.card, now));
+    }
+    Ok(chosen)
+}
+
+/// Whether a card that is kept still counts.
+pub(super) fn is_kept(card: &Card, now: Instant) -> bool {
+    card.state == State::Kept && card.kept_until > now
+}
+
+fn clash(
+    cards: &[Placed],
+    zero: Option<&Placed>,
+    asker: Asker,
+    now: Instant,
+    alive: &mut Alive<'_>,
+    dead: &mut Vec<u32>,
+) -> Result<Option<Mode>, EngineError> {
+    for placed in cards.iter().chain(zero).filter(|placed| !placed.card.mode.same_kind(asker.mode)) {
+        let counts = match placed.card.state {
+            State::Kept => is_kept(&placed.card, now),
+            _ => alive(placed)?,
+        };
+        if counts {
+            return Ok(Some(placed.card.mode));
+        }
+        if placed.slot != 0 {
+            dead.push(placed.slot);
+        }
+    }
+    Ok(None)
+}
+
+fn waiters_before(cards: &[Placed], asker: Asker) -> Vec<&Placed> {
+    let before = asker.ticket.unwrap_or(u64::MAX);
+    let mut line: Vec<&Placed> = cards
+        .iter()
+        .filter(|placed| placed.card.state == State::Waiting && placed.card.ticket < before)
+        .collect();
+    line.sort_by_key(|placed| placed.card.ticket);
+    line
+}
+
+/// Whether a waiter must be granted before one behind it. Readers do not stand before readers; among permits even a
+/// small claim waits behind a big one, which would starve otherwise.
+const fn stands_before(first: Mode, second: Mode) -> bool {
+    !matches!((first, second), (Mode::Shared, Mode::Shared))
+}
+
+fn is_stalled(card: &Card, now: Instant) -> bool {
+    card.rung.is_some_and(|rung| now.since(rung) > STALLED)
+}
+
+/// Until when a place kept by nobody is against `mode`. Expired ones are dead.
+fn kept_against(
+    cards: &[Placed],
+    zero: Option<&Placed>,
+    mode: Mode,
+    now: Instant,
+    dead: &mut Vec<u32>,
+) -> Option<Instant> {
+    let mut until = zero.filter(|zero| is_kept(&zero.card, now)).map(|zero| zero.card.kept_until);
+    for placed in cards.iter().filter(|placed| placed.card.state == State::Kept) {
+        if !is_kept(&placed.card, now) {
+            dead.push(placed.slot);
+        } else if mode == Mode::Exclusive {
+            until = until.max(Some(placed.card.kept_until));
+        }
+    }
+    until
+}
+
+/// Whether `mode` finds its places among those taken. Holders are probed only when it does not.
+fn permits_left(
+    cards: &[Placed],
+    mode: Mode,
+    alive: &mut Alive<'_>,
+    dead: &mut Vec<u32>,
+) -> Result<Verdict, EngineError> {
+    let Mode::Permits { count, limit } = mode else { return Ok(Verdict::Free) };
+    let places = |card: &Card| match card.mode {
+        Mode::Permits { count, .. } => u64::from(count),
+        Mode::Exclusive | Mode::Shared => 0,
+    };
+    let holders: Vec<&Placed> = cards
+        .iter()
+        .filter(|placed| {
+            matches!(placed.card.state, State::Holding | State::Kept) && !dead.contains(&placed.slot)
+        })
+        .collect();
+    let mut taken: u64 = holders.iter().map(|placed| places(&placed.card)).sum();
+    let mut first_kept: Option<Instant> = None;
+    for placed in holders {
+        if taken + u64::from(count) <= u64::from(limit) {
+            return Ok(Verdict::Free);
+        }
+        if placed.card.state == State::Kept {
+            let until = placed.card.kept_until;
+            first_kept = Some(first_kept.map_or(until, |first| first.min(until)));
+        } else if !alive(placed)? {
+            dead.push(placed.slot);
+            taken -= places(&placed.card);
+        }
+    }
+    if taken + u64::from(count) <= u64::from(limit) {
+        return Ok(Verdict::Free);
+    }
+    Ok(first_kept.map_or(Verdict::Held, Verdict::Kept))
+}

@@ -1,0 +1,41 @@
+//! The file engine: kernel locks in a directory of one host.
+//!
+//! Exact, not leased: a hold ends when it is released or its process is gone, never by time. A stopped holder keeps
+//! its lock, a killed one frees it at once. Each name has two files:
+//!
+//! - `<name>.lock` is only ever locked: with `flock`, so that util-linux `flock(1)` on the same file excludes us and
+//!   we exclude it, and with byte-range locks far beyond its end ([`locks`]). It is never read, written or unlinked.
+//! - `.state/<name>.lock` holds the token counter and the table of holders and waiters ([`layout`]).
+//!
+//! A free name is taken with one `flock` and one write, without the table. Everybody else stands in the table, in the
+//! order of arrival, and is rung by whoever lets go ([`bell`], [`ear`]). Every verb runs on the caller's thread and
+//! never waits for another process.
+
+mod bell;
+mod breaking;
+mod card;
+mod claims;
+mod dir;
+mod ear;
+mod encode;
+mod engine;
+mod error;
+mod grant;
+mod inspect;
+mod kernel;
+mod layout;
+mod line;
+mod locks;
+mod open;
+mod proc;
+mod release;
+mod series;
+mod state;
+mod table;
+mod take;
+mod tokens;
+
+pub use engine::FileEngine;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Opening the files of the lock directory without being led astray.
+
+use std::{ffi::CStr, fs::File, os::fd::OwnedFd};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, openat},
+    sys::stat::{FileStat, Mode, fstat, fstatat},
+};
+
+use super::{
+    dir::{Dir, share},
+    error::{foreign, sort_errno},
+};
+use crate::{EngineError, Fault};
+
+/// Never a symbolic link; never waits for the other end of a pipe; never becomes a terminal's owner.
+const SAFELY: OFlag =
+    OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
+/// How often a file may vanish between two looks before we give up: somebody removes files all the time.
+const TRIES: usize = 16;
+
+/// What to do with a file that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// Create it.
+    Create,
+    /// Answer that it is not there.
+    Leave,
+}
+
+/// Opens a regular file with one name; `shown` is its path for messages.
+pub(super) fn open_file(
+    dir: &Dir,
+    at: &OwnedFd,
+    file: &CStr,
+    missing: Missing,
+    shown: impl Fn() -> String,
+) -> Result<Option<(File, FileStat)>, EngineError> {
+    for _ in 0..TRIES {
+        let fd = match openat(at, file, OFlag::O_RDWR | SAFELY, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) if missing == Missing::Leave => return Ok(None),
+            Err(Errno::ENOENT) => match create(dir, at, file) {
+                Ok(fd) => fd,
+                Err(Errno::EEXIST) => continue,
+                Err(errno) => return Err(sort_errno("cannot create", &shown(), errno)),
+            },
+            Err(Errno::EACCES) if dir.shared.is_some() && is_being_created(at, file) => {
+                return Err(EngineError::new(Fault::Retry, format!("{} is just being created", shown())));
+            }
+            Err(errno) => return Err(sort_errno("cannot open", &shown(), errno)),
+        };
+        let stat = fstat(&fd).map_err(|errno| sort_errno("cannot look at", &shown(), errno))?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(foreign(&shown(), "is not a regular file"));
+        }
+        match stat.st_nlink {
+            0 => {}
+            1 => return Ok(Some((File::from(fd), stat))),
+            // Somebody could have linked a file of ours, or of another user, under the name of a lock.
+            links => return Err(foreign(&shown(), &format!("has {links} hard links"))),
+        }
+    }
+    Err(EngineError::new(Fault::Retry, format!("{} is removed again and again by somebody", shown())))
+}
+
+fn create(dir: &Dir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+    let mode = dir.file_mode();
+    let fd = openat(at, file, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY, mode)?;
+    if let Some(group) = dir.shared {
+        share(&fd, group, mode)?;
+    }
+    Ok(fd)
+}
+
+/// In a shared directory a file is ours alone for the moment between its creation and its change of mode.
+fn is_being_created(at: &OwnedFd, file: &CStr) -> bool {
+    fstatat(at, file, AtFlags::AT_SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| stat.st_size == 0 && stat.st_mode & 0o777 == 0o600)
+}

@@ -1,0 +1,84 @@
+//! What `/proc` tells: this boot, this process, other processes.
+
+use std::{fs, io};
+
+use nix::unistd::Pid;
+
+use super::error::sort;
+use crate::EngineError;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A process as a card names it: a pid alone may have been given to another process since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    /// The pid, as the process itself sees it.
+    pub(super) pid: u32,
+    /// Clock ticks from boot to the start of the process; 0 when `/proc` did not tell.
+    pub(super) started: u64,
+}
+
+impl Process {
+    /// The calling process.
+    pub(super) fn own() -> Self {
+        let pid = std::process::id();
+        Self { pid, started: start_time(pid).unwrap_or(0) }
+    }
+
+    /// Whether this very process runs.
+    pub(super) fn is_running(self) -> bool {
+        self.started != 0 && start_time(self.pid).is_ok_and(|started| started == self.started)
+    }
+
+    /// The pid as system calls take it; `None` when it is none, for 0 and negative numbers would name a group.
+    pub(super) fn target(self) -> Option<Pid> {
+        i32::try_from(self.pid).ok().filter(|&pid| pid > 0).map(Pid::from_raw)
+    }
+}
+
+/// Names the current boot of the machine.
+pub(super) fn boot_id() -> Result<[u8; 16], EngineError> {
+    let text = fs::read_to_string(BOOT_ID).map_err(|error| sort("cannot read", BOOT_ID, error))?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let number = u128::from_str_radix(&digits, 16).map_err(|error| {
+        sort("cannot read", BOOT_ID, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    })?;
+    Ok(number.to_be_bytes())
+}
+
+/// The name of a running program, as the kernel keeps it.
+pub(super) fn program(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+fn start_time(pid: u32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    parse_start_time(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Field 22 of `/proc/PID/stat`, counted from behind the program's name, which may hold spaces and parentheses.
+fn parse_start_time(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_runs_and_another_start_time_does_not() {
+        let own = Process::own();
+        assert!(own.started > 0 && own.is_running());
+        assert!(!Process { started: own.started + 1, ..own }.is_running());
+        assert_eq!(Process { pid: u32::MAX, started: 1 }.target(), None);
+        assert_eq!(boot_id().unwrap(), boot_id().unwrap());
+    }
+
+    #[test]
+    fn a_program_name_with_parentheses_does_not_shift_the_fields() {
+        let fields: Vec<String> = (3..=52).map(|n| n.to_string()).collect();
+        let stat = format!("7 (a) b) c) {}", fields.join(" "));
+        assert_eq!(parse_start_time(&stat), Some(22));
+        assert_eq!(parse_start_time("7 (x"), None);
+    }
+}

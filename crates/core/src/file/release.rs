@@ -1,0 +1,189 @@
+//! The verbs `release` and `renew`.
+
+use super::{
+    bell,
+    card::{Card, KEPT, State},
+    claims::{Cell, Entry, Place, SharedCell, lock},
+    engine::FileEngine,
+    layout::{CARD, ENDED, TABLE, array, card_at, ended_to_byte},
+    line::{Placed, to_ring},
+    locks::LockFile,
+    open::Missing,
+    state::StateFile,
+    table::{Table, is_alive, read_cards},
+};
+use crate::{EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
+
+impl FileEngine {
+    /// Leaves no trace of one claim.
+    pub(super) fn release_one(&self, release: &Release) -> Released {
+        let cell = self.claims.find(release.id).or_else(|| self.claims.bury(release.id));
+        let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release)) else {
+            return Released::NotThere;
+        };
+        self.ear.forget(release.id);
+        if let Err(error) = self.let_go(&entry, release) {
+            // The lock itself is free: closing the file frees it in any case. Only the card stays, as one of the dead.
+            tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
+        }
+        Released::Freed
+    }
+
+    /// Extends one hold, which never lapses: says whether it is still one.
+    pub(super) fn renew_one(&self, hold: &Hold) -> Renewed {
+        let Some(cell) = self.claims.find(hold.id) else { return Renewed::Lost(Loss::Gone) };
+        let cell = lock(&cell);
+        let Cell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
+        match entry.place {
+            Place::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
+            _ => return Renewed::Lost(Loss::Gone),
+        }
+        match self.lost(entry) {
+            Ok(None) => Renewed::Kept { ttl: None },
+            Ok(Some(loss)) => Renewed::Lost(loss),
+            Err(error) => Renewed::Unknown(error),
+        }
+    }
+
+    /// Why a hold is none any more.
+    pub(super) fn lost(&self, entry: &Entry) -> Result<Option<Loss>, EngineError> {
+        if !entry.lock.is_current(&entry.key)? {
+            return Ok(Some(Loss::Replaced));
+        }
+        let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else {
+            return Ok(Some(Loss::Replaced));
+        };
+        Ok(match own_card(&state, entry)? {
+            None => Some(Loss::Replaced),
+            Some(card) if card.is_broken() => Some(Loss::Broken),
+            Some(_) => None,
+        })
+    }
+
+    fn take_out(&self, cell: &SharedCell, release: &Release) -> Option<Box<Entry>> {
+        let mut cell = lock(cell);
+        if let (Cell::Live(entry), Some(wanted)) = (&*cell, release.token)
+            && !matches!(entry.place, Place::Holding { token, .. } if token == wanted)
+        {
+            return None;
+        }
+        let taken = std::mem::replace(&mut *cell, Cell::Gone);
+        self.claims.bury(release.id);
+        match taken {
+            Cell::Live(entry) => Some(entry),
+            Cell::Fresh | Cell::Gone => None,
+        }
+    }
+
+    fn let_go(&self, entry: &Entry, release: &Release) -> Result<(), EngineError> {
+        let until = release.keep.map(|time| self.env.clock.now().after(time));
+        let state = self.states.get(&self.dir, &entry.key, Missing::Leave);
+        let written = match (&state, entry.place) {
+            (Ok(Some(state)), Place::Waiting { .. }) => empty(state, entry, None),
+            (Ok(Some(state)), Place::Holding { .. }) => end(state, entry, release.ended, until),
+            _ => Ok(()),
+        };
+        // LOCK_UN, and only then the look at the line: whoever stood there before could not be granted, whoever came
+        // after tries for itself.
+        entry.lock.unflock();
+        let Some(state) = state? else { return written };
+        if entry.place.slot() == 0 {
+            self.ring_line(&entry.lock, &state, 0, 1);
+        } else {
+            self.leave_table(entry, &state)?;
+        }
+        written
+    }
+
+    /// After a card of the table was emptied: says so if it was the last, and rings those who may go now.
+    fn leave_table(&self, entry: &Entry, state: &StateFile) -> Result<(), EngineError> {
+        if entry.lock.is_current(&entry.key)?
+            && let Some(latch) = entry.lock.try_latch()?
+        {
+            let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
+            table.tidy()?;
+            self.ring(table.lock, state, &table.cards, 0, 2);
+            return Ok(());
+        }
+        self.ring_line(&entry.lock, state, 0, 2);
+        Ok(())
+    }
+
+    /// Rings waiters as seen without the latch. A card torn by that belongs to somebody who tries right now.
+    pub(super) fn ring_line(&self, lock: &LockFile, state: &StateFile, skip: usize, count: usize) {
+        let mut bytes = [0; 20];
+        if state.read(&mut bytes, TABLE as u64).is_err() || bytes[0] == 0 {
+            return;
+        }
+        let cards = u32::from_le_bytes(array(&bytes, 16)).min(super::layout::MAX_CLAIMS);
+        if let Ok(cards) = read_cards(state, cards, |_| Ok(())) {
+            self.ring(lock, state, &cards, skip, count);
+        }
+    }
+
+    /// Rings `count` live waiters after the first `skip`. A ring that fails is one the slow poll makes up for.
+    pub(super) fn ring(
+        &self,
+        lock: &LockFile,
+        state: &StateFile,
+        cards: &[Placed],
+        skip: usize,
+        count: usize,
+    ) {
+        let now = self.env.clock.now();
+        let chosen = to_ring(cards, skip, count, now, &mut |placed| is_alive(lock, placed));
+        for placed in chosen.unwrap_or_default() {
+            bell::ring(&self.dir, state, &placed, now);
+        }
+    }
+}
+
+/// The card of `entry`, if it is still its own.
+fn own_card(state: &StateFile, entry: &Entry) -> Result<Option<Card>, EngineError> {
+    let mut bytes = [0; CARD];
+    state.read(&mut bytes, card_at(entry.place.slot()))?;
+    Ok(Card::from_bytes(&bytes).ok().flatten().filter(|card| card.id == entry.claim.id))
+}
+
+/// Writes how a hold ended, and empties or keeps its card.
+fn end(state: &StateFile, entry: &Entry, ended: Previous, keep: Option<Instant>) -> Result<(), EngineError> {
+    let slot = entry.place.slot();
+    if slot != 0 {
+        let Some(card) = own_card(state, entry)? else { return Ok(()) };
+        state.write(&[byte_of(&card, ended)], ENDED as u64)?;
+        return empty(state, entry, keep);
+    }
+    let mut bytes = [0; 8 + CARD];
+    state.read(&mut bytes, ENDED as u64)?;
+    let card = Card::from_bytes(&array(&bytes, 8)).ok().flatten();
+    let Some(card) = card.filter(|card| card.id == entry.claim.id) else { return Ok(()) };
+    bytes[0] = byte_of(&card, ended);
+    let len = match keep {
+        None => {
+            bytes[8] = State::Empty as u8;
+            9
+        }
+        Some(until) => {
+            let at = 8 + KEPT as usize;
+            bytes[8] = State::Kept as u8;
+            bytes[at..at + 8].copy_from_slice(&until.as_nanos().to_le_bytes());
+            at + 8
+        }
+    };
+    state.write(&bytes[..len], ENDED as u64)
+}
+
+/// Empties a card of the table, or keeps it, if it is still ours. Needs no latch: only its owner does this.
+fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), EngineError> {
+    if own_card(state, entry)?.is_none() {
+        return Ok(());
+    }
+    let at = card_at(entry.place.slot());
+    let Some(until) = keep else { return state.write(&[State::Empty as u8], at) };
+    state.write(&until.as_nanos().to_le_bytes(), at + KEPT)?;
+    state.write(&[State::Kept as u8], at)
+}
+
+fn byte_of(card: &Card, ended: Previous) -> u8 {
+    ended_to_byte(if card.is_broken() { Previous::Broken } else { ended })
+}

@@ -1,0 +1,151 @@
+//! State files: reading and writing, and the few that are kept open.
+//!
+//! The state lies beside the lock file, not in it: shell scripts open lock files with `9>file`, which empties them.
+//! A state file carries no kernel lock, so its descriptor can be shared by every claim of an engine.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    os::unix::fs::FileExt,
+    sync::{Arc, Mutex},
+};
+
+use nix::{sys::stat::fstat, unistd::fsync};
+
+use super::{
+    claims::lock,
+    dir::Dir,
+    error::{foreign, sort, sort_errno},
+    layout::{HEAD, Head, NoHead, TOKENS, Tokens, name_bytes},
+    locks::{Key, Latch},
+    open::{Missing, open_file},
+};
+use crate::{EngineError, Lineage, Name};
+
+/// The most state files kept open: enough for the names a program has in use, few against any limit of open files.
+const KEPT_OPEN: usize = 64;
+
+/// One open state file.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    file: File,
+    shown: String,
+}
+
+impl StateFile {
+    pub(super) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
+        let shown = dir.state_path(&key.file.to_string_lossy());
+        let opened = open_file(dir, &dir.states, &key.file, missing, || shown.clone())?;
+        Ok(opened.map(|(file, _)| Self { file, shown }))
+    }
+
+    /// The head, raw and parsed; `None` while nothing was written. Refuses what is not the state of `name`.
+    pub(super) fn head(&self, name: &Name) -> Result<Option<(Head, [u8; HEAD])>, EngineError> {
+        let mut bytes = [0; HEAD];
+        let read = self.read(&mut bytes, 0)?;
+        // The size matters only for a blank file; a full head may have cards behind it.
+        let size = if read == HEAD && bytes[0] == 0 { self.size()? } else { read as u64 };
+        match Head::from_bytes(&bytes, size) {
+            Ok(_) if name_bytes(&bytes) != name.as_str().as_bytes() => {
+                let other = String::from_utf8_lossy(name_bytes(&bytes)).into_owned();
+                Err(foreign(&self.shown, &format!("is the state of another name, {other:?}")))
+            }
+            Ok(head) => Ok(Some((head, bytes))),
+            Err(NoHead::Blank) => Ok(None),
+            Err(NoHead::Foreign) => {
+                Err(foreign(&self.shown, "holds something else than the state of a lock"))
+            }
+            Err(NoHead::Version(version)) => Err(foreign(
+                &self.shown,
+                &format!("has layout version {version}, which this version does not know"),
+            )),
+            Err(NoHead::Damaged) => Err(self.damaged()),
+        }
+    }
+
+    /// The head, written first if there is none. Under the latch.
+    pub(super) fn head_or_new(
+        &self,
+        name: &Name,
+        _latch: &Latch<'_>,
+        boot: [u8; 16],
+        lineage: impl FnOnce() -> Lineage,
+    ) -> Result<(Head, [u8; HEAD]), EngineError> {
+        if let Some(found) = self.head(name)? {
+            return Ok(found);
+        }
+        let head = Head::new(lineage(), boot);
+        let bytes = head.to_bytes(name);
+        self.write(&bytes, 0)?;
+        Ok((head, bytes))
+    }
+
+    /// Reads as much as there is, from `at` on.
+    pub(super) fn read(&self, bytes: &mut [u8], at: u64) -> Result<usize, EngineError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.file.read_at(&mut bytes[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(sort("cannot read", &self.shown, error)),
+            }
+        }
+        Ok(done)
+    }
+
+    pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<(), EngineError> {
+        self.file.write_all_at(bytes, at).map_err(|error| sort("cannot write", &self.shown, error))
+    }
+
+    /// Writes the tokens and makes them durable, with the directory entry of the file.
+    pub(super) fn sync_tokens(&self, dir: &Dir, tokens: &Tokens) -> Result<(), EngineError> {
+        self.write(&tokens.to_bytes(), TOKENS as u64)?;
+        let failed = |errno| sort_errno("cannot sync", &self.shown, errno);
+        fsync(&self.file).map_err(failed)?;
+        fsync(&dir.states).map_err(failed)
+    }
+
+    pub(super) fn damaged(&self) -> EngineError {
+        foreign(&self.shown, "is damaged (if nothing holds the lock, remove it; tokens then begin anew)")
+    }
+
+    fn size(&self) -> Result<u64, EngineError> {
+        self.file
+            .metadata()
+            .map(|meta| meta.len())
+            .map_err(|error| sort("cannot look at", &self.shown, error))
+    }
+
+    /// Whether the file was removed while we had it open.
+    fn is_removed(&self) -> bool {
+        fstat(&self.file).map_or(true, |stat| stat.st_nlink == 0)
+    }
+}
+
+/// The state files that an engine keeps open.
+#[derive(Debug, Default)]
+pub(super) struct States(Mutex<HashMap<Name, Arc<StateFile>>>);
+
+impl States {
+    /// The state file of `key`; `None` when it is not there and is not to be created.
+    pub(super) fn get(
+        &self,
+        dir: &Dir,
+        key: &Key,
+        missing: Missing,
+    ) -> Result<Option<Arc<StateFile>>, EngineError> {
+        let known = lock(&self.0).get(&key.name).cloned();
+        if let Some(known) = known.filter(|known| !known.is_removed()) {
+            return Ok(Some(known));
+        }
+        let Some(opened) = StateFile::open(dir, key, missing)?.map(Arc::new) else { return Ok(None) };
+        let mut open = lock(&self.0);
+        if open.len() >= KEPT_OPEN {
+            // Any will do: whoever needs it opens it again. Those in use live on in their users' hands.
+            open.clear();
+        }
+        open.insert(key.name.clone(), Arc::clone(&opened));
+        Ok(Some(opened))
+    }
+}

@@ -1,0 +1,188 @@
+//! The table of a name under its latch: reading it, changing it, keeping it small.
+
+use super::{
+    card::{Card, State},
+    engine::FileEngine,
+    layout::{
+        CARD, ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, TABLE, TableHead, array, card_at, ended_to_byte,
+    },
+    line::{Asker, Judgement, Placed, judge},
+    locks::{Key, Latch, LockFile, Mark},
+    state::StateFile,
+};
+use crate::{EngineError, Fault, Instant, Previous};
+
+/// The state of a name, and the right to change it until dropped.
+#[derive(Debug)]
+pub(super) struct Table<'a> {
+    pub(super) lock: &'a LockFile,
+    pub(super) state: &'a StateFile,
+    pub(super) head: Head,
+    /// Card 0, if in use. Changes under our eyes unless we hold the flock.
+    pub(super) zero: Option<Placed>,
+    /// The other cards in use, by place.
+    pub(super) cards: Vec<Placed>,
+    _latch: Latch<'a>,
+}
+
+impl<'a> Table<'a> {
+    /// Reads the state of `key`, or begins it. After a reboot every card is void.
+    pub(super) fn load(
+        engine: &FileEngine,
+        key: &Key,
+        lock: &'a LockFile,
+        state: &'a StateFile,
+        latch: Latch<'a>,
+    ) -> Result<Self, EngineError> {
+        let (mut head, bytes) = state.head_or_new(&key.name, &latch, engine.boot, || engine.new_lineage())?;
+        let mut cards = Vec::new();
+        if head.table.boot != engine.boot {
+            head.table = TableHead { in_use: false, cards: 0, next_ticket: 1, boot: engine.boot };
+            state.write(&head.table.to_bytes(), TABLE as u64)?;
+        } else if head.table.in_use {
+            cards = read_cards(state, head.table.cards, |_| Err(state.damaged()))?;
+        }
+        Ok(Self { lock, state, zero: zero(&head, &bytes, engine.boot), head, cards, _latch: latch })
+    }
+
+    /// Reads everything again: owners empty and keep their cards, and an exclusive holder writes, without the latch.
+    pub(super) fn refresh(&mut self, engine: &FileEngine, key: &Key) -> Result<(), EngineError> {
+        let (head, bytes) = self.state.head(&key.name)?.ok_or_else(|| self.state.damaged())?;
+        self.cards = read_cards(self.state, head.table.cards, |_| Err(self.state.damaged()))?;
+        self.zero = zero(&head, &bytes, engine.boot);
+        self.head = head;
+        Ok(())
+    }
+
+    /// Where `asker` stands; the dead it met are cleared away.
+    pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
+        let seen =
+            judge(&self.cards, self.zero.as_ref(), asker, now, &mut |placed| is_alive(self.lock, placed))?;
+        for slot in &seen.dead {
+            self.bury(*slot)?;
+        }
+        Ok(seen)
+    }
+
+    /// Clears the holders away: whoever has the exclusive flock knows that they are gone.
+    pub(super) fn bury_holders(&mut self) -> Result<(), EngineError> {
+        let gone = |placed: &&Placed| placed.card.state == State::Holding;
+        let slots: Vec<u32> = self.cards.iter().filter(gone).map(|placed| placed.slot).collect();
+        slots.into_iter().try_for_each(|slot| self.bury(slot))
+    }
+
+    /// Clears a card away whose owner is gone, and remembers how its hold ended.
+    fn bury(&mut self, slot: u32) -> Result<(), EngineError> {
+        if let Some(placed) = self.cards.iter().find(|placed| placed.slot == slot) {
+            if placed.card.state == State::Holding {
+                let ended = if placed.card.is_broken() { Previous::Broken } else { Previous::Lapsed };
+                self.set_ended(ended)?;
+            }
+            self.clear(slot)?;
+        }
+        Ok(())
+    }
+
+    /// Empties a card.
+    pub(super) fn clear(&mut self, slot: u32) -> Result<(), EngineError> {
+        self.state.write(&[State::Empty as u8], card_at(slot))?;
+        self.cards.retain(|placed| placed.slot != slot);
+        Ok(())
+    }
+
+    pub(super) fn set_ended(&mut self, ended: Previous) -> Result<(), EngineError> {
+        self.head.ended = ended;
+        self.state.write(&[ended_to_byte(ended)], ENDED as u64)
+    }
+
+    /// Gives out the next ticket and a place for it.
+    ///
+    /// # Errors
+    /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims live.
+    pub(super) fn place(&mut self) -> Result<(u32, u64), EngineError> {
+        if self.cards.len() >= MAX_CLAIMS as usize {
+            self.bury_all_dead()?;
+        }
+        let mut used = [false; MAX_CLAIMS as usize + 1];
+        self.cards.iter().for_each(|placed| used[placed.slot as usize] = true);
+        let Some(slot) = (1..=MAX_CLAIMS).find(|slot| !used[*slot as usize]) else {
+            return Err(EngineError::new(
+                Fault::Refused,
+                format!("the line is full: {MAX_CLAIMS} claims stand or hold on this name"),
+            ));
+        };
+        let ticket = self.head.table.next_ticket;
+        if ticket + 1 >= MAX_NUMBER {
+            return Err(EngineError::new(
+                Fault::Refused,
+                "the tickets of this name are used up until the next boot",
+            ));
+        }
+        let table = &mut self.head.table;
+        (table.next_ticket, table.cards, table.in_use) = (ticket + 1, table.cards.max(slot), true);
+        self.state.write(&table.to_bytes(), TABLE as u64)?;
+        Ok((slot, ticket))
+    }
+
+    /// Writes a card to its place.
+    pub(super) fn put(&mut self, slot: u32, card: Card) -> Result<(), EngineError> {
+        self.state.write(&card.to_bytes(), card_at(slot))?;
+        self.cards.retain(|placed| placed.slot != slot);
+        self.cards.push(Placed { slot, card });
+        Ok(())
+    }
+
+    /// Says that the table is empty, when it is, so that the next exclusive claim need not look.
+    pub(super) fn tidy(&mut self) -> Result<(), EngineError> {
+        if self.cards.is_empty() && self.head.table.in_use {
+            (self.head.table.in_use, self.head.table.cards) = (false, 0);
+            self.state.write(&self.head.table.to_bytes(), TABLE as u64)?;
+        }
+        Ok(())
+    }
+
+    fn bury_all_dead(&mut self) -> Result<(), EngineError> {
+        let mut dead = Vec::new();
+        for placed in self.cards.iter().filter(|placed| placed.card.state != State::Kept) {
+            if !is_alive(self.lock, placed)? {
+                dead.push(placed.slot);
+            }
+        }
+        dead.into_iter().try_for_each(|slot| self.bury(slot))
+    }
+}
+
+/// Card 0, if in use; what an earlier boot kept is over.
+pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<Placed> {
+    // Torn is possible only while an exclusive holder writes; then its flock speaks for it.
+    let card = Card::from_bytes(&array(bytes, super::layout::CARD_ZERO)).ok().flatten()?;
+    let over = card.state == State::Kept && head.tokens.boot != boot;
+    (!over).then_some(Placed { slot: 0, card })
+}
+
+/// Reads the cards in use among the first `count`. What is torn is answered by `torn`: an error, or nothing.
+pub(super) fn read_cards(
+    state: &StateFile,
+    count: u32,
+    mut torn: impl FnMut(u32) -> Result<(), EngineError>,
+) -> Result<Vec<Placed>, EngineError> {
+    let mut bytes = vec![0; count as usize * CARD];
+    state.read(&mut bytes, HEAD as u64)?;
+    let mut cards = Vec::new();
+    for (slot, bytes) in (1..).zip(bytes.chunks_exact(CARD)) {
+        match Card::from_bytes(&array(bytes, 0)) {
+            Ok(Some(card)) => cards.push(Placed { slot, card }),
+            Ok(None) => {}
+            Err(_) => torn(slot)?,
+        }
+    }
+    Ok(cards)
+}
+
+/// Whether the owner of a card lives, as seen through another open file.
+pub(super) fn is_alive(lock: &LockFile, placed: &Placed) -> Result<bool, EngineError> {
+    lock.is_marked(match placed.slot {
+        0 => Mark::Hold(placed.card.token),
+        _ => Mark::Ticket(placed.card.ticket),
+    })
+}

@@ -1,0 +1,331 @@
+//! The verb `claim`: the quick way to a free name, and the way through the table.
+
+use super::{
+    card::{Card, State},
+    claims::{Cell, Entry, Place, lock},
+    engine::FileEngine,
+    layout::HEAD,
+    line::{Asker, Judgement, Verdict, is_kept},
+    locks::{Key, LockFile, Mark},
+    open::Missing,
+    table::{Table, zero},
+};
+use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
+
+/// How often a lock file may be replaced between opening and locking it before we call the directory replaced.
+const TRIES: usize = 16;
+
+/// What the first `claim` of an id came to: what remains of it, and the answer.
+type Created = (Option<Box<Entry>>, Answer);
+
+impl FileEngine {
+    /// Takes the name, or a place in line, or says where the claim stands.
+    pub(super) fn take(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        let found = match how {
+            How::Create => self.claims.enter(claim.id),
+            How::Ask => self.claims.find(claim.id),
+        };
+        let Some(cell) = found else { return Ok(Answer::Gone) };
+        let mut cell = lock(&cell);
+        let answer = match (&mut *cell, how) {
+            (Cell::Gone, _) => return Ok(Answer::Gone),
+            (Cell::Fresh, How::Ask) => {
+                return Err(EngineError::new(Fault::Retry, "the first claim of this id is still under way"));
+            }
+            (Cell::Fresh, How::Create) => self.create(claim).map(|(entry, answer)| {
+                *cell = entry.map_or(Cell::Gone, Cell::Live);
+                answer
+            }),
+            (Cell::Live(entry), _) => {
+                let answer = self.ask(entry);
+                // A lost hold stays until it is released: its code may still run.
+                if matches!((&answer, entry.place), (Ok(Answer::Gone), Place::Waiting { .. })) {
+                    *cell = Cell::Gone;
+                }
+                answer
+            }
+        };
+        if answer.is_err() && matches!(*cell, Cell::Fresh) {
+            *cell = Cell::Gone;
+        }
+        if matches!(*cell, Cell::Gone) {
+            self.ear.forget(claim.id);
+            self.claims.forget(claim.id);
+        }
+        answer
+    }
+
+    fn create(&self, claim: &Claim) -> Result<Created, EngineError> {
+        let key = Key::new(&self.dir, &claim.name);
+        for _ in 0..TRIES {
+            if let Some(lock) = LockFile::open(&self.dir, &key, Missing::Create)?
+                && let Some(done) = self.attempt(claim, &key, lock)?
+            {
+                return Ok(done);
+            }
+        }
+        Err(EngineError::new(
+            Fault::Misconfigured,
+            format!(
+                "{} is not the file that was just locked: the directory was replaced; restart the program",
+                key.shown()
+            ),
+        ))
+    }
+
+    /// One attempt on one open file; `None` when the path leads to another by now.
+    fn attempt(&self, claim: &Claim, key: &Key, lock: LockFile) -> Result<Option<Created>, EngineError> {
+        let mut held = false;
+        if claim.mode == Mode::Exclusive {
+            held = lock.try_flock(claim.mode)?;
+            if (held || !claim.may_queue) && !lock.is_current(key)? {
+                return Ok(None);
+            }
+            if held {
+                if let Some((place, grant)) = self.seize_free(claim, key, &lock)? {
+                    return Ok(Some((Some(entry(claim, key, lock, place)), Answer::Held(grant))));
+                }
+            } else if !claim.may_queue && !self.has_table(key)? {
+                return Ok(Some((None, Answer::Taken(Hint::default()))));
+            }
+        }
+        self.join(claim, key, lock, held)
+    }
+
+    /// The quick way: we have the exclusive flock, and nobody stands in the table. `None`: somebody does.
+    fn seize_free(
+        &self,
+        claim: &Claim,
+        key: &Key,
+        lock: &LockFile,
+    ) -> Result<Option<(Place, Grant)>, EngineError> {
+        let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(None) };
+        let Some((mut head, bytes)) = state.head(&key.name)? else { return Ok(None) };
+        let now = self.env.clock.now();
+        let zero = zero(&head, &bytes, self.boot);
+        if head.table.in_use || zero.as_ref().is_some_and(|zero| is_kept(&zero.card, now)) {
+            return Ok(None);
+        }
+        self.seize(claim, lock, &state, &mut head, zero.as_ref(), now).map(Some)
+    }
+
+    /// Whether anybody stands in the table, or may: then a claim that fails must say why.
+    fn has_table(&self, key: &Key) -> Result<bool, EngineError> {
+        let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(false) };
+        Ok(state.head(&key.name)?.is_some_and(|(head, _): (_, [u8; HEAD])| head.table.in_use))
+    }
+
+    /// The way through the table. `held`: we have the exclusive flock already.
+    fn join(
+        &self,
+        claim: &Claim,
+        key: &Key,
+        lock: LockFile,
+        held: bool,
+    ) -> Result<Option<Created>, EngineError> {
+        let latch = match lock.latch() {
+            Ok(latch) => latch,
+            Err(busy) => {
+                self.step_back(key, &lock, held);
+                return Err(busy);
+            }
+        };
+        if !lock.is_current(key)? {
+            return Ok(None);
+        }
+        let state = self.states.get(&self.dir, key, Missing::Create)?.ok_or_else(vanished)?;
+        let mut table = Table::load(self, key, &lock, &state, latch)?;
+        let asker = Asker { mode: claim.mode, ticket: None };
+        let (mut seen, granted) = self.try_now(&mut table, claim, key, asker, held)?;
+        if let Some((place, grant)) = granted {
+            drop(table);
+            return Ok(Some((Some(entry(claim, key, lock, place)), Answer::Held(grant))));
+        }
+        if let Verdict::Clash(other) = seen.verdict {
+            return Err(clash(claim.mode, other));
+        }
+        if !claim.may_queue {
+            table.tidy()?;
+            return Ok(Some((None, Answer::Taken(self.hint(&seen)))));
+        }
+        let (slot, ticket) = self.enqueue(&mut table, claim)?;
+        // Subscribed; now ask again, for a release that came before our card was there rang nobody.
+        table.refresh(self, key)?;
+        let place;
+        (seen, place) = self.advance(&mut table, claim, key, slot, ticket)?;
+        drop(table);
+        let (place, answer) = match place {
+            Some((place, grant)) => (place, Answer::Held(grant)),
+            None => (Place::Waiting { slot, ticket }, Answer::Waiting(self.hint(&seen))),
+        };
+        Ok(Some((Some(entry(claim, key, lock, place)), answer)))
+    }
+
+    fn enqueue(&self, table: &mut Table<'_>, claim: &Claim) -> Result<(u32, u64), EngineError> {
+        let bell = self.ear.bell(&self.dir);
+        let (slot, ticket) = table.place()?;
+        table.lock.mark(Mark::Ticket(ticket))?;
+        let card = Card { ticket, bell, ..self.card(claim, State::Waiting, self.env.clock.now()) };
+        table.put(slot, card)?;
+        Ok((slot, ticket))
+    }
+
+    fn ask(&self, entry: &mut Entry) -> Result<Answer, EngineError> {
+        let (slot, ticket) = match entry.place {
+            Place::Waiting { slot, ticket } => (slot, ticket),
+            Place::Holding { token, tokens, previous, .. } => {
+                let grant = Grant { token, tokens, ttl: None, previous };
+                let replaced = self.lost(entry)? == Some(Loss::Replaced);
+                return Ok(if replaced { Answer::Gone } else { Answer::Held(grant) });
+            }
+        };
+        let latch = entry.lock.latch()?;
+        if !entry.lock.is_current(&entry.key)? {
+            return Ok(Answer::Gone);
+        }
+        let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else {
+            return Ok(Answer::Gone);
+        };
+        let mut table = Table::load(self, &entry.key, &entry.lock, &state, latch)?;
+        let own = table.cards.iter_mut().find(|placed| placed.slot == slot);
+        let Some(own) = own.filter(|own| own.card.id == entry.claim.id) else { return Ok(Answer::Gone) };
+        if own.card.rung.take().is_some() {
+            super::bell::answer(&state, slot)?;
+        }
+        let (seen, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
+        Ok(match granted {
+            Some((place, grant)) => {
+                entry.place = place;
+                Answer::Held(grant)
+            }
+            None => Answer::Waiting(self.hint(&seen)),
+        })
+    }
+
+    /// Tries to grant to a claim in line, and rings whom that concerns.
+    fn advance(
+        &self,
+        table: &mut Table<'_>,
+        claim: &Claim,
+        key: &Key,
+        slot: u32,
+        ticket: u64,
+    ) -> Result<(Judgement, Option<(Place, Grant)>), EngineError> {
+        // Before the attempt, so that whoever lets go after it is heard.
+        let ahead = table
+            .cards
+            .iter()
+            .filter(|placed| placed.card.state == State::Waiting && placed.card.ticket < ticket);
+        self.ear.stand(claim, table.lock, slot, ahead.count());
+        let asker = Asker { mode: claim.mode, ticket: Some(ticket) };
+        let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
+        if granted.is_some() {
+            self.ear.forget(claim.id);
+            // Behind an exclusive hold only the new second in line must learn where it stands now, to watch the file.
+            let skip = usize::from(claim.mode == Mode::Exclusive);
+            self.ring(table.lock, table.state, &table.cards, skip, 2 - skip);
+        } else if seen.verdict == Verdict::Behind && seen.ahead == 1 {
+            // Nobody may have told the first: its holder may have been killed, its watch may have failed.
+            self.ring(table.lock, table.state, &table.cards, 0, 1);
+        }
+        Ok((seen, granted))
+    }
+
+    /// Judges, takes the flock if the table allows, and judges again by what cannot change any more.
+    fn try_now(
+        &self,
+        table: &mut Table<'_>,
+        claim: &Claim,
+        key: &Key,
+        asker: Asker,
+        held: bool,
+    ) -> Result<(Judgement, Option<(Place, Grant)>), EngineError> {
+        let mut seen = table.judge(asker, self.env.clock.now())?;
+        let mut flocked = held;
+        if !held && seen.verdict == Verdict::Free {
+            flocked = table.lock.try_flock(claim.mode)?;
+            if flocked {
+                table.refresh(self, key)?;
+                seen = table.judge(asker, self.env.clock.now())?;
+            } else {
+                seen.verdict = Verdict::Held;
+            }
+        }
+        if flocked && seen.verdict == Verdict::Free {
+            return match self.grant(table, claim, asker.ticket) {
+                Ok(granted) => Ok((seen, Some(granted))),
+                Err(error) => {
+                    table.lock.unflock();
+                    self.ring(table.lock, table.state, &table.cards, 0, 2);
+                    Err(error)
+                }
+            };
+        }
+        if flocked {
+            // Somebody may have tried while we had it.
+            table.lock.unflock();
+            self.ring(table.lock, table.state, &table.cards, 0, 1);
+        }
+        Ok((seen, None))
+    }
+
+    /// Lets a flock go that was taken in vain, without the latch.
+    fn step_back(&self, key: &Key, lock: &LockFile, held: bool) {
+        if held {
+            lock.unflock();
+            if let Ok(Some(state)) = self.states.get(&self.dir, key, Missing::Leave) {
+                self.ring_line(lock, &state, 0, 1);
+            }
+        }
+    }
+
+    fn hint(&self, seen: &Judgement) -> Hint {
+        let ask_in = match seen.verdict {
+            Verdict::Kept(until) => Some(until.since(self.env.clock.now())),
+            _ => None,
+        };
+        Hint { ask_in, ahead: Some(seen.ahead) }
+    }
+
+    pub(super) fn card(&self, claim: &Claim, state: State, since: Instant) -> Card {
+        Card {
+            state,
+            id: claim.id,
+            mode: claim.mode,
+            ticket: 0,
+            token: 0,
+            tokens: 0,
+            owner: claim.owner.clone(),
+            process: self.process,
+            stops_on_term: claim.stops_on_term,
+            since,
+            bell: [0; 16],
+            kept_until: Instant::from_nanos(0),
+            rung: None,
+            broken: 0,
+        }
+    }
+}
+
+fn entry(claim: &Claim, key: &Key, lock: LockFile, place: Place) -> Box<Entry> {
+    Box::new(Entry { claim: claim.clone(), key: key.clone(), lock, place })
+}
+
+fn clash(wanted: Mode, other: Mode) -> EngineError {
+    let word = |mode: Mode| match mode.limit() {
+        None => "a lock (exclusive or shared)".to_owned(),
+        Some(limit) => format!("a semaphore of {limit} permits"),
+    };
+    EngineError::new(
+        Fault::Misconfigured,
+        format!(
+            "it is in use as {}, and was asked for as {}: give each use its own name",
+            word(other),
+            word(wanted)
+        ),
+    )
+}
+
+fn vanished() -> EngineError {
+    EngineError::new(Fault::Retry, "the state file was removed while it was opened")
+}

@@ -1,0 +1,136 @@
+//! The files themselves: replaced, removed, left open, left behind.
+
+use super::*;
+use crate::Loss;
+
+fn open_in(dir: &Path) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    links
+        .filter(|link| std::fs::read_link(link.as_ref().unwrap().path()).is_ok_and(|to| to.starts_with(dir)))
+        .count()
+}
+
+#[test]
+fn a_holder_learns_that_its_file_was_removed_or_replaced() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let replace: [(&str, fn(&Path)); 3] = [
+        ("removed", |file| std::fs::remove_file(file).unwrap()),
+        ("replaced", |file| {
+            std::fs::write(file.with_extension("new"), "").unwrap();
+            std::fs::rename(file.with_extension("new"), file).unwrap();
+        }),
+        ("moved", |file| std::fs::rename(file, file.with_extension("old")).unwrap()),
+    ];
+    for (text, change) in replace {
+        let first = claim(text, Mode::Exclusive);
+        let token = held(create(&engine, &first)).token;
+        assert!(matches!(renew(&engine, &first, token), Renewed::Kept { ttl: None }));
+        change(&scratch.lock_file(text));
+        assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Replaced)), "{text}");
+        // Others meet at the new file; the old holder's release does not touch their hold.
+        let second = claim(text, Mode::Exclusive);
+        let next = held(create(&engine, &second)).token;
+        assert!(next > token);
+        freed(&engine, &first);
+        assert!(matches!(renew(&engine, &second, next), Renewed::Kept { .. }), "{text}");
+        taken(create(&engine, &try_claim(text, Mode::Exclusive)));
+    }
+}
+
+#[test]
+fn a_waiter_of_a_removed_file_is_told_that_it_can_never_be_granted() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let waiter = claim("job", Mode::Exclusive);
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    waiting(create(&engine, &waiter));
+    std::fs::remove_file(scratch.lock_file("job")).unwrap();
+    assert!(matches!(ask(&engine, &waiter), Ok(Answer::Gone)));
+    assert!(matches!(release(&engine, &waiter), Released::NotThere));
+}
+
+#[test]
+fn a_removed_state_file_is_noticed_and_begins_a_new_lineage() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    let token = held(create(&engine, &first)).token;
+    std::fs::remove_file(scratch.state_file("job")).unwrap();
+    assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Replaced)));
+    taken(create(&engine, &try_claim("job", Mode::Exclusive)));
+    freed(&engine, &first);
+    let next = held(create(&engine, &claim("job", Mode::Exclusive))).token;
+    assert_eq!(next.partial_cmp(&token), None, "tokens of two lineages are not compared");
+}
+
+#[test]
+fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_bell() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let at_rest = open_in(&scratch.dir());
+    for round in 0..50 {
+        for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
+            let text = format!("{}-{round}", mode.word());
+            let (first, second) =
+                (claim(&text, mode), claim(&text, if mode == PERMIT { mode } else { Mode::Exclusive }));
+            held(create(&engine, &first));
+            create(&engine, &second).unwrap();
+            drop(taken_or_held(create(&engine, &try_claim(&text, second.mode))));
+            freed(&engine, &second);
+            freed(&engine, &first);
+        }
+    }
+    let bell = 2;
+    assert!(open_in(&scratch.dir()) <= at_rest + bell + 64, "only state files are kept open, and few");
+    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 1);
+    drop(engine);
+    assert_eq!(open_in(&scratch.dir()), 0);
+    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 0);
+}
+
+fn taken_or_held(answer: Result<Answer, EngineError>) -> Answer {
+    let answer = answer.unwrap();
+    assert!(matches!(answer, Answer::Taken(_) | Answer::Held(_)));
+    answer
+}
+
+#[test]
+fn the_bell_of_a_killed_process_is_swept_and_a_live_one_is_not() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    let bells = || std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count();
+    let mut killed = helper::Helper::start(&scratch.dir());
+    killed.tell("claim job exclusive");
+    let mut lives = helper::Helper::start(&scratch.dir());
+    lives.tell("claim job exclusive");
+    assert_eq!(bells(), 2);
+    killed.kill();
+    waiting(create(&engine, &claim("job", Mode::Exclusive)));
+    assert_eq!(bells(), 2, "one was swept, ours came");
+}
+
+#[test]
+fn files_and_directories_are_for_their_user_alone_or_for_the_group_that_shares_them() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    waiting(create(&engine, &claim("job", Mode::Exclusive)));
+    assert_eq!(mode(&scratch.dir()), 0o700);
+    assert_eq!(mode(&scratch.lock_file("job")), 0o600);
+    assert_eq!(mode(&scratch.state_file("job")), 0o600);
+    let shared = Scratch::new();
+    std::fs::create_dir(shared.dir()).unwrap();
+    std::fs::set_permissions(shared.dir(), PermissionsExt::from_mode(0o2770)).unwrap();
+    let engine = shared.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    waiting(create(&engine, &claim("job", Mode::Exclusive)));
+    assert_eq!(mode(&shared.lock_file("job")), 0o660);
+    assert_eq!(mode(&shared.state_file("job")), 0o660);
+    assert_eq!(mode(&shared.dir().join(".state")) & 0o777, 0o770);
+    let bell = std::fs::read_dir(shared.dir().join(".bells")).unwrap().next().unwrap().unwrap();
+    assert_eq!(mode(&bell.path()), 0o660);
+}

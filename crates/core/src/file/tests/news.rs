@@ -1,0 +1,201 @@
+//! Who is woken, by what, and that nobody else is.
+
+use super::{helper::Helper, *};
+use crate::News;
+
+/// Far above what a wake-up takes on a busy machine, far below a hang.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs `body` in a runtime such as the keeper's.
+fn run<T>(body: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(body)
+}
+
+/// Asks on each ring until `waiter` holds.
+async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
+    let woken = async {
+        loop {
+            for news in engine.news().await {
+                assert!(matches!(&news, News::Ring { id, .. } if *id == waiter.id), "{news:?}");
+            }
+            if let Ok(Answer::Held(grant)) = engine.claim(waiter, How::Ask).await {
+                return grant;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, woken).await.expect("the waiter was never rung")
+}
+
+fn line(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim) {
+    let (holder, waiter) = (scratch.engine(), scratch.engine());
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", mode));
+    held(create(&holder, &first));
+    waiting(create(&waiter, &second));
+    (holder, waiter, first, second)
+}
+
+#[test]
+fn a_release_rings_the_first_in_line() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let scratch = Scratch::new();
+        let (holder, waiter, first, second) = line(&scratch, mode);
+        freed(&holder, &first);
+        run(granted(&waiter, &second));
+    }
+}
+
+#[test]
+fn a_released_permit_rings_too_and_a_granted_one_passes_the_ring_on() {
+    let scratch = Scratch::new();
+    let (holder, waiter) = (scratch.engine(), scratch.engine());
+    let both = claim("quota", Mode::Permits { count: 2, limit: 2 });
+    held(create(&holder, &both));
+    let (second, third) = (claim("quota", PERMIT), claim("quota", PERMIT));
+    waiting(create(&waiter, &second));
+    let last = scratch.engine();
+    waiting(create(&last, &third));
+    freed(&holder, &both);
+    run(granted(&waiter, &second));
+    run(granted(&last, &third));
+}
+
+#[test]
+fn a_killed_holder_rings_by_its_death() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    for round in 0..5 {
+        let mut helper = Helper::start(&scratch.dir());
+        assert!(helper.tell("claim job exclusive").starts_with("held"));
+        let waiter = claim("job", Mode::Exclusive);
+        waiting(create(&engine, &waiter));
+        helper.kill();
+        assert_eq!(run(granted(&engine, &waiter)).previous, Previous::Lapsed, "round {round}");
+        freed(&engine, &waiter);
+    }
+}
+
+#[test]
+fn a_foreign_flock_rings_by_its_end() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let mut flock = Command::new("flock");
+    flock.arg(scratch.lock_file("job")).args(["sh", "-c", "echo; read x"]);
+    let mut flock =
+        flock.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(flock.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let waiter = claim("job", Mode::Exclusive);
+    waiting(create(&engine, &waiter));
+    drop(flock.stdin.take());
+    run(granted(&engine, &waiter));
+    flock.wait().unwrap();
+}
+
+#[test]
+fn a_waiter_that_gives_up_hands_its_ring_on() {
+    let scratch = Scratch::new();
+    let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
+    let (last, third) = (scratch.engine(), claim("job", Mode::Exclusive));
+    waiting(create(&last, &third));
+    freed(&holder, &first);
+    freed(&waiter, &second);
+    run(granted(&last, &third));
+}
+
+#[test]
+fn when_the_first_in_line_is_killed_the_second_is_woken() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let mut helper = Helper::start(&scratch.dir());
+    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    let third = claim("job", Mode::Exclusive);
+    let last = scratch.engine();
+    waiting(create(&last, &third));
+    freed(&engine, &first);
+    helper.kill();
+    run(granted(&last, &third));
+}
+
+#[test]
+fn only_the_first_two_in_line_hear_of_a_release() {
+    let scratch = Scratch::new();
+    let (holder, waiter, first, _) = line(&scratch, Mode::Exclusive);
+    let crowd: Vec<_> = (0..4).map(|_| (scratch.engine(), claim("job", Mode::Exclusive))).collect();
+    crowd.iter().for_each(|(engine, claim)| assert!(waiting(create(engine, claim)).ahead.is_some()));
+    run(async {
+        // What their own arrival stirred is over when nothing comes for a while.
+        let quiet = Duration::from_millis(200);
+        for (engine, _) in &crowd {
+            while tokio::time::timeout(quiet, engine.news()).await.is_ok() {}
+        }
+        freed(&holder, &first);
+        tokio::time::timeout(PATIENCE, waiter.news()).await.unwrap();
+        for (engine, _) in &crowd[1..] {
+            assert!(tokio::time::timeout(quiet, engine.news()).await.is_err(), "a herd");
+        }
+    });
+}
+
+#[test]
+fn of_many_names_only_the_rung_one_is_asked_for() {
+    let scratch = Scratch::new();
+    let (holder, waiter) = (scratch.engine(), scratch.engine());
+    let names: Vec<String> = (0..20).map(|n| format!("job{n}")).collect();
+    let first: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
+    let second: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
+    first.iter().for_each(|claim| drop(held(create(&holder, claim))));
+    second.iter().for_each(|claim| assert!(waiting(create(&waiter, claim)).ahead.is_some()));
+    freed(&holder, &first[7]);
+    run(granted(&waiter, &second[7]));
+}
+
+#[test]
+fn without_inotify_waiters_are_woken_by_the_clock() {
+    let scratch = Scratch::new();
+    let (holder, waiter) = (scratch.engine(), scratch.engine());
+    waiter.ear.deaf.store(true, Ordering::Relaxed);
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&holder, &first));
+    waiting(create(&waiter, &second));
+    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 0);
+    freed(&holder, &first);
+    run(granted(&waiter, &second));
+}
+
+#[test]
+fn a_dropped_news_future_loses_nothing_and_works_in_the_next_runtime() {
+    let scratch = Scratch::new();
+    let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
+    run(async {
+        for _ in 0..20 {
+            let _ = tokio::time::timeout(Duration::from_millis(1), waiter.news()).await;
+        }
+    });
+    freed(&holder, &first);
+    run(granted(&waiter, &second));
+}
+
+#[test]
+fn an_overflow_of_events_asks_for_all() {
+    let scratch = Scratch::new();
+    let (_holder, waiter, _first, second) = line(&scratch, Mode::Exclusive);
+    let limit: usize =
+        std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+    let (lock, bell) = (scratch.lock_file("job"), waiter.ear.bell(&waiter.dir));
+    let bell = scratch.dir().join(format!(".bells/{:032x}", u128::from_be_bytes(bell)));
+    let touched =
+        std::fs::FileTimes::new().set_accessed(std::time::UNIX_EPOCH).set_modified(std::time::UNIX_EPOCH);
+    // Equal events in a row are merged by the kernel: two kinds in turn are not.
+    for _ in 0..limit / 2 + 10 {
+        let touch = std::fs::File::options().write(true).open(&bell).unwrap();
+        touch.set_times(touched).unwrap();
+        drop(std::fs::File::open(&lock).unwrap());
+    }
+    run(async {
+        let overflow =
+            async { while !waiter.news().await.iter().any(|news| matches!(news, News::AskAll)) {} };
+        tokio::time::timeout(PATIENCE, overflow).await.expect("an overflow went unnoticed");
+    });
+    waiting(ask(&waiter, &second));
+}

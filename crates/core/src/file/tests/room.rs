@@ -1,0 +1,101 @@
+//! No permission, no room, no descriptors. Run in processes that have less than this one.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::{helper::Helper, *};
+
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+fn am_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[test]
+fn another_users_directory_is_denied_and_says_whose_it_is() {
+    let scratch = Scratch::new();
+    scratch.engine();
+    // Without root, the one directory that is certainly another user's is root's.
+    let (prefix, dir): (&[&str], _) =
+        if am_root() { (&NOBODY, scratch.dir()) } else { (&[], PathBuf::from("/usr")) };
+    let mut helper = Helper::start_as(prefix, &dir);
+    let said = helper.hear();
+    assert!(said.contains("Denied") && said.contains(dir.to_str().unwrap()), "{said}");
+}
+
+#[test]
+fn a_shared_directory_works_for_its_group_and_denies_others_files() {
+    if !am_root() {
+        eprintln!("skipped: becoming another user needs root");
+        return;
+    }
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.dir()).unwrap();
+    nix::unistd::chown(&scratch.dir(), None, Some(65534.into())).unwrap();
+    std::fs::set_permissions(scratch.dir(), PermissionsExt::from_mode(0o2770)).unwrap();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let mut helper = Helper::start_as(&NOBODY, &scratch.dir());
+    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    freed(&engine, &first);
+    assert_eq!(helper.tell("ask"), "held 2");
+    assert_eq!(helper.tell("claim own shared"), "held 1");
+    let second = claim("own", Mode::Exclusive);
+    waiting(create(&engine, &second));
+    assert_eq!(helper.tell("release"), "Freed");
+    held(ask(&engine, &second));
+    std::fs::write(scratch.lock_file("secret"), "").unwrap();
+    std::fs::set_permissions(scratch.lock_file("secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    nix::unistd::chown(&scratch.lock_file("secret"), Some(0.into()), Some(0.into())).unwrap();
+    std::fs::write(scratch.lock_file("secret"), "x").unwrap();
+    let said = helper.tell("try secret exclusive");
+    assert!(said.contains("Denied") && said.contains("secret.lock"), "{said}");
+}
+
+#[test]
+fn the_limit_of_open_files_is_refused_with_advice_and_nothing_breaks() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let mut helper = Helper::start_as(&["prlimit", "--nofile=60"], &scratch.dir());
+    let said = helper.tell("many job");
+    assert!(said.contains("Refused") && said.contains("ulimit -n"), "{said}");
+    taken(create(&engine, &try_claim("job0", Mode::Exclusive)));
+    helper.kill();
+    held(create(&engine, &try_claim("job0", Mode::Exclusive)));
+}
+
+/// A process in which `dir` is a file system of its own, where the kernel lets us make one.
+fn mounted(options: &str, dir: &Path) -> Option<Helper> {
+    std::fs::create_dir(dir).unwrap();
+    let script = format!("mount -t tmpfs -o mode=700,{options} none '{}' && exec \"$@\"", dir.display());
+    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"];
+    if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|status| status.success())
+    {
+        eprintln!("skipped: no mount namespace to be had");
+        return None;
+    }
+    Some(Helper::start_as(&unshare, dir))
+}
+
+#[test]
+fn a_full_disk_is_refused_with_advice() {
+    let scratch = Scratch::new();
+    if let Some(mut helper) = mounted("size=40k", &scratch.dir()) {
+        let said = helper.tell("many job");
+        assert!(said.contains("Refused") && said.contains("free space"), "{said}");
+    }
+    let scratch = Scratch::new();
+    if let Some(mut helper) = mounted("nr_inodes=8", &scratch.dir()) {
+        let said = helper.tell("many job");
+        assert!(said.contains("Refused") && said.contains("free space"), "{said}");
+    }
+}
+
+#[test]
+fn a_read_only_file_system_is_refused() {
+    let scratch = Scratch::new();
+    if let Some(mut helper) = mounted("ro", &scratch.dir()) {
+        let said = helper.hear();
+        assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
+    }
+}

@@ -1,0 +1,136 @@
+//! What operators see.
+
+use super::{helper::Helper, *};
+use crate::{Inspect, Level, View};
+
+fn show(engine: &FileEngine, text: &str) -> View {
+    pollster::block_on(engine.show(&name(text))).unwrap()
+}
+
+fn list(engine: &FileEngine, prefix: &str) -> Vec<String> {
+    pollster::block_on(engine.list(prefix)).unwrap().iter().map(|view| view.name.to_string()).collect()
+}
+
+#[test]
+fn a_free_name_has_nobody_and_its_path() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let view = show(&engine, "job");
+    assert!(view.mode.is_none() && view.holders.is_empty() && view.waiters.is_empty());
+    assert_eq!(view.key, scratch.lock_file("job").display().to_string());
+    assert!(!scratch.lock_file("job").exists(), "looking creates nothing");
+}
+
+#[test]
+fn holders_and_waiters_are_shown_in_order() {
+    let scratch = Scratch::new();
+    let (engine, looker) = (scratch.engine(), scratch.engine());
+    let holder = claim("job", Mode::Exclusive);
+    held(create(&engine, &holder));
+    let line = [claim("job", Mode::Shared), claim("job", Mode::Exclusive)];
+    line.iter().for_each(|waiter| assert!(waiting(create(&engine, waiter)).ahead.is_some()));
+    let view = show(&looker, "job");
+    assert_eq!(view.mode, Some(Mode::Exclusive));
+    let [seen] = &view.holders[..] else { panic!("{view:?}") };
+    assert_eq!(
+        (&seen.id, seen.owner.as_str(), seen.token, seen.foreign),
+        (&holder.id.to_string(), "tester", Some(1), false)
+    );
+    assert!(seen.held.is_some() && seen.remaining.is_none());
+    assert_eq!(
+        view.waiters.iter().map(|waiter| &waiter.id).collect::<Vec<_>>(),
+        [&line[0].id.to_string(), &line[1].id.to_string()]
+    );
+    freed(&engine, &holder);
+    held(ask(&engine, &line[0]));
+    let view = show(&looker, "job");
+    assert_eq!((view.mode, view.holders.len(), view.waiters.len()), (Some(Mode::Shared), 1, 1));
+}
+
+#[test]
+fn permits_add_up() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    for count in [1, 2] {
+        held(create(&engine, &claim("quota", Mode::Permits { count, limit: 9 })));
+    }
+    let view = show(&engine, "quota");
+    assert_eq!((view.mode, view.holders.len()), (Some(Mode::Permits { count: 3, limit: 9 }), 2));
+}
+
+#[test]
+fn the_dead_are_not_shown() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let mut helpers = [Helper::start(&scratch.dir()), Helper::start(&scratch.dir())];
+    helpers[0].tell("claim job exclusive");
+    helpers[1].tell("claim job exclusive");
+    assert_eq!((show(&engine, "job").holders.len(), show(&engine, "job").waiters.len()), (1, 1));
+    helpers.iter_mut().for_each(Helper::kill);
+    assert!(show(&engine, "job").mode.is_none() && list(&engine, "").is_empty());
+}
+
+#[test]
+fn a_flock_of_another_program_is_a_foreign_holder() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let file = std::fs::File::create(scratch.lock_file("job")).unwrap();
+    file.lock().unwrap();
+    let view = show(&engine, "job");
+    let [seen] = &view.holders[..] else { panic!("{view:?}") };
+    assert_eq!(
+        (seen.foreign, seen.token, seen.id.clone()),
+        (true, None, format!("pid {}", std::process::id()))
+    );
+    assert_eq!((view.mode, list(&engine, "")), (Some(Mode::Exclusive), vec!["job".to_owned()]));
+    file.unlock().unwrap();
+    file.lock_shared().unwrap();
+    held(create(&engine, &claim("job", Mode::Shared)));
+    let view = show(&engine, "job");
+    assert_eq!(
+        (view.mode, view.holders.iter().map(|holder| holder.foreign).collect::<Vec<_>>()),
+        (Some(Mode::Shared), vec![false, true])
+    );
+}
+
+#[test]
+fn names_in_use_are_listed_by_prefix_hashed_ones_too() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let long = format!("a/{}", "x".repeat(400));
+    for text in ["b", "a/1", &long, "a/0"] {
+        held(create(&engine, &claim(text, Mode::Exclusive)));
+    }
+    let free = claim("a/free", Mode::Exclusive);
+    held(create(&engine, &free));
+    freed(&engine, &free);
+    std::fs::write(scratch.dir().join("README"), "").unwrap();
+    assert_eq!(list(&engine, ""), ["a/0", "a/1", &long, "b"]);
+    assert_eq!(list(&engine, "a/"), ["a/0", "a/1", &long]);
+    assert_eq!(list(&engine, "c"), [""; 0]);
+}
+
+#[test]
+fn looking_takes_no_lock() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let holder = claim("job", Mode::Shared);
+    held(create(&engine, &holder));
+    std::thread::scope(|scope| {
+        let looker = scope.spawn(|| (0..500).for_each(|_| drop(show(&engine, "job"))));
+        while !looker.is_finished() {
+            let reader = try_claim("job", Mode::Shared);
+            held(create(&engine, &reader));
+            freed(&engine, &reader);
+        }
+    });
+}
+
+#[test]
+fn the_guarantee_is_exact_and_names_what_it_does_not_cover() {
+    let scratch = Scratch::new();
+    let promise = pollster::block_on(scratch.engine().guarantee()).unwrap();
+    assert_eq!(promise.level, Level::Exact);
+    assert!(promise.notes.iter().any(|note| note.contains("flock(1)")));
+    assert!(promise.notes.iter().any(|note| note.contains(scratch.dir().to_str().unwrap())));
+}
