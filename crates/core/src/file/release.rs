@@ -62,10 +62,10 @@ impl FileEngine {
 
     fn take_out(&self, cell: &SharedCell, release: &Release) -> Option<Box<Entry>> {
         let mut cell = lock(cell);
-        if let (Cell::Live(entry), Some(wanted)) = (&*cell, release.token) {
-            if !matches!(entry.place, Place::Holding { token, .. } if token == wanted) {
-                return None;
-            }
+        if let (Cell::Live(entry), Some(wanted)) = (&*cell, release.token)
+            && !matches!(entry.place, Place::Holding { token, .. } if token == wanted)
+        {
+            return None;
         }
         let taken = std::mem::replace(&mut *cell, Cell::Gone);
         self.claims.bury(release.id);
@@ -97,13 +97,13 @@ impl FileEngine {
 
     /// After a card of the table was emptied: says so if it was the last, and rings those who may go now.
     fn leave_table(&self, entry: &Entry, state: &StateFile) -> Result<(), EngineError> {
-        if entry.lock.is_current(&entry.key)? {
-            if let Some(latch) = entry.lock.try_latch()? {
-                let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
-                table.tidy()?;
-                self.ring(table.lock, state, &table.cards, 0, 2);
-                return Ok(());
-            }
+        if entry.lock.is_current(&entry.key)?
+            && let Some(latch) = entry.lock.try_latch()?
+        {
+            let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
+            table.tidy()?;
+            self.ring(table.lock, state, &table.cards, 0, 2);
+            return Ok(());
         }
         self.ring_line(&entry.lock, state, 0, 2);
         Ok(())
