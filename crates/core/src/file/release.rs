@@ -77,7 +77,7 @@ impl FileEngine {
 
     fn let_go(&self, entry: &Entry, release: &Release) -> Result<(), EngineError> {
         let until = release.keep.map(|time| self.env.clock.now().after(time));
-        let state = self.states.get(&self.dir, &entry.key, Missing::Leave);
+        let state = self.states.last(&self.dir, &entry.key);
         let written = match (&state, entry.place) {
             (Ok(Some(state)), Place::Waiting { .. }) => empty(state, entry, None),
             (Ok(Some(state)), Place::Holding { .. }) => end(state, entry, release.ended, until),
