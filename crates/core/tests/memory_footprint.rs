@@ -1,5 +1,6 @@
 //! What a hold of the memory engine costs. Alone in its file: it measures the whole process.
 #![cfg(all(feature = "memory", target_os = "linux"))]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::{
     sync::Arc,

@@ -114,8 +114,7 @@ fn open(url: &Url) -> Result<Opened, Error> {
 #[cfg(feature = "memory")]
 fn open_memory(url: &Url) -> Result<Opened, Error> {
     use leasehold_core::memory::{MemoryEngine, MemoryStore};
-    let env = Env::system();
-    let store = MemoryStore::named(&url.rest, env.lineage(), env.clock);
+    let store = MemoryStore::named(&url.rest, &Env::system());
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(store));
     Ok(Opened {
         engine,

@@ -119,11 +119,6 @@ impl Card {
         Self::whole(state, bytes).map(Some)
     }
 
-    /// The card that was last written to a place, also when its owner has emptied it since.
-    pub(super) fn last(bytes: &[u8; CARD]) -> Option<Self> {
-        Self::whole(State::Empty, bytes).ok()
-    }
-
     fn whole(state: State, bytes: &[u8; CARD]) -> Result<Self, Torn> {
         let word = |at| u64::from_le_bytes(array(bytes, at));
         let half = |at| u32::from_le_bytes(array(bytes, at));
@@ -204,12 +199,11 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_card_tells_who_was_there_last() {
+    fn an_emptied_card_is_empty_whatever_else_it_holds() {
         let mut bytes = card().to_bytes();
         bytes[0] = 0;
         assert_eq!(Card::from_bytes(&bytes), Ok(None));
-        assert_eq!(Card::last(&bytes), Some(Card { state: State::Empty, ..card() }));
-        assert_eq!(Card::last(&[0; CARD]), None);
+        assert_eq!(Card::from_bytes(&[0; CARD]), Ok(None));
     }
 
     #[test]

@@ -276,10 +276,8 @@ mod tests {
     #[test]
     fn fields_written_without_the_latch_lie_in_one_sector() {
         assert_eq!(TOKENS / 512, (CARD_ZERO + CARD - 1) / 512);
-        assert!(
-            TABLE + TableHead::SIZE <= TOKENS && TOKENS + Tokens::SIZE <= ENDED && ENDED + 8 == CARD_ZERO
-        );
-        assert!(CARD_ZERO + CARD <= HEAD && NAME_AT + MAX_NAME_BYTES <= TABLE);
+        const { assert!(TABLE + TableHead::SIZE <= TOKENS && TOKENS + Tokens::SIZE <= ENDED) };
+        const { assert!(ENDED + 8 == CARD_ZERO && CARD_ZERO + CARD <= HEAD && NAME_AT + MAX_NAME_BYTES <= TABLE) };
         assert_eq!(4096 % CARD, 0, "no card straddles a page");
     }
 

@@ -59,11 +59,11 @@ pub(super) fn judge(
     alive: &mut Alive<'_>,
 ) -> Result<Judgement, EngineError> {
     let mut seen = Judgement { verdict: Verdict::Free, ahead: 0, dead: Vec::new() };
-    if asker.ticket.is_none() {
-        if let Some(other) = clash(cards, zero, asker, now, alive, &mut seen.dead)? {
-            seen.verdict = Verdict::Clash(other);
-            return Ok(seen);
-        }
+    if asker.ticket.is_none()
+        && let Some(other) = clash(cards, zero, asker, now, alive, &mut seen.dead)?
+    {
+        seen.verdict = Verdict::Clash(other);
+        return Ok(seen);
     }
     let line = waiters_before(cards, asker);
     let mut blocked = false;

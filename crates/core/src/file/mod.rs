@@ -4,11 +4,11 @@
 //! its lock, a killed one frees it at once. Each name has two files:
 //!
 //! - `<name>.lock` is only ever locked: with `flock`, so that util-linux `flock(1)` on the same file excludes us and
-//!   we exclude it, and with byte-range locks far beyond its end ([`locks`]). It is never read, written or unlinked.
-//! - `.state/<name>.lock` holds the token counter and the table of holders and waiters ([`layout`]).
+//!   we exclude it, and with byte-range locks far beyond its end (`locks`). It is never read, written or unlinked.
+//! - `.state/<name>.lock` holds the token counter and the table of holders and waiters (`layout`).
 //!
 //! A free name is taken with one `flock` and one write, without the table. Everybody else stands in the table, in the
-//! order of arrival, and is rung by whoever lets go ([`bell`], [`ear`]). Every verb runs on the caller's thread and
+//! order of arrival, and is rung by whoever lets go (`bell`, `ear`). Every verb runs on the caller's thread and
 //! never waits for another process.
 
 mod bell;

@@ -38,7 +38,7 @@ pub(super) fn open_file(
     shown: impl Fn() -> String,
 ) -> Result<Option<(File, FileStat)>, EngineError> {
     for _ in 0..TRIES {
-        let fd = match openat(at, file, OFlag::O_RDWR | SAFELY, Mode::empty()) {
+        let fd = match open_existing(at, file) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) if missing == Missing::Leave => return Ok(None),
             Err(Errno::ENOENT) => match create(dir, at, file) {
@@ -63,6 +63,14 @@ pub(super) fn open_file(
         }
     }
     Err(EngineError::new(Fault::Retry, format!("{} is removed again and again by somebody", shown())))
+}
+
+/// Without updates of the access time, which would cost a write for each read; only the owner may ask for that.
+fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+    match openat(at, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFELY, Mode::empty()) {
+        Err(Errno::EPERM) => openat(at, file, OFlag::O_RDWR | SAFELY, Mode::empty()),
+        opened => opened,
+    }
 }
 
 fn create(dir: &Dir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {

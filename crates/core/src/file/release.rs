@@ -35,7 +35,7 @@ impl FileEngine {
         let cell = lock(&cell);
         let Cell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
         match entry.place {
-            Place::Holding { token, .. } if token == hold.token => {}
+            Place::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
             _ => return Renewed::Lost(Loss::Gone),
         }
         match self.lost(entry) {
@@ -62,10 +62,10 @@ impl FileEngine {
 
     fn take_out(&self, cell: &SharedCell, release: &Release) -> Option<Box<Entry>> {
         let mut cell = lock(cell);
-        if let (Cell::Live(entry), Some(wanted)) = (&*cell, release.token) {
-            if !matches!(entry.place, Place::Holding { token, .. } if token == wanted) {
-                return None;
-            }
+        if let (Cell::Live(entry), Some(wanted)) = (&*cell, release.token)
+            && !matches!(entry.place, Place::Holding { token, .. } if token == wanted)
+        {
+            return None;
         }
         let taken = std::mem::replace(&mut *cell, Cell::Gone);
         self.claims.bury(release.id);
@@ -77,7 +77,7 @@ impl FileEngine {
 
     fn let_go(&self, entry: &Entry, release: &Release) -> Result<(), EngineError> {
         let until = release.keep.map(|time| self.env.clock.now().after(time));
-        let state = self.states.get(&self.dir, &entry.key, Missing::Leave);
+        let state = self.states.last(&self.dir, &entry.key);
         let written = match (&state, entry.place) {
             (Ok(Some(state)), Place::Waiting { .. }) => empty(state, entry, None),
             (Ok(Some(state)), Place::Holding { .. }) => end(state, entry, release.ended, until),
@@ -97,13 +97,13 @@ impl FileEngine {
 
     /// After a card of the table was emptied: says so if it was the last, and rings those who may go now.
     fn leave_table(&self, entry: &Entry, state: &StateFile) -> Result<(), EngineError> {
-        if entry.lock.is_current(&entry.key)? {
-            if let Some(latch) = entry.lock.try_latch()? {
-                let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
-                table.tidy()?;
-                self.ring(table.lock, state, &table.cards, 0, 2);
-                return Ok(());
-            }
+        if entry.lock.is_current(&entry.key)?
+            && let Some(latch) = entry.lock.try_latch()?
+        {
+            let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
+            table.tidy()?;
+            self.ring(table.lock, state, &table.cards, 0, 2);
+            return Ok(());
         }
         self.ring_line(&entry.lock, state, 0, 2);
         Ok(())

@@ -128,6 +128,12 @@ impl StateFile {
 pub(super) struct States(Mutex<HashMap<Name, Arc<StateFile>>>);
 
 impl States {
+    /// The same for the end of a hold: a file that was removed meanwhile may be written without harm.
+    pub(super) fn last(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
+        let known = lock(&self.0).get(&key.name).cloned();
+        known.map_or_else(|| self.get(dir, key, Missing::Leave), |known| Ok(Some(known)))
+    }
+
     /// The state file of `key`; `None` when it is not there and is not to be created.
     pub(super) fn get(
         &self,

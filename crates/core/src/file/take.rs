@@ -58,10 +58,10 @@ impl FileEngine {
     fn create(&self, claim: &Claim) -> Result<Created, EngineError> {
         let key = Key::new(&self.dir, &claim.name);
         for _ in 0..TRIES {
-            if let Some(lock) = LockFile::open(&self.dir, &key, Missing::Create)? {
-                if let Some(done) = self.attempt(claim, &key, lock)? {
-                    return Ok(done);
-                }
+            if let Some(lock) = LockFile::open(&self.dir, &key, Missing::Create)?
+                && let Some(done) = self.attempt(claim, &key, lock)?
+            {
+                return Ok(done);
             }
         }
         Err(EngineError::new(

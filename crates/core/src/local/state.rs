@@ -112,7 +112,7 @@ impl LocalHold {
     /// Tells every guard; false if all knew before.
     pub(crate) fn lose(&mut self, loss: crate::Loss) -> bool {
         self.lease.lose(loss);
-        self.guards.iter().fold(false, |news, cell| cell.lose(loss) || news)
+        self.guards.iter().filter(|cell| cell.lose(loss)).count() > 0
     }
 
     /// The hold as the engine's `renew` takes it.

@@ -1,6 +1,9 @@
 //! Claims that can never be granted again.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    hash::{BuildHasherDefault, Hasher},
+};
 
 use crate::{ClaimId, Instant};
 
@@ -13,7 +16,7 @@ pub const MAX_GRAVES: usize = 4096;
 /// Ids are unique over all names, so one list serves many queues.
 #[derive(Debug, Default)]
 pub struct Graves {
-    until: HashMap<ClaimId, Instant>,
+    until: HashMap<ClaimId, Instant, BuildHasherDefault<IdHasher>>,
     /// In the order of burial; an id buried again stands here twice, and the later entry counts.
     order: VecDeque<(ClaimId, Instant)>,
 }
@@ -22,14 +25,17 @@ impl Graves {
     /// Remembers `id` until `until`.
     pub fn bury(&mut self, id: ClaimId, now: Instant, until: Instant) {
         self.forget(now);
-        if until <= now || self.until.get(&id).is_some_and(|&known| known >= until) {
+        if until <= now {
             return;
         }
-        if self.order.len() >= MAX_GRAVES {
+        match self.until.entry(id) {
+            Entry::Occupied(known) if *known.get() >= until => return,
+            entry => drop(entry.insert_entry(until)),
+        }
+        self.order.push_back((id, until));
+        if self.order.len() > MAX_GRAVES {
             self.forget_oldest();
         }
-        self.until.insert(id, until);
-        self.order.push_back((id, until));
     }
 
     /// Whether `id` is dead.
@@ -59,10 +65,35 @@ impl Graves {
 
     fn forget_oldest(&mut self) {
         if let Some((id, until)) = self.order.pop_front()
-            && self.until.get(&id) == Some(&until)
+            && let Entry::Occupied(grave) = self.until.entry(id)
+            && *grave.get() == until
         {
-            self.until.remove(&id);
+            grave.remove();
         }
+    }
+}
+
+/// Folds an id, which is random already, into a hash.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks(8) {
+            let mut padded = [0; 8];
+            padded[..word.len()].copy_from_slice(word);
+            // Ids in tests are small numbers: an odd factor and a fold bring their bits to both ends.
+            let product = (self.0 ^ u64::from_le_bytes(padded)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            self.0 = product ^ (product >> 32);
+        }
+    }
+
+    fn write_usize(&mut self, _: usize) {
+        // The length, which is that of all ids.
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod basics;
 mod cancel;
+#[cfg(all(feature = "file", target_os = "linux"))]
+mod conformance;
 mod executors;
 mod faults;
 mod fork;

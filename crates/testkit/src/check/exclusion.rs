@@ -69,7 +69,7 @@ fn sweep(spans: &[Span<'_, '_>], finding: &mut Finding<'_, '_>) -> usize {
             continue;
         }
         finding.checked();
-        if !load.admits(span.life.mode) {
+        if !load.admits(span.life.mode) && !finding.counted() {
             accuse(span, active.iter().map(|&other| &spans[other]), finding);
         }
         active.insert(at);

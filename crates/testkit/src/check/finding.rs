@@ -40,6 +40,13 @@ impl<'b, 'h> Finding<'b, 'h> {
         self.verdict.examples.push(Violation { lock, what: what(), excerpt });
     }
 
+    /// One more violation, where enough are shown already; otherwise `false`, and it has to be told in full.
+    pub(super) fn counted(&mut self) -> bool {
+        let full = self.verdict.examples.len() >= MAX_SHOWN;
+        self.verdict.violations += u64::from(full);
+        full
+    }
+
     pub(super) fn figure(&mut self, name: &'static str, figure: impl ToString) {
         self.verdict.figures.push((name, figure.to_string()));
     }

@@ -1,7 +1,11 @@
 //! I7: a free lock does not stand beside a live waiter.
 
 use super::{
-    Invariant, Terms, Verdict, book::Book, finding::Finding, life::Life, life::Outcome, report::millis,
+    Invariant, Terms, Verdict,
+    book::Book,
+    finding::Finding,
+    life::{Failure, Life, Outcome},
+    report::millis,
     terms::nanos,
 };
 
@@ -34,9 +38,12 @@ fn sweep<'h>(
     finding: &mut Finding<'_, 'h>,
     gaps: &mut Vec<u64>,
 ) {
+    let ttl = |life: &&Life<'h>| life.grant.and_then(|grant| grant.ttl);
+    // Without a lease that lapses, what a killed process left behind stays for ever, or is gone with it: not ours to say.
+    let longest = lives.iter().filter_map(ttl).max().unwrap_or(u64::MAX);
     let mut marks = Vec::new();
     for (number, life) in lives.iter().enumerate() {
-        if let Some((from, until)) = busy(life) {
+        if let Some((from, until)) = busy(life, terms, longest) {
             marks.extend([
                 Mark { at: from, begins: true, waiter: None },
                 Mark { at: until, begins: false, waiter: None },
@@ -87,26 +94,29 @@ fn sweep<'h>(
     }
 }
 
-/// When an attempt may hold the lock on the server.
-fn busy(life: &Life<'_>) -> Option<(u64, u64)> {
+/// When an attempt may hold the lock on the server; `longest` is the longest lease seen on the lock.
+fn busy(life: &Life<'_>, terms: &Terms, longest: u64) -> Option<(u64, u64)> {
     let Some(grant) = life.grant else {
-        // An attempt of unknown outcome, a cancelled or a killed one may hold until the server or the clean-up ends it;
-        // how long its lease is, only its own request knows, so it excuses the rest of the history.
-        let unsure = life.failure.is_none_or(|(_, failure)| failure != super::life::Failure::Definite);
-        return unsure.then_some((life.invoked, u64::MAX));
+        // It may have been applied: until its own clean-up, or, where the process was killed, until its lease runs out.
+        let until = match (life.failure, life.crashed) {
+            (Some((_, Failure::Definite)), _) | (None, None) => return None,
+            (_, Some(crashed)) => crashed.saturating_add(longest),
+            (Some((at, _)), None) => at.saturating_add(nanos(terms.cancelled)),
+        };
+        return Some((life.invoked, until));
     };
     let lapses = |from: u64| {
-        life.deadline().max(Some(from)).zip(grant.ttl).map_or(u64::MAX, |(at, ttl)| at.saturating_add(ttl))
+        let believed = life.deadline().max(Some(from));
+        believed.zip(grant.ttl).map_or(u64::MAX, |(at, ttl)| at.saturating_add(ttl))
     };
     let until = match (life.answer, life.leaving) {
         (Some((answered, Outcome::Freed)), Some(leaving)) => {
             answered.saturating_add(leaving.keep.unwrap_or(0))
         }
-        (Some((answered, Outcome::NotHeld)), _) => answered,
-        (Some((at, Outcome::Unknown)), _) => lapses(at),
+        (Some((answered, Outcome::Unknown)), _) => lapses(answered),
+        (Some((answered, _)), _) => answered,
         (None, Some(leaving)) => lapses(leaving.at),
         (None, None) => lapses(life.crashed.unwrap_or(grant.at)),
-        (Some((_, Outcome::Freed)), None) => grant.at,
     };
     Some((grant.at, until.max(grant.at)))
 }

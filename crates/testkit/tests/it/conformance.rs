@@ -1,4 +1,4 @@
-//! The memory engine conforms, plain and behind every decorator.
+//! `MemoryEngine` conforms, plain and behind every decorator.
 
 use std::sync::Arc;
 

@@ -68,6 +68,10 @@ impl Helper {
 
     pub(super) fn signal(&self, signal: nix::sys::signal::Signal) {
         nix::sys::signal::kill(self.pid(), signal).unwrap();
+        if signal == nix::sys::signal::Signal::SIGSTOP {
+            // A signal that follows must not overtake it.
+            nix::sys::wait::waitpid(self.pid(), Some(nix::sys::wait::WaitPidFlag::WUNTRACED)).unwrap();
+        }
     }
 
     /// SIGKILL; returns when the process is gone.

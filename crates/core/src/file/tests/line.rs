@@ -59,7 +59,7 @@ fn readers_share_and_wait_behind_a_waiting_writer() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let readers = [claim("job", Mode::Shared), claim("job", Mode::Shared)];
-    readers.iter().for_each(|reader| drop(held(create(&engine, reader))));
+    readers.iter().for_each(|reader| assert_eq!(held(create(&engine, reader)).tokens, 1));
     let writer = claim("job", Mode::Exclusive);
     waiting(create(&engine, &writer));
     let late = [claim("job", Mode::Shared), claim("job", Mode::Shared)];

@@ -11,6 +11,7 @@ mod kept;
 mod line;
 mod news;
 mod permits;
+mod random;
 mod room;
 mod seen;
 mod tokens;

@@ -144,7 +144,7 @@ fn of_many_names_only_the_rung_one_is_asked_for() {
     let names: Vec<String> = (0..20).map(|n| format!("job{n}")).collect();
     let first: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
     let second: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
-    first.iter().for_each(|claim| drop(held(create(&holder, claim))));
+    first.iter().for_each(|claim| assert_eq!(held(create(&holder, claim)).tokens, 1));
     second.iter().for_each(|claim| assert!(waiting(create(&waiter, claim)).ahead.is_some()));
     freed(&holder, &first[7]);
     run(granted(&waiter, &second[7]));

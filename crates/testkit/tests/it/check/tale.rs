@@ -3,6 +3,29 @@
 use leasehold_core::Mode;
 use leasehold_testkit::history::{AttemptId, Event, Held, History, HowHeld, Phase, What};
 
+/// What is known of a tale.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verdict {
+    Good,
+    Bad,
+}
+
+/// Reads a file of tales, each under a line `# good: <title>` or `# bad: <title>`.
+pub(crate) fn tales(text: &str) -> Vec<(Verdict, &str, History)> {
+    text.split("# ")
+        .filter(|part| !part.trim().is_empty())
+        .map(|part| {
+            let (head, events) = part.split_once('\n').unwrap();
+            let (verdict, title) = match head.split_once(": ").unwrap() {
+                ("good", title) => (Verdict::Good, title),
+                ("bad", title) => (Verdict::Bad, title),
+                (other, _) => panic!("neither good nor bad: {other}"),
+            };
+            (verdict, title, tale(events))
+        })
+        .collect()
+}
+
 /// Reads a tale. The lock is `l` unless a word says `lock=`.
 pub(crate) fn tale(text: &str) -> History {
     History::from_events(number(

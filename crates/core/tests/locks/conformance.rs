@@ -1,0 +1,50 @@
+//! The file engine conforms: several engines on one directory are what several processes are to each other.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine, Env, file::FileEngine};
+use leasehold_testkit::suite::{self, Disturbance, Harness};
+
+struct Directory(tempfile::TempDir);
+
+impl Directory {
+    fn locks(&self) -> PathBuf {
+        self.0.path().join("locks")
+    }
+
+    fn engine(&self) -> FileEngine {
+        FileEngine::open(Some(self.locks()), Env::system()).unwrap()
+    }
+}
+
+impl Harness for Directory {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        Box::pin(async { Arc::new(self.engine()) as Arc<dyn Engine> })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, _: Disturbance) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(false))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    /// Lock files stay, by design; holds, waiters and open bells must not.
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let views = leasehold_core::Inspect::list(&self.engine(), "").await.unwrap();
+            views.into_iter().map(|view| format!("{view:?}")).collect()
+        })
+    }
+}
+
+#[test]
+fn the_file_engine_conforms() {
+    let report = suite::engine(&Directory(tempfile::tempdir().unwrap()));
+    assert!(report.passed.len() > 40, "{report}");
+}
