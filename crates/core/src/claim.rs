@@ -178,7 +178,8 @@ pub struct Release {
     pub mode: Mode,
     /// The first token of the grant, when the claim is known to hold; the engine then compares it too.
     pub token: Option<Token>,
-    /// How the hold ended, for the next one's [`Previous`]: `Clean` or `Abandoned`.
+    /// How the hold ended, for the next one's [`Previous`]: `Clean` or `Abandoned`, or, of a hold that nobody used, what
+    /// its own grant said. Counts only together with `token`: without one, what was known before stays.
     pub ended: Previous,
     /// Keep the name taken for this time from now, by nobody ("at least for").
     pub keep: Option<Duration>,

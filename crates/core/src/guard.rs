@@ -18,32 +18,33 @@ use crate::{
 /// [`Previous::Abandoned`]. In a process that was forked from the holder's, guards do nothing.
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
-    life: Arc<Lifeline>,
-    cell: Arc<Cell>,
-    name: Name,
-    id: ClaimId,
-    mode: Mode,
-    previous: Previous,
-    since: Instant,
+    pub(crate) life: Arc<Lifeline>,
+    pub(crate) cell: Arc<Cell>,
+    pub(crate) name: Name,
+    pub(crate) id: ClaimId,
+    pub(crate) mode: Mode,
+    pub(crate) previous: Previous,
+    pub(crate) since: Instant,
     /// The timer of `max_hold`; boxed because few guards have one.
-    max_hold: Option<Box<TimerKey>>,
-    released: bool,
+    pub(crate) max_hold: Option<Box<TimerKey>>,
+    pub(crate) stage: Stage,
+}
+
+/// How far a guard came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// On its way to the request that waits for it.
+    Unseen,
+    /// In the hands of the user.
+    Seen,
+    Released,
 }
 
 impl Guard {
-    #[expect(clippy::too_many_arguments, reason = "the one constructor, called in one place")]
-    pub(crate) fn new(
-        life: Arc<Lifeline>,
-        cell: Arc<Cell>,
-        name: Name,
-        id: ClaimId,
-        mode: Mode,
-        previous: Previous,
-        since: Instant,
-        max_hold: Option<TimerKey>,
-    ) -> Self {
-        let max_hold = max_hold.map(Box::new);
-        Self { life, cell, name, id, mode, previous, since, max_hold, released: false }
+    /// The user has it from here on.
+    pub(crate) fn seen(mut self) -> Self {
+        self.stage = Stage::Seen;
+        self
     }
 
     /// What is held.
@@ -127,7 +128,7 @@ impl Guard {
     /// # Errors
     /// [`is_lost`](Error::is_lost) if it does not; [`is_unknown`](Error::is_unknown) if the engine did not say.
     pub async fn confirm(&self) -> Result<(), Error> {
-        self.life.check_open()?;
+        self.life.ready()?;
         self.life.confirm(&self.name, self.id).await?;
         match self.cell.loss(self.life.now()) {
             None => Ok(()),
@@ -189,7 +190,7 @@ impl Guard {
     }
 
     fn let_go(&mut self, ending: Ending) -> Option<LetGo> {
-        self.released = true;
+        self.stage = Stage::Released;
         let shared = &self.life;
         if !shared.is_home() {
             return None;
@@ -210,9 +211,15 @@ fn unheard(name: &Name) -> Error {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.released {
-            let _ = self.let_go(Ending::of_drop());
-        }
+        let ended = match self.stage {
+            Stage::Released => return,
+            // Its request was dropped meanwhile: nobody used the hold, so the one before it is still the last one.
+            Stage::Unseen => self.previous,
+            // A panic leaves the protected data in doubt.
+            Stage::Seen if std::thread::panicking() => Previous::Abandoned,
+            Stage::Seen => Previous::Clean,
+        };
+        let _ = self.let_go(Ending { ended, keep_until: None });
     }
 }
 

@@ -1,4 +1,4 @@
-//! The core of [leasehold](https://docs.rs/leasehold): vocabulary, keeper, pure machines, and the engines that need no client library.
+//! The core of leasehold: vocabulary, keeper, pure machines, and the engines that need no client library.
 //!
 //! Users name the crate `leasehold`; engine authors and tests name this one.
 

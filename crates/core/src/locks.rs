@@ -140,6 +140,7 @@ impl Locks {
         {
             return answer.map_err(sorted);
         }
+        self.0.ready()?;
         let (tx, rx) = tokio::sync::oneshot::channel();
         let pending = self.0.pending.one();
         self.0.give(Work::Spawn(Box::pin(async move {

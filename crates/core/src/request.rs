@@ -230,7 +230,7 @@ impl Future for Acquire {
                 State::New { life, asked, limit, tries } => {
                     let name = asked.name.clone();
                     match Shared::enter(&life, *asked, limit, tries) {
-                        Entered::Now(result) => return Poll::Ready(result),
+                        Entered::Now(result) => return Poll::Ready(result.map(Guard::seen)),
                         Entered::Wait { rx, ticket } => self.0 = State::Waiting { life, name, ticket, rx },
                     }
                 }
@@ -238,7 +238,7 @@ impl Future for Acquire {
                     return Poll::Ready(Err(life.check_open().expect_err("not at home")));
                 }
                 State::Waiting { life, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
-                    Poll::Ready(Ok(result)) => return Poll::Ready(result),
+                    Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::seen)),
                     Poll::Ready(Err(_)) => {
                         let text = name.as_str();
                         let message = format!("the wait for {text:?} ended: its keeper is gone");

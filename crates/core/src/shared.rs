@@ -39,6 +39,7 @@ pub(crate) struct Shared {
     owner: Arc<str>,
     keeper: Keeper,
     work: Mutex<Vec<Work>>,
+    starting: Mutex<()>,
     serving: AtomicBool,
     stopping: AtomicBool,
     closed: AtomicBool,
@@ -73,6 +74,7 @@ impl Shared {
             owner: parts.owner,
             keeper: parts.keeper,
             work: Mutex::default(),
+            starting: Mutex::default(),
             serving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -105,6 +107,22 @@ impl Shared {
             ));
         }
         Ok(())
+    }
+
+    /// Starts the keeper if it does not serve yet: before anything is claimed, so that no hold is ever without one.
+    pub(crate) fn ready(self: &Arc<Self>) -> Result<(), Error> {
+        if !self.is_served() && self.is_home() {
+            let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.is_served() {
+                self.keeper.spawn(crate::keeper::serve(Arc::clone(self)))?;
+                self.serving.store(true, Ordering::Release);
+            }
+        }
+        self.check_open()
+    }
+
+    pub(crate) fn is_served(&self) -> bool {
+        self.serving.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -142,7 +160,7 @@ impl Shared {
     pub(crate) fn add_timer(self: &Arc<Self>, at: Instant, due: Due) -> TimerKey {
         let (key, wake) = self.timers.add(at, due);
         if matches!(wake, Wake::Now) {
-            self.wake_keeper();
+            self.wake.notify_one();
         }
         key
     }
@@ -150,7 +168,7 @@ impl Shared {
     /// Gives the keeper something to do. Work is begun in the order in which it was given.
     pub(crate) fn give(self: &Arc<Self>, work: Work) {
         self.lock_work().push(work);
-        self.wake_keeper();
+        self.wake.notify_one();
     }
 
     pub(crate) fn take_work(&self) -> Vec<Work> {
@@ -160,15 +178,6 @@ impl Shared {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         // A keeper that cannot take tasks any more has told everybody already.
         let _ = self.keeper.spawn(task);
-    }
-
-    fn wake_keeper(self: &Arc<Self>) {
-        if !self.serving.swap(true, Ordering::AcqRel)
-            && self.keeper.spawn(crate::keeper::serve(Arc::clone(self))).is_err()
-        {
-            crate::keeper::orphan(self);
-        }
-        self.wake.notify_one();
     }
 
     fn lock_work(&self) -> std::sync::MutexGuard<'_, Vec<Work>> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use leasehold_core::{Engine, Env, Error, Keeper, Observe};
+use leasehold_core::{Engine, Error, Keeper, Observe};
 
 use crate::url::Url;
 
@@ -114,7 +114,7 @@ fn open(url: &Url) -> Result<Opened, Error> {
 #[cfg(feature = "memory")]
 fn open_memory(url: &Url) -> Result<Opened, Error> {
     use leasehold_core::memory::{MemoryEngine, MemoryStore};
-    let store = MemoryStore::named(&url.rest, &Env::system());
+    let store = MemoryStore::named(&url.rest, &leasehold_core::Env::system());
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(store));
     Ok(Opened {
         engine,
@@ -141,7 +141,7 @@ fn open_file(url: &Url) -> Result<Opened, Error> {
             }
         },
     };
-    let file = Arc::new(leasehold_core::file::FileEngine::open(dir, Env::system())?);
+    let file = Arc::new(leasehold_core::file::FileEngine::open(dir, leasehold_core::Env::system())?);
     let engine: Arc<dyn Engine> = Arc::clone(&file) as _;
     Ok(Opened { engine, file: Some(file) })
 }

@@ -12,6 +12,10 @@ use crate::duration::parse_duration;
 pub(crate) struct Url {
     pub(crate) scheme: String,
     /// Between `scheme:` and `?`, percent-decoded.
+    #[cfg_attr(
+        not(any(feature = "memory", feature = "file")),
+        expect(dead_code, reason = "no engine reads it")
+    )]
     pub(crate) rest: String,
     options: Vec<(String, String)>,
 }

@@ -26,7 +26,8 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     // Before the engine starts its threads.
     let signals = Signals::take().map_err(|error| Failure::system("cannot take the signals", error))?;
     let waiter = Waiter::new(signals).map_err(|error| Failure::system("cannot wait for events", error))?;
-    let locks = Connect::default().connect(&plan.url)?;
+    let connect = plan.owner.iter().fold(Connect::default(), |connect, owner| connect.owner(owner.label()));
+    let locks = connect.connect(&plan.url)?;
     let guard = acquire(&plan, &locks, &waiter)?;
     let child = start(&plan, &locks, &guard, &waiter)?;
     let end = Supervisor::new(&plan, &locks, &guard, &waiter, child).see_through().map_err(waiting_failed)?;
@@ -47,8 +48,7 @@ fn request(plan: &Run, locks: &Locks) -> Request {
         Want::Permits { count, limit } => locks.semaphore(name, limit).permits(count),
     };
     let request = request.ttl(plan.ttl).renew(plan.renew).stops_on_term(true);
-    let request = plan.max_hold.into_iter().fold(request, Request::max_hold);
-    plan.owner.clone().into_iter().fold(request, Request::owner)
+    plan.max_hold.into_iter().fold(request, Request::max_hold)
 }
 
 fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<Guard, Failure> {

@@ -52,6 +52,26 @@ fn a_url_given_as_an_option_is_not_passed_on() {
 }
 
 #[test]
+fn too_few_descriptors_are_told_before_anything_runs() {
+    let dir = Dir::new();
+    let mut ran = false;
+    for limit in 3..40 {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {limit} && exec \"$0\" run x -- true");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_leasehold")]).env("LEASEHOLD_URL", dir.url());
+        let output = finish(command);
+        match code(&output) {
+            0 => ran = true,
+            69 => assert!(one_line(&output).contains("open files"), "{limit}: {output:?}"),
+            // Too few for the dynamic linker.
+            127 if limit == 3 => {}
+            other => panic!("{other} with {limit} descriptors: {output:?}"),
+        }
+    }
+    assert!(ran, "40 descriptors are enough");
+}
+
+#[test]
 fn the_token_grows_with_every_grant() {
     let dir = Dir::new();
     let token = |options: &[&str]| -> u64 {

@@ -80,7 +80,7 @@ impl FileEngine {
         let state = self.states.last(&self.dir, &entry.key);
         let written = match (&state, entry.place) {
             (Ok(Some(state)), Place::Waiting { .. }) => empty(state, entry, None),
-            (Ok(Some(state)), Place::Holding { .. }) => end(state, entry, release.ended, until),
+            (Ok(Some(state)), Place::Holding { .. }) => end(state, entry, release, until),
             _ => Ok(()),
         };
         // LOCK_UN, and only then the look at the line: whoever stood there before could not be granted, whoever came
@@ -145,19 +145,26 @@ fn own_card(state: &StateFile, entry: &Entry) -> Result<Option<Card>, EngineErro
     Ok(Card::from_bytes(&bytes).ok().flatten().filter(|card| card.id == entry.claim.id))
 }
 
-/// Writes how a hold ended, and empties or keeps its card.
-fn end(state: &StateFile, entry: &Entry, ended: Previous, keep: Option<Instant>) -> Result<(), EngineError> {
+/// Writes how a hold ended, if the release names its token, and empties or keeps its card.
+fn end(
+    state: &StateFile,
+    entry: &Entry,
+    release: &Release,
+    keep: Option<Instant>,
+) -> Result<(), EngineError> {
     let slot = entry.place.slot();
     if slot != 0 {
         let Some(card) = own_card(state, entry)? else { return Ok(()) };
-        state.write(&[byte_of(&card, ended)], ENDED as u64)?;
+        if let Some(ended) = byte_of(&card, release) {
+            state.write(&[ended], ENDED as u64)?;
+        }
         return empty(state, entry, keep);
     }
     let mut bytes = [0; 8 + CARD];
     state.read(&mut bytes, ENDED as u64)?;
     let card = Card::from_bytes(&array(&bytes, 8)).ok().flatten();
     let Some(card) = card.filter(|card| card.id == entry.claim.id) else { return Ok(()) };
-    bytes[0] = byte_of(&card, ended);
+    bytes[0] = byte_of(&card, release).unwrap_or(bytes[0]);
     let len = match keep {
         None => {
             bytes[8] = State::Empty as u8;
@@ -184,6 +191,8 @@ fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), 
     state.write(&[State::Kept as u8], at)
 }
 
-fn byte_of(card: &Card, ended: Previous) -> u8 {
-    ended_to_byte(if card.is_broken() { Previous::Broken } else { ended })
+/// What the next holder is told; nothing new of a hold that nobody used.
+fn byte_of(card: &Card, release: &Release) -> Option<u8> {
+    let ended = if card.is_broken() { Some(Previous::Broken) } else { release.token.map(|_| release.ended) };
+    ended.map(ended_to_byte)
 }

@@ -61,8 +61,10 @@ async fn try_on(
         if left == 0 || tx.is_closed() {
             break;
         }
-        let jitter = u32::from_ne_bytes(random(life));
-        let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), life.now(), jitter) else { break };
+        let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), life.now(), life.env.jitter())
+        else {
+            break;
+        };
         sleep_until(&*life.env.clock, at).await;
     }
     None
@@ -78,7 +80,7 @@ struct Armed<'a> {
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
         if !self.certain {
-            self.life.undo(&self.claim, None);
+            self.life.undo(&self.claim);
         }
     }
 }
@@ -123,10 +125,4 @@ fn taken(shared: &Shared, asked: &Asked, tries: u32) -> Error {
         ErrorKind::Taken,
         format!("{engine} lock {name:?}: not acquired{after}: it is held by another"),
     )
-}
-
-fn random(shared: &Shared) -> [u8; 4] {
-    let mut bytes = [0; 4];
-    shared.env.entropy.fill(&mut bytes);
-    bytes
 }

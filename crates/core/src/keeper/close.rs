@@ -10,6 +10,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Waits, on the keeper, until no guard is left and nothing is pending, at most for `limit`; then tells what is left that
 /// it is lost. How many holds that were, is the answer.
 pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
+    if !shared.is_served() {
+        return 0;
+    }
     let (tx, rx) = tokio::sync::oneshot::channel();
     let until = shared.now().after(limit);
     let closing = Arc::clone(shared);

@@ -39,10 +39,10 @@ impl Drive {
                 },
             };
             self.note(&answer);
-            let (now, jitter) = (self.shared.now(), self.jitter());
-            match wait.answered(answer, now, jitter) {
+            let now = self.shared.now();
+            match wait.answered(answer, now, self.shared.env.jitter()) {
                 Next::Held(grant) if is_stale(sent, &grant, now) => {
-                    self.shared.undo(&self.claim, Some(grant.token));
+                    self.shared.undo(&self.claim);
                     if !self.restart() {
                         return;
                     }
@@ -51,7 +51,7 @@ impl Drive {
                 Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
                 Next::Fail(error) => {
                     if self.maybe_there {
-                        self.shared.undo(&self.claim, None);
+                        self.shared.undo(&self.claim);
                     }
                     return self.shared.refused(&self.claim, error);
                 }
@@ -121,7 +121,7 @@ impl Drive {
 
     fn give_up(&self) {
         if self.maybe_there {
-            self.shared.undo(&self.claim, None);
+            self.shared.undo(&self.claim);
         }
     }
 
@@ -137,12 +137,6 @@ impl Drive {
             self.shared.heard();
         }
         Shared::trouble(&self.control, trouble);
-    }
-
-    fn jitter(&self) -> u32 {
-        let mut bytes = [0; 4];
-        self.shared.env.entropy.fill(&mut bytes);
-        u32::from_ne_bytes(bytes)
     }
 }
 

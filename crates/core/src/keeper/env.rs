@@ -39,6 +39,13 @@ impl Env {
         self.entropy.fill(&mut bytes);
         bytes
     }
+
+    /// Spreads out what many would do at the same time.
+    pub(crate) fn jitter(&self) -> u32 {
+        let mut bytes = [0; 4];
+        self.entropy.fill(&mut bytes);
+        u32::from_ne_bytes(bytes)
+    }
 }
 
 /// Waits for `duration` on the keeper's runtime.

@@ -20,7 +20,7 @@ pub(crate) use clean::Parcel;
 pub(crate) use close::close;
 pub use env::{Entropy, Env};
 pub(crate) use exit::{Pending, farewell, register};
-pub(crate) use serve::{Work, orphan, serve};
+pub(crate) use serve::{Work, serve};
 pub use thread::Keeper;
 pub(crate) use timers::{Due, Key as TimerKey, Timers, Wake};
 

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::{
-    ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed, lease::Step,
-    observe::Event, shared::Shared,
+    ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
+    keeper::{Work, poll_once},
+    lease::Step,
+    observe::Event,
+    shared::Shared,
 };
 
 /// Holds renewed by one request: large enough that 100,000 holds are few requests, small enough that a script or
@@ -27,7 +30,7 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, ClaimId)>) {
     }
     while !holds.is_empty() {
         let batch = holds.split_off(holds.len().saturating_sub(BATCH));
-        shared.spawn(renew(Arc::clone(shared), batch, None));
+        shared.spawn_renewal(batch);
     }
 }
 
@@ -36,21 +39,22 @@ enum Stepped {
     Lost(Loss),
 }
 
-/// One request for a batch, and what its answers change. `done` hears the one fault of a batch of one, if any.
+/// One request for a batch, and what its answers change; the last thing that went wrong, if any did.
 #[expect(clippy::disallowed_methods, reason = "the keeper bounds every request")]
-async fn renew(
-    shared: Arc<Shared>,
-    holds: Vec<Hold>,
-    done: Option<oneshot::Sender<Result<(), EngineError>>>,
-) {
+async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> {
     let sent = shared.now();
     let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
     let timeout = shared.profile.request_timeout.min(shortest / ANSWER_FRACTION);
-    let answers = tokio::time::timeout(timeout, shared.engine.renew(&holds)).await.unwrap_or_default();
+    let request = shared.engine.renew(holds);
+    let answers = if shared.profile.inline {
+        request.await
+    } else {
+        tokio::time::timeout(timeout, request).await.unwrap_or_default()
+    };
     let mut answers = answers.into_iter();
     let (mut kept, mut unknown) = (0, 0);
     let mut trouble = None;
-    for hold in &holds {
+    for hold in holds {
         match answers.next() {
             Some(Renewed::Kept { ttl }) => {
                 kept += 1;
@@ -70,9 +74,7 @@ async fn renew(
         }
     }
     shared.observer.event(&Event::Renewed { kept, unknown });
-    if let Some(done) = done {
-        let _ = done.send(trouble.map_or(Ok(()), Err));
-    }
+    trouble.map_or(Ok(()), Err)
 }
 
 impl Shared {
@@ -132,7 +134,12 @@ impl Shared {
         self.observer.event(&Event::Lost { name, loss: Loss::MaxHold });
     }
 
-    /// Renews one hold now, out of turn.
+    fn spawn_renewal(self: &Arc<Self>, holds: Vec<Hold>) {
+        let shared = Arc::clone(self);
+        self.spawn(async move { drop(renew(&shared, &holds).await) });
+    }
+
+    /// Renews one hold now, out of turn: on this thread where the engine never waits, else through the keeper.
     pub(crate) async fn confirm(self: &Arc<Self>, name: &Name, id: ClaimId) -> Result<(), Error> {
         let hold = {
             let mut shard = self.table.shard(name);
@@ -140,10 +147,13 @@ impl Shared {
         };
         let Some(hold) = hold else { return Ok(()) };
         let (tx, rx) = oneshot::channel();
-        self.give(super::Work::Spawn(Box::pin(renew(Arc::clone(self), vec![hold], Some(tx)))));
+        let shared = Arc::clone(self);
+        let mut renewal = Box::pin(async move { drop(tx.send(renew(&shared, &[hold]).await)) });
+        if !self.profile.inline || poll_once(renewal.as_mut()).is_none() {
+            self.give(Work::Spawn(renewal));
+        }
         match rx.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Error::from_engine(error, name, self.profile.engine)),
+            Ok(renewed) => renewed.map_err(|error| Error::from_engine(error, name, self.profile.engine)),
             Err(_) => Err(Error::new(ErrorKind::Closed, "the keeper is gone")),
         }
     }
@@ -159,7 +169,7 @@ impl Shared {
         }
         while !all.is_empty() {
             let batch = all.split_off(all.len().saturating_sub(BATCH));
-            self.spawn(renew(Arc::clone(self), batch, None));
+            self.spawn_renewal(batch);
         }
     }
 }

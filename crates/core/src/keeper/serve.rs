@@ -25,12 +25,16 @@ pub(crate) enum Work {
 }
 
 /// Serves one `Locks` until nobody uses it any more and nothing is pending.
-pub(crate) async fn serve(shared: Arc<Shared>) {
-    // Dropped also when this task dies: by a panic, or with the runtime it runs on.
-    let _orphan = Orphan(&shared);
+pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
+    // Dropped also when this task dies: by a panic, or with the runtime it runs on, even before its first poll.
+    let orphan = Orphan(shared);
+    async move { serve_on(&orphan.0).await }
+}
+
+async fn serve_on(shared: &Arc<Shared>) {
     loop {
-        begin(&shared);
-        fire(&shared);
+        begin(shared);
+        fire(shared);
         if shared.is_stopping() && shared.pending.is_zero() && shared.table.len() == 0 {
             return;
         }
@@ -79,19 +83,15 @@ fn fire(shared: &Arc<Shared>) {
 }
 
 /// Ends everything when the task that serves is gone.
-struct Orphan<'a>(&'a Arc<Shared>);
+struct Orphan(Arc<Shared>);
 
-impl Drop for Orphan<'_> {
+impl Drop for Orphan {
+    /// Nobody serves any more: waits end with an error, guards are told, nothing new is begun.
     fn drop(&mut self) {
-        orphan(self.0);
+        self.0.stop_waiting();
+        self.0.lose_all(Loss::Closed);
+        drop(self.0.take_work());
     }
-}
-
-/// Nobody serves any more: waits end with an error, guards are told, nothing new is begun.
-pub(crate) fn orphan(shared: &Arc<Shared>) {
-    shared.stop_waiting();
-    shared.lose_all(Loss::Closed);
-    drop(shared.take_work());
 }
 
 impl Shared {

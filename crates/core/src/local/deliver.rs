@@ -95,7 +95,7 @@ impl Shared {
         }
         deliveries.into_iter().for_each(Delivery::send);
         if undo {
-            self.undo(claim, Some(grant.token));
+            self.undo(claim);
         }
         start
     }
@@ -139,13 +139,14 @@ impl Shared {
         }
     }
 
-    /// Leaves no trace of a claim that nobody wants.
-    pub(crate) fn undo(self: &Arc<Self>, claim: &Claim, token: Option<Token>) {
+    /// Leaves no trace of a claim that nobody wants. No token is named: a hold that nobody used must not hide from the
+    /// next holder how the one before it ended.
+    pub(crate) fn undo(self: &Arc<Self>, claim: &Claim) {
         let release = Release {
             id: claim.id,
             name: claim.name.clone(),
             mode: claim.mode,
-            token,
+            token: None,
             ended: Previous::Clean,
             keep: None,
         };

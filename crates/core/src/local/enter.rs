@@ -49,7 +49,7 @@ impl Shared {
         tries: Tries,
     ) -> Entered {
         let shared: &Arc<Self> = life;
-        if let Err(error) = shared.check_open() {
+        if let Err(error) = shared.ready() {
             return Entered::Now(Err(error));
         }
         let now = shared.now();

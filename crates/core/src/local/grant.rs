@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Claim, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
     cell::Cell,
+    guard::Stage,
     keeper::Due,
     lease::{self, Step},
     observe::Event,
@@ -64,16 +65,17 @@ impl Shared {
         let cell = Arc::new(Cell::new(hold.lease.deadline(), end, token, holder.terms.owner.clone()));
         let timer = (end != Instant::NEVER).then(|| self.add_timer(end, Due::MaxHold(name.clone(), hold.id)));
         hold.guards.push(Arc::clone(&cell));
-        Guard::new(
-            Arc::clone(holder.life),
+        Guard {
+            life: Arc::clone(holder.life),
             cell,
-            name.clone(),
-            hold.id,
-            holder.terms.mode,
+            name: name.clone(),
+            id: hold.id,
+            mode: holder.terms.mode,
             previous,
-            now,
-            timer,
-        )
+            since: now,
+            max_hold: timer.map(Box::new),
+            stage: Stage::Unseen,
+        }
     }
 
     /// Gives `hold` to a request of the line, under the next token.
@@ -150,7 +152,7 @@ impl Shared {
     ) -> Result<Guard, Error> {
         let Asked { name, terms, max_hold } = asked;
         let refused = |error| {
-            self.undo(claim, Some(grant.token));
+            self.undo(claim);
             Err(error)
         };
         if grant.ttl.is_some_and(|ttl| lease::deadline(sent, ttl) <= self.now()) {

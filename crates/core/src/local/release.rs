@@ -9,7 +9,7 @@ use super::{
     state::{Ending, LocalHold, NameState},
 };
 use crate::{
-    ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
+    ClaimId, Error, ErrorKind, Instant, Loss, Name, Release, Released,
     cell::Cell,
     keeper::{Parcel, Work, at_once_all},
     shared::Shared,
@@ -178,13 +178,5 @@ pub(crate) fn truth(name: &Name, lost: Option<Loss>) -> Result<(), Error> {
             ErrorKind::Lost(loss),
             format!("the hold of {:?} was lost before its release: {loss}", name.as_str()),
         )),
-    }
-}
-
-impl Ending {
-    /// How a guard that is dropped right now ends: a panic leaves the protected data in doubt.
-    pub(crate) fn of_drop() -> Self {
-        let ended = if std::thread::panicking() { Previous::Abandoned } else { Previous::Clean };
-        Self { ended, keep_until: None }
     }
 }

@@ -1,8 +1,8 @@
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use leasehold_core::{ErrorKind, Guard, Locks, Owner, Previous};
 
-use crate::World;
+use crate::{World, eventually, waiters};
 
 const fn assert_send_sync<T: Send + Sync>() {}
 const fn assert_static<T: 'static>() {}
@@ -80,6 +80,31 @@ fn a_panic_in_the_section_releases_and_tells_the_next() {
     });
     assert!(panicked.join().is_err());
     let next = world.client().mutex("x").blocking().try_acquire().unwrap();
+    assert_eq!(next.previous(), Previous::Abandoned);
+}
+
+#[test]
+fn a_grant_whose_request_was_dropped_hides_no_end() {
+    let world = World::new();
+    let (one, other) = (world.client(), world.client());
+    let guard = one.mutex("x").blocking().acquire().unwrap();
+    let first = guard.token().number;
+    let request = other.mutex("x");
+    let mut waits = Box::pin(request.acquire());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waits.as_mut().poll(&mut cx).is_pending());
+    eventually("the other waits", || waiters(&one, "x") == 1);
+    let panicked = std::thread::spawn(move || {
+        let _guard = guard;
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err());
+    eventually("the other was granted", || {
+        let view = pollster::block_on(one.show("x")).unwrap();
+        view.holders.iter().any(|holder| holder.token.is_some_and(|token| token > first))
+    });
+    drop(waits);
+    let next = one.mutex("x").blocking().acquire().unwrap();
     assert_eq!(next.previous(), Previous::Abandoned);
 }
 

@@ -91,24 +91,16 @@ fn another_process_gets_its_turn_within_the_bound() {
         eventually("a is busy", || granted.load(Ordering::Relaxed) > 100);
         let mut wait = Box::pin(b.mutex("x").acquire());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let before = loop {
-            let ready = wait.as_mut().poll(&mut context);
-            match ready {
-                std::task::Poll::Ready(guard) => break drop(guard.unwrap()),
-                std::task::Poll::Pending => {
-                    let before = granted.load(Ordering::Relaxed);
-                    if waiters(&b, "x") == 0 {
-                        continue;
-                    }
-                    // In line: from here on at most one row of local hand-overs may pass.
-                    drop(pollster::block_on(wait.as_mut()).unwrap());
-                    let passed = granted.load(Ordering::Relaxed) - before;
-                    assert!(passed <= 64 + 4 + 64, "{passed} others passed");
-                    break;
-                }
+        while wait.as_mut().poll(&mut context).is_pending() {
+            let before = granted.load(Ordering::Relaxed);
+            if waiters(&b, "x") > 0 {
+                // In line: from here on at most one row of local hand-overs may pass.
+                drop(pollster::block_on(wait.as_mut()).unwrap());
+                let passed = granted.load(Ordering::Relaxed) - before;
+                assert!(passed <= 64 + 4 + 64, "{passed} others passed");
+                break;
             }
-        };
-        let () = before;
+        }
     }
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());

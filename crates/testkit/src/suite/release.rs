@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_claim_released_before_it_arrived_holds_nothing, skip = cannot_be_late),
     case!(the_next_holder_hears_of_a_clean_end),
     case!(the_next_holder_hears_of_an_abandoned_hold),
+    case!(a_hold_that_nobody_used_hides_no_end),
 ];
 
 /// Rule 5 asks for tombstones only where requests can overtake each other.
@@ -163,5 +164,19 @@ async fn the_next_holder_hears_of_an_abandoned_hold(bench: &Bench<'_>) -> Outcom
     want!(next.previous, Previous::Abandoned | Previous::Unknown => (), "after an abandoned hold");
     let after = other.finds_free(&claim.name).await?;
     want!(after.previous, Previous::Clean | Previous::Unknown => (), "the abandoned hold is two holds ago");
+    Ok(())
+}
+
+async fn a_hold_that_nobody_used_hides_no_end(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    let order = Release { ended: Previous::Abandoned, ..release_of(&claim, Some(&grant)) };
+    want!(one.release_as(&order).await?, Released::Freed => (), "the release of an abandoned hold");
+    let unused = bench.claim(&claim.name, Mode::Exclusive);
+    other.hold(&unused).await?;
+    want!(other.release(&unused, None).await?, Released::Freed => (), "the release of a hold that nobody used");
+    let next = one.finds_free(&claim.name).await?;
+    want!(next.previous, Previous::Abandoned | Previous::Unknown => (), "after a hold that nobody used");
     Ok(())
 }

@@ -363,6 +363,7 @@ fn a_previous_that_is_always_clean_is_caught() {
         &[
             "an_expired_name_is_free",
             "the_next_holder_hears_of_an_abandoned_hold",
+            "a_hold_that_nobody_used_hides_no_end",
             "a_forced_break_frees_at_once",
         ],
     );
