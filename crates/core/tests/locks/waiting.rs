@@ -16,9 +16,9 @@ fn a_limited_wait_ends_in_time() {
         let waited = from.elapsed();
         assert!(error.is_timed_out() && error.is_taken(), "{error:?}");
         assert!(waited >= Duration::from_millis(80), "gave up after {waited:?}");
-        assert!(waited < Duration::from_millis(80 + 1000), "I12, with room for a busy machine: {waited:?}");
+        assert!(waited < Duration::from_millis(80 + 5000), "I12, with room for a busy machine: {waited:?}");
     }
-    assert_eq!(waiters(&b, "x"), 0, "nothing is left in line");
+    eventually("nothing is left in line", || waiters(&b, "x") == 0);
 }
 
 #[test]

@@ -103,8 +103,8 @@ fn the_next_holder_learns_how_the_last_hold_ended() {
             [(Previous::Abandoned, Previous::Abandoned), (Previous::Clean, Previous::Clean)]
         {
             let first = claim(text, mode);
-            held(create(&engine, &first));
-            release_as(&engine, Release { ended, ..order(&first, None) });
+            let token = held(create(&engine, &first)).token;
+            release_as(&engine, Release { ended, ..order(&first, Some(token)) });
             let next = claim(text, mode);
             assert_eq!(held(create(&engine, &next)).previous, expected, "{mode}");
             freed(&engine, &next);

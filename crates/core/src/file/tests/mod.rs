@@ -141,8 +141,13 @@ fn release_as(engine: &FileEngine, release: Release) -> Released {
     pollster::block_on(engine.release(&[release])).pop().unwrap()
 }
 
+/// As a user releases: a hold by its token.
 fn release(engine: &FileEngine, claim: &Claim) -> Released {
-    release_as(engine, order(claim, None))
+    let token = match ask(engine, claim) {
+        Ok(Answer::Held(grant)) => Some(grant.token),
+        _ => None,
+    };
+    release_as(engine, order(claim, token))
 }
 
 #[track_caller]
