@@ -1,0 +1,36 @@
+//! The second process of a bench: this program again, told by its arguments what to do.
+
+use std::{
+    io,
+    process::{Child, Command, Stdio},
+};
+
+use crate::{Failure, contended, handover, holds};
+
+/// Starts this program as a child that does `what`.
+pub(crate) fn start(what: &[&str]) -> io::Result<Child> {
+    Command::new(std::env::current_exe()?)
+        .arg("child")
+        .args(what)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+}
+
+/// What a child printed, when it ended well.
+pub(crate) fn output(child: Child) -> Result<String, Failure> {
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        return Err(format!("a child ended with {}", output.status).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
+    match what {
+        ["handover", way, dir] => handover::child(way, dir),
+        ["neighbour", dir] => contended::neighbour(dir),
+        ["holds"] => holds::child(),
+        _ => Err("an unknown task for a child".into()),
+    }
+}

@@ -1,0 +1,63 @@
+//! The whole life of `leasehold run x -- true`, beside `flock f true` and the bare `true`.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use crate::{
+    Failure,
+    contest::{Contest, quantile},
+};
+
+/// Runs a figure is the median of.
+const RUNS: usize = 60;
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let leasehold = built()?;
+    let dir = tempfile::tempdir()?;
+    let url = format!("file://{}", dir.path().join("locks").display());
+    let file = dir.path().join("f");
+    let commands = || {
+        let mut flock = Command::new("flock");
+        flock.arg(&file).arg("true");
+        let mut run = Command::new(&leasehold);
+        run.args(["run", "x", "--", "true"]).env("LEASEHOLD_URL", &url);
+        (flock, run)
+    };
+    Contest::new("ms, median")
+        .way("flock f true", || median(commands().0))
+        .way("leasehold run x -- true", || median(commands().1))
+        .way("true", || median(Command::new("true")))
+        .way("leasehold --version", || {
+            let mut version = Command::new(&leasehold);
+            version.arg("--version");
+            median(version)
+        })
+        .run()
+}
+
+fn median(mut command: Command) -> Result<f64, Failure> {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut times = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        let begin = Instant::now();
+        let status = command.status()?;
+        times.push(begin.elapsed().as_secs_f64() * 1000.0);
+        if !status.success() {
+            return Err(format!("{command:?} ended with {status}").into());
+        }
+    }
+    Ok(quantile(&mut times, 0.5))
+}
+
+/// The command, built beside this program.
+fn built() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe()?;
+    let leasehold = own.parent().unwrap_or(Path::new(".")).join("leasehold");
+    if !leasehold.exists() {
+        return Err("build the command first: cargo build --release -p leasehold-cli".into());
+    }
+    Ok(leasehold)
+}

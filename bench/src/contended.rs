@@ -1,0 +1,104 @@
+//! 64 tasks of one process want one name all the time: how often a second it changes hands, alone and with another
+//! process in line.
+
+use std::{
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use leasehold::Locks;
+
+use crate::{
+    Failure, child,
+    contest::{Contest, quantile},
+};
+
+const TASKS: usize = 64;
+const TIME: Duration = Duration::from_millis(500);
+const NAME: &str = "contended";
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let dir = tempfile::tempdir()?;
+    let url = format!("file://{}", dir.path().display());
+    let file = Locks::connect(&url)?;
+    let memory = Locks::connect("memory:bench-contended")?;
+    let mut turns = Vec::new();
+    Contest::new("hand-overs/s")
+        .way("tokio::sync::Mutex", || {
+            let mutex = Arc::new(tokio::sync::Mutex::new(()));
+            per_second(move || {
+                let lock = Arc::clone(&mutex).lock_owned();
+                async move { Ok(drop(lock.await)) }
+            })
+        })
+        .way("leasehold, memory", || locked(&memory))
+        .way("leasehold, file", || locked(&file))
+        .way("leasehold, file, another process in line", || {
+            let neighbour = child::start(&["neighbour", &url])?;
+            let figure = locked(&file)?;
+            for line in child::output(neighbour)?.lines() {
+                turns.push(line.parse()?);
+            }
+            Ok(figure)
+        })
+        .run()?;
+    let count = turns.len();
+    let (middle, late) = (quantile(&mut turns, 0.5), quantile(&mut turns, 0.99));
+    println!("  the other process got {count} turns, after {middle:.2} ms (p50), {late:.2} ms (p99)");
+    Ok(())
+}
+
+fn locked(locks: &Locks) -> Result<f64, Failure> {
+    let request = locks.mutex(NAME);
+    per_second(move || {
+        let acquire = request.acquire();
+        async move { Ok(drop(acquire.await?)) }
+    })
+}
+
+/// How often a second all tasks together get through `once`.
+fn per_second<F>(once: impl Fn() -> F + Send + Sync + 'static) -> Result<f64, Failure>
+where
+    F: Future<Output = Result<(), Failure>> + Send,
+{
+    let (once, done) = (Arc::new(once), Arc::new(AtomicU32::new(0)));
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let begin = Instant::now();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let (once, done) = (Arc::clone(&once), Arc::clone(&done));
+            runtime.spawn(async move {
+                // The clock is read seldom: its reading costs as much as a hand-over.
+                while done.load(Relaxed) % 64 != 0 || begin.elapsed() < TIME {
+                    once().await?;
+                    done.fetch_add(1, Relaxed);
+                }
+                Ok::<_, Failure>(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task)??;
+    }
+    Ok(f64::from(done.load(Relaxed)) / begin.elapsed().as_secs_f64())
+}
+
+/// The other process: takes the name a thousand times a second at most, and prints how many milliseconds each took.
+pub(crate) fn neighbour(url: &str) -> Result<(), Failure> {
+    let locks = Locks::connect(url)?;
+    let request = locks.mutex(NAME);
+    let mut out = std::io::stdout().lock();
+    let begin = Instant::now();
+    while begin.elapsed() < TIME {
+        let asked = Instant::now();
+        drop(pollster::block_on(request.acquire())?);
+        writeln!(out, "{}", asked.elapsed().as_secs_f64() * 1000.0)?;
+        sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Acquire and release where nobody else wants the name.
+
+use std::{fs::File, time::Instant};
+
+use leasehold::Locks;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::{Failure, contest::Contest};
+
+const PAIRS: u32 = 20_000;
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let dir = tempfile::tempdir()?;
+    let file = Locks::connect(&format!("file://{}", dir.path().join("locks").display()))?;
+    let memory = Locks::connect("memory:bench-free")?;
+    let path = dir.path().join("bare");
+    Contest::new("pairs/s")
+        .way("bare open, flock, unlock, close", || {
+            per_second(|| {
+                let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+                let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+                drop(lock);
+                Ok(())
+            })
+        })
+        .way("leasehold, file", || pairs(&file))
+        .way("leasehold, memory", || pairs(&memory))
+        .run()
+}
+
+fn pairs(locks: &Locks) -> Result<f64, Failure> {
+    let request = locks.mutex("free");
+    pollster::block_on(async {
+        let begin = Instant::now();
+        for _ in 0..PAIRS {
+            request.acquire().await?.release().await?;
+        }
+        Ok(f64::from(PAIRS) / begin.elapsed().as_secs_f64())
+    })
+}
+
+fn per_second(mut once: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
+    let begin = Instant::now();
+    for _ in 0..PAIRS {
+        once()?;
+    }
+    Ok(f64::from(PAIRS) / begin.elapsed().as_secs_f64())
+}

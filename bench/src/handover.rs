@@ -1,0 +1,93 @@
+//! Two processes take one lock in turns: the time from before the release in the one to the grant in the other.
+
+use std::{fs::File, io::Write, path::Path, thread::sleep, time::Duration};
+
+use leasehold::Locks;
+use nix::{
+    fcntl::{Flock, FlockArg},
+    time::{ClockId, clock_gettime},
+};
+
+use crate::{
+    Failure, child,
+    contest::{Contest, quantile},
+};
+
+const TURNS: usize = 400;
+/// Long enough that the other process has come to wait.
+const HOLD: Duration = Duration::from_millis(1);
+/// Long enough that a lock without a line goes to the other process.
+const AWAY: Duration = Duration::from_micros(300);
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        Contest::new(unit)
+            .way("bare flock, blocking", || handovers("flock", dir, at))
+            .way("leasehold, file", || handovers("leasehold", dir, at))
+            .run()?;
+    }
+    Ok(())
+}
+
+/// The wanted quantile of the time between release and grant, in microseconds.
+fn handovers(way: &str, dir: &Path, at: f64) -> Result<f64, Failure> {
+    let dir = dir.to_str().ok_or("the temporary directory has a name that is no text")?;
+    let children = [child::start(&["handover", way, dir])?, child::start(&["handover", way, dir])?];
+    let mut holds = Vec::new();
+    for (number, child) in children.into_iter().enumerate() {
+        for line in child::output(child)?.lines() {
+            let (granted, released) = line.split_once(' ').ok_or("a torn line")?;
+            holds.push((granted.parse::<u64>()?, released.parse::<u64>()?, number));
+        }
+    }
+    holds.sort_unstable();
+    let changes = holds.windows(2).filter(|pair| pair[0].2 != pair[1].2);
+    let mut times: Vec<f64> = changes.map(|pair| pair[1].0.abs_diff(pair[0].1) as f64 / 1000.0).collect();
+    if times.len() < TURNS {
+        return Err(format!("only {} of {} turns changed the process", times.len(), 2 * TURNS).into());
+    }
+    Ok(quantile(&mut times, at))
+}
+
+/// Takes the lock again and again; prints when it was granted and when its release began.
+pub(crate) fn child(way: &str, dir: &str) -> Result<(), Failure> {
+    let mut stamps = Vec::with_capacity(TURNS);
+    if way == "flock" {
+        let path = Path::new(dir).join("bare");
+        for _ in 0..TURNS {
+            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+            let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+            stamps.push(section(|| drop(lock))?);
+            sleep(AWAY);
+        }
+    } else {
+        let locks = Locks::connect(&format!("file://{dir}/locks"))?;
+        let request = locks.mutex("handover");
+        for _ in 0..TURNS {
+            let guard = pollster::block_on(request.acquire())?;
+            stamps.push(section(|| drop(guard))?);
+            sleep(AWAY);
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    for (granted, released) in stamps {
+        writeln!(out, "{granted} {released}")?;
+    }
+    Ok(())
+}
+
+fn section(release: impl FnOnce()) -> Result<(u64, u64), Failure> {
+    let granted = now()?;
+    sleep(HOLD);
+    let released = now()?;
+    release();
+    Ok((granted, released))
+}
+
+/// Nanoseconds on a clock that all processes share.
+fn now() -> Result<u64, Failure> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+}

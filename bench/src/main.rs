@@ -1,0 +1,57 @@
+//! Figures: each bench measures leasehold and a peer in turns, in one run, and prints medians and ratios.
+//!
+//! `cargo run --release -p leasehold-bench -- BENCH...`; the results stand in `docs/benchmarks.md`.
+
+mod build;
+mod child;
+mod command;
+mod contended;
+mod contest;
+mod free;
+mod handover;
+mod holds;
+
+use std::process::ExitCode;
+
+/// Whatever stops a bench.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A bench: its name on the command line, what it measures, and how.
+type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
+
+const BENCHES: [Bench; 6] = [
+    ("free", "acquire and release of a free lock, one task", free::bench),
+    ("handover", "hand-over between two processes", handover::bench),
+    ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
+    ("holds", "memory of 100,000 holds that are renewed", holds::bench),
+    ("command", "`leasehold run x -- true`, the whole process", command::bench),
+    ("build", "cold build of the command", build::bench),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args[..] {
+        ["child", ref rest @ ..] => child::main(rest),
+        [] => Err(usage().into()),
+        _ => args.iter().try_for_each(|name| run(name)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(name: &str) -> Result<(), Failure> {
+    let (_, about, bench) = BENCHES.iter().find(|(known, ..)| *known == name).ok_or_else(usage)?;
+    println!("\n{name}: {about}");
+    bench()
+}
+
+fn usage() -> String {
+    let list = BENCHES.map(|(name, about, _)| format!("  {name:10} {about}")).join("\n");
+    format!("name one or more of these:\n{list}")
+}
