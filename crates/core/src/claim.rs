@@ -95,6 +95,20 @@ pub enum Previous {
     Unknown,
 }
 
+impl Previous {
+    /// Of two ends, the one that the next holder has more reason to know.
+    pub(crate) fn worse(self, other: Self) -> Self {
+        let weight = |how| match how {
+            Self::Clean => 0,
+            Self::Unknown => 1,
+            Self::Abandoned => 2,
+            Self::Lapsed => 3,
+            Self::Broken => 4,
+        };
+        if weight(other) > weight(self) { other } else { self }
+    }
+}
+
 /// What an engine knows about the wait of a claim that does not hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hint {

@@ -107,8 +107,11 @@ impl Guard {
     /// Runs `work` and cancels it, by dropping its future, the moment the hold is lost.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done.
+    /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done; [`ErrorKind::Forked`] in a child process.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        if !self.life.is_home() {
+            return Err(forked());
+        }
         let mut lost = pin!(self.lost());
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
@@ -129,6 +132,9 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if it does not; [`is_unknown`](Error::is_unknown) if the engine did not say.
     pub async fn confirm(&self) -> Result<(), Error> {
         self.life.ready()?;
+        if let Some(loss) = self.cell.loss(self.life.now()) {
+            return Err(self.lost_error(loss));
+        }
         self.life.confirm(&self.name, self.id).await?;
         match self.cell.loss(self.life.now()) {
             None => Ok(()),
@@ -184,7 +190,7 @@ impl Guard {
             match outcome {
                 Some(LetGo::Done(result)) => result,
                 Some(LetGo::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unheard(&name))),
-                None => Err(Error::new(ErrorKind::Forked, "this guard belongs to the parent process")),
+                None => Err(forked()),
             }
         }
     }
@@ -202,6 +208,10 @@ impl Guard {
         shared.observer.event(&Event::Released { name: &self.name, held });
         Some(shared.let_go(&Parting { name: &self.name, id: self.id, cell: &self.cell, ending }))
     }
+}
+
+fn forked() -> Error {
+    Error::new(ErrorKind::Forked, "this guard belongs to the parent process")
 }
 
 fn unheard(name: &Name) -> Error {

@@ -52,8 +52,11 @@ pub struct Lease {
     renew_at: Instant,
     /// When the request left whose answer set the deadline: answers to older ones are history.
     confirmed: Instant,
+    /// How long the engine granted the last time.
+    span: Duration,
     lost: Option<Loss>,
     renewal: Renewal,
+    stopped: bool,
 }
 
 impl Lease {
@@ -66,8 +69,10 @@ impl Lease {
             deadline: Instant::NEVER,
             renew_at: Instant::NEVER,
             confirmed: Instant::from_nanos(0),
+            span: ttl,
             lost: None,
             renewal,
+            stopped: false,
         };
         lease.confirm(sent, granted);
         lease
@@ -96,9 +101,9 @@ impl Lease {
         }
     }
 
-    /// A renewal leaves at `now`. Without an answer the next one is due a twelfth of the lease later.
+    /// A renewal leaves at `now`. Without an answer the next one is due a twelfth of what was granted later.
     pub fn sent(&mut self, now: Instant) {
-        self.renew_at = now.after(self.ttl / RETRY_FRACTION);
+        self.renew_at = now.after(self.span.min(self.ttl) / RETRY_FRACTION);
     }
 
     /// The engine confirmed the renewal that left at `sent`. Nothing revives a lost lease.
@@ -118,6 +123,13 @@ impl Lease {
     pub fn stop_renewal(&mut self) {
         self.renewal = Renewal::Off;
         self.renew_at = Instant::NEVER;
+        self.stopped = true;
+    }
+
+    /// Whether it is to be renewed at all.
+    #[must_use]
+    pub fn is_renewed(&self) -> bool {
+        self.lost.is_none() && self.renewal == Renewal::Background
     }
 
     /// Until when the hold may be believed in, if nothing is heard any more; [`Instant::NEVER`] where it cannot lapse.
@@ -132,14 +144,15 @@ impl Lease {
         self.lost
     }
 
-    /// Whether at `now` at least a third of the lease is left to believe in: less is not worth handing on.
+    /// Whether at `now` at least a third of the lease is left to believe in, and it is kept up: less is not worth handing on.
     #[must_use]
     pub fn is_fresh(&self, now: Instant) -> bool {
-        self.lost.is_none() && now.after(self.ttl / RENEW_FRACTION) < self.deadline
+        self.lost.is_none() && !self.stopped && now.after(self.ttl / RENEW_FRACTION) < self.deadline
     }
 
     fn confirm(&mut self, sent: Instant, granted: Option<Duration>) {
         self.confirmed = sent;
+        self.span = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
         self.renew_at = match self.renewal {
             Renewal::Background => {

@@ -148,3 +148,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_short_grant_is_renewed_at_its_own_pace() {
+    let mut pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
+    assert_eq!(pushed.step(at(1)), Step::Renew);
+    pushed.sent(at(1));
+    let Step::Sleep(again) = pushed.step(at(2)) else { panic!("it was just sent") };
+    assert!(again.after(Duration::from_secs(1)) < pushed.deadline(), "room for several more tries");
+}
+
+#[test]
+fn a_lease_that_is_not_kept_up_is_not_handed_on() {
+    let mut lease = lease(0);
+    assert!(lease.is_fresh(at(1)) && lease.is_renewed());
+    lease.stop_renewal();
+    assert!(!lease.is_fresh(at(1)) && !lease.is_renewed());
+}

@@ -38,7 +38,8 @@ pub(crate) struct Shared {
     pub(crate) contacted: AtomicBool,
     owner: Arc<str>,
     keeper: Keeper,
-    work: Mutex<Vec<Work>>,
+    /// `None` when nobody will do it any more.
+    work: Mutex<Option<Vec<Work>>>,
     starting: Mutex<()>,
     serving: AtomicBool,
     stopping: AtomicBool,
@@ -73,7 +74,7 @@ impl Shared {
             contacted: AtomicBool::new(false),
             owner: parts.owner,
             keeper: parts.keeper,
-            work: Mutex::default(),
+            work: Mutex::new(Some(Vec::new())),
             starting: Mutex::default(),
             serving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -165,14 +166,27 @@ impl Shared {
         key
     }
 
-    /// Gives the keeper something to do. Work is begun in the order in which it was given.
-    pub(crate) fn give(self: &Arc<Self>, work: Work) {
-        self.lock_work().push(work);
+    /// Gives the keeper something to do. Work is begun in the order in which it was given. Without a keeper it is
+    /// dropped, which tells whoever waits for its outcome.
+    pub(crate) fn give(&self, work: Work) {
+        let undone = match &mut *self.lock_work() {
+            Some(list) => {
+                list.push(work);
+                None
+            }
+            None => Some(work),
+        };
+        drop(undone);
         self.wake.notify_one();
     }
 
     pub(crate) fn take_work(&self) -> Vec<Work> {
-        std::mem::take(&mut *self.lock_work())
+        self.lock_work().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// From now on nobody does any work; what was given but not begun comes back.
+    pub(crate) fn end_work(&self) -> Option<Vec<Work>> {
+        self.lock_work().take()
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -180,7 +194,7 @@ impl Shared {
         let _ = self.keeper.spawn(task);
     }
 
-    fn lock_work(&self) -> std::sync::MutexGuard<'_, Vec<Work>> {
+    fn lock_work(&self) -> std::sync::MutexGuard<'_, Option<Vec<Work>>> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

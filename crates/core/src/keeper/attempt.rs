@@ -7,28 +7,32 @@ use tokio::sync::oneshot;
 use super::env::sleep_until;
 use crate::{
     Answer, Claim, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
-    local::Asked,
+    local::{Asked, Sent},
     shared::{Lifeline, Shared},
     wait::{Next, Wait},
 };
 
-/// Tries up to `tries` times, until `until` at the latest, and sends what came of it.
+/// Tries up to `tries` times, until `until` at the latest or nobody waits any more, and sends what came of it.
 pub(crate) async fn attempt(
     life: Arc<Lifeline>,
     asked: Asked,
     tries: u32,
     until: Option<Instant>,
-    tx: oneshot::Sender<Result<Guard, Error>>,
+    mut tx: oneshot::Sender<Result<Guard, Error>>,
 ) {
     let _pending = life.pending.one();
-    let mut last = taken(&life, &asked, tries);
-    let result = match until {
-        None => try_on(&life, &asked, tries, &tx, &mut last).await,
-        Some(until) => tokio::select! {
-            biased;
-            result = try_on(&life, &asked, tries, &tx, &mut last) => result,
-            () = sleep_until(&*life.env.clock, until) => None,
-        },
+    let mut last = unanswered(&life, &asked);
+    let over = async {
+        match until {
+            Some(until) => sleep_until(&*life.env.clock, until).await,
+            None => std::future::pending().await,
+        }
+    };
+    let result = tokio::select! {
+        biased;
+        result = try_on(&life, &asked, tries, &mut last) => result,
+        () = over => None,
+        () = tx.closed() => return,
     };
     let result = result.ok_or(last);
     if let Err(error) = &result {
@@ -38,13 +42,7 @@ pub(crate) async fn attempt(
 }
 
 /// Tries on until it is decided; `None` when the tries are used up. `last` is what came of the last one.
-async fn try_on(
-    life: &Arc<Lifeline>,
-    asked: &Asked,
-    tries: u32,
-    tx: &oneshot::Sender<Result<Guard, Error>>,
-    last: &mut Error,
-) -> Option<Guard> {
+async fn try_on(life: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Error) -> Option<Guard> {
     let mut wait = Wait::new(&life.profile, None);
     for left in (0..tries).rev() {
         let hint = match once(life, asked).await {
@@ -58,7 +56,7 @@ async fn try_on(
                 hint
             }
         };
-        if left == 0 || tx.is_closed() {
+        if left == 0 {
             break;
         }
         let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), life.now(), life.env.jitter())
@@ -87,12 +85,15 @@ impl Drop for Armed<'_> {
 
 /// One try, by a claim of its own: decided, or an error after which the next try may do better.
 async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error>, (Error, Hint)> {
+    if let Err(closed) = life.check_open() {
+        return Ok(Err(closed));
+    }
     if life.stands_in_the_way(asked) {
         return Err((taken(life, asked, 1), Hint::default()));
     }
     let claim = life.new_claim(&asked.name, &asked.terms, false);
     let mut armed = Armed { life, claim, certain: false };
-    let sent = life.now();
+    let sent = Sent { at: life.now(), newest: life.seen.newest(&asked.name) };
     let answer = life.ask(&armed.claim, How::Create).await;
     if answer.is_ok() {
         life.heard();
@@ -116,6 +117,12 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
             if again { Err((error, Hint::default())) } else { Ok(Err(error)) }
         }
     }
+}
+
+fn unanswered(shared: &Shared, asked: &Asked) -> Error {
+    let (engine, name) = (shared.profile.engine, asked.name.as_str());
+    let message = format!("{engine} lock {name:?}: not acquired: the engine has not answered in time");
+    Error::new(ErrorKind::Unreachable, message)
 }
 
 fn taken(shared: &Shared, asked: &Asked, tries: u32) -> Error {

@@ -23,6 +23,8 @@ pub(crate) struct Parcel {
     release: Release,
     /// When nothing of the claim can be left on the engine any more, whatever became of the requests.
     give_up: Instant,
+    /// An earlier request may have arrived, so "was not there" may be its doing.
+    sent: bool,
     hold: Option<OfHold>,
     /// Counted until it is done, so that closing can wait for it.
     _pending: One,
@@ -39,7 +41,12 @@ struct OfHold {
 impl Parcel {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
         let give_up = shared.now().after(ttl + shared.profile.request_life);
-        Self { release, give_up, hold: None, _pending: shared.pending.one() }
+        Self { release, give_up, sent: false, hold: None, _pending: shared.pending.one() }
+    }
+
+    pub(crate) fn sent_before(mut self) -> Self {
+        self.sent = true;
+        self
     }
 
     pub(crate) fn of_hold(
@@ -52,14 +59,14 @@ impl Parcel {
         self
     }
 
-    /// The engine is certain. `again`: it was asked before, so "was not there" may mean that the first one arrived.
-    fn done(self, freed: bool, again: bool, now: Instant) {
+    /// The engine is certain.
+    fn done(self, freed: bool, now: Instant) {
         let Some(OfHold { deadline, lost, reply }) = self.hold else { return };
         let name = &self.release.name;
         let result = match (freed, lost) {
             (_, Some(_)) => truth(name, lost),
             (true, None) => Ok(()),
-            (false, None) if !again => truth(name, Some(Loss::Gone)),
+            (false, None) if !self.sent => truth(name, Some(Loss::Gone)),
             // I10: only while the lease could not have lapsed it was certainly us who freed it.
             (false, None) if now < deadline => Ok(()),
             (false, None) => Err(unknown(&self.release, "was answered after the lease may have lapsed")),
@@ -92,13 +99,11 @@ pub(crate) fn send(shared: &Arc<Shared>, mut parcels: Vec<Parcel>) {
 
 async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
     let mut pause = FIRST_PAUSE;
-    let mut again = false;
     loop {
-        parcels = once(&shared, parcels, again).await;
+        parcels = once(&shared, parcels).await;
         if parcels.is_empty() {
             return;
         }
-        again = true;
         sleep_until(&*shared.env.clock, shared.now().after(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
         let now = shared.now();
@@ -110,7 +115,7 @@ async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
 
 /// One request; gives back what has to be sent again.
 #[expect(clippy::disallowed_methods, reason = "the keeper bounds every request")]
-async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>, again: bool) -> Vec<Parcel> {
+async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
     let releases: Vec<Release> = parcels.iter().map(|parcel| parcel.release.clone()).collect();
     let answers =
         tokio::time::timeout(shared.profile.request_timeout, shared.engine.release(&releases)).await;
@@ -119,9 +124,9 @@ async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>, again: bool) -> Vec<Pa
     let mut rest = Vec::new();
     for parcel in parcels {
         match answers.next() {
-            Some(Released::Freed) => parcel.done(true, again, now),
-            Some(Released::NotThere) => parcel.done(false, again, now),
-            Some(Released::Unknown(_)) | None => rest.push(parcel),
+            Some(Released::Freed) => parcel.done(true, now),
+            Some(Released::NotThere) => parcel.done(false, now),
+            Some(Released::Unknown(_)) | None => rest.push(parcel.sent_before()),
         }
     }
     rest

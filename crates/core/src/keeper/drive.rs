@@ -97,14 +97,16 @@ impl Drive {
         Some((sent, answer))
     }
 
-    /// Waits for news, at the latest until `at`. A pushed grant is believed if its beginning is known and it still stands.
+    /// Waits for news, at the latest until `at`. A pushed grant is believed if it
+    /// is of this very claim, its beginning is known and it still stands.
     async fn listen(&self, at: Instant) -> Option<(Grant, Instant)> {
         tokio::select! {
             biased;
             () = self.control.ring.notified() => {}
             () = sleep_until(&*self.shared.env.clock, at) => {}
         }
-        let (grant, since) = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let pushed = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (_, grant, since) = pushed.filter(|(id, ..)| *id == self.claim.id)?;
         let since = since?;
         (!is_stale(since, &grant, self.shared.now())).then_some((grant, since))
     }
@@ -127,7 +129,7 @@ impl Drive {
 
     fn new_wait(&self) -> Wait {
         let contacted = self.shared.contacted.load(Ordering::Relaxed);
-        let first_contact = (!contacted).then(|| self.shared.now().after(self.shared.connect_timeout));
+        let first_contact = (!contacted).then(|| self.control.since.after(self.shared.connect_timeout));
         Wait::new(&self.shared.profile, first_contact)
     }
 

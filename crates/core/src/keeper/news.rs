@@ -11,7 +11,8 @@ impl Shared {
             match news {
                 News::Granted { name, id, grant, since } => {
                     if let Some(control) = self.claim_under_way(&name, id) {
-                        *control.pushed.lock().unwrap_or_else(PoisonError::into_inner) = Some((grant, since));
+                        *control.pushed.lock().unwrap_or_else(PoisonError::into_inner) =
+                            Some((id, grant, since));
                         control.ring.notify_one();
                     }
                 }

@@ -28,10 +28,7 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, ClaimId)>) {
             None => {}
         }
     }
-    while !holds.is_empty() {
-        let batch = holds.split_off(holds.len().saturating_sub(BATCH));
-        shared.spawn_renewal(batch);
-    }
+    shared.spawn_renewals(holds);
 }
 
 enum Stepped {
@@ -134,9 +131,15 @@ impl Shared {
         self.observer.event(&Event::Lost { name, loss: Loss::MaxHold });
     }
 
-    fn spawn_renewal(self: &Arc<Self>, holds: Vec<Hold>) {
-        let shared = Arc::clone(self);
-        self.spawn(async move { drop(renew(&shared, &holds).await) });
+    /// In batches of leases of about one length: the shortest decides how long an answer may take.
+    fn spawn_renewals(self: &Arc<Self>, mut holds: Vec<Hold>) {
+        holds.sort_by_key(|hold| hold.ttl);
+        while let Some(shortest) = holds.first().map(|hold| hold.ttl) {
+            let alike = holds.partition_point(|hold| hold.ttl <= shortest * 2).min(BATCH);
+            let rest = holds.split_off(alike);
+            let (shared, batch) = (Arc::clone(self), std::mem::replace(&mut holds, rest));
+            self.spawn(async move { drop(renew(&shared, &batch).await) });
+        }
     }
 
     /// Renews one hold now, out of turn: on this thread where the engine never waits, else through the keeper.
@@ -163,13 +166,10 @@ impl Shared {
         let mut all = Vec::new();
         for shard in self.table.shards() {
             for (name, state) in shard.iter() {
-                let live = state.holds.iter().filter(|hold| !hold.ending && hold.lease.lost().is_none());
+                let live = state.holds.iter().filter(|hold| !hold.ending && hold.lease.is_renewed());
                 all.extend(live.map(|hold| hold.as_hold(name)));
             }
         }
-        while !all.is_empty() {
-            let batch = all.split_off(all.len().saturating_sub(BATCH));
-            self.spawn_renewal(batch);
-        }
+        self.spawn_renewals(all);
     }
 }

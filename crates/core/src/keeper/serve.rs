@@ -88,9 +88,10 @@ struct Orphan(Arc<Shared>);
 impl Drop for Orphan {
     /// Nobody serves any more: waits end with an error, guards are told, nothing new is begun.
     fn drop(&mut self) {
+        let undone = self.0.end_work();
         self.0.stop_waiting();
         self.0.lose_all(Loss::Closed);
-        drop(self.0.take_work());
+        drop(undone);
     }
 }
 

@@ -7,11 +7,15 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot};
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, process};
 
 /// Runs the background work of one or several `Locks`. Cheap to clone; all clones are one keeper.
 #[derive(Clone)]
-pub struct Keeper(Arc<Inner>);
+pub struct Keeper {
+    inner: Arc<Inner>,
+    /// The process whose threads these are.
+    generation: u32,
+}
 
 enum Inner {
     Thread(Mutex<Option<Running>>),
@@ -29,7 +33,7 @@ impl Keeper {
     /// is first needed and ends when no `Locks` uses it any more.
     #[must_use]
     pub fn thread() -> Self {
-        Self(Arc::new(Inner::Thread(Mutex::new(None))))
+        Self::new(Inner::Thread(Mutex::new(None)))
     }
 
     /// A keeper on a tokio runtime of the caller's: faster to reach from tasks of that runtime, but blocked when it is
@@ -37,11 +41,19 @@ impl Keeper {
     /// time and I/O drivers.
     #[must_use]
     pub fn on(handle: Handle) -> Self {
-        Self(Arc::new(Inner::Handle(handle)))
+        Self::new(Inner::Handle(handle))
+    }
+
+    fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), generation: process::generation() }
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
-        match &*self.0 {
+        if self.generation != process::generation() {
+            let message = "this Keeper belongs to the parent process: make another one after fork";
+            return Err(Error::new(ErrorKind::Forked, message));
+        }
+        match &*self.inner {
             Inner::Handle(handle) => {
                 handle.spawn(task);
             }
@@ -80,7 +92,7 @@ fn start() -> Result<Running, Error> {
 
 impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &*self.0 {
+        f.write_str(match &*self.inner {
             Inner::Thread(_) => "Keeper(own thread)",
             Inner::Handle(_) => "Keeper(runtime of the caller)",
         })

@@ -35,10 +35,10 @@ impl Shared {
         if state.conflicts(head.terms.mode) {
             return None;
         }
-        let terms = head.terms.clone();
+        let (terms, control) = (head.terms.clone(), Arc::new(Control::new(head.since)));
         let claim = self.new_claim(name, &terms, true);
-        let control = Arc::new(Control::default());
-        state.claim = Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control) }));
+        let newest = self.seen.newest(name);
+        state.claim = Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest }));
         Some(Start { claim, control })
     }
 
@@ -64,15 +64,15 @@ impl Shared {
         let mut deliveries = Vec::new();
         let mut start = None;
         let name = &claim.name;
-        let mut undo = true;
+        let (mut undo, mut failed) = (true, None);
         {
             let mut shard = self.table.shard(name);
             if let Some(state) = shard.get_mut(name)
                 && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
             {
-                let terms = state.claim.take().expect("just seen").terms;
+                let InFlight { terms, newest, .. } = *state.claim.take().expect("just seen");
                 match state.line.first_entry() {
-                    Some(head) if head.get().terms == terms && !self.went_back(name, grant) => {
+                    Some(head) if head.get().terms == terms && !self.went_back(name, newest, grant) => {
                         let waiter = head.remove();
                         let mut hold = self.new_hold(claim.id, &terms, grant, arrival);
                         deliveries.extend(self.deliver(name, &mut hold, waiter, grant.previous, false));
@@ -82,9 +82,7 @@ impl Shared {
                         state.holds.push(hold);
                         undo = false;
                     }
-                    Some(head) if head.get().terms == terms => {
-                        self.fail(name, head.remove(), went_back_error(name))
-                    }
+                    Some(head) if head.get().terms == terms => failed = Some(head.remove()),
                     _ => {}
                 }
                 start = self.advance(name, state);
@@ -94,6 +92,9 @@ impl Shared {
             }
         }
         deliveries.into_iter().for_each(Delivery::send);
+        if let Some(waiter) = failed {
+            self.fail(name, waiter, went_back_error(name));
+        }
         if undo {
             self.undo(claim);
         }
@@ -128,11 +129,12 @@ impl Shared {
     pub(crate) fn rename_claim(&self, claim: &mut Claim) -> bool {
         let old = claim.id;
         claim.id = ClaimId(self.env.random());
+        let newest = self.seen.newest(&claim.name);
         let mut shard = self.table.shard(&claim.name);
         let under_way = shard.get_mut(&claim.name).and_then(|state| state.claim.as_mut());
         match under_way {
             Some(under_way) if under_way.id == old => {
-                under_way.id = claim.id;
+                (under_way.id, under_way.newest) = (claim.id, newest);
                 true
             }
             _ => false,
@@ -161,10 +163,11 @@ impl Shared {
         LocalHold::new(id, terms.clone(), grant, lease, self.now())
     }
 
-    /// R10: a token that was seen before proves that the engine lost state: the grant is not believed.
-    pub(super) fn went_back(&self, name: &Name, grant: &Grant) -> bool {
+    /// R10: a token not larger than one that was known before the claim left proves that the engine lost state: the grant
+    /// is not believed.
+    pub(super) fn went_back(&self, name: &Name, newest: Option<Token>, grant: &Grant) -> bool {
         let number = grant.token.number.saturating_add(u64::from(grant.tokens.max(1)) - 1);
-        !self.seen.grows(name, grant.token, Token { number, ..grant.token })
+        !self.seen.grew(name, newest, grant.token, Token { number, ..grant.token })
     }
 
     /// Tells a waiting request that it failed.

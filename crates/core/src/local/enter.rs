@@ -65,6 +65,10 @@ impl Shared {
             drop(shard);
             return shared.try_alone(life, asked, tries, until);
         }
+        // Closing empties the lines shard by shard: whoever comes after that must see it.
+        if let Err(error) = shared.check_open() {
+            return Entered::Now(Err(error));
+        }
         let (tx, rx) = oneshot::channel();
         let ticket = shared.next_ticket();
         let waiter = Waiter {
@@ -108,7 +112,7 @@ impl Shared {
         }
         let holder = Holder { life, terms, max_hold: *max_hold };
         if let Some(owner) = &terms.owner
-            && let Some(at) = owned(state, owner)
+            && let Some(at) = owned(state, owner, now)
         {
             return self.again(name, &mut state.holds[at], &holder, now);
         }
@@ -179,9 +183,11 @@ impl Shared {
     }
 }
 
-fn owned(state: &NameState, owner: &Owner) -> Option<usize> {
+fn owned(state: &NameState, owner: &Owner, now: Instant) -> Option<usize> {
     let live = |hold: &super::state::LocalHold| !hold.ending && hold.lease.lost().is_none();
-    state.holds.iter().position(|hold| live(hold) && hold.guards.iter().any(|cell| cell.is_owned_by(owner)))
+    state.holds.iter().position(|hold| {
+        live(hold) && hold.guards.iter().any(|cell| cell.is_owned_by(owner) && cell.loss(now).is_none())
+    })
 }
 
 fn clash_error(name: &Name, wanted: Mode, other: Mode) -> Error {

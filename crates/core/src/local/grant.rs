@@ -43,6 +43,13 @@ impl Delivery {
     }
 }
 
+/// When the request for a grant left, and the newest token of the name that was known then.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    pub(crate) newest: Option<Token>,
+}
+
 /// What a guard is made with, beside its hold.
 pub(crate) struct Holder<'a> {
     pub(crate) life: &'a Arc<Lifeline>,
@@ -148,25 +155,29 @@ impl Shared {
         asked: &Asked,
         claim: &Claim,
         grant: &Grant,
-        sent: Instant,
+        sent: Sent,
     ) -> Result<Guard, Error> {
         let Asked { name, terms, max_hold } = asked;
         let refused = |error| {
             self.undo(claim);
             Err(error)
         };
-        if grant.ttl.is_some_and(|ttl| lease::deadline(sent, ttl) <= self.now()) {
+        if grant.ttl.is_some_and(|ttl| lease::deadline(sent.at, ttl) <= self.now()) {
             let message = format!("the grant of {:?} arrived after its lease had run out", name.as_str());
             return refused(Error::new(ErrorKind::Unreachable, message));
         }
-        if self.went_back(name, grant) {
+        if self.went_back(name, sent.newest, grant) {
             return refused(went_back_error(name));
         }
-        let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent));
+        let mut shard = self.table.shard(name);
+        if let Err(error) = self.check_open() {
+            drop(shard);
+            return refused(error);
+        }
+        let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent.at));
         let token = hold.take_token().unwrap_or(grant.token);
         let holder = Holder { life, terms, max_hold: *max_hold };
         let guard = self.new_guard(name, &mut hold, &holder, token, grant.previous);
-        let mut shard = self.table.shard(name);
         self.arm(name, &mut hold, self.now());
         let state = shard.entry(name.clone()).or_default();
         state.holds.reserve_exact(1);

@@ -14,6 +14,7 @@ mod table;
 
 pub(crate) use deliver::Arrival;
 pub(crate) use enter::{Asked, Entered, Tries};
+pub(crate) use grant::Sent;
 pub(crate) use release::{LetGo, Parting, truth};
 pub(crate) use seen::Seen;
 pub(crate) use state::{Control, Ending, Terms, Ticket};

@@ -9,7 +9,7 @@ use super::{
     state::{Ending, LocalHold, NameState},
 };
 use crate::{
-    ClaimId, Error, ErrorKind, Instant, Loss, Name, Release, Released,
+    ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
     cell::Cell,
     keeper::{Parcel, Work, at_once_all},
     shared::Shared,
@@ -45,11 +45,12 @@ impl Shared {
         let hold = &mut state.holds[at];
         hold.guards.retain(|other| !Arc::ptr_eq(other, cell));
         hold.keep_until = hold.keep_until.max(ending.keep_until);
+        hold.ended = hold.ended.worse(ending.ended);
         if !hold.guards.is_empty() {
             return LetGo::Done(truth(name, lost));
         }
         if lost.is_none()
-            && let Some(delivery) = self.hand_on(name, state, at, ending, now)
+            && let Some(delivery) = self.hand_on(name, state, at, now)
         {
             drop(shard);
             delivery.into_iter().for_each(Delivery::send);
@@ -63,7 +64,7 @@ impl Shared {
         if let Some(timer) = hold.timer.take() {
             self.timers.remove(timer);
         }
-        let release = release_of(name, hold, ending, now);
+        let release = release_of(name, hold, now);
         if self.profile.inline {
             drop(shard);
             return self.release_inline(release, deadline, ttl, lost);
@@ -86,7 +87,6 @@ impl Shared {
         name: &Name,
         state: &mut NameState,
         at: usize,
-        ending: Ending,
         now: Instant,
     ) -> Option<Vec<Delivery>> {
         let head = state.line.first_entry()?;
@@ -96,8 +96,9 @@ impl Shared {
         }
         let waiter = head.remove();
         hold.terms = waiter.terms.clone();
+        let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
         let mut deliveries: Vec<Delivery> =
-            self.deliver(name, hold, waiter, ending.ended, true).into_iter().collect();
+            self.deliver(name, hold, waiter, ended, true).into_iter().collect();
         if !state.line.is_empty() && state.holds[at].terms.mode == crate::Mode::Shared {
             let mut hold = state.holds.swap_remove(at);
             self.join_readers(name, state, &mut hold, &mut deliveries);
@@ -131,7 +132,8 @@ impl Shared {
             Some(Released::NotThere) => LetGo::Done(truth(&release.name, lost.or(Some(Loss::Gone)))),
             Some(Released::Unknown(_)) | None => {
                 let (reply, answer) = oneshot::channel();
-                self.give(Work::Release(Parcel::new(self, release, ttl).of_hold(deadline, lost, reply)));
+                let parcel = Parcel::new(self, release, ttl).sent_before().of_hold(deadline, lost, reply);
+                self.give(Work::Release(parcel));
                 LetGo::Sent(answer)
             }
         };
@@ -141,31 +143,32 @@ impl Shared {
 
     /// A hold is lost: its guards are told, and a local waiter may claim again.
     pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
-        let start = {
+        let (news, start) = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
-            if !hold.lose(loss) {
-                return;
-            }
+            // Its guards may know already, by their own `max_hold`; that the way is free is news all the same.
+            let news = hold.lose(loss);
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }
-            self.advance(name, state)
+            (news, self.advance(name, state))
         };
-        self.observer.event(&crate::observe::Event::Lost { name, loss });
+        if news {
+            self.observer.event(&crate::observe::Event::Lost { name, loss });
+        }
         self.run(start);
     }
 }
 
-fn release_of(name: &Name, hold: &LocalHold, ending: Ending, now: Instant) -> Release {
+fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
     let keep = hold.keep_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
     Release {
         id: hold.id,
         name: name.clone(),
         mode: hold.terms.mode,
         token: Some(hold.first),
-        ended: ending.ended,
+        ended: hold.ended,
         keep,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{Name, Token};
@@ -14,14 +14,22 @@ const MOST: usize = 4096;
 pub(crate) struct Seen(Mutex<HashMap<Name, Token>>);
 
 impl Seen {
-    /// Remembers the last token of a grant. False when a token as large or larger of this name and lineage was seen before.
-    pub(crate) fn grows(&self, name: &Name, first: Token, last: Token) -> bool {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The newest token of a name, to be remembered before a claim leaves: grants of claims that are under way together
+    /// may come to be known in any order.
+    pub(crate) fn newest(&self, name: &Name) -> Option<Token> {
+        self.lock().get(name).copied()
+    }
+
+    /// Remembers the last token of a grant. False when it is not larger than the newest one before its claim left.
+    pub(crate) fn grew(&self, name: &Name, before: Option<Token>, first: Token, last: Token) -> bool {
+        if before.is_some_and(|newest| newest.lineage == first.lineage && newest.number >= first.number) {
+            return false;
+        }
+        let mut seen = self.lock();
         if let Some(newest) = seen.get_mut(name) {
-            if newest.lineage == first.lineage && newest.number >= first.number {
-                return false;
+            if newest.lineage != last.lineage || newest.number < last.number {
+                *newest = last;
             }
-            *newest = last;
             return true;
         }
         if seen.len() >= MOST {
@@ -29,5 +37,9 @@ impl Seen {
         }
         seen.insert(name.clone(), last);
         true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Token>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

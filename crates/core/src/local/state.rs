@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    Claim, ClaimId, EngineError, Error, Grant, Guard, Instant, Mode, Name, Owner, Previous, Token,
+    Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Previous, Token,
     cell::Cell,
     keeper::TimerKey,
     lease::{Lease, Renewal},
@@ -69,8 +69,10 @@ pub(crate) struct LocalHold {
     pub(crate) handovers: u32,
     /// It is on its way out: its release is being carried out right now.
     pub(crate) ending: bool,
-    /// What the release is to keep, as asked by the guards that left before the last.
+    /// What the release is to keep, as asked by the guards that left so far.
     pub(crate) keep_until: Option<Instant>,
+    /// The worst end of the guards that left so far.
+    pub(crate) ended: Previous,
 }
 
 impl LocalHold {
@@ -88,6 +90,7 @@ impl LocalHold {
             handovers: 0,
             ending: false,
             keep_until: None,
+            ended: Previous::Clean,
         }
     }
 
@@ -127,21 +130,35 @@ pub(crate) struct InFlight {
     pub(crate) id: ClaimId,
     pub(crate) terms: Terms,
     pub(crate) control: Arc<Control>,
+    /// The newest token of the name that was known before this claim left.
+    pub(crate) newest: Option<Token>,
 }
 
 /// How others talk to the driver of a claim.
-#[derive(Default)]
 pub(crate) struct Control {
     /// News, or a cancellation.
     pub(crate) ring: Notify,
     cancelled: AtomicBool,
-    /// A grant that was pushed, and since when it certainly stands.
-    pub(crate) pushed: Mutex<Option<(Grant, Option<Instant>)>>,
-    /// What the engine answered last, if that was an error.
+    /// A grant that was pushed, to which id, and since when it certainly stands.
+    pub(crate) pushed: Mutex<Option<(ClaimId, Grant, Option<Instant>)>>,
+    /// Why the engine's last word is not known: it answered with an error, or not yet.
     pub(crate) trouble: Mutex<Option<EngineError>>,
+    /// When the request at the head of the line was made.
+    pub(crate) since: Instant,
 }
 
 impl Control {
+    pub(crate) fn new(since: Instant) -> Self {
+        let trouble = EngineError::new(Fault::Unknown, "no answer yet");
+        Self {
+            ring: Notify::new(),
+            cancelled: AtomicBool::new(false),
+            pushed: Mutex::default(),
+            trouble: Mutex::new(Some(trouble)),
+            since,
+        }
+    }
+
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.ring.notify_one();

@@ -67,7 +67,7 @@ impl<C: Clone> Queue<C> {
     /// Remembers how and when a hold ended for the next grant. Of holds that stood side by side, the worst end counts.
     pub(super) fn note_end(&mut self, token: Token, how: Previous, when: Instant) {
         let beside = token.number <= self.ended.upto;
-        self.ended.how = if beside { worse(self.ended.how, how) } else { how };
+        self.ended.how = if beside { self.ended.how.worse(how) } else { how };
         self.ended.upto = self.newest;
         self.ended.until = self.ended.until.max(when.after(ENDED_LIFE));
     }
@@ -160,16 +160,4 @@ impl Tally {
             Mode::Permits { count, .. } => self.permits += u64::from(count),
         }
     }
-}
-
-/// The end that the next holder has more reason to know.
-fn worse(one: Previous, other: Previous) -> Previous {
-    let weight = |how| match how {
-        Previous::Clean => 0,
-        Previous::Unknown => 1,
-        Previous::Abandoned => 2,
-        Previous::Lapsed => 3,
-        Previous::Broken => 4,
-    };
-    if weight(other) > weight(one) { other } else { one }
 }

@@ -11,6 +11,7 @@ mod executors;
 mod faults;
 mod fork;
 mod handover;
+mod keeper;
 mod loss;
 mod modes;
 mod waiting;

@@ -1,0 +1,186 @@
+//! What becomes of requests, releases and holds when the keeper dies, and how much it sends.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{ErrorKind, Keeper, Locks, Previous, memory::MemoryEngine};
+use leasehold_testkit::decorators::{Counting, Faulty, Slow, Verb};
+
+use crate::{World, eventually, waiters};
+
+const TTL: Duration = Duration::from_secs(2);
+
+fn engine(world: &World) -> Arc<MemoryEngine> {
+    Arc::new(MemoryEngine::new(Arc::clone(&world.store)))
+}
+
+/// `Locks` whose keeper runs on a runtime that a test may drop.
+fn on_a_runtime(engine: Arc<dyn leasehold_core::Engine>) -> (Locks, tokio::runtime::Runtime) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    (Locks::builder(engine).keeper(Keeper::on(runtime.handle().clone())).build(), runtime)
+}
+
+#[test]
+fn nothing_hangs_after_the_keepers_runtime_is_gone() {
+    for remote in [false, true] {
+        let world = World::new();
+        let inner = engine(&world);
+        let engine: Arc<dyn leasehold_core::Engine> =
+            if remote { Arc::new(Faulty::new(inner)) } else { inner };
+        let (locks, runtime) = on_a_runtime(engine);
+        let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
+        drop(runtime);
+        assert!(!guard.check());
+        assert!(pollster::block_on(guard.confirm()).is_err());
+        assert!(guard.release_blocking().is_err(), "remote: {remote}");
+        assert!(locks.mutex("x").blocking().try_acquire().unwrap_err().is_closed());
+        assert!(locks.mutex("x").blocking().acquire_within(TTL).unwrap_err().is_closed());
+        assert_eq!(pollster::block_on(locks.close(Duration::from_secs(3600))), 0);
+    }
+}
+
+#[test]
+fn a_keeper_whose_runtime_was_never_alive_is_told() {
+    let world = World::new();
+    let (locks, runtime) = on_a_runtime(engine(&world));
+    drop(runtime);
+    assert!(locks.mutex("x").blocking().acquire().unwrap_err().is_closed());
+    world.assert_at_rest();
+}
+
+#[test]
+fn tries_end_with_close_and_with_their_future() {
+    let world = World::new();
+    let other = world.client();
+    let _guard = other.mutex("x").blocking().acquire().unwrap();
+    let counting = Arc::new(Counting::new(Arc::new(Faulty::new(engine(&world)))));
+    let locks = Locks::new(Arc::clone(&counting) as _);
+    let request = locks.mutex("x").attempts(u32::MAX);
+    let mut dropped = Box::pin(request.acquire());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(std::future::Future::poll(dropped.as_mut(), &mut cx).is_pending());
+    eventually("it tries", || counting.count(Verb::Claim).calls > 1);
+    drop(dropped);
+    let trying = std::thread::spawn(move || request.blocking().acquire());
+    eventually("it tries", || counting.count(Verb::Claim).calls > 3);
+    pollster::block_on(locks.close(TTL));
+    let error = trying.join().unwrap().unwrap_err();
+    assert!(error.is_closed(), "{error}");
+    let calls = counting.count(Verb::Claim).calls;
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(counting.count(Verb::Claim).calls, calls, "nobody tries any more");
+}
+
+#[test]
+fn a_silent_engine_is_not_called_taken() {
+    let world = World::new();
+    let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(&world)))));
+    slow.hold_requests(Verb::Claim);
+    let locks = Locks::new(Arc::clone(&slow) as _);
+    let limit = Duration::from_millis(50);
+    for request in [locks.mutex("x"), locks.mutex("x").attempts(3)] {
+        let error = request.blocking().acquire_within(limit).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(!error.is_taken(), "{error}");
+    }
+    slow.open(Verb::Claim);
+    world.assert_at_rest();
+}
+
+#[test]
+fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
+    let world = World::new();
+    let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(&world)))));
+    let locks = Locks::new(Arc::clone(&slow) as _);
+    let request = locks.semaphore("x", 8);
+    slow.hold_replies(Verb::Claim);
+    let early = request.clone();
+    let early = std::thread::spawn(move || early.blocking().try_acquire().unwrap());
+    eventually("the first was granted", || slow.waiting(Verb::Claim) == 1);
+    let late = request.clone();
+    let late = std::thread::spawn(move || late.blocking().try_acquire().unwrap());
+    eventually("the second was granted", || slow.waiting(Verb::Claim) == 2);
+    slow.open(Verb::Claim);
+    let (early, late) = (early.join().unwrap(), late.join().unwrap());
+    assert!(early.check() && late.check());
+    let direct = request.blocking().try_acquire().unwrap();
+    assert!(direct.token().number > early.token().number.max(late.token().number));
+}
+
+#[test]
+fn a_neighbour_task_gets_the_lock_after_max_hold() {
+    let world = World::new();
+    let locks = world.client();
+    let request = locks.mutex("x").ttl(Duration::from_millis(300));
+    let stuck = request.clone().max_hold(Duration::from_millis(50)).blocking().acquire().unwrap();
+    let next = request.blocking().acquire_within(Duration::from_secs(20)).unwrap();
+    assert_eq!(next.previous(), Previous::Lapsed);
+    assert!(next.check() && !stuck.check());
+}
+
+#[test]
+fn an_owner_does_not_enter_a_hold_that_its_max_hold_ended() {
+    let world = World::new();
+    let locks = world.client();
+    let owner = leasehold_core::Owner::new("worker 7");
+    let request = locks.mutex("x").ttl(Duration::from_secs(20)).owner(owner);
+    let ended = request.clone().max_hold(Duration::from_millis(20)).blocking().acquire().unwrap();
+    pollster::block_on(ended.lost());
+    assert!(pollster::block_on(ended.confirm()).unwrap_err().is_lost(), "not extended either");
+    assert!(request.blocking().try_acquire().unwrap_err().is_taken());
+}
+
+#[test]
+fn one_panic_among_the_guards_of_a_hold_is_enough() {
+    let world = World::new();
+    let locks = world.client();
+    let request = locks.mutex("x").owner("worker 7");
+    let outer = request.blocking().acquire().unwrap();
+    let inner = request.blocking().acquire().unwrap();
+    let panicked = std::thread::spawn(move || {
+        let _inner = inner;
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err());
+    drop(outer);
+    assert_eq!(locks.mutex("x").blocking().acquire().unwrap().previous(), Previous::Abandoned);
+}
+
+#[test]
+fn a_crowd_that_is_closed_while_it_comes_hears_of_it() {
+    for _ in 0..50 {
+        let world = World::new();
+        let _guard = world.client().mutex("x").blocking().acquire().unwrap();
+        let locks = world.client();
+        let crowd: Vec<_> = (0..4)
+            .map(|_| {
+                let request = locks.mutex("x");
+                std::thread::spawn(move || request.blocking().acquire().map(drop))
+            })
+            .collect();
+        pollster::block_on(locks.close(Duration::from_secs(3600)));
+        for one in crowd {
+            let ended = one.join().unwrap();
+            assert!(ended.is_ok() || ended.unwrap_err().is_closed());
+        }
+    }
+}
+
+#[test]
+fn renewals_and_releases_leave_in_batches() {
+    const HOLDS: u64 = 500;
+    let world = World::new();
+    let counting = Arc::new(Counting::new(Arc::new(Faulty::new(engine(&world)))));
+    let locks = Locks::new(Arc::clone(&counting) as _);
+    let hold = |number: u64| locks.mutex(&format!("name {number}")).ttl(TTL * 2).blocking().acquire();
+    let guards: Vec<_> = (0..HOLDS).map(|number| hold(number).unwrap()).collect();
+    counting.reset();
+    let renewed = || counting.count(Verb::Renew);
+    eventually("all are renewed", || renewed().items >= HOLDS);
+    assert!(renewed().calls * 5 < renewed().items, "{:?}", renewed());
+    drop(guards);
+    eventually("all are released", || counting.count(Verb::Release).items >= HOLDS);
+    let released = counting.count(Verb::Release);
+    assert!(released.calls * 2 < released.items, "{released:?}");
+    assert_eq!(waiters(&locks, "name 0"), 0);
+    world.assert_at_rest();
+}
