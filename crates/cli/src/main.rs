@@ -9,6 +9,8 @@ mod enforce;
 mod exit;
 mod help;
 mod json;
+#[cfg(test)]
+mod man;
 mod plan;
 mod signals;
 mod source;
@@ -29,14 +31,7 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    // For those who build the project, and so in no help and no completion.
-    let wants_page = std::env::args_os().nth(1).is_some_and(|arg| arg == "__man");
-    let done = if wants_page {
-        cmd::man::man()
-    } else {
-        Args::try_parse().map_err(usage::failure).and_then(dispatch)
-    };
-    let code = match done {
+    let code = match Args::try_parse().map_err(usage::failure).and_then(dispatch) {
         Ok(code) => code,
         Err(Failure { code, message }) => {
             if let Some(message) = message {

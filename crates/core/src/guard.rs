@@ -112,9 +112,11 @@ impl Guard {
         if !self.life.is_home() {
             return Err(forked());
         }
+        let span = tracing::debug_span!("hold", name = %self.name, token = self.token().number);
         let mut lost = pin!(self.lost());
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
+            let _entered = span.enter();
             if let Some(loss) = self.cell.loss(self.life.now()) {
                 return Poll::Ready(Err(self.lost_error(loss)));
             }
@@ -204,9 +206,10 @@ impl Guard {
         if let Some(timer) = self.max_hold.take() {
             shared.timers.remove(*timer);
         }
-        let held = shared.now().since(self.since);
+        let now = shared.now();
+        let held = now.since(self.since);
         shared.observer.event(&Event::Released { name: &self.name, held });
-        Some(shared.let_go(&Parting { name: &self.name, id: self.id, cell: &self.cell, ending }))
+        Some(shared.let_go(&Parting { name: &self.name, id: self.id, cell: &self.cell, ending, now }))
     }
 }
 

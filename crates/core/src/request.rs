@@ -148,9 +148,11 @@ impl Request {
     fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
         match self.asked() {
             Ok(asked) => {
-                Acquire(State::New { life: Arc::clone(&self.life), asked: Box::new(asked), limit, tries })
+                let span = tracing::debug_span!("acquire", name = %asked.name, mode = %asked.terms.mode);
+                let state = State::New { life: Arc::clone(&self.life), asked: Box::new(asked), limit, tries };
+                Acquire { state, span }
             }
-            Err(error) => Acquire(State::Invalid(error)),
+            Err(error) => Acquire { state: State::Invalid(error), span: tracing::Span::none() },
         }
     }
 
@@ -201,7 +203,11 @@ impl Request {
 /// # Cancel safety
 /// Dropping it gives up its place in line and leaves nothing behind, at any point.
 #[must_use = "futures do nothing unless awaited"]
-pub struct Acquire(State);
+pub struct Acquire {
+    state: State,
+    /// What happens on the way is recorded as part of it.
+    span: tracing::Span,
+}
 
 enum State {
     Invalid(Error),
@@ -224,14 +230,16 @@ impl Future for Acquire {
     type Output = Result<Guard, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { state: now, span } = &mut *self;
+        let _entered = span.enter();
         loop {
-            match std::mem::replace(&mut self.0, State::Done) {
+            match std::mem::replace(now, State::Done) {
                 State::Invalid(error) => return Poll::Ready(Err(error)),
                 State::New { life, asked, limit, tries } => {
                     let name = asked.name.clone();
                     match Shared::enter(&life, *asked, limit, tries) {
                         Entered::Now(result) => return Poll::Ready(result.map(Guard::seen)),
-                        Entered::Wait { rx, ticket } => self.0 = State::Waiting { life, name, ticket, rx },
+                        Entered::Wait { rx, ticket } => *now = State::Waiting { life, name, ticket, rx },
                     }
                 }
                 State::Waiting { life, .. } if !life.is_home() => {
@@ -245,7 +253,7 @@ impl Future for Acquire {
                         return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
                     }
                     Poll::Pending => {
-                        self.0 = State::Waiting { life, name, ticket, rx };
+                        *now = State::Waiting { life, name, ticket, rx };
                         return Poll::Pending;
                     }
                 },
@@ -257,7 +265,7 @@ impl Future for Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if let State::Waiting { life, name, ticket: Some(ticket), .. } = &self.0 {
+        if let State::Waiting { life, name, ticket: Some(ticket), .. } = &self.state {
             life.cancel(name, *ticket);
         }
         // A guard that has arrived already is dropped with `rx`, and so released.

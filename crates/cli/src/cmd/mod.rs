@@ -3,7 +3,6 @@
 pub(crate) mod break_;
 pub(crate) mod completions;
 pub(crate) mod list;
-pub(crate) mod man;
 pub(crate) mod run;
 pub(crate) mod show;
 

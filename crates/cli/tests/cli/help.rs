@@ -15,7 +15,6 @@ fn help_and_version_exit_0() {
         assert!(printed(&["--help"]).contains(command));
         assert!(printed(&[command, "--help"]).contains("Usage: leasehold"), "{command}");
     }
-    assert!(!printed(&["--help"]).contains("__man"));
 }
 
 #[test]
@@ -40,7 +39,6 @@ fn completions_know_the_commands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
         let text = printed(&["completions", shell]);
         assert!(text.contains("max-hold") && text.contains("completions"), "{shell}");
-        assert!(!text.contains("__man"), "{shell}");
     }
     assert_eq!(code(&finish(bare(&["completions", "tcsh"]))), 64);
 }
@@ -52,15 +50,4 @@ fn bash_takes_its_completions() {
     command.args(["-c", &format!("source <({this} completions bash) && complete -p leasehold")]);
     let output = finish(command);
     assert_eq!(code(&output), 0, "{output:?}");
-}
-
-#[test]
-fn the_manual_page_is_current() {
-    let page = printed(&["__man"]);
-    for words in ["max\\-hold", "Exit codes", "completions", "LEASEHOLD_TOKEN"] {
-        assert!(page.contains(words), "{words}");
-    }
-    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
-    let kept = std::fs::read_to_string(kept).unwrap();
-    assert!(kept == page, "run: cargo run -p leasehold-cli -- __man > docs/man/leasehold.1");
 }

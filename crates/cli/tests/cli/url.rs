@@ -29,18 +29,20 @@ fn the_option_wins_over_the_variable_over_the_file() {
 
 #[test]
 fn a_required_url_is_missed_with_78() {
-    if std::path::Path::new("/etc/leasehold/url").exists() {
-        println!("skipped: this machine has an /etc/leasehold/url, so that a URL is always given");
-        return;
-    }
+    // A machine with a URL of its own has none missing.
+    let given = std::path::Path::new("/etc/leasehold/url").exists();
     for args in [
         &["--require-url", "run", "x", "--", "true"][..],
         &["run", "--require-url", "x", "--", "true"],
         &["list", "--require-url"],
     ] {
         let output = finish(bare(args));
-        assert_eq!(code(&output), 78, "{args:?}");
-        assert!(one_line(&output).contains("--require-url"));
+        if given {
+            assert!(!crate::tools::stderr(&output).contains("--require-url"), "{args:?}: {output:?}");
+        } else {
+            assert_eq!(code(&output), 78, "{args:?}");
+            assert!(one_line(&output).contains("--require-url"));
+        }
     }
 }
 
@@ -117,6 +119,43 @@ fn a_directory_that_cannot_be_used_is_77_or_78() {
         assert_eq!(code(&output), expected, "{url}");
         assert!(one_line(&output).contains(path.to_str().unwrap()));
     }
+}
+
+#[test]
+fn another_users_directory_is_77_and_says_what_to_do() {
+    let dir = Dir::new();
+    assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
+    let root = nix::unistd::geteuid().is_root();
+    // Without root, the one directory that is certainly another user's is root's.
+    let path = if root { dir.locks() } else { "/usr".into() };
+    let mut command = bare(&[]);
+    if root {
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let leasehold = dir.path().join("leasehold");
+        std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &leasehold).unwrap();
+        command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(leasehold);
+    }
+    command.args(["--url", &format!("file://{}", path.display()), "run", "x", "--", "true"]);
+    let output = finish(command);
+    assert_eq!(code(&output), 77, "{output:?}");
+    assert!(one_line(&output).contains(path.to_str().unwrap()));
+}
+
+#[test]
+fn without_a_url_the_locks_lie_in_the_directory_of_the_user() {
+    if !nix::unistd::geteuid().is_root() {
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
+        let expected = user.dir.join(".local/state/leasehold");
+        assert!(key(bare(&[])).starts_with(expected.to_str().unwrap()));
+        return;
+    }
+    // In a mount namespace of its own, so that nothing of this machine is touched.
+    let script = "mount -t tmpfs none /var/lib && exec \"$@\"";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_leasehold")]);
+    command.env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_URL_FILE");
+    assert!(key(command).starts_with("/var/lib/leasehold/"));
 }
 
 #[test]

@@ -59,6 +59,9 @@ struct Inner {
     waiting: HashMap<ClaimId, Waiting>,
     sense: Sense,
     watches: HashMap<WatchDescriptor, Series>,
+    /// Watches that nobody needs any more. Removing one takes the kernel longer than granting a lock, so that is done
+    /// before the next wait and not on the way to a waiting task.
+    unneeded: Vec<WatchDescriptor>,
     next_look: Option<Instant>,
 }
 
@@ -116,7 +119,7 @@ impl Ear {
     /// A claim stands in line, behind `ahead` others. Near the head its lock file is watched from now on.
     pub(super) fn stand(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
-        let Inner { waiting, sense, watches, .. } = &mut *inner;
+        let Inner { waiting, sense, watches, unneeded, .. } = &mut *inner;
         let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
             name: claim.name.clone(),
             slot,
@@ -129,6 +132,7 @@ impl Ear {
             let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
             if let Ok(number) = watch(inotify, file.file().as_raw_fd(), mask) {
                 entry.watch = Some(number);
+                unneeded.retain(|&old| old != number);
                 watches.entry(number).or_default().join(claim.id);
             }
         }
@@ -141,13 +145,9 @@ impl Ear {
     pub(super) fn forget(&self, id: ClaimId) {
         let mut inner = lock(&self.inner);
         let Some(number) = inner.waiting.remove(&id).and_then(|gone| gone.watch) else { return };
-        let Inner { sense, watches, .. } = &mut *inner;
-        if watches.get_mut(&number).is_some_and(|series| series.leave(id)) {
-            watches.remove(&number);
-            if let Sense::Hearing { inotify, .. } = sense {
-                // Fails only for a watch that ended by itself, with its file.
-                let _ = inotify.rm_watch(number);
-            }
+        if inner.watches.get_mut(&number).is_some_and(|series| series.leave(id)) {
+            inner.watches.remove(&number);
+            inner.unneeded.push(number);
         }
     }
 
@@ -195,7 +195,11 @@ impl Ear {
             events.iter().for_each(|event| inner.note(event, now, &mut heard));
         }
         let mut next = now.after(LONGEST);
-        let Inner { waiting, watches, .. } = &mut *inner;
+        let Inner { waiting, watches, unneeded, .. } = &mut *inner;
+        for number in unneeded.drain(..) {
+            // Fails only for a watch that ended by itself, with its file.
+            let _ = inotify.as_ref().map(|inotify| inotify.rm_watch(number));
+        }
         for series in watches.values_mut() {
             if series.is_due(now) {
                 let named =

@@ -74,10 +74,11 @@ impl Shared {
                 match state.line.first_entry() {
                     Some(head) if head.get().terms == terms && !self.went_back(name, newest, grant) => {
                         let waiter = head.remove();
-                        let mut hold = self.new_hold(claim.id, &terms, grant, arrival);
-                        deliveries.extend(self.deliver(name, &mut hold, waiter, grant.previous, false));
-                        self.join_readers(name, state, &mut hold, &mut deliveries);
-                        self.arm(name, &mut hold, self.now());
+                        let now = self.now();
+                        let mut hold = self.new_hold(claim.id, &terms, grant, arrival, now);
+                        deliveries.extend(self.deliver(name, &mut hold, waiter, grant.previous, false, now));
+                        self.join_readers(name, state, &mut hold, &mut deliveries, now);
+                        self.arm(name, &mut hold, now);
                         state.holds.reserve_exact(1);
                         state.holds.push(hold);
                         undo = false;
@@ -155,12 +156,19 @@ impl Shared {
         self.clean_up(release, claim.ttl);
     }
 
-    pub(super) fn new_hold(&self, id: ClaimId, terms: &Terms, grant: &Grant, arrival: Arrival) -> LocalHold {
+    pub(super) fn new_hold(
+        &self,
+        id: ClaimId,
+        terms: &Terms,
+        grant: &Grant,
+        arrival: Arrival,
+        now: Instant,
+    ) -> LocalHold {
         let lease = match arrival {
             Arrival::Answered(sent) => Lease::granted(sent, grant.ttl, terms.ttl, terms.renewal),
             Arrival::Pushed(since) => Lease::pushed(since, grant.ttl, terms.ttl, terms.renewal),
         };
-        LocalHold::new(id, terms.clone(), grant, lease, self.now())
+        LocalHold::new(id, terms.clone(), grant, lease, now)
     }
 
     /// R10: a token not larger than one that was known before the claim left proves that the engine lost state: the grant

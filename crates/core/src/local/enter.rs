@@ -122,7 +122,7 @@ impl Shared {
         let hold = state.holds.iter_mut().find(|hold| hold.can_hand_on(terms, now))?;
         let token = hold.take_token()?;
         hold.handovers += 1;
-        Some(Ok(self.new_guard(name, hold, &holder, token, Previous::Clean)))
+        Some(Ok(self.new_guard(name, hold, &holder, token, Previous::Clean, now)))
     }
 
     /// Re-entrancy by an explicit owner: the same hold, the same token.
@@ -143,7 +143,7 @@ impl Shared {
             _ => {
                 let owner = holder.terms.owner.as_ref()?;
                 let token = hold.guards.iter().find(|cell| cell.is_owned_by(owner))?.token();
-                Some(Ok(self.new_guard(name, hold, holder, token, Previous::Clean)))
+                Some(Ok(self.new_guard(name, hold, holder, token, Previous::Clean, now)))
             }
         }
     }

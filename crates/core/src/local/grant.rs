@@ -66,8 +66,8 @@ impl Shared {
         holder: &Holder<'_>,
         token: Token,
         previous: Previous,
+        now: Instant,
     ) -> Guard {
-        let now = self.now();
         let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
         let cell = Arc::new(Cell::new(hold.lease.deadline(), end, token, holder.terms.owner.clone()));
         let timer = (end != Instant::NEVER).then(|| self.add_timer(end, Due::MaxHold(name.clone(), hold.id)));
@@ -93,6 +93,7 @@ impl Shared {
         waiter: Waiter,
         previous: Previous,
         local: bool,
+        now: Instant,
     ) -> Option<Delivery> {
         let token = hold.take_token()?;
         if let Some(limit) = waiter.limit {
@@ -102,8 +103,8 @@ impl Shared {
             hold.handovers += 1;
         }
         let holder = Holder { life: &waiter.life, terms: &waiter.terms, max_hold: waiter.max_hold };
-        let guard = self.new_guard(name, hold, &holder, token, previous);
-        let waited = self.now().since(waiter.since);
+        let guard = self.new_guard(name, hold, &holder, token, previous, now);
+        let waited = now.since(waiter.since);
         Some(Delivery { tx: waiter.tx, guard, waited, local })
     }
 
@@ -127,14 +128,14 @@ impl Shared {
         state: &mut NameState,
         hold: &mut LocalHold,
         deliveries: &mut Vec<Delivery>,
+        now: Instant,
     ) {
-        let now = self.now();
         while let Some(head) = state.line.first_entry()
             && hold.terms.mode == crate::Mode::Shared
             && hold.can_hand_on(&head.get().terms, now)
         {
             let waiter = head.remove();
-            deliveries.extend(self.deliver(name, hold, waiter, Previous::Clean, true));
+            deliveries.extend(self.deliver(name, hold, waiter, Previous::Clean, true, now));
         }
     }
 }
@@ -158,11 +159,12 @@ impl Shared {
         sent: Sent,
     ) -> Result<Guard, Error> {
         let Asked { name, terms, max_hold } = asked;
+        let now = self.now();
         let refused = |error| {
             self.undo(claim);
             Err(error)
         };
-        if grant.ttl.is_some_and(|ttl| lease::deadline(sent.at, ttl) <= self.now()) {
+        if grant.ttl.is_some_and(|ttl| lease::deadline(sent.at, ttl) <= now) {
             let message = format!("the grant of {:?} arrived after its lease had run out", name.as_str());
             return refused(Error::new(ErrorKind::Unreachable, message));
         }
@@ -174,11 +176,11 @@ impl Shared {
             drop(shard);
             return refused(error);
         }
-        let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent.at));
+        let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent.at), now);
         let token = hold.take_token().unwrap_or(grant.token);
         let holder = Holder { life, terms, max_hold: *max_hold };
-        let guard = self.new_guard(name, &mut hold, &holder, token, grant.previous);
-        self.arm(name, &mut hold, self.now());
+        let guard = self.new_guard(name, &mut hold, &holder, token, grant.previous, now);
+        self.arm(name, &mut hold, now);
         let state = shard.entry(name.clone()).or_default();
         state.holds.reserve_exact(1);
         state.holds.push(hold);

@@ -29,13 +29,13 @@ pub(crate) struct Parting<'a> {
     pub(crate) id: ClaimId,
     pub(crate) cell: &'a Arc<Cell>,
     pub(crate) ending: Ending,
+    pub(crate) now: Instant,
 }
 
 impl Shared {
     /// One guard lets go. Never waits: what needs the engine's server is left to the keeper.
     pub(crate) fn let_go(self: &Arc<Self>, parting: &Parting<'_>) -> LetGo {
-        let Parting { name, id, cell, ending } = *parting;
-        let now = self.now();
+        let Parting { name, id, cell, ending, now } = *parting;
         let lost = cell.loss(now);
         let mut shard = self.table.shard(name);
         let Some(state) = shard.get_mut(name) else { return LetGo::Done(truth(name, lost)) };
@@ -98,10 +98,10 @@ impl Shared {
         hold.terms = waiter.terms.clone();
         let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
         let mut deliveries: Vec<Delivery> =
-            self.deliver(name, hold, waiter, ended, true).into_iter().collect();
+            self.deliver(name, hold, waiter, ended, true, now).into_iter().collect();
         if !state.line.is_empty() && state.holds[at].terms.mode == crate::Mode::Shared {
             let mut hold = state.holds.swap_remove(at);
-            self.join_readers(name, state, &mut hold, &mut deliveries);
+            self.join_readers(name, state, &mut hold, &mut deliveries, now);
             state.holds.push(hold);
         }
         Some(deliveries)

@@ -207,11 +207,11 @@ impl NameState {
         }
     }
 
-    /// A hold or waiter of this process that can never stand beside `mode`.
+    /// The mode that stands here already, if `mode` can never stand beside it. All that are here are of one kind.
     pub(crate) fn clash(&self, mode: Mode) -> Option<Mode> {
-        let holds = self.holds.iter().map(|hold| hold.terms.mode);
-        let line = self.line.values().map(|waiter| waiter.terms.mode);
-        holds.chain(line).find(|other| !other.same_kind(mode))
+        let hold = self.holds.first().map(|hold| hold.terms.mode);
+        let here = hold.or_else(|| Some(self.line.first_key_value()?.1.terms.mode))?;
+        (!here.same_kind(mode)).then_some(here)
     }
 }
 

@@ -99,3 +99,24 @@ fn a_kept_name_stays_taken_by_nobody() {
     drop(world.client().mutex("x").blocking().acquire().unwrap());
     assert!(from.elapsed() > Duration::from_millis(150), "after {:?}", from.elapsed());
 }
+
+#[test]
+fn a_holder_that_was_stopped_for_three_ttl_does_not_believe_any_more() {
+    let world = World::new();
+    let engine =
+        std::sync::Arc::new(leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store)));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let keeper = leasehold_core::Keeper::on(runtime.handle().clone());
+    let locks = leasehold_core::Locks::builder(engine).keeper(keeper).build();
+    let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
+    runtime.block_on(async { guard.confirm().await.unwrap() });
+    // The runtime of the keeper does not run, as in a stopped process: nothing is renewed, nothing is told.
+    let other = world.client().mutex("x").blocking().acquire_within(Duration::from_secs(20)).unwrap();
+    std::thread::sleep(TTL * 3);
+    assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "without a word from anybody");
+    // It goes on: told at once, and its late release harms nobody.
+    assert_eq!(runtime.block_on(guard.lost()), Loss::Lapsed);
+    assert!(runtime.block_on(guard.release()).unwrap_err().is_lost());
+    assert!(other.check());
+    assert_eq!(other.previous(), Previous::Lapsed);
+}

@@ -14,6 +14,7 @@ mod handover;
 mod keeper;
 mod loss;
 mod modes;
+mod observe;
 mod waiting;
 
 use std::{sync::Arc, time::Duration};

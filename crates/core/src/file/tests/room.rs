@@ -24,10 +24,7 @@ fn another_users_directory_is_denied_and_says_whose_it_is() {
 
 #[test]
 fn a_shared_directory_works_for_its_group_and_denies_others_files() {
-    if !am_root() {
-        eprintln!("skipped: becoming another user needs root");
-        return;
-    }
+    assert!(am_root(), "becoming another user needs root: run this test as root");
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.dir()).unwrap();
     nix::unistd::chown(&scratch.dir(), None, Some(65534.into())).unwrap();
@@ -64,38 +61,30 @@ fn the_limit_of_open_files_is_refused_with_advice_and_nothing_breaks() {
     held(create(&engine, &try_claim("job0", Mode::Exclusive)));
 }
 
-/// A process in which `dir` is a file system of its own, where the kernel lets us make one.
-fn mounted(options: &str, dir: &Path) -> Option<Helper> {
+/// A process in which `dir` is a file system of its own, in a mount namespace: as root, or with a user namespace.
+fn mounted(options: &str, dir: &Path) -> Helper {
     std::fs::create_dir(dir).unwrap();
     let script = format!("mount -t tmpfs -o mode=700,{options} none '{}' && exec \"$@\"", dir.display());
-    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"];
-    if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|status| status.success())
-    {
-        eprintln!("skipped: no mount namespace to be had");
-        return None;
-    }
-    Some(Helper::start_as(&unshare, dir))
+    let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
+    let unshare = [&["unshare", "--mount"], user, &["sh", "-c", &script, "sh"]].concat();
+    let works = Command::new(unshare[0]).args(&unshare[1..]).arg("true").status();
+    assert!(works.is_ok_and(|status| status.success()), "this test needs mount namespaces: run it as root");
+    Helper::start_as(&unshare, dir)
 }
 
 #[test]
 fn a_full_disk_is_refused_with_advice() {
     let scratch = Scratch::new();
-    if let Some(mut helper) = mounted("size=40k", &scratch.dir()) {
-        let said = helper.tell("many job");
-        assert!(said.contains("Refused") && said.contains("free space"), "{said}");
-    }
+    let said = mounted("size=40k", &scratch.dir()).tell("many job");
+    assert!(said.contains("Refused") && said.contains("free space"), "{said}");
     let scratch = Scratch::new();
-    if let Some(mut helper) = mounted("nr_inodes=8", &scratch.dir()) {
-        let said = helper.tell("many job");
-        assert!(said.contains("Refused") && said.contains("free space"), "{said}");
-    }
+    let said = mounted("nr_inodes=8", &scratch.dir()).tell("many job");
+    assert!(said.contains("Refused") && said.contains("free space"), "{said}");
 }
 
 #[test]
 fn a_read_only_file_system_is_refused() {
     let scratch = Scratch::new();
-    if let Some(mut helper) = mounted("ro", &scratch.dir()) {
-        let said = helper.hear();
-        assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
-    }
+    let said = mounted("ro", &scratch.dir()).hear();
+    assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
 }

@@ -1,18 +1,24 @@
-//! The manual page, made from the same texts as `--help`: `leasehold __man > docs/man/leasehold.1`.
+//! The manual page, made from the same texts as `--help`. A test, so that the command itself does not carry it.
 
 use clap::CommandFactory;
 use clap_mangen::Man;
 
-use super::print;
-use crate::{
-    args::Args,
-    exit::{self, Failure},
-};
+use crate::args::Args;
 
-/// Prints it.
-pub(crate) fn man() -> Result<u8, Failure> {
-    let page = page().map_err(|error| Failure::new(exit::BUG, format!("cannot write the page: {error}")))?;
-    print(&page)
+const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
+
+/// With `WRITE_MAN` in the environment the page is written.
+#[test]
+fn the_manual_page_is_current() {
+    let page = page().unwrap();
+    for words in ["max\\-hold", "Exit codes", "completions", "LEASEHOLD_TOKEN"] {
+        assert!(page.contains(words), "{words}");
+    }
+    if std::env::var_os("WRITE_MAN").is_some() {
+        std::fs::write(KEPT, &page).unwrap();
+    }
+    let kept = std::fs::read_to_string(KEPT).unwrap();
+    assert!(kept == page, "run: WRITE_MAN=1 cargo test -p leasehold-cli manual_page");
 }
 
 /// All commands on one page.
