@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Runs a figure is the median of.
-const RUNS: usize = 60;
+const RUNS: usize = 5;
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let leasehold = built()?;

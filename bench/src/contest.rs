@@ -2,8 +2,9 @@
 
 use crate::Failure;
 
-/// How often each way is measured. The median counts.
-const ROUNDS: usize = 7;
+/// How often each way is measured, in short slices: a shared machine is fast and slow by turns, and a slice falls into
+/// one or the other. The median counts.
+const ROUNDS: usize = 61;
 
 type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
@@ -44,6 +45,7 @@ impl<'a> Contest<'a> {
                 figures[at].push((self.ways[at].1)()?);
             }
         }
+        println!("  {} rounds; median, ratio of medians, best and worst", self.rounds);
         let mut first = None;
         for ((name, _), figures) in self.ways.iter().zip(&mut figures) {
             let median = quantile(figures, 0.5);

@@ -13,7 +13,7 @@ use crate::{
     contest::{Contest, quantile},
 };
 
-const TURNS: usize = 400;
+const TURNS: usize = 100;
 /// Long enough that the other process has come to wait.
 const HOLD: Duration = Duration::from_millis(1);
 /// Long enough that a lock without a line goes to the other process.
@@ -24,6 +24,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let dir = dir.path();
     for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
         Contest::new(unit)
+            .rounds(11)
             .way("bare flock, blocking", || handovers("flock", dir, at))
             .way("leasehold, file", || handovers("leasehold", dir, at))
             .run()?;

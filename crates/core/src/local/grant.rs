@@ -71,6 +71,10 @@ impl Shared {
         let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
         let cell = Arc::new(Cell::new(hold.lease.deadline(), end, token, holder.terms.owner.clone()));
         let timer = (end != Instant::NEVER).then(|| self.add_timer(end, Due::MaxHold(name.clone(), hold.id)));
+        if hold.guards.is_empty() {
+            // Most holds have one guard: a vector left to itself would make room for four.
+            hold.guards.reserve_exact(1);
+        }
         hold.guards.push(Arc::clone(&cell));
         Guard {
             life: Arc::clone(holder.life),
