@@ -35,7 +35,10 @@ pub(crate) fn bench() -> Result<(), Failure> {
             let mutex = Arc::new(tokio::sync::Mutex::new(()));
             per_second(move || {
                 let lock = Arc::clone(&mutex).lock_owned();
-                async move { Ok(drop(lock.await)) }
+                async move {
+                    drop(lock.await);
+                    Ok(())
+                }
             })
         })
         .way("leasehold, memory", || locked(&memory))
@@ -64,7 +67,10 @@ fn locked(locks: &Locks) -> Result<f64, Failure> {
     let request = locks.mutex(NAME);
     per_second(move || {
         let acquire = request.acquire();
-        async move { Ok(drop(acquire.await?)) }
+        async move {
+            drop(acquire.await?);
+            Ok(())
+        }
     })
 }
 

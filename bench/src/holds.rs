@@ -34,7 +34,7 @@ pub(crate) fn child() -> Result<(), Failure> {
     let mut guards = Vec::with_capacity(HOLDS);
     let before = status("VmRSS:")?;
     for number in 0..HOLDS {
-        guards.push(pollster::block_on(locks.mutex(&format!("account/{number:08}")).ttl(TTL).acquire())?);
+        guards.push(pollster::block_on(locks.mutex(format!("account/{number:08}")).ttl(TTL).acquire())?);
     }
     let (cpu, begin) = (cpu_seconds()?, Instant::now());
     sleep(RENEWED_FOR);

@@ -80,3 +80,20 @@ impl Cell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Lineage;
+
+    #[test]
+    fn nothing_revives_a_lost_cell() {
+        let at = Instant::from_nanos;
+        let cell = Cell::new(at(100), Instant::NEVER, Token { lineage: Lineage(1), number: 1 }, None);
+        cell.extend(at(200));
+        assert_eq!(cell.loss(at(150)), None);
+        assert!(cell.lose(Loss::Broken) && !cell.lose(Loss::Gone), "told once");
+        cell.extend(at(300));
+        assert_eq!((cell.deadline(), cell.loss(at(150))), (at(0), Some(Loss::Broken)));
+    }
+}

@@ -146,7 +146,7 @@ fn profile() -> Profile {
     profile.life = Life::Process;
     profile.push = true;
     // The net under the push: for a foreign `flock -u` without a close, and for places that come free by time.
-    profile.poll = Duration::from_millis(5)..=Duration::from_millis(250);
+    profile.poll = Duration::from_millis(5)..=super::take::FAR_PACE;
     profile.inline = true;
     profile.token_blocks = true;
     profile.fifo = true;

@@ -1,5 +1,7 @@
 //! The verb `claim`: the quick way to a free name, and the way through the table.
 
+use std::time::Duration;
+
 use super::{
     card::{Card, State},
     claims::{Cell, Entry, Place, lock},
@@ -14,6 +16,12 @@ use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, 
 
 /// How often a lock file may be replaced between opening and locking it before we call the directory replaced.
 const TRIES: usize = 16;
+
+/// How soon a claim asks again though nobody rang: near the head of the line; for each claim that stands before it, so that
+/// a thousand waiting processes do not keep the machine busy; and at the latest.
+const NEAR_PACE: Duration = Duration::from_millis(250);
+const PACE_PER_PLACE: Duration = Duration::from_millis(20);
+pub(super) const FAR_PACE: Duration = Duration::from_secs(8);
 
 /// What the first `claim` of an id came to: what remains of it, and the answer.
 type Created = (Option<Box<Entry>>, Answer);
@@ -86,7 +94,7 @@ impl FileEngine {
                     return Ok(Some((Some(entry(claim, key, lock, place)), Answer::Held(grant))));
                 }
             } else if !claim.may_queue && !self.has_table(key)? {
-                return Ok(Some((None, Answer::Taken(Hint::default()))));
+                return Ok(Some((None, Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ahead: None }))));
             }
         }
         self.join(claim, key, lock, held)
@@ -280,11 +288,12 @@ impl FileEngine {
     }
 
     fn hint(&self, seen: &Judgement) -> Hint {
+        let pace = (PACE_PER_PLACE * seen.ahead).clamp(NEAR_PACE, FAR_PACE);
         let ask_in = match seen.verdict {
-            Verdict::Kept(until) => Some(until.since(self.env.clock.now())),
-            _ => None,
+            Verdict::Kept(until) => pace.min(until.since(self.env.clock.now())),
+            _ => pace,
         };
-        Hint { ask_in, ahead: Some(seen.ahead) }
+        Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead) }
     }
 
     pub(super) fn card(&self, claim: &Claim, state: State, since: Instant) -> Card {

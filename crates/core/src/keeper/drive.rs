@@ -134,11 +134,10 @@ impl Drive {
     }
 
     fn note(&self, answer: &Result<Answer, EngineError>) {
-        let trouble = answer.as_ref().err().map(|error| EngineError::new(error.fault, error.message.clone()));
-        if trouble.is_none() {
+        if answer.is_ok() {
             self.shared.heard();
         }
-        Shared::trouble(&self.control, trouble);
+        Shared::trouble(&self.control, answer.as_ref().err());
     }
 }
 

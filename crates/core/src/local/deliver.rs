@@ -53,7 +53,10 @@ impl Shared {
             let sent = self.now();
             match at_once(self.engine.claim(&claim, How::Create)) {
                 Ok(Answer::Held(grant)) => start = self.granted(&claim, &grant, Arrival::Answered(sent)),
-                answer => return self.give(Work::Drive { claim, control, first: Some((sent, answer)) }),
+                answer => {
+                    Self::trouble(&control, answer.as_ref().err());
+                    return self.give(Work::Drive { claim, control, first: Some((sent, answer)) });
+                }
             }
         }
     }
@@ -188,7 +191,8 @@ impl Shared {
     }
 
     /// Remembers the trouble of a claim for those who give up waiting meanwhile.
-    pub(crate) fn trouble(control: &Control, trouble: Option<EngineError>) {
+    pub(crate) fn trouble(control: &Control, trouble: Option<&EngineError>) {
+        let trouble = trouble.map(|error| EngineError::new(error.fault, error.message.clone()));
         *control.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 }

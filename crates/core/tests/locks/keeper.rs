@@ -171,7 +171,7 @@ fn renewals_and_releases_leave_in_batches() {
     let world = World::new();
     let counting = Arc::new(Counting::new(Arc::new(Faulty::new(engine(&world)))));
     let locks = Locks::new(Arc::clone(&counting) as _);
-    let hold = |number: u64| locks.mutex(&format!("name {number}")).ttl(TTL * 2).blocking().acquire();
+    let hold = |number: u64| locks.mutex(format!("name {number}")).ttl(TTL * 2).blocking().acquire();
     let guards: Vec<_> = (0..HOLDS).map(|number| hold(number).unwrap()).collect();
     counting.reset();
     let renewed = || counting.count(Verb::Renew);
@@ -183,4 +183,20 @@ fn renewals_and_releases_leave_in_batches() {
     assert!(released.calls * 2 < released.items, "{released:?}");
     assert_eq!(waiters(&locks, "name 0"), 0);
     world.assert_at_rest();
+}
+
+#[test]
+fn a_lease_counts_from_before_its_request_left() {
+    let world = World::new();
+    let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(&world)))));
+    slow.hold_replies(Verb::Claim);
+    let locks = Locks::new(Arc::clone(&slow) as _);
+    let request = locks.mutex("x").ttl(TTL).renew(false);
+    let asking = std::thread::spawn(move || request.blocking().acquire().unwrap());
+    eventually("it was granted", || slow.waiting(Verb::Claim) == 1);
+    let under_way = Duration::from_millis(400);
+    std::thread::sleep(under_way);
+    slow.open(Verb::Claim);
+    let left = asking.join().unwrap().remaining().unwrap();
+    assert!(left <= TTL - under_way, "{left:?} left of {TTL:?} although the answer took {under_way:?}");
 }

@@ -15,6 +15,7 @@ mod keeper;
 mod loss;
 mod modes;
 mod observe;
+mod restored;
 mod waiting;
 
 use std::{sync::Arc, time::Duration};

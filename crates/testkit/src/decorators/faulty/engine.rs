@@ -1,5 +1,7 @@
 //! The verbs, each through the faulty wire.
 
+use std::time::Instant;
+
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, News,
     Profile, Release, Released, Renewed, View,
@@ -38,7 +40,7 @@ impl Faulty {
                 let mut state = self.state();
                 assert!(state.late.len() < MAX_HELD, "{MAX_HELD} late requests were never delivered");
                 let arrival = state.plan.arrival();
-                state.late.push((request, arrival));
+                state.late.push((request, arrival, Instant::now() + self.profile.request_life / 2));
                 unknown
             }
             Some(Fault::Duplicated) => {
@@ -99,10 +101,12 @@ impl Faulty {
         let due: Vec<_> = {
             let mut state = self.state();
             let calls = state.plan.calls();
-            state.late.extract_if(.., |(_, arrival)| arrival.is_some_and(|call| call <= calls)).collect()
+            state.late.extract_if(.., |(_, arrival, _)| arrival.is_some_and(|call| call <= calls)).collect()
         };
-        for (request, _) in due {
-            self.apply(&request).await;
+        for (request, _, until) in due {
+            if Instant::now() <= until {
+                self.apply(&request).await;
+            }
         }
     }
 

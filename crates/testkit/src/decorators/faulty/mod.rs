@@ -9,6 +9,7 @@ use std::{
     collections::HashMap,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use leasehold_core::{ClaimId, Engine, Mode, Name, News, Previous, Profile, Release};
@@ -41,8 +42,9 @@ struct State {
     plan: Plan,
     /// The session is gone: every call fails until it is healed.
     gone: bool,
-    /// Sent by callers that have given up already; with the call before which they arrive, in seeded mode.
-    late: Vec<(Request, Option<u64>)>,
+    /// Sent by callers that have given up already; with the call before which they arrive, in seeded mode, and the time
+    /// until which they can: no network keeps a request for longer than the engine's `request_life`.
+    late: Vec<(Request, Option<u64>, Instant)>,
     /// Waiting for another call of their verb to overtake them.
     overtaken: Vec<(Request, oneshot::Sender<Reply>)>,
     /// Claims that may stand on the engine: what a lost session takes with it.
@@ -95,8 +97,10 @@ impl Faulty {
     /// Delivers everything that was held back as late, in the order in which it was sent. The answers reach nobody.
     pub async fn deliver_late(&self) {
         let late = mem::take(&mut self.state().late);
-        for (request, _) in late {
-            self.apply(&request).await;
+        for (request, _, until) in late {
+            if Instant::now() <= until {
+                self.apply(&request).await;
+            }
         }
         let mut state = self.state();
         let news = mem::take(&mut state.news.late);

@@ -1,11 +1,16 @@
-//! A thousand processes on one name.
+//! A thousand processes on one name. A test of its own, for it leaves other tests no room.
+#![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
+
+#[path = "../cli/tools.rs"]
+#[expect(dead_code, reason = "shared with the other tests of the command, which use the rest")]
+mod tools;
 
 use std::{
     fs,
     process::{Child, Stdio},
 };
 
-use crate::tools::{Dir, until};
+use tools::{Dir, until};
 
 const PROCESSES: usize = 1000;
 /// Reads and writes back: whoever overlaps with another loses an update.

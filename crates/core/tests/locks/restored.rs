@@ -1,0 +1,93 @@
+//! An engine that was restored from a copy of yesterday: same lineage, older tokens.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Env, ErrorKind, Guarantee, Hold, How, Inspect,
+    Lineage, Locks, Loss, Name, News, Profile, Release, Released, Renewed, View,
+    memory::{MemoryEngine, MemoryStore},
+};
+
+/// Two stores of one lineage, behind one address.
+struct Restored {
+    today: MemoryEngine,
+    yesterday: MemoryEngine,
+    restored: AtomicBool,
+}
+
+impl Restored {
+    fn new() -> Arc<Self> {
+        let store = || MemoryEngine::new(MemoryStore::new(Lineage(7), Env::system().clock));
+        Arc::new(Self { today: store(), yesterday: store(), restored: AtomicBool::new(false) })
+    }
+
+    fn now(&self) -> &MemoryEngine {
+        if self.restored.load(Ordering::SeqCst) { &self.yesterday } else { &self.today }
+    }
+}
+
+impl Engine for Restored {
+    fn profile(&self) -> &Profile {
+        self.today.profile()
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        self.now().claim(claim, how)
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        self.now().renew(holds)
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        self.now().release(releases)
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        self.now().news()
+    }
+}
+
+impl Inspect for Restored {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        self.now().guarantee()
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        self.now().list(prefix)
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        self.now().show(name)
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        number: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        self.now().break_hold(name, number, force)
+    }
+}
+
+#[test]
+fn a_token_that_went_back_is_not_believed_and_nothing_is_left_of_it() {
+    for tries in [false, true] {
+        let engine = Restored::new();
+        let locks = Locks::new(Arc::clone(&engine) as _);
+        let ask = || {
+            let request = locks.mutex("x");
+            if tries { request.blocking().try_acquire() } else { request.blocking().acquire() }
+        };
+        let tokens: Vec<u64> = (0..3).map(|_| ask().unwrap().token().number).collect();
+        assert!(tokens.is_sorted() && tokens[0] < tokens[2]);
+        engine.restored.store(true, Ordering::SeqCst);
+        let error = ask().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost(Loss::TokenWentBack), "{error}");
+        assert!(pollster::block_on(locks.list("")).unwrap().is_empty(), "the grant was given back");
+    }
+}
