@@ -4,6 +4,9 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use crate::{Answer, EngineError, Fault, Grant, Hint, How, Instant, Profile};
 
+/// The longest pause after answers that brought no place in line, whatever the net of those in line is.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+
 /// What to do next about a waiting claim.
 #[derive(Debug)]
 pub enum Next {
@@ -100,7 +103,8 @@ impl Wait {
     fn back_off(&mut self, now: Instant, jitter: u32) -> Next {
         let doublings = self.fruitless.min(16);
         self.fruitless = self.fruitless.saturating_add(1);
-        let pace = self.poll.start().saturating_mul(1 << doublings).min(*self.poll.end());
+        let pace =
+            self.poll.start().saturating_mul(1 << doublings).min(*self.poll.end()).min(LONGEST_BACK_OFF);
         Next::Call { at: now.after(jittered(pace, jitter)), how: self.how }
     }
 }

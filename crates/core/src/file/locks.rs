@@ -36,9 +36,9 @@ const LATCH: i64 = 1 << 62;
 const TICKETS: i64 = LATCH + (1 << 60);
 const HOLDS: i64 = LATCH + (1 << 61);
 const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
-/// How often the latch is tried: about a millisecond if its holder is stopped, and long enough for hundreds of
-/// holders that run, each for microseconds.
-const LATCH_TRIES: usize = 1000;
+/// How often the latch is tried before its claim is asked again a little later: long enough for a few holders that run,
+/// each for microseconds, and short enough that hundreds who try do not keep those from running.
+const LATCH_TRIES: usize = 32;
 
 /// A name with the paths that belong to it.
 #[derive(Clone, Debug)]

@@ -94,7 +94,7 @@ impl FileEngine {
                     return Ok(Some((Some(entry(claim, key, lock, place)), Answer::Held(grant))));
                 }
             } else if !claim.may_queue && !self.has_table(key)? {
-                return Ok(Some((None, Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ahead: None }))));
+                return Ok(Some((None, too_late())));
             }
         }
         self.join(claim, key, lock, held)
@@ -135,7 +135,9 @@ impl FileEngine {
             Ok(latch) => latch,
             Err(busy) => {
                 self.step_back(key, &lock, held);
-                return Err(busy);
+                // Somebody stands in the table, or is about to: a try has come too late, whatever it would find there.
+                let late = !claim.may_queue && busy.fault == Fault::Retry;
+                return if late { Ok(Some((None, too_late()))) } else { Err(busy) };
             }
         };
         if !lock.is_current(key)? {
@@ -314,6 +316,10 @@ impl FileEngine {
             broken: 0,
         }
     }
+}
+
+fn too_late() -> Answer {
+    Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ahead: None })
 }
 
 fn entry(claim: &Claim, key: &Key, lock: LockFile, place: Place) -> Box<Entry> {

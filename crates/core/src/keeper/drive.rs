@@ -128,7 +128,8 @@ impl Drive {
     }
 
     fn new_wait(&self) -> Wait {
-        let contacted = self.shared.contacted.load(Ordering::Relaxed);
+        // An engine without a server has nobody to reach: what it is busy with passes.
+        let contacted = self.shared.profile.inline || self.shared.contacted.load(Ordering::Relaxed);
         let first_contact = (!contacted).then(|| self.control.since.after(self.shared.connect_timeout));
         Wait::new(&self.shared.profile, first_contact)
     }
