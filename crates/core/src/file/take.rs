@@ -292,7 +292,7 @@ impl FileEngine {
     fn hint(&self, seen: &Judgement) -> Hint {
         let pace = (PACE_PER_PLACE * seen.ahead).clamp(NEAR_PACE, FAR_PACE);
         let ask_in = match seen.verdict {
-            Verdict::Kept(until) => pace.min(until.since(self.env.clock.now())),
+            Verdict::Kept(until) => until.since(self.env.clock.now()),
             _ => pace,
         };
         Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead) }
