@@ -1,16 +1,14 @@
 //! Two processes take one lock in turns: the time from before the release in the one to the grant in the other.
 
-use std::{fs::File, io::Write, path::Path, thread::sleep, time::Duration};
+use std::{io::Write, path::Path, thread::sleep, time::Duration};
 
 use leasehold::Locks;
-use nix::{
-    fcntl::{Flock, FlockArg},
-    time::{ClockId, clock_gettime},
-};
+use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     Failure, child,
     contest::{Contest, quantile},
+    free::bare_lock,
 };
 
 const TURNS: usize = 100;
@@ -58,8 +56,7 @@ pub(crate) fn child(way: &str, dir: &str) -> Result<(), Failure> {
     if way == "flock" {
         let path = Path::new(dir).join("bare");
         for _ in 0..TURNS {
-            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-            let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+            let lock = bare_lock(&path)?;
             stamps.push(section(|| drop(lock))?);
             sleep(AWAY);
         }

@@ -88,6 +88,15 @@ impl<'a> Bench<'a> {
         self.harness.advance(time).await;
     }
 
+    /// A name that one client holds and another waits for, both exclusively.
+    pub(super) async fn contended(&self) -> Outcome<Contended<'_>> {
+        let (one, other, name) = (self.client().await, self.client().await, self.name(""));
+        let (holder, waiter) = (self.claim(&name, Mode::Exclusive), self.claim(&name, Mode::Exclusive));
+        let grant = one.hold(&holder).await?;
+        other.blocked(&waiter).await?;
+        Ok(Contended { one, other, holder, grant, waiter })
+    }
+
     /// Lets pass what a grant has at most left, and a little.
     pub(super) async fn outlive(&self, grant: &Grant) -> Outcome {
         let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
@@ -116,6 +125,15 @@ impl<'a> Bench<'a> {
         left.extend(self.harness.at_rest().await);
         left
     }
+}
+
+/// A name with a holder and a waiter: how most cases of the line and of news begin.
+pub(super) struct Contended<'a> {
+    pub(super) one: Client<'a>,
+    pub(super) other: Client<'a>,
+    pub(super) holder: Claim,
+    pub(super) grant: Grant,
+    pub(super) waiter: Claim,
 }
 
 impl Client<'_> {

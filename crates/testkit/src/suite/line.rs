@@ -3,7 +3,7 @@
 use leasehold_core::{Answer, Claim, How, Mode, Released};
 
 use super::{
-    bench::Bench,
+    bench::{Bench, Contended},
     case::{Case, Outcome, Stop, case, ensure, needs_fifo, needs_lease, want},
 };
 
@@ -27,14 +27,10 @@ pub(super) const CASES: &[Case] = &[
 const MANY: usize = 1_000;
 
 async fn a_waiter_gets_the_name_after_its_release(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
-    let grant = one.hold(&holder).await?;
-    other.blocked(&waiter).await?;
+    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
     one.free(&holder, &grant).await?;
     let next = other.granted(&waiter).await?;
-    one.finds_taken(&name).await?;
+    one.finds_taken(&holder.name).await?;
     other.free(&waiter, &next).await
 }
 
@@ -67,14 +63,10 @@ async fn waiters_are_served_in_order(bench: &Bench<'_>) -> Outcome {
 }
 
 async fn newcomers_do_not_barge_past_the_line(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
-    let grant = one.hold(&holder).await?;
-    other.blocked(&waiter).await?;
+    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
     one.free(&holder, &grant).await?;
-    one.finds_taken(&name).await?;
-    one.blocked(&bench.claim(&name, Mode::Exclusive)).await?;
+    one.finds_taken(&holder.name).await?;
+    one.blocked(&bench.claim(&holder.name, Mode::Exclusive)).await?;
     other.granted(&waiter).await.map(drop)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Claim, ClaimId, Mode, News};
 
 use super::{
-    bench::{Bench, Client},
+    bench::{Bench, Client, Contended},
     case::{Case, Outcome, Stop, case, ensure, needs_fifo},
 };
 
@@ -25,11 +25,7 @@ fn needs_push(profile: &leasehold_core::Profile) -> Option<&'static str> {
 }
 
 async fn news_wakes_the_waiter(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
-    let grant = one.hold(&holder).await?;
-    other.blocked(&waiter).await?;
+    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
     one.free(&holder, &grant).await?;
     let pushed = woken(bench, &other, &waiter).await?;
     let next = other.granted(&waiter).await?;
@@ -55,11 +51,7 @@ async fn news_wakes_the_next_waiter_when_the_first_gives_up(bench: &Bench<'_>) -
 }
 
 async fn a_dropped_news_future_loses_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
-    let grant = one.hold(&holder).await?;
-    other.blocked(&waiter).await?;
+    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
     let early = tokio::time::timeout(Duration::ZERO, other.engine.news()).await.unwrap_or_default();
     ensure!(
         !early.iter().any(|news| matches!(news, News::Granted { .. })),
@@ -71,11 +63,8 @@ async fn a_dropped_news_future_loses_nothing(bench: &Bench<'_>) -> Outcome {
 }
 
 async fn news_come_to_the_claims_own_client(bench: &Bench<'_>) -> Outcome {
-    let (one, other, third) = (bench.client().await, bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
-    let grant = one.hold(&holder).await?;
-    other.blocked(&waiter).await?;
+    let third = bench.client().await;
+    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
     one.free(&holder, &grant).await?;
     woken(bench, &other, &waiter).await?;
     let strange = tokio::time::timeout(Duration::ZERO, third.engine.news()).await.unwrap_or_default();
@@ -87,11 +76,7 @@ async fn news_come_to_the_claims_own_client(bench: &Bench<'_>) -> Outcome {
 }
 
 async fn the_poll_finds_the_grant(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let (holder, waiter) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
-    let grant = one.hold(&holder).await?;
-    other.blocked(&waiter).await?;
+    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
     one.free(&holder, &grant).await?;
     bench.advance(*bench.profile().poll.end()).await;
     other.granted(&waiter).await.map(drop)

@@ -9,7 +9,7 @@ use leasehold_core::{
 use tokio::sync::oneshot;
 
 use super::{
-    Fault, Faulty, MAX_HELD,
+    Fault, Faulty, Late, MAX_HELD,
     wire::{Reply, Request},
 };
 use crate::decorators::Verb;
@@ -103,7 +103,12 @@ impl Faulty {
             let calls = state.plan.calls();
             state.late.extract_if(.., |(_, arrival, _)| arrival.is_some_and(|call| call <= calls)).collect()
         };
-        for (request, _, until) in due {
+        self.arrive(due).await;
+    }
+
+    /// Applies late requests, in the order in which they were sent, but for those that the network has dropped by now.
+    pub(super) async fn arrive(&self, late: Vec<Late>) {
+        for (request, _, until) in late {
             if Instant::now() <= until {
                 self.apply(&request).await;
             }

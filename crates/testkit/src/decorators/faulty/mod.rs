@@ -37,14 +37,17 @@ pub struct Faulty {
     bell: Notify,
 }
 
+/// A request with the call before which it arrives, in seeded mode, and the time until which it can: no network keeps a
+/// request for longer than the engine's `request_life`.
+type Late = (Request, Option<u64>, Instant);
+
 #[derive(Default)]
 struct State {
     plan: Plan,
     /// The session is gone: every call fails until it is healed.
     gone: bool,
-    /// Sent by callers that have given up already; with the call before which they arrive, in seeded mode, and the time
-    /// until which they can: no network keeps a request for longer than the engine's `request_life`.
-    late: Vec<(Request, Option<u64>, Instant)>,
+    /// Sent by callers that have given up already.
+    late: Vec<Late>,
     /// Waiting for another call of their verb to overtake them.
     overtaken: Vec<(Request, oneshot::Sender<Reply>)>,
     /// Claims that may stand on the engine: what a lost session takes with it.
@@ -97,11 +100,7 @@ impl Faulty {
     /// Delivers everything that was held back as late, in the order in which it was sent. The answers reach nobody.
     pub async fn deliver_late(&self) {
         let late = mem::take(&mut self.state().late);
-        for (request, _, until) in late {
-            if Instant::now() <= until {
-                self.apply(&request).await;
-            }
-        }
+        self.arrive(late).await;
         let mut state = self.state();
         let news = mem::take(&mut state.news.late);
         state.news.ready.extend(news);
