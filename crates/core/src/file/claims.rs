@@ -101,6 +101,16 @@ impl Claims {
         lock(&self.0).cells.remove(&id);
     }
 
+    /// Looks at every claim that stands or holds.
+    #[cfg(test)]
+    pub(super) fn each(&self, mut look: impl FnMut(&Entry)) {
+        for cell in lock(&self.0).cells.values() {
+            if let Cell::Live(entry) = &*lock(cell) {
+                look(entry);
+            }
+        }
+    }
+
     /// Takes `id` out for its release: nothing of it can come any more.
     pub(super) fn bury(&self, id: ClaimId) -> Option<SharedCell> {
         let mut inner = lock(&self.0);

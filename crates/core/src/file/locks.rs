@@ -156,6 +156,14 @@ impl LockFile {
         Ok(i32::from(probe.l_type) != libc::F_UNLCK)
     }
 
+    /// Lets everything go, as the kernel does when the last descriptor is closed.
+    #[cfg(test)]
+    pub(super) fn free_all(&self) {
+        self.unflock();
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&libc::flock { l_len: 0, ..range(libc::F_UNLCK, LATCH) }))
+            .unwrap();
+    }
+
     /// Takes the latch, or says [`Fault::Retry`] when its holder does not run.
     pub(super) fn latch(&self) -> Result<Latch<'_>, EngineError> {
         for _ in 0..LATCH_TRIES {

@@ -88,7 +88,7 @@ fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_bell() {
     let bell = 2;
     assert!(open_in(&scratch.dir()) <= at_rest + bell + 64, "only state files are kept open, and few");
     assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 1);
-    drop(engine);
+    die(engine);
     assert_eq!(open_in(&scratch.dir()), 0);
     assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 0);
 }

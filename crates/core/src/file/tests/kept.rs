@@ -62,7 +62,7 @@ fn a_reboot_ends_what_was_kept() {
         keep(&engine, &first, 3600);
         taken(create(&engine, &try_claim(text, mode)));
     }
-    drop(engine);
+    die(engine);
     let engine = FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [7; 16]).unwrap();
     held(create(&engine, &try_claim("job", Mode::Exclusive)));
     held(create(&engine, &try_claim("quota", only)));

@@ -83,7 +83,7 @@ impl World {
                 freed(&self.engines[engine], &claim);
             }
             Step::Drop(engine) => {
-                self.engines[engine] = self.scratch.engine();
+                die(std::mem::replace(&mut self.engines[engine], self.scratch.engine()));
                 self.live.retain(|(of, ..)| *of != engine);
             }
             Step::Ask(_) | Step::Release(_) => {}

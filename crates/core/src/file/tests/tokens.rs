@@ -57,10 +57,10 @@ fn after_a_reboot_nobody_knows_how_the_last_hold_ended_but_a_holder_of_then_is_d
     let engine = boot(1);
     assert_eq!(held(create(&engine, &first)).previous, Previous::Clean);
     freed(&engine, &first);
-    drop(engine);
+    die(engine);
     let engine = boot(2);
     assert_eq!(held(create(&engine, &second)).previous, Previous::Unknown);
-    drop(engine);
+    die(engine);
     assert_eq!(held(create(&boot(3), &claim("job", Mode::Exclusive))).previous, Previous::Lapsed);
 }
 
@@ -73,7 +73,7 @@ fn the_table_of_an_earlier_boot_is_void() {
     held(create(&engine, &holder));
     waiting(create(&engine, &waiter));
     let bytes = std::fs::read(scratch.state_file("quota")).unwrap();
-    drop(engine);
+    die(engine);
     std::fs::write(scratch.state_file("quota"), bytes).unwrap();
     held(create(&boot(2), &try_claim("quota", Mode::Permits { count: 7, limit: 7 })));
 }
