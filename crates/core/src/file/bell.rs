@@ -1,22 +1,20 @@
-//! Bells: one file per waiting process, which others touch to wake it.
+//! Bells: one named pipe per waiting process, into which others write to wake it.
 //!
 //! A ring is a stamp on the waiter's card (which says *which* claim is meant, and since when it has not answered) and
-//! one `utimensat` on the bell, which the owner's inotify reports. No process is woken for another one's turn.
+//! one byte into the bell. No process is woken for another one's turn.
 
 use std::{
-    ffi::{CStr, CString, OsStr, OsString},
+    ffi::{CStr, CString, OsString},
     fs::File,
+    io::{Read, Write},
     os::{fd::AsFd, unix::ffi::OsStrExt},
 };
 
 use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, openat},
-    sys::{
-        stat::{Mode, UtimensatFlags, fstat, fstatat, utimensat},
-        time::TimeSpec,
-    },
-    unistd::{UnlinkatFlags, unlinkat},
+    sys::stat::{Mode, fstat, fstatat},
+    unistd::{UnlinkatFlags, mkfifoat, unlinkat},
 };
 
 use super::{
@@ -24,6 +22,8 @@ use super::{
     dir::{BELLS, Dir, share},
     layout::card_at,
     line::Placed,
+    open::SAFELY,
+    ready::Ready,
     state::StateFile,
 };
 use crate::{EngineError, Env, Instant};
@@ -34,13 +34,15 @@ const SWEEP: usize = 32;
 const LOOKED_AT: usize = 4096;
 /// How often a new bell may be taken for a dead one before its owner has locked it.
 const TRIES: usize = 8;
+/// How many rings are taken out of the pipe at once.
+const RINGS: usize = 64;
 
 /// A bell of ours; its file is removed when it drops.
 #[derive(Debug)]
 pub(super) struct Bell {
     pub(super) id: [u8; 16],
     /// Locked, so that others can tell a bell that is used from one that was left.
-    file: File,
+    pipe: Ready<File>,
     dir: File,
     /// A forked child must not remove its parent's bell.
     pid: u32,
@@ -54,20 +56,20 @@ impl Bell {
             let mut id = [0; 16];
             env.entropy.fill(&mut id);
             let name = file_name(id);
-            let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            let fd = openat(&dir.bells, name.as_c_str(), flags, dir.file_mode())?;
-            if let Some(group) = dir.shared {
-                share(&fd, group, dir.file_mode())?;
-            }
-            let bell = Self {
-                id,
-                file: File::from(fd),
-                dir: File::from(bells.try_clone().map_err(errno)?),
-                pid: std::process::id(),
+            mkfifoat(&dir.bells, name.as_c_str(), dir.file_mode())?;
+            let pipe = match open(dir, &name) {
+                Ok(pipe) => pipe,
+                // Somebody swept it before we could lock it.
+                Err(Errno::ENOENT) => continue,
+                Err(errno) => return Err(errno),
             };
-            let locked = bell.file.try_lock().is_ok();
-            // Somebody may have swept it between its creation and our lock.
-            if locked && fstat(&bell.file)?.st_nlink == 1 {
+            if let Some(group) = dir.shared {
+                share(&pipe, group, dir.file_mode())?;
+            }
+            let swept = pipe.try_lock().is_err() || fstat(&pipe)?.st_nlink != 1;
+            let dir_file = File::from(bells.try_clone().map_err(errno)?);
+            let bell = Self { id, pipe: Ready::new(pipe), dir: dir_file, pid: std::process::id() };
+            if !swept {
                 sweep(dir, &name);
                 return Ok(bell);
             }
@@ -75,9 +77,21 @@ impl Bell {
         Err(Errno::EAGAIN)
     }
 
-    /// The file, for watching it.
-    pub(super) fn file(&self) -> &File {
-        &self.file
+    /// For waiting until it rings.
+    pub(super) const fn ready(&self) -> &Ready<File> {
+        &self.pipe
+    }
+
+    /// Whether it was rung since this was asked last.
+    pub(super) fn was_rung(&self) -> bool {
+        let (mut bytes, mut rung) = ([0; RINGS], false);
+        while let Ok(read @ 1..) = self.pipe.get().read(&mut bytes) {
+            rung = true;
+            if read < RINGS {
+                break;
+            }
+        }
+        rung
     }
 }
 
@@ -96,11 +110,22 @@ pub(super) fn ring(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) 
         // The first unanswered ring counts: after it the owner has a second to answer.
         let _ = state.write(&now.as_nanos().to_le_bytes(), card_at(placed.slot) + RUNG);
     }
-    if placed.card.bell != [0; 16] {
-        let name = file_name(placed.card.bell);
-        let now = TimeSpec::UTIME_NOW;
-        let _ = utimensat(&dir.bells, name.as_c_str(), &now, &now, UtimensatFlags::NoFollowSymlink);
+    // Only into a pipe, whatever somebody put into its place. A full one rings already.
+    if placed.card.bell != [0; 16]
+        && let Ok(mut pipe) = open(dir, &file_name(placed.card.bell))
+        && is_pipe(&pipe)
+    {
+        let _ = pipe.write(&[1]);
     }
+}
+
+/// Opens both ends at once: that neither waits, nor fails without an owner, nor ends this process by SIGPIPE.
+fn open(dir: &Dir, name: &CStr) -> Result<File, Errno> {
+    openat(&dir.bells, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
+}
+
+fn is_pipe(file: &File) -> bool {
+    fstat(file).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
 /// Takes note that the owner of a card has answered.
@@ -122,16 +147,15 @@ fn sweep(dir: &Dir, own: &CStr) {
     let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
     names.rotate_left(middle);
     for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(SWEEP) {
-        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-        let Ok(fd) = openat(&dir.bells, name.as_os_str(), flags, Mode::empty()) else { continue };
-        let file = File::from(fd);
-        if file.try_lock().is_ok() && is_same(&file, dir, name) {
-            let _ = unlinkat(&dir.bells, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        let Ok(name) = CString::new(name.as_bytes()) else { continue };
+        let Ok(file) = open(dir, &name) else { continue };
+        if file.try_lock().is_ok() && is_same(&file, dir, &name) {
+            let _ = unlinkat(&dir.bells, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 }
 
-fn is_same(file: &File, dir: &Dir, name: &OsStr) -> bool {
+fn is_same(file: &File, dir: &Dir, name: &CStr) -> bool {
     let opened = fstat(file.as_fd());
     let named = fstatat(&dir.bells, name, AtFlags::AT_SYMLINK_NOFOLLOW);
     matches!((opened, named), (Ok(a), Ok(b)) if a.st_ino == b.st_ino)

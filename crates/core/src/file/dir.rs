@@ -4,7 +4,7 @@ use std::{
     ffi::CString,
     fs::DirBuilder,
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, OwnedFd},
         unix::{ffi::OsStrExt, fs::DirBuilderExt},
     },
     path::{Path, PathBuf},
@@ -171,7 +171,7 @@ fn subdirectory(
 }
 
 /// Gives a new file or directory to the group of the shared directory, whatever umask and primary group are.
-pub(super) fn share(fd: &OwnedFd, group: Gid, mode: Mode) -> Result<(), Errno> {
+pub(super) fn share(fd: &impl AsFd, group: Gid, mode: Mode) -> Result<(), Errno> {
     if fstat(fd)?.st_gid != group.as_raw() {
         fchown(fd, None, Some(group))?;
     }

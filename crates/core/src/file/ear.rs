@@ -1,11 +1,13 @@
-//! Hearing: which of our waiting claims should ask now. One inotify instance for an engine, made at its first wait.
+//! Hearing: which of our waiting claims should ask now.
 //!
-//! Two sources: our own bell, which a releaser rings; and the lock files of the names where one of our claims is among
-//! the first in line, whose closing tells of killed holders and of `flock(1)`. Without inotify, a timer.
+//! Two sources: our own bell, which a releaser rings, from the first wait of an engine on; and, for the names where one
+//! of our claims is among the first in line, an inotify watch on the lock file, whose closing tells of killed holders
+//! and of `flock(1)`. A user has few inotify instances: a thousand processes that wait for one name use two. Without
+//! one, a timer.
 
 use std::{
     collections::HashMap,
-    os::fd::{AsFd, AsRawFd, RawFd},
+    os::fd::{AsRawFd, RawFd},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -17,12 +19,9 @@ use nix::{
     errno::Errno,
     sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor},
 };
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    sync::Notify,
-};
+use tokio::sync::Notify;
 
-use super::{bell::Bell, claims::lock, dir::Dir, locks::LockFile, series::Series};
+use super::{bell::Bell, claims::lock, dir::Dir, locks::LockFile, ready::Ready, series::Series};
 use crate::{Claim, ClaimId, Env, Instant, Name, keeper::env::sleep};
 
 /// How many places at the head of the line watch the lock file: the first, and one who notices if the first dies.
@@ -31,7 +30,7 @@ const WATCHED: usize = 2;
 const DEAF_PACE: Duration = Duration::from_millis(10);
 /// The longest wait in one piece; a longer one only means to look again.
 const LONGEST: Duration = Duration::from_secs(1);
-/// How many times the events are read at once: a flood is left for the next batch.
+/// How many times the events are read at once: a flood is left for the next look.
 const READS: usize = 16;
 
 /// What an engine heard.
@@ -57,7 +56,8 @@ pub(super) struct Ear {
 #[derive(Debug, Default)]
 struct Inner {
     waiting: HashMap<ClaimId, Waiting>,
-    sense: Sense,
+    bell: Sense<Bell>,
+    inotify: Sense<Ready<Inotify>>,
     watches: HashMap<WatchDescriptor, Series>,
     /// Watches that nobody needs any more. Removing one takes the kernel longer than granting a lock, so that is done
     /// before the next wait and not on the way to a waiting task.
@@ -73,16 +73,38 @@ struct Waiting {
     watch: Option<WatchDescriptor>,
 }
 
-#[derive(Debug, Default)]
-enum Sense {
-    #[default]
+/// Something to hear with, made when it is needed first.
+#[derive(Debug)]
+enum Sense<T> {
     Asleep,
-    Hearing {
-        bell: Bell,
-        bell_watch: WatchDescriptor,
-        inotify: Arc<Inotify>,
-    },
-    Deaf,
+    Awake(Arc<T>),
+    Missing,
+}
+
+impl<T> Default for Sense<T> {
+    fn default() -> Self {
+        Self::Asleep
+    }
+}
+
+impl<T> Sense<T> {
+    fn get(&self) -> Option<&Arc<T>> {
+        if let Self::Awake(sense) = self { Some(sense) } else { None }
+    }
+
+    /// Makes it, unless that was tried before.
+    fn awake(&mut self, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
+        if matches!(self, Self::Asleep) {
+            *self = make().map_or_else(
+                |errno| {
+                    tracing::debug!(%errno, "no push for waiting claims: asking at a slow pace instead");
+                    Self::Missing
+                },
+                |sense| Self::Awake(Arc::new(sense)),
+            );
+        }
+        self.get()
+    }
 }
 
 impl Ear {
@@ -93,33 +115,16 @@ impl Ear {
     /// The bell of this engine, hung up at the first wait; zeros where there is none to be had.
     pub(super) fn bell(&self, dir: &Dir) -> [u8; 16] {
         let mut inner = lock(&self.inner);
-        if matches!(inner.sense, Sense::Asleep) {
-            inner.sense = self.hang_up(dir).unwrap_or_else(|errno| {
-                tracing::debug!(%errno, "no push for waiting claims: asking at a slow pace instead");
-                Sense::Deaf
-            });
+        if matches!(inner.bell, Sense::Asleep) {
             self.stirred.notify_one();
         }
-        match &inner.sense {
-            Sense::Hearing { bell, .. } => bell.id,
-            Sense::Asleep | Sense::Deaf => [0; 16],
-        }
-    }
-
-    fn hang_up(&self, dir: &Dir) -> Result<Sense, Errno> {
-        if self.deaf.load(Ordering::Relaxed) {
-            return Err(Errno::EMFILE);
-        }
-        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        let bell = Bell::new(dir, &self.env)?;
-        let bell_watch = watch(&inotify, bell.file().as_raw_fd(), AddWatchFlags::IN_ATTRIB)?;
-        Ok(Sense::Hearing { bell, bell_watch, inotify: Arc::new(inotify) })
+        inner.bell.awake(|| Bell::new(dir, &self.env)).map_or([0; 16], |bell| bell.id)
     }
 
     /// A claim stands in line, behind `ahead` others. Near the head its lock file is watched from now on.
     pub(super) fn stand(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
-        let Inner { waiting, sense, watches, unneeded, .. } = &mut *inner;
+        let Inner { waiting, inotify, watches, unneeded, .. } = &mut *inner;
         let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
             name: claim.name.clone(),
             slot,
@@ -128,17 +133,33 @@ impl Ear {
         });
         let came_near = ahead < WATCHED && !entry.near;
         entry.near = ahead < WATCHED;
-        if let (Sense::Hearing { inotify, .. }, true, None) = (&*sense, entry.near, entry.watch) {
+        if entry.near
+            && entry.watch.is_none()
+            && let Some(inotify) = inotify.awake(|| self.listen_to_files())
+        {
             let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
-            if let Ok(number) = watch(inotify, file.file().as_raw_fd(), mask) {
+            if let Ok(number) = watch(inotify.get(), file.file().as_raw_fd(), mask) {
                 entry.watch = Some(number);
                 unneeded.retain(|&old| old != number);
                 watches.entry(number).or_default().join(claim.id);
             }
         }
-        if came_near && entry.watch.is_none() {
+        if came_near {
             self.stirred.notify_one();
         }
+    }
+
+    fn listen_to_files(&self) -> Result<Ready<Inotify>, Errno> {
+        if self.deaf.load(Ordering::Relaxed) {
+            return Err(Errno::EMFILE);
+        }
+        Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map(Ready::new)
+    }
+
+    /// Whether this engine took an inotify instance.
+    #[cfg(test)]
+    pub(super) fn watches_files(&self) -> bool {
+        lock(&self.inner).inotify.get().is_some()
     }
 
     /// A claim waits no more.
@@ -163,17 +184,24 @@ impl Ear {
     /// Waits until something was heard. Dropping the future loses nothing. Needs a tokio runtime with time and I/O.
     pub(super) async fn listen(&self) -> Heard {
         loop {
-            let (heard, next, inotify) = self.look();
+            let Look { heard, next, bell, inotify } = self.look();
             if heard.bell || heard.overflow || !heard.due.is_empty() {
                 return heard;
             }
+            let rung = async {
+                match bell {
+                    Some(bell) => bell.ready().readable().await,
+                    None => std::future::pending().await,
+                }
+            };
             let readable = async {
                 match inotify {
-                    Some(inotify) => readable(inotify).await,
+                    Some(inotify) => inotify.readable().await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
+                () = rung => {}
                 () = readable => {}
                 () = self.stirred.notified() => {}
                 () = sleep(next) => {}
@@ -181,25 +209,17 @@ impl Ear {
         }
     }
 
-    /// What was heard until now, how long nothing more is due, and what to wait on.
-    fn look(&self) -> (Heard, Duration, Option<Arc<Inotify>>) {
+    fn look(&self) -> Look {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
-        let mut heard = Heard::default();
-        let inotify = match &inner.sense {
-            Sense::Hearing { inotify, .. } => Some(Arc::clone(inotify)),
-            Sense::Asleep | Sense::Deaf => None,
-        };
-        for _ in 0..READS {
-            let Some(Ok(events)) = inotify.as_ref().map(|inotify| inotify.read_events()) else { break };
-            events.iter().for_each(|event| inner.note(event, now, &mut heard));
-        }
+        let (bell, inotify) = (inner.bell.get().cloned(), inner.inotify.get().cloned());
+        let mut heard = Heard { bell: bell.as_ref().is_some_and(|bell| bell.was_rung()), ..Heard::default() };
         let mut next = now.after(LONGEST);
-        let Inner { waiting, watches, unneeded, .. } = &mut *inner;
-        for number in unneeded.drain(..) {
-            // Fails only for a watch that ended by itself, with its file.
-            let _ = inotify.as_ref().map(|inotify| inotify.rm_watch(number));
+        if let Some(inotify) = &inotify {
+            let drained = inner.read(inotify.get(), now, &mut heard);
+            next = if drained { next } else { now };
         }
+        let Inner { waiting, watches, .. } = &mut *inner;
         for series in watches.values_mut() {
             if series.is_due(now) {
                 let named =
@@ -209,18 +229,40 @@ impl Ear {
             next = next.min(series.next().unwrap_or(Instant::NEVER));
         }
         next = next.min(inner.look_deaf(now, &mut heard));
-        (heard, next.since(now), inotify)
+        Look { heard, next: next.since(now), bell, inotify }
     }
 }
 
+/// What was heard until now, how long nothing more is due, and what to wait on.
+struct Look {
+    heard: Heard,
+    next: Duration,
+    bell: Option<Arc<Bell>>,
+    inotify: Option<Arc<Ready<Inotify>>>,
+}
+
 impl Inner {
+    /// Reads the events; false if some are left. Ends the watches that nobody needs.
+    fn read(&mut self, inotify: &Inotify, now: Instant, heard: &mut Heard) -> bool {
+        let mut drained = false;
+        for _ in 0..READS {
+            let Ok(events) = inotify.read_events() else {
+                drained = true;
+                break;
+            };
+            events.iter().for_each(|event| self.note(event, now, heard));
+        }
+        for number in self.unneeded.drain(..) {
+            // Fails only for a watch that ended by itself, with its file.
+            let _ = inotify.rm_watch(number);
+        }
+        drained
+    }
+
     fn note(&mut self, event: &InotifyEvent, now: Instant, heard: &mut Heard) {
-        let number = event.wd;
         if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
             heard.overflow = true;
-        } else if matches!(self.sense, Sense::Hearing { bell_watch, .. } if bell_watch == number) {
-            heard.bell = true;
-        } else if let Some(series) = self.watches.get_mut(&number) {
+        } else if let Some(series) = self.watches.get_mut(&event.wd) {
             series.begin(now);
         }
     }
@@ -241,32 +283,6 @@ impl Inner {
         let next = now.after(DEAF_PACE);
         self.next_look = Some(next);
         next
-    }
-}
-
-/// Waits until there are events. The registration lasts for one wait, so that the next may be in another runtime.
-async fn readable(inotify: Arc<Inotify>) {
-    #[allow(
-        deprecated,
-        reason = "its successor is unsafe; `Owned` keeps what that asks for: one open descriptor"
-    )]
-    let registered = AsyncFd::with_interest(Owned(inotify), Interest::READABLE);
-    let ready = match &registered {
-        Ok(fd) => fd.readable().await.map(|mut guard| guard.retain_ready()),
-        Err(error) => Err(std::io::Error::from(error.kind())),
-    };
-    if ready.is_err() {
-        // No room in epoll: the news are read at a steady pace instead.
-        sleep(DEAF_PACE).await;
-    }
-}
-
-/// Keeps the descriptor open, and the same, for as long as it is registered.
-struct Owned(Arc<Inotify>);
-
-impl AsRawFd for Owned {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
     }
 }
 

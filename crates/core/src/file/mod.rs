@@ -28,6 +28,7 @@ mod line;
 mod locks;
 mod open;
 mod proc;
+mod ready;
 mod release;
 mod series;
 mod state;

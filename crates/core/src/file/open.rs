@@ -15,7 +15,7 @@ use super::{
 use crate::{EngineError, Fault};
 
 /// Never a symbolic link; never waits for the other end of a pipe; never becomes a terminal's owner.
-const SAFELY: OFlag =
+pub(super) const SAFELY: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 /// How often a file may vanish between two looks before we give up: somebody removes files all the time.
 const TRIES: usize = 16;

@@ -20,7 +20,7 @@ const TRIES: usize = 16;
 /// How soon a claim asks again though nobody rang: near the head of the line; for each claim that stands before it, so that
 /// a thousand waiting processes do not keep the machine busy; and at the latest.
 const NEAR_PACE: Duration = Duration::from_millis(250);
-const PACE_PER_PLACE: Duration = Duration::from_millis(20);
+const PACE_PER_PLACE: Duration = Duration::from_millis(100);
 pub(super) const FAR_PACE: Duration = Duration::from_secs(8);
 
 /// What the first `claim` of an id came to: what remains of it, and the answer.

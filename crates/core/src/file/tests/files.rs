@@ -66,6 +66,17 @@ fn a_removed_state_file_is_noticed_and_begins_a_new_lineage() {
 }
 
 #[test]
+fn in_a_long_line_only_the_first_two_take_an_inotify_instance() {
+    let scratch = Scratch::new();
+    let engines: Vec<FileEngine> = (0..10).map(|_| scratch.engine()).collect();
+    for engine in &engines {
+        create(engine, &claim("job", Mode::Exclusive)).unwrap();
+    }
+    assert_eq!(engines.iter().filter(|engine| engine.ear.watches_files()).count(), 2);
+    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 9);
+}
+
+#[test]
 fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_bell() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
