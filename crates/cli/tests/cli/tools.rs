@@ -141,7 +141,8 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "never came: {what}");
-        std::thread::yield_now();
+        // Not a spin: it would take the processor from what is waited for.
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

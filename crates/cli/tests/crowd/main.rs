@@ -1,4 +1,4 @@
-//! A hundred processes on one name. A test of its own, for it leaves other tests no room.
+//! A thousand processes on one name. A test of its own, for it leaves other tests no room.
 #![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
 
 #[path = "../cli/tools.rs"]
@@ -12,7 +12,7 @@ use std::{
 
 use tools::{Dir, until};
 
-const PROCESSES: usize = 100;
+const PROCESSES: usize = 1000;
 /// Reads and writes back: whoever overlaps with another loses an update.
 const ADD_ONE: &str = "read n < \"$1\" && echo $((n + 1)) > \"$1\"";
 
@@ -29,7 +29,7 @@ impl Drop for Crowd {
 }
 
 #[test]
-fn a_hundred_processes_go_one_at_a_time_and_all_get_through() {
+fn a_thousand_processes_go_one_at_a_time_and_all_get_through() {
     let dir = Dir::new();
     let counter = dir.file("counter", "0\n", 0o600);
     let gate = dir.hold("x");

@@ -29,7 +29,7 @@ const WATCHED: usize = 2;
 /// The pace of asking for the first in line where inotify is not to be had.
 const DEAF_PACE: Duration = Duration::from_millis(10);
 /// The longest wait in one piece; a longer one only means to look again.
-const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
 /// How many times the events are read at once: a flood is left for the next look.
 const READS: usize = 16;
 

@@ -21,7 +21,7 @@ const TRIES: usize = 16;
 /// a thousand waiting processes do not keep the machine busy; and at the latest.
 const NEAR_PACE: Duration = Duration::from_millis(250);
 const PACE_PER_PLACE: Duration = Duration::from_millis(100);
-pub(super) const FAR_PACE: Duration = Duration::from_secs(8);
+pub(super) const FAR_PACE: Duration = Duration::from_secs(30);
 
 /// What the first `claim` of an id came to: what remains of it, and the answer.
 type Created = (Option<Box<Entry>>, Answer);

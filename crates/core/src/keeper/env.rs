@@ -53,8 +53,9 @@ pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
     tokio::time::sleep(duration)
 }
 
-/// The longest sleep in one piece: runtime timers stop while the machine is suspended, the boot-time clock does not.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Runtime timers stop while the machine is suspended, the boot-time clock does not. So a long sleep is made of pieces:
+/// it ends late by a suspension, but at most by this, or by an eighth of what was left of it.
+const PIECE: Duration = Duration::from_secs(1);
 
 /// Waits until `clock` says `at`.
 pub(crate) async fn sleep_until(clock: &dyn Clock, at: Instant) {
@@ -63,7 +64,7 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, at: Instant) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
+        tokio::time::sleep(left.min(PIECE.max(left / 8))).await;
     }
 }
 
