@@ -3,12 +3,14 @@
 use std::{cmp::Ordering, fmt};
 
 /// Which run of numbers a token belongs to: it changes when the store of the counter is replaced or restored.
+// Packed to the alignment of the number beside it: a token of 24 bytes instead of 32 in every hold.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(Rust, packed(8))]
 pub struct Lineage(pub u128);
 
 impl fmt::Display for Lineage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", { self.0 })
     }
 }
 

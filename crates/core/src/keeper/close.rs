@@ -35,8 +35,7 @@ impl Shared {
                 if let Some(claim) = state.claim.take() {
                     claim.control.cancel();
                 }
-                let line = std::mem::take(&mut state.line);
-                waiters.extend(line.into_values().map(|waiter| (name.clone(), waiter)));
+                waiters.extend(state.line.take_all().map(|waiter| (name.clone(), waiter)));
             }
             shard.retain(|_, state| !state.is_idle());
         }

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
-    keeper::{Work, poll_once},
+    keeper::{TimerKey, Work, poll_once},
     lease::Step,
     observe::Event,
     shared::Shared,
@@ -19,12 +19,12 @@ const BATCH: usize = 1000;
 const ANSWER_FRACTION: u32 = 6;
 
 /// The leases of these holds want a step.
-pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, ClaimId)>) {
+pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
     let mut holds = Vec::new();
-    for (name, id) in due {
-        match shared.step(&name, id) {
+    for (name, timer) in due {
+        match shared.step(&name, timer) {
             Some(Stepped::Renew(hold)) => holds.push(hold),
-            Some(Stepped::Lost(loss)) => shared.lose(&name, id, loss),
+            Some(Stepped::Lost(id, loss)) => shared.lose(&name, id, loss),
             None => {}
         }
     }
@@ -33,7 +33,7 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, ClaimId)>) {
 
 enum Stepped {
     Renew(Hold),
-    Lost(Loss),
+    Lost(ClaimId, Loss),
 }
 
 /// One request for a batch, and what its answers change; the last thing that went wrong, if any did.
@@ -76,13 +76,14 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
 
 impl Shared {
     /// What the lease of a hold wants now. The timer for after that is set.
-    fn step(self: &Arc<Self>, name: &Name, id: ClaimId) -> Option<Stepped> {
+    fn step(self: &Arc<Self>, name: &Name, timer: TimerKey) -> Option<Stepped> {
         let mut shard = self.table.shard(name);
-        let hold = shard.get_mut(name)?.hold(id).filter(|hold| !hold.ending)?;
+        let mut holds = shard.get_mut(name)?.holds.iter_mut();
+        let hold = holds.find(|hold| hold.timer == Some(timer)).filter(|hold| !hold.ending)?;
         let now = self.now();
         hold.timer = None;
         match hold.lease.step(now) {
-            Step::Lost(loss) => Some(Stepped::Lost(loss)),
+            Step::Lost(loss) => Some(Stepped::Lost(hold.id, loss)),
             Step::Sleep(_) => {
                 self.arm(name, hold, now);
                 None

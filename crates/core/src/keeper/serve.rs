@@ -72,11 +72,11 @@ fn begin(shared: &Arc<Shared>) {
 fn fire(shared: &Arc<Shared>) {
     let mut renewals = Vec::new();
     let due = shared.timers.take_due(shared.now(), TIMERS_AT_ONCE);
-    for due in due {
+    for (key, due) in due {
         match due {
-            Due::Lease(name, id) => renewals.push((name, id)),
-            Due::MaxHold(name, id) => shared.end_max_hold(&name, id),
-            Due::Limit(name, ticket) => shared.time_out(&name, ticket),
+            Due::Lease(name) => renewals.push((name, key)),
+            Due::MaxHold(due) => shared.end_max_hold(&due.0, due.1),
+            Due::Limit(due) => shared.time_out(&due.0, due.1),
         }
     }
     renew_due(shared, renewals);

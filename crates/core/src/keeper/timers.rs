@@ -1,21 +1,21 @@
 //! All that is to happen later, in one ordered map: no hold has a timer or a task of its own.
 
-use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU64, sync::Mutex, time::Duration};
 
 use crate::{ClaimId, Instant, Name, local::Ticket};
 
-/// What is due.
+/// What is due. Small, for every hold has one; the rare ones are boxed.
 pub(crate) enum Due {
-    /// The lease of a hold wants a step.
-    Lease(Name, ClaimId),
+    /// The lease of a hold of this name wants a step: the hold that has this timer.
+    Lease(Name),
     /// The `max_hold` of one guard ends.
-    MaxHold(Name, ClaimId),
+    MaxHold(Box<(Name, ClaimId)>),
     /// The wait of a request ends.
-    Limit(Name, Ticket),
+    Limit(Box<(Name, Ticket)>),
 }
 
 /// Names an entry, to take it back.
-pub(crate) type Key = (Instant, u64);
+pub(crate) type Key = (Instant, NonZeroU64);
 
 #[derive(Default)]
 pub(crate) struct Timers(Mutex<Inner>);
@@ -23,7 +23,7 @@ pub(crate) struct Timers(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     due: BTreeMap<Key, Due>,
-    last: u64,
+    entries: u64,
     /// Until when the keeper sleeps: an earlier entry must wake it.
     wake_at: Option<Instant>,
 }
@@ -38,8 +38,8 @@ pub(crate) enum Wake {
 impl Timers {
     pub(crate) fn add(&self, at: Instant, due: Due) -> (Key, Wake) {
         let mut inner = self.lock();
-        inner.last += 1;
-        let key = (at, inner.last);
+        inner.entries += 1;
+        let key = (at, NonZeroU64::MIN.saturating_add(inner.entries));
         inner.due.insert(key, due);
         let wake = if inner.wake_at.is_none_or(|wake_at| at < wake_at) { Wake::Now } else { Wake::NotNeeded };
         (key, wake)
@@ -50,14 +50,14 @@ impl Timers {
     }
 
     /// Takes what is due at `now`, at most `most` entries.
-    pub(crate) fn take_due(&self, now: Instant, most: usize) -> Vec<Due> {
+    pub(crate) fn take_due(&self, now: Instant, most: usize) -> Vec<(Key, Due)> {
         let mut inner = self.lock();
         let mut taken = Vec::new();
         while taken.len() < most
             && let Some(entry) = inner.due.first_entry()
             && entry.key().0 <= now
         {
-            taken.push(entry.remove());
+            taken.push(entry.remove_entry());
         }
         taken
     }

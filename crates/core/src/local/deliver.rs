@@ -31,7 +31,7 @@ impl Shared {
         if state.claim.is_some() || self.is_closed() {
             return None;
         }
-        let (_, head) = state.line.first_key_value()?;
+        let head = state.line.head()?;
         if state.conflicts(head.terms.mode) {
             return None;
         }
@@ -74,9 +74,10 @@ impl Shared {
                 && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
             {
                 let InFlight { terms, newest, .. } = *state.claim.take().expect("just seen");
-                match state.line.first_entry() {
-                    Some(head) if head.get().terms == terms && !self.went_back(name, newest, grant) => {
-                        let waiter = head.remove();
+                if let Some(waiter) = state.line.take_head_if(|head| head.terms == terms) {
+                    if self.went_back(name, newest, grant) {
+                        failed = Some(waiter);
+                    } else {
                         let now = self.now();
                         let mut hold = self.new_hold(claim.id, &terms, grant, arrival, now);
                         deliveries.extend(self.deliver(name, &mut hold, waiter, grant.previous, false, now));
@@ -86,8 +87,6 @@ impl Shared {
                         state.holds.push(hold);
                         undo = false;
                     }
-                    Some(head) if head.get().terms == terms => failed = Some(head.remove()),
-                    _ => {}
                 }
                 start = self.advance(name, state);
                 if state.is_idle() {
@@ -116,14 +115,14 @@ impl Shared {
                 && state.claim.as_ref().is_some_and(|under_way| under_way.id == claim.id)
             {
                 state.claim = None;
-                told = state.line.pop_first();
+                told = state.line.take_head_if(|_| true);
                 start = self.advance(&claim.name, state);
                 if state.is_idle() {
                     shard.remove(&claim.name);
                 }
             }
         }
-        if let Some((_, waiter)) = told {
+        if let Some(waiter) = told {
             self.fail(&claim.name, waiter, error);
         }
         self.run(start);

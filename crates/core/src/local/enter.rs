@@ -80,7 +80,7 @@ impl Shared {
             tx,
         };
         let state = shard.entry(asked.name.clone()).or_default();
-        state.line.insert(ticket, waiter);
+        state.line.join(ticket, waiter);
         let start = shared.advance(&asked.name, state);
         drop(shard);
         shared.run(start);
@@ -93,8 +93,8 @@ impl Shared {
     /// Ends the wait of a request at `until`, if it still waits.
     fn limit(self: &Arc<Self>, name: &Name, ticket: Ticket, until: Instant) {
         let mut shard = self.table.shard(name);
-        if let Some(waiter) = shard.get_mut(name).and_then(|state| state.line.get_mut(&ticket)) {
-            waiter.limit = Some(self.add_timer(until, Due::Limit(name.clone(), ticket)));
+        if let Some(waiter) = shard.get_mut(name).and_then(|state| state.line.get_mut(ticket)) {
+            waiter.limit = Some(self.add_timer(until, Due::Limit(Box::new((name.clone(), ticket)))));
         }
     }
 

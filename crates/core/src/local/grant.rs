@@ -70,11 +70,8 @@ impl Shared {
     ) -> Guard {
         let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
         let cell = Arc::new(Cell::new(hold.lease.deadline(), end, token, holder.terms.owner.clone()));
-        let timer = (end != Instant::NEVER).then(|| self.add_timer(end, Due::MaxHold(name.clone(), hold.id)));
-        if hold.guards.is_empty() {
-            // Most holds have one guard: a vector left to itself would make room for four.
-            hold.guards.reserve_exact(1);
-        }
+        let timer = (end != Instant::NEVER)
+            .then(|| self.add_timer(end, Due::MaxHold(Box::new((name.clone(), hold.id)))));
         hold.guards.push(Arc::clone(&cell));
         Guard {
             life: Arc::clone(holder.life),
@@ -122,7 +119,7 @@ impl Shared {
         if let Some(old) = hold.timer.take() {
             self.timers.remove(old);
         }
-        hold.timer = Some(self.add_timer(at, Due::Lease(name.clone(), hold.id)));
+        hold.timer = Some(self.add_timer(at, Due::Lease(name.clone())));
     }
 
     /// Readers at the head of the line join the shared hold `hold` as long as they may.
@@ -134,11 +131,9 @@ impl Shared {
         deliveries: &mut Vec<Delivery>,
         now: Instant,
     ) {
-        while let Some(head) = state.line.first_entry()
-            && hold.terms.mode == crate::Mode::Shared
-            && hold.can_hand_on(&head.get().terms, now)
+        while hold.terms.mode == crate::Mode::Shared
+            && let Some(waiter) = state.line.take_head_if(|head| hold.can_hand_on(&head.terms, now))
         {
-            let waiter = head.remove();
             deliveries.extend(self.deliver(name, hold, waiter, Previous::Clean, true, now));
         }
     }

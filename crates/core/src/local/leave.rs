@@ -37,7 +37,7 @@ impl Shared {
     fn leave(self: &Arc<Self>, name: &Name, ticket: Ticket) -> Option<(Waiter, Option<String>)> {
         let mut shard = self.table.shard(name);
         let state = shard.get_mut(name)?;
-        let waiter = state.line.remove(&ticket)?;
+        let waiter = state.line.leave(ticket)?;
         let trouble = state.claim.as_ref().and_then(|claim| {
             let trouble = claim.control.trouble.lock().unwrap_or_else(PoisonError::into_inner);
             trouble.as_ref().map(ToString::to_string)
@@ -57,7 +57,7 @@ impl Shared {
     /// The head of the line may have changed: a claim under way that does not fit it is given up for one that does.
     pub(crate) fn realign(&self, name: &Name, state: &mut NameState) -> Option<Start> {
         if let Some(claim) = &state.claim {
-            let fits = state.line.first_key_value().is_some_and(|(_, head)| head.terms == claim.terms);
+            let fits = state.line.head().is_some_and(|head| head.terms == claim.terms);
             if fits {
                 return None;
             }

@@ -7,6 +7,7 @@ mod deliver;
 mod enter;
 mod grant;
 mod leave;
+mod line;
 mod release;
 mod seen;
 mod state;
@@ -21,6 +22,6 @@ pub(crate) use state::{Control, Ending, Terms, Ticket};
 pub(crate) use table::Table;
 
 /// How often a hold is handed on inside the process before other processes get their turn (R8, S3).
-pub(crate) const MOST_HANDOVERS: u32 = 64;
+pub(crate) const MOST_HANDOVERS: u8 = 64;
 /// And for how long.
 pub(crate) const LONGEST_HANDOVERS: std::time::Duration = std::time::Duration::from_millis(50);

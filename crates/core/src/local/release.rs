@@ -89,12 +89,9 @@ impl Shared {
         at: usize,
         now: Instant,
     ) -> Option<Vec<Delivery>> {
-        let head = state.line.first_entry()?;
         let hold = &mut state.holds[at];
-        if hold.keep_until.is_some() || !hold.can_hand_on(&head.get().terms, now) {
-            return None;
-        }
-        let waiter = head.remove();
+        let keeps = hold.keep_until.is_some();
+        let waiter = state.line.take_head_if(|head| !keeps && hold.can_hand_on(&head.terms, now))?;
         hold.terms = waiter.terms.clone();
         let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
         let mut deliveries: Vec<Delivery> =

@@ -1,7 +1,6 @@
 //! The local state of one name.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -9,8 +8,10 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
+use super::line::Line;
 use crate::{
     Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Previous, Token,
     cell::Cell,
@@ -64,9 +65,10 @@ pub(crate) struct LocalHold {
     /// The number of the next token to hand out, and how many there are left.
     pub(crate) next: u64,
     pub(crate) left: u32,
-    pub(crate) guards: Vec<Arc<Cell>>,
+    /// Two fit beside each other in the place of a vector: most holds have one.
+    pub(crate) guards: SmallVec<[Arc<Cell>; 2]>,
     pub(crate) granted: Instant,
-    pub(crate) handovers: u32,
+    pub(crate) handovers: u8,
     /// It is on its way out: its release is being carried out right now.
     pub(crate) ending: bool,
     /// What the release is to keep, as asked by the guards that left so far.
@@ -85,7 +87,7 @@ impl LocalHold {
             first: grant.token,
             next: grant.token.number,
             left: grant.tokens.max(1),
-            guards: Vec::new(),
+            guards: SmallVec::new(),
             granted,
             handovers: 0,
             ending: false,
@@ -172,7 +174,7 @@ impl Control {
 #[derive(Default)]
 pub(crate) struct NameState {
     pub(crate) holds: Vec<LocalHold>,
-    pub(crate) line: BTreeMap<Ticket, Waiter>,
+    pub(crate) line: Line,
     pub(crate) claim: Option<Box<InFlight>>,
 }
 
@@ -210,7 +212,7 @@ impl NameState {
     /// The mode that stands here already, if `mode` can never stand beside it. All that are here are of one kind.
     pub(crate) fn clash(&self, mode: Mode) -> Option<Mode> {
         let hold = self.holds.first().map(|hold| hold.terms.mode);
-        let here = hold.or_else(|| Some(self.line.first_key_value()?.1.terms.mode))?;
+        let here = hold.or_else(|| Some(self.line.head()?.terms.mode))?;
         (!here.same_kind(mode)).then_some(here)
     }
 }

@@ -87,21 +87,25 @@ fn another_process_gets_its_turn_within_the_bound() {
             }
         }));
     }
+    let mut stood_in_line = 0;
     for _ in 0..20 {
         eventually("a is busy", || granted.load(Ordering::Relaxed) > 100);
         let mut wait = Box::pin(b.mutex("x").acquire());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         while wait.as_mut().poll(&mut context).is_pending() {
-            let before = granted.load(Ordering::Relaxed);
             if waiters(&b, "x") > 0 {
-                // In line: from here on at most one row of local hand-overs may pass.
-                drop(pollster::block_on(wait.as_mut()).unwrap());
+                // In line: from here on at most one row of local hand-overs may pass, and none while b holds.
+                let before = granted.load(Ordering::Relaxed);
+                let guard = pollster::block_on(wait.as_mut()).unwrap();
                 let passed = granted.load(Ordering::Relaxed) - before;
                 assert!(passed <= 64 + 4 + 64, "{passed} others passed");
+                drop(guard);
+                stood_in_line += 1;
                 break;
             }
         }
     }
+    assert!(stood_in_line > 0, "b always came at a free moment");
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     world.assert_at_rest();
