@@ -74,17 +74,12 @@ struct Waiting {
 }
 
 /// Something to hear with, made when it is needed first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Sense<T> {
+    #[default]
     Asleep,
     Awake(Arc<T>),
     Missing,
-}
-
-impl<T> Default for Sense<T> {
-    fn default() -> Self {
-        Self::Asleep
-    }
 }
 
 impl<T> Sense<T> {

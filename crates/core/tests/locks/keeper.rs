@@ -87,6 +87,32 @@ fn a_silent_engine_is_not_called_taken() {
 }
 
 #[test]
+fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
+    let world = World::new();
+    let faulty = Arc::new(Faulty::new(engine(&world)));
+    pollster::block_on(faulty.lose_session());
+    let (timeout, line) = (Duration::from_millis(200), 50);
+    let locks = Locks::builder(Arc::clone(&faulty) as _).connect_timeout(timeout).build();
+    let begin = std::time::Instant::now();
+    let waiting: Vec<_> = (0..line)
+        .map(|_| {
+            let request = locks.mutex("x");
+            std::thread::spawn(move || request.blocking().acquire().unwrap_err().kind())
+        })
+        .collect();
+    for waiter in waiting {
+        assert_eq!(waiter.join().unwrap(), ErrorKind::Unreachable);
+    }
+    assert!(
+        begin.elapsed() < timeout * line / 2,
+        "each waited from its own beginning: {:?}",
+        begin.elapsed()
+    );
+    faulty.heal();
+    drop(locks.mutex("x").blocking().acquire().unwrap());
+}
+
+#[test]
 fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
     let world = World::new();
     let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(&world)))));
