@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn nothing_revives_a_lost_cell() {
         let at = Instant::from_nanos;
-        let cell = Cell::new(at(100), Instant::NEVER, Token { lineage: Lineage(1), number: 1 }, None);
+        let cell = Cell::new(at(100), Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
         cell.extend(at(200));
         assert_eq!(cell.loss(at(150)), None);
         assert!(cell.lose(Loss::Broken) && !cell.lose(Loss::Gone), "told once");

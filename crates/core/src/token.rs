@@ -3,14 +3,30 @@
 use std::{cmp::Ordering, fmt};
 
 /// Which run of numbers a token belongs to: it changes when the store of the counter is replaced or restored.
-// Packed to the alignment of the number beside it: a token of 24 bytes instead of 32 in every hold.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(Rust, packed(8))]
-pub struct Lineage(pub u128);
+pub struct Lineage {
+    // Two halves are aligned like the number beside them: a token of 24 bytes instead of 32 in every hold.
+    high: u64,
+    low: u64,
+}
+
+impl Lineage {
+    /// The run with this number.
+    #[must_use]
+    pub const fn new(number: u128) -> Self {
+        Self { high: (number >> 64) as u64, low: number as u64 }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn get(self) -> u128 {
+        (self.high as u128) << 64 | self.low as u128
+    }
+}
 
 impl fmt::Display for Lineage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", { self.0 })
+        write!(f, "{:032x}", self.get())
     }
 }
 

@@ -121,7 +121,7 @@ proptest! {
                 2 => failed(Fault::Retry),
                 3 => failed(Fault::Unknown),
                 _ => Ok(Answer::Held(Grant {
-                    token: Token { lineage: crate::Lineage(1), number: 1 }, tokens: 1, ttl: None, previous: Previous::Clean,
+                    token: Token { lineage: crate::Lineage::new(1), number: 1 }, tokens: 1, ttl: None, previous: Previous::Clean,
                 })),
             };
             match wait.answered(given, now(), jitter) {

@@ -12,7 +12,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AtFlags, OFlag, openat},
+    fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat},
     sys::stat::{Mode, fstat, fstatat},
     unistd::{UnlinkatFlags, mkfifoat, unlinkat},
 };
@@ -34,8 +34,8 @@ const SWEEP: usize = 32;
 const LOOKED_AT: usize = 4096;
 /// How often a new bell may be taken for a dead one before its owner has locked it.
 const TRIES: usize = 8;
-/// How many rings are taken out of the pipe at once.
-const RINGS: usize = 64;
+/// The size of the pipe, in bytes: the smallest there is.
+const SIZE: usize = 4096;
 
 /// A bell of ours; its file is removed when it drops.
 #[derive(Debug)]
@@ -51,30 +51,41 @@ pub(super) struct Bell {
 impl Bell {
     /// Makes a new bell, and clears away some that were left by killed processes.
     pub(super) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
-        let bells = dir.bells.try_clone().map_err(errno)?;
         for _ in 0..TRIES {
             let mut id = [0; 16];
             env.entropy.fill(&mut id);
             let name = file_name(id);
+            let bells = File::from(dir.bells.try_clone().map_err(errno)?);
             mkfifoat(&dir.bells, name.as_c_str(), dir.file_mode())?;
             let pipe = match open(dir, &name) {
                 Ok(pipe) => pipe,
                 // Somebody swept it before we could lock it.
                 Err(Errno::ENOENT) => continue,
-                Err(errno) => return Err(errno),
+                Err(errno) => {
+                    remove(&bells, &name);
+                    return Err(errno);
+                }
             };
-            if let Some(group) = dir.shared {
-                share(&pipe, group, dir.file_mode())?;
-            }
-            let swept = pipe.try_lock().is_err() || fstat(&pipe)?.st_nlink != 1;
-            let dir_file = File::from(bells.try_clone().map_err(errno)?);
-            let bell = Self { id, pipe: Ready::new(pipe), dir: dir_file, pid: std::process::id() };
-            if !swept {
+            // From here on its drop removes it.
+            let bell = Self { id, pipe: Ready::new(pipe), dir: bells, pid: std::process::id() };
+            if bell.is_ours(dir)? {
                 sweep(dir, &name);
                 return Ok(bell);
             }
         }
         Err(Errno::EAGAIN)
+    }
+
+    /// Makes it what it should be; false if it was swept meanwhile.
+    fn is_ours(&self, dir: &Dir) -> Result<bool, Errno> {
+        let pipe = self.pipe.get();
+        if let Some(group) = dir.shared {
+            share(pipe, group, dir.file_mode())?;
+        }
+        // A user's pipes have a common budget, of which a thousand of the default size would be all. Where even less is
+        // left, the system has made it small already.
+        let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(SIZE as i32));
+        Ok(pipe.try_lock().is_ok() && fstat(pipe)?.st_nlink == 1)
     }
 
     /// For waiting until it rings.
@@ -84,14 +95,8 @@ impl Bell {
 
     /// Whether it was rung since this was asked last.
     pub(super) fn was_rung(&self) -> bool {
-        let (mut bytes, mut rung) = ([0; RINGS], false);
-        while let Ok(read @ 1..) = self.pipe.get().read(&mut bytes) {
-            rung = true;
-            if read < RINGS {
-                break;
-            }
-        }
-        rung
+        // All it holds. What comes in between is for the next time.
+        matches!(self.pipe.get().read(&mut [0; SIZE]), Ok(1..))
     }
 }
 
@@ -99,7 +104,7 @@ impl Drop for Bell {
     fn drop(&mut self) {
         if self.pid == std::process::id() {
             // What is left behind is swept by the next process that waits.
-            let _ = unlinkat(&self.dir, file_name(self.id).as_c_str(), UnlinkatFlags::NoRemoveDir);
+            remove(&self.dir, &file_name(self.id));
         }
     }
 }
@@ -122,6 +127,10 @@ pub(super) fn ring(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) 
 /// Opens both ends at once: that neither waits, nor fails without an owner, nor ends this process by SIGPIPE.
 fn open(dir: &Dir, name: &CStr) -> Result<File, Errno> {
     openat(&dir.bells, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
+}
+
+fn remove(bells: impl AsFd, name: &CStr) {
+    let _ = unlinkat(bells, name, UnlinkatFlags::NoRemoveDir);
 }
 
 fn is_pipe(file: &File) -> bool {
@@ -150,7 +159,7 @@ fn sweep(dir: &Dir, own: &CStr) {
         let Ok(name) = CString::new(name.as_bytes()) else { continue };
         let Ok(file) = open(dir, &name) else { continue };
         if file.try_lock().is_ok() && is_same(&file, dir, &name) {
-            let _ = unlinkat(&dir.bells, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
+            remove(&dir.bells, &name);
         }
     }
 }

@@ -14,6 +14,8 @@ pub(super) const RUNG: u64 = 8;
 pub(super) const BROKEN: u64 = 16;
 /// Where in a card it is written until when it is kept.
 pub(super) const KEPT: u64 = 32;
+/// Where in a card its ticket is written.
+pub(super) const TICKET: usize = 56;
 const SUM: usize = 24;
 const ID: usize = 40;
 const OWNER: usize = 128;
@@ -81,7 +83,7 @@ impl Card {
         put(RUNG as usize, &self.rung.map_or(0, Instant::as_nanos).to_le_bytes());
         put(BROKEN as usize, &self.broken.to_le_bytes());
         put(ID, &self.id.0);
-        put(56, &self.ticket.to_le_bytes());
+        put(TICKET, &self.ticket.to_le_bytes());
         put(64, &self.token.to_le_bytes());
         put(72, &self.tokens.to_le_bytes());
         let (mode, count, limit) = match self.mode {
@@ -133,7 +135,7 @@ impl Card {
             (3, count, limit) if count >= 1 && count <= limit => Mode::Permits { count, limit },
             _ => return Err(Torn),
         };
-        let (ticket, token) = (word(56), word(64));
+        let (ticket, token) = (word(TICKET), word(64));
         if ticket >= MAX_NUMBER || token >= MAX_NUMBER {
             return Err(Torn);
         }

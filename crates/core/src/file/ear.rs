@@ -2,8 +2,8 @@
 //!
 //! Two sources: our own bell, which a releaser rings, from the first wait of an engine on; and, for the names where one
 //! of our claims is among the first in line, an inotify watch on the lock file, whose closing tells of killed holders
-//! and of `flock(1)`. A user has few inotify instances: a thousand processes that wait for one name use two. Without
-//! one, a timer.
+//! and of `flock(1)`. A user has few inotify instances: of a thousand processes that wait for one name two use one, and
+//! nobody keeps one for long that it does not need. Without one, a timer.
 
 use std::{
     collections::HashMap,
@@ -25,11 +25,13 @@ use super::{bell::Bell, claims::lock, dir::Dir, locks::LockFile, ready::Ready, s
 use crate::{Claim, ClaimId, Env, Instant, Name, keeper::env::sleep};
 
 /// How many places at the head of the line watch the lock file: the first, and one who notices if the first dies.
-const WATCHED: usize = 2;
+pub(super) const WATCHED: usize = 2;
 /// The pace of asking for the first in line where inotify is not to be had.
 const DEAF_PACE: Duration = Duration::from_millis(10);
 /// The longest wait in one piece; a longer one only means to look again.
 const LONGEST: Duration = Duration::from_secs(60);
+/// How long an inotify instance is kept that nobody needs: others of the user may need it.
+const KEPT: Duration = Duration::from_secs(10);
 /// How many times the events are read at once: a flood is left for the next look.
 const READS: usize = 16;
 
@@ -63,6 +65,8 @@ struct Inner {
     /// before the next wait and not on the way to a waiting task.
     unneeded: Vec<WatchDescriptor>,
     next_look: Option<Instant>,
+    /// When a watch was last needed, while there is an inotify instance.
+    watched: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -79,7 +83,6 @@ enum Sense<T> {
     #[default]
     Asleep,
     Awake(Arc<T>),
-    Missing,
 }
 
 impl<T> Sense<T> {
@@ -87,16 +90,13 @@ impl<T> Sense<T> {
         if let Self::Awake(sense) = self { Some(sense) } else { None }
     }
 
-    /// Makes it, unless that was tried before.
-    fn awake(&mut self, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
+    /// Makes it, if there is none. Where that fails, the next who needs it tries again.
+    fn awake(&mut self, without: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
         if matches!(self, Self::Asleep) {
-            *self = make().map_or_else(
-                |errno| {
-                    tracing::debug!(%errno, "no push for waiting claims: asking at a slow pace instead");
-                    Self::Missing
-                },
-                |sense| Self::Awake(Arc::new(sense)),
-            );
+            match make() {
+                Ok(sense) => *self = Self::Awake(Arc::new(sense)),
+                Err(errno) => tracing::debug!(%errno, "{without}"),
+            }
         }
         self.get()
     }
@@ -113,13 +113,19 @@ impl Ear {
         if matches!(inner.bell, Sense::Asleep) {
             self.stirred.notify_one();
         }
-        inner.bell.awake(|| Bell::new(dir, &self.env)).map_or([0; 16], |bell| bell.id)
+        let without = "no bell for waiting claims: they ask at the pace of their place in line";
+        inner.bell.awake(without, || Bell::new(dir, &self.env)).map_or([0; 16], |bell| bell.id)
+    }
+
+    /// Whether waiting claims of this engine are rung.
+    pub(super) fn has_bell(&self) -> bool {
+        lock(&self.inner).bell.get().is_some()
     }
 
     /// A claim stands in line, behind `ahead` others. Near the head its lock file is watched from now on.
     pub(super) fn stand(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
-        let Inner { waiting, inotify, watches, unneeded, .. } = &mut *inner;
+        let Inner { waiting, inotify, watches, unneeded, watched, .. } = &mut *inner;
         let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
             name: claim.name.clone(),
             slot,
@@ -128,10 +134,13 @@ impl Ear {
         });
         let came_near = ahead < WATCHED && !entry.near;
         entry.near = ahead < WATCHED;
-        if entry.near
+        let without =
+            "no inotify instance (see fs.inotify.max_user_instances): the first in line ask every 10 ms";
+        if came_near
             && entry.watch.is_none()
-            && let Some(inotify) = inotify.awake(|| self.listen_to_files())
+            && let Some(inotify) = inotify.awake(without, || self.listen_to_files())
         {
+            *watched = Some(self.env.clock.now());
             let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
             if let Ok(number) = watch(inotify.get(), file.file().as_raw_fd(), mask) {
                 entry.watch = Some(number);
@@ -210,6 +219,9 @@ impl Ear {
         let (bell, inotify) = (inner.bell.get().cloned(), inner.inotify.get().cloned());
         let mut heard = Heard { bell: bell.as_ref().is_some_and(|bell| bell.was_rung()), ..Heard::default() };
         let mut next = now.after(LONGEST);
+        if inner.give_back(now) {
+            return Look { heard, next: next.since(now), bell, inotify: None };
+        }
         if let Some(inotify) = &inotify {
             let drained = inner.read(inotify.get(), now, &mut heard);
             next = if drained { next } else { now };
@@ -237,6 +249,20 @@ struct Look {
 }
 
 impl Inner {
+    /// Gives the inotify instance back that nobody has needed for long; true if it did.
+    fn give_back(&mut self, now: Instant) -> bool {
+        if !self.watches.is_empty() {
+            self.watched = Some(now);
+        }
+        if self.watched.is_none_or(|last| now.since(last) < KEPT) {
+            return false;
+        }
+        // The numbers of its watches end with it.
+        (self.watched, self.inotify) = (None, Sense::Asleep);
+        self.unneeded.clear();
+        true
+    }
+
     /// Reads the events; false if some are left. Ends the watches that nobody needs.
     fn read(&mut self, inotify: &Inotify, now: Instant, heard: &mut Heard) -> bool {
         let mut drained = false;

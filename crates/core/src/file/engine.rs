@@ -78,7 +78,7 @@ impl FileEngine {
     pub(super) fn new_lineage(&self) -> Lineage {
         let mut bytes = [0; 16];
         self.env.entropy.fill(&mut bytes);
-        Lineage(u128::from_be_bytes(bytes))
+        Lineage::new(u128::from_be_bytes(bytes))
     }
 
     /// The claims whose cards were rung.

@@ -95,7 +95,7 @@ impl Head {
         let mut bytes = [0; HEAD];
         bytes[..6].copy_from_slice(MAGIC);
         bytes[6..8].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[8..24].copy_from_slice(&self.lineage.0.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.lineage.get().to_le_bytes());
         let name = name.as_str().as_bytes();
         bytes[24..26].copy_from_slice(&(name.len() as u16).to_le_bytes());
         bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
@@ -119,7 +119,7 @@ impl Head {
             version => return Err(NoHead::Version(version)),
         }
         let head = Self {
-            lineage: Lineage(u128::from_le_bytes(array(bytes, 8))),
+            lineage: Lineage::new(u128::from_le_bytes(array(bytes, 8))),
             table: TableHead::from_bytes(bytes),
             tokens: Tokens::from_bytes(bytes),
             ended: ended_from_byte(bytes[ENDED]),
@@ -149,7 +149,7 @@ impl TableHead {
         bytes
     }
 
-    fn from_bytes(head: &[u8; HEAD]) -> Self {
+    pub(super) fn from_bytes(head: &[u8; HEAD]) -> Self {
         Self {
             in_use: head[TABLE] != 0,
             next_ticket: u64::from_le_bytes(array(head, TABLE + 8)),
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     fn head() -> Head {
-        let mut head = Head::new(Lineage(77), [9; 16]);
+        let mut head = Head::new(Lineage::new(77), [9; 16]);
         head.table = TableHead { in_use: true, cards: 12, next_ticket: 99, boot: [3; 16] };
         head.tokens = Tokens { boot: [4; 16], current: 5, promised: 8, ceiling: 7 };
         head.ended = Previous::Broken;

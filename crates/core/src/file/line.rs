@@ -160,11 +160,11 @@ fn waiters_before(cards: &[Placed], asker: Asker) -> Vec<&Placed> {
 
 /// Whether a waiter must be granted before one behind it. Readers do not stand before readers; among permits even a
 /// small claim waits behind a big one, which would starve otherwise.
-const fn stands_before(first: Mode, second: Mode) -> bool {
+pub(super) const fn stands_before(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }
 
-fn is_stalled(card: &Card, now: Instant) -> bool {
+pub(super) fn is_stalled(card: &Card, now: Instant) -> bool {
     card.rung.is_some_and(|rung| now.since(rung) > STALLED)
 }
 

@@ -20,6 +20,7 @@ mod ear;
 mod encode;
 mod engine;
 mod error;
+mod far;
 mod grant;
 mod inspect;
 mod kernel;

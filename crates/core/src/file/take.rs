@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     card::{Card, State},
     claims::{Cell, Entry, Place, lock},
+    ear::WATCHED,
     engine::FileEngine,
     layout::HEAD,
     line::{Asker, Judgement, Verdict, is_kept},
@@ -18,10 +19,13 @@ use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, 
 const TRIES: usize = 16;
 
 /// How soon a claim asks again though nobody rang: near the head of the line; for each claim that stands before it, so that
-/// a thousand waiting processes do not keep the machine busy; and at the latest.
+/// a thousand waiting processes do not keep the machine busy; and at the latest. A net under the bells.
 const NEAR_PACE: Duration = Duration::from_millis(250);
-const PACE_PER_PLACE: Duration = Duration::from_millis(100);
+const PACE_PER_PLACE: Duration = Duration::from_millis(250);
 pub(super) const FAR_PACE: Duration = Duration::from_secs(30);
+/// The same for a claim that has no bell.
+const UNRUNG_PACE_PER_PLACE: Duration = Duration::from_millis(20);
+const UNRUNG_FAR_PACE: Duration = Duration::from_secs(5);
 
 /// What the first `claim` of an id came to: what remains of it, and the answer.
 type Created = (Option<Box<Entry>>, Answer);
@@ -159,10 +163,15 @@ impl FileEngine {
             return Ok(Some((None, Answer::Taken(self.hint(&seen)))));
         }
         let (slot, ticket) = self.enqueue(&mut table, claim)?;
-        // Subscribed; now ask again, for a release that came before our card was there rang nobody.
-        table.refresh(self, key)?;
-        let place;
-        (seen, place) = self.advance(&mut table, claim, key, slot, ticket)?;
+        let mut place = None;
+        if seen.verdict == Verdict::Behind && seen.ahead as usize >= WATCHED {
+            // Those who live before us hear of every release.
+            self.ear.stand(claim, table.lock, slot, seen.ahead as usize);
+        } else {
+            // Subscribed; now ask again, for a release that came before our card was there rang nobody.
+            table.refresh(self, key)?;
+            (seen, place) = self.advance(&mut table, claim, key, slot, ticket)?;
+        }
         drop(table);
         let (place, answer) = match place {
             Some((place, grant)) => (place, Answer::Held(grant)),
@@ -189,6 +198,9 @@ impl FileEngine {
                 return Ok(if replaced { Answer::Gone } else { Answer::Held(grant) });
             }
         };
+        if let Some(ahead) = self.far_behind(entry, slot, ticket)? {
+            return Ok(Answer::Waiting(Hint { ask_in: Some(self.pace(ahead)), ahead: Some(ahead) }));
+        }
         let latch = entry.lock.latch()?;
         if !entry.lock.is_current(&entry.key)? {
             return Ok(Answer::Gone);
@@ -290,12 +302,19 @@ impl FileEngine {
     }
 
     fn hint(&self, seen: &Judgement) -> Hint {
-        let pace = (PACE_PER_PLACE * seen.ahead).clamp(NEAR_PACE, FAR_PACE);
         let ask_in = match seen.verdict {
             Verdict::Kept(until) => until.since(self.env.clock.now()),
-            _ => pace,
+            _ => self.pace(seen.ahead),
         };
         Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead) }
+    }
+
+    fn pace(&self, ahead: u32) -> Duration {
+        let (per_place, far) = match self.ear.has_bell() {
+            true => (PACE_PER_PLACE, FAR_PACE),
+            false => (UNRUNG_PACE_PER_PLACE, UNRUNG_FAR_PACE),
+        };
+        (per_place * ahead).clamp(NEAR_PACE, far)
     }
 
     pub(super) fn card(&self, claim: &Claim, state: State, since: Instant) -> Card {

@@ -30,7 +30,7 @@ impl Env {
     /// A new lineage of tokens, unlike every other.
     #[must_use]
     pub fn lineage(&self) -> Lineage {
-        Lineage(u128::from_be_bytes(self.random()))
+        Lineage::new(u128::from_be_bytes(self.random()))
     }
 
     /// Sixteen random bytes.
@@ -53,9 +53,8 @@ pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
     tokio::time::sleep(duration)
 }
 
-/// Runtime timers stop while the machine is suspended, the boot-time clock does not. So a long sleep is made of pieces:
-/// it ends late by a suspension, but at most by this, or by an eighth of what was left of it.
-const PIECE: Duration = Duration::from_secs(1);
+/// The longest sleep in one piece: runtime timers stop while the machine is suspended, the boot-time clock does not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Waits until `clock` says `at`.
 pub(crate) async fn sleep_until(clock: &dyn Clock, at: Instant) {
@@ -64,7 +63,7 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, at: Instant) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(PIECE.max(left / 8))).await;
+        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use super::{Due, env, renew::renew_due};
 use crate::{Answer, Claim, EngineError, Instant, Loss, keeper::Parcel, local::Control, shared::Shared};
 
-/// How late a timer may fire after the machine was suspended, for runtime timers stop meanwhile.
+/// The keeper looks around at least this often: runtime timers stop while the machine is suspended.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 /// Timers fired in one go, so that a crowd of them does not keep work and news waiting.
 const TIMERS_AT_ONCE: usize = 4096;
@@ -38,7 +38,7 @@ async fn serve_on(shared: &Arc<Shared>) {
         if shared.is_stopping() && shared.pending.is_zero() && shared.table.len() == 0 {
             return;
         }
-        let until = shared.timers.sleep_until(shared.now(), LONGEST_NAP);
+        let until = shared.timers.sleep_until(shared.now().after(LONGEST_NAP));
         tokio::select! {
             () = shared.wake.notified() => {}
             batch = shared.engine.news() => shared.hear(batch),

@@ -1,6 +1,6 @@
 //! All that is to happen later, in one ordered map: no hold has a timer or a task of its own.
 
-use std::{collections::BTreeMap, num::NonZeroU64, sync::Mutex, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU64, sync::Mutex};
 
 use crate::{ClaimId, Instant, Name, local::Ticket};
 
@@ -62,11 +62,11 @@ impl Timers {
         taken
     }
 
-    /// The keeper is about to sleep until the answer: the first entry, at most for `nap`. Without one, until it is woken.
-    pub(crate) fn sleep_until(&self, now: Instant, nap: Duration) -> Instant {
+    /// The keeper is about to sleep until the answer, at the latest until `bound`.
+    pub(crate) fn sleep_until(&self, bound: Instant) -> Instant {
         let mut inner = self.lock();
-        let until = inner.due.first_key_value().map_or(Instant::NEVER, |(key, _)| key.0.min(now.after(nap)));
-        *inner.wake_at.insert(until)
+        let first = inner.due.first_key_value().map_or(Instant::NEVER, |(key, _)| key.0);
+        *inner.wake_at.insert(first.min(bound))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {

@@ -21,7 +21,7 @@ impl MemoryStore {
         if let Some(store) = stores.get(name) {
             return Arc::clone(store);
         }
-        let lineage = Lineage(u128::from_be_bytes(env.random()));
+        let lineage = Lineage::new(u128::from_be_bytes(env.random()));
         let store = Self::new(lineage, Arc::clone(&env.clock));
         stores.insert(name.to_owned(), Arc::clone(&store));
         store

@@ -119,7 +119,7 @@ pub(super) fn id(number: u8) -> ClaimId {
 }
 
 pub(super) fn token(number: u64) -> Token {
-    Token { lineage: Lineage(7), number }
+    Token { lineage: Lineage::new(7), number }
 }
 
 pub(super) fn claim(number: u8, mode: Mode) -> Claim {

@@ -20,7 +20,7 @@ struct Restored {
 
 impl Restored {
     fn new() -> Arc<Self> {
-        let store = || MemoryEngine::new(MemoryStore::new(Lineage(7), Env::system().clock));
+        let store = || MemoryEngine::new(MemoryStore::new(Lineage::new(7), Env::system().clock));
         Arc::new(Self { today: store(), yesterday: store(), restored: AtomicBool::new(false) })
     }
 

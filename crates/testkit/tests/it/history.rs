@@ -27,7 +27,7 @@ impl Drop for Scratch {
 
 fn granted(number: u64) -> Granted {
     Granted {
-        token: Token { lineage: Lineage(5), number },
+        token: Token { lineage: Lineage::new(5), number },
         ttl_nanos: Some(1_000_000_000),
         watched: false,
         fixed: false,

@@ -40,7 +40,7 @@ impl Rig {
     /// Memory engines in a wrapper.
     pub(crate) fn wrapped(wrap: fn(Arc<dyn Engine>) -> Arc<dyn Engine>) -> Self {
         let clock = Arc::new(ManualClock(AtomicU64::new(1_000_000_000)));
-        let store = MemoryStore::new(Lineage(7), Arc::<ManualClock>::clone(&clock));
+        let store = MemoryStore::new(Lineage::new(7), Arc::<ManualClock>::clone(&clock));
         Self { clock, store, wrap }
     }
 

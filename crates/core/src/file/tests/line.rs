@@ -139,6 +139,30 @@ fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
 }
 
 #[test]
+fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_lives() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("job", Mode::Exclusive)));
+    let mut helper = Helper::start(&scratch.dir());
+    assert_eq!(helper.tell("claim job exclusive"), "waiting 0");
+    for _ in 0..8 {
+        waiting(create(&engine, &claim("job", Mode::Exclusive)));
+    }
+    let (last, reader) = (claim("job", Mode::Exclusive), claim("job", Mode::Shared));
+    assert_eq!(waiting(create(&engine, &last)).ahead, Some(9));
+    assert_eq!(waiting(create(&engine, &reader)).ahead, Some(10));
+    let key = Key::new(&engine.dir, &name("job"));
+    let stopped = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let latch = stopped.latch().unwrap();
+    assert_eq!(waiting(ask(&engine, &last)).ahead, Some(9));
+    assert_eq!(waiting(ask(&engine, &reader)).ahead, Some(10));
+    helper.kill();
+    assert_eq!(ask(&engine, &last).unwrap_err().fault, crate::Fault::Retry);
+    drop(latch);
+    assert_eq!(waiting(ask(&engine, &last)).ahead, Some(8), "the dead one was cleared away");
+}
+
+#[test]
 fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
     let scratch = Scratch::new();
     let engine = scratch.engine();

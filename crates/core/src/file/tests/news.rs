@@ -165,19 +165,40 @@ fn without_inotify_the_end_of_a_killed_holder_is_noticed_by_the_clock() {
 
 #[test]
 fn without_a_bell_waiters_hear_of_a_release_all_the_same() {
-    let scratch = Scratch::new();
-    let engines = (scratch.engine(), scratch.engine());
-    std::fs::remove_dir(scratch.dir().join(".bells")).unwrap();
     for deaf in [false, true] {
-        let (holder, waiter) = &engines;
+        let scratch = Scratch::new();
+        let (holder, waiter) = (scratch.engine(), scratch.engine());
+        std::fs::remove_dir(scratch.dir().join(".bells")).unwrap();
         waiter.ear.deaf.store(deaf, Ordering::Relaxed);
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
-        held(create(holder, &first));
-        waiting(create(waiter, &second));
-        assert_eq!(waiter.ear.bell(&waiter.dir), [0; 16]);
-        freed(holder, &first);
-        run(granted(waiter, &second));
-        freed(waiter, &second);
+        held(create(&holder, &first));
+        waiting(create(&waiter, &second));
+        assert_eq!((waiter.ear.has_bell(), waiter.ear.watches_files()), (false, !deaf));
+        freed(&holder, &first);
+        run(granted(&waiter, &second));
+    }
+}
+
+#[test]
+fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
+    let scratch = Scratch::new();
+    let (clock, env) = manual_env();
+    let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
+    for _ in 0..2 {
+        let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+        held(create(&holder, &first));
+        waiting(create(&waiter, &second));
+        let listen =
+            || run(async { tokio::time::timeout(Duration::from_millis(50), waiter.news()).await.is_ok() });
+        clock.advance(Duration::from_secs(3600));
+        listen();
+        assert!(waiter.ear.watches_files(), "as long as somebody waits near the head");
+        freed(&holder, &first);
+        while !matches!(ask(&waiter, &second), Ok(Answer::Held(_))) {}
+        freed(&waiter, &second);
+        clock.advance(Duration::from_secs(3600));
+        while listen() {}
+        assert!(!waiter.ear.watches_files());
     }
 }
 

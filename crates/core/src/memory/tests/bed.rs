@@ -37,7 +37,7 @@ impl Clock for Hands {
 pub(super) fn store() -> (Arc<MemoryStore>, Arc<Hands>) {
     let clock = Arc::new(Hands::default());
     clock.pass(Duration::from_secs(1));
-    (MemoryStore::new(Lineage(7), Arc::clone(&clock) as _), clock)
+    (MemoryStore::new(Lineage::new(7), Arc::clone(&clock) as _), clock)
 }
 
 /// One client, as a process of its own would be.
