@@ -137,8 +137,12 @@ pub(crate) fn finish(mut command: Command) -> Output {
 }
 
 /// Waits until something is so.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, is_so);
+}
+
+pub(crate) fn until_within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + patience;
     while !is_so() {
         assert!(Instant::now() < end, "never came: {what}");
         // Not a spin: it would take the processor from what is waited for.
