@@ -7,7 +7,7 @@
 
 use std::{
     collections::HashMap,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsFd, AsRawFd, RawFd},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -153,6 +153,11 @@ impl Ear {
         }
     }
 
+    /// Whether the claim was among the first in line when that was last looked at.
+    pub(super) fn is_near(&self, id: ClaimId) -> bool {
+        lock(&self.inner).waiting.get(&id).is_some_and(|waiting| waiting.near)
+    }
+
     fn listen_to_files(&self) -> Result<Ready<Inotify>, Errno> {
         if self.deaf.load(Ordering::Relaxed) {
             return Err(Errno::EMFILE);
@@ -192,21 +197,9 @@ impl Ear {
             if heard.bell || heard.overflow || !heard.due.is_empty() {
                 return heard;
             }
-            let rung = async {
-                match bell {
-                    Some(bell) => bell.ready().readable().await,
-                    None => std::future::pending().await,
-                }
-            };
-            let readable = async {
-                match inotify {
-                    Some(inotify) => inotify.readable().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                () = rung => {}
-                () = readable => {}
+                () = readable(bell.as_ref().map(|bell| bell.ready())) => {}
+                () = readable(inotify.as_deref()) => {}
                 () = self.stirred.notified() => {}
                 () = sleep(next) => {}
             }
@@ -216,12 +209,10 @@ impl Ear {
     fn look(&self) -> Look {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
+        inner.give_back(now);
         let (bell, inotify) = (inner.bell.get().cloned(), inner.inotify.get().cloned());
         let mut heard = Heard { bell: bell.as_ref().is_some_and(|bell| bell.was_rung()), ..Heard::default() };
         let mut next = now.after(LONGEST);
-        if inner.give_back(now) {
-            return Look { heard, next: next.since(now), bell, inotify: None };
-        }
         if let Some(inotify) = &inotify {
             let drained = inner.read(inotify.get(), now, &mut heard);
             next = if drained { next } else { now };
@@ -249,18 +240,16 @@ struct Look {
 }
 
 impl Inner {
-    /// Gives the inotify instance back that nobody has needed for long; true if it did.
-    fn give_back(&mut self, now: Instant) -> bool {
+    /// Gives the inotify instance back that nobody has needed for long.
+    fn give_back(&mut self, now: Instant) {
         if !self.watches.is_empty() {
             self.watched = Some(now);
         }
-        if self.watched.is_none_or(|last| now.since(last) < KEPT) {
-            return false;
+        if self.watched.is_some_and(|last| now.since(last) >= KEPT) {
+            // The numbers of its watches end with it.
+            (self.watched, self.inotify) = (None, Sense::Asleep);
+            self.unneeded.clear();
         }
-        // The numbers of its watches end with it.
-        (self.watched, self.inotify) = (None, Sense::Asleep);
-        self.unneeded.clear();
-        true
     }
 
     /// Reads the events; false if some are left. Ends the watches that nobody needs.
@@ -304,6 +293,13 @@ impl Inner {
         let next = now.after(DEAF_PACE);
         self.next_look = Some(next);
         next
+    }
+}
+
+async fn readable<T: AsFd>(source: Option<&Ready<T>>) {
+    match source {
+        Some(source) => source.readable().await,
+        None => std::future::pending().await,
     }
 }
 

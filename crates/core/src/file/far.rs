@@ -8,6 +8,7 @@ use super::{
     layout::{CARD, HEAD, MAX_CLAIMS, TableHead, array},
     line::{Placed, is_stalled, stands_before},
     open::Missing,
+    release::own_card,
     table::is_alive,
 };
 use crate::EngineError;
@@ -16,40 +17,34 @@ use crate::EngineError;
 const FAR: u32 = 8;
 
 impl FileEngine {
-    /// How many stand before the claim on card `slot`, if they are many and the first of them, who must be granted before
-    /// it, lives. Without the latch: what is torn or in doubt is for the long way.
-    pub(super) fn far_behind(
-        &self,
-        entry: &Entry,
-        slot: u32,
-        ticket: u64,
-    ) -> Result<Option<u32>, EngineError> {
+    /// How many stand before a claim in line, if they are many and the first of them, who must be granted before it,
+    /// lives. Without the latch: what is torn or in doubt is for the long way.
+    pub(super) fn far_behind(&self, entry: &Entry, ticket: u64) -> Result<Option<u32>, EngineError> {
         if !entry.lock.is_current(&entry.key)? {
             return Ok(None);
         }
         let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else { return Ok(None) };
+        if own_card(&state, entry)?.is_none_or(|own| own.rung.is_some()) {
+            return Ok(None);
+        }
         let mut head = [0; HEAD];
         state.read(&mut head, 0)?;
         let table = TableHead::from_bytes(&head);
-        if table.boot != self.boot || slot > table.cards || table.cards > MAX_CLAIMS {
+        if table.boot != self.boot || table.cards > MAX_CLAIMS {
             return Ok(None);
         }
         let mut bytes = vec![0; table.cards as usize * CARD];
         state.read(&mut bytes, HEAD as u64)?;
-        let card = |slot: u32| Card::from_bytes(&array(&bytes, (slot as usize - 1) * CARD)).ok().flatten();
-        let own = card(slot).is_some_and(|own| own.id == entry.claim.id && own.rung.is_none());
-        let before = (1..=table.cards).filter_map(|slot| {
-            let at = (slot as usize - 1) * CARD;
-            let other = u64::from_le_bytes(array(&bytes, at + TICKET));
-            (bytes[at] == State::Waiting as u8 && other < ticket).then_some((other, slot))
-        });
-        let (mut ahead, mut first) = (0, None);
-        for place in before {
-            ahead += 1;
-            first = Some(first.map_or(place, |first: (u64, u32)| first.min(place)));
-        }
-        let Some((_, slot)) = first.filter(|_| own && ahead >= FAR) else { return Ok(None) };
-        let Some(card) = card(slot) else { return Ok(None) };
+        let before: Vec<(u64, u32)> = (1..)
+            .zip(bytes.chunks_exact(CARD))
+            .filter(|(_, card)| card[0] == State::Waiting as u8)
+            .map(|(slot, card)| (u64::from_le_bytes(array(card, TICKET)), slot))
+            .filter(|(other, _)| *other < ticket)
+            .collect();
+        let ahead = before.len() as u32;
+        let Some(&(_, slot)) = before.iter().min().filter(|_| ahead >= FAR) else { return Ok(None) };
+        let first = Card::from_bytes(&array(&bytes, (slot as usize - 1) * CARD));
+        let Ok(Some(card)) = first else { return Ok(None) };
         let blocks = stands_before(card.mode, entry.claim.mode) && !is_stalled(&card, self.env.clock.now());
         Ok((blocks && is_alive(&entry.lock, &Placed { slot, card })?).then_some(ahead))
     }

@@ -139,7 +139,7 @@ impl FileEngine {
 }
 
 /// The card of `entry`, if it is still its own.
-fn own_card(state: &StateFile, entry: &Entry) -> Result<Option<Card>, EngineError> {
+pub(super) fn own_card(state: &StateFile, entry: &Entry) -> Result<Option<Card>, EngineError> {
     let mut bytes = [0; CARD];
     state.read(&mut bytes, card_at(entry.place.slot()))?;
     Ok(Card::from_bytes(&bytes).ok().flatten().filter(|card| card.id == entry.claim.id))

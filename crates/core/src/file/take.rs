@@ -198,7 +198,10 @@ impl FileEngine {
                 return Ok(if replaced { Answer::Gone } else { Answer::Held(grant) });
             }
         };
-        if let Some(ahead) = self.far_behind(entry, slot, ticket)? {
+        // Near the head, where a hand-over is under way, the table is read once.
+        if !self.ear.is_near(entry.claim.id)
+            && let Some(ahead) = self.far_behind(entry, ticket)?
+        {
             return Ok(Answer::Waiting(Hint { ask_in: Some(self.pace(ahead)), ahead: Some(ahead) }));
         }
         let latch = entry.lock.latch()?;

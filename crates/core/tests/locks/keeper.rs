@@ -19,6 +19,12 @@ fn on_a_runtime(engine: Arc<dyn leasehold_core::Engine>) -> (Locks, tokio::runti
     (Locks::builder(engine).keeper(Keeper::on(runtime.handle().clone())).build(), runtime)
 }
 
+/// `Locks` on a wire that a test may hold up.
+fn slowly(world: &World) -> (Arc<Slow>, Locks) {
+    let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(world)))));
+    (Arc::clone(&slow), Locks::new(slow))
+}
+
 #[test]
 fn nothing_hangs_after_the_keepers_runtime_is_gone() {
     for remote in [false, true] {
@@ -73,9 +79,8 @@ fn tries_end_with_close_and_with_their_future() {
 #[test]
 fn a_silent_engine_is_not_called_taken() {
     let world = World::new();
-    let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(&world)))));
+    let (slow, locks) = slowly(&world);
     slow.hold_requests(Verb::Claim);
-    let locks = Locks::new(Arc::clone(&slow) as _);
     let limit = Duration::from_millis(50);
     for request in [locks.mutex("x"), locks.mutex("x").attempts(3)] {
         let error = request.blocking().acquire_within(limit).unwrap_err();
@@ -115,8 +120,7 @@ fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
 #[test]
 fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
     let world = World::new();
-    let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(&world)))));
-    let locks = Locks::new(Arc::clone(&slow) as _);
+    let (slow, locks) = slowly(&world);
     let request = locks.semaphore("x", 8);
     slow.hold_replies(Verb::Claim);
     let early = request.clone();
@@ -214,9 +218,8 @@ fn renewals_and_releases_leave_in_batches() {
 #[test]
 fn a_lease_counts_from_before_its_request_left() {
     let world = World::new();
-    let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(&world)))));
+    let (slow, locks) = slowly(&world);
     slow.hold_replies(Verb::Claim);
-    let locks = Locks::new(Arc::clone(&slow) as _);
     let request = locks.mutex("x").ttl(TTL).renew(false);
     let asking = std::thread::spawn(move || request.blocking().acquire().unwrap());
     eventually("it was granted", || slow.waiting(Verb::Claim) == 1);

@@ -34,6 +34,10 @@ fn line(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim)
     (holder, waiter, first, second)
 }
 
+fn bell_of(engine: &FileEngine) -> PathBuf {
+    engine.dir.path.join(format!(".bells/{:032x}", u128::from_be_bytes(engine.ear.bell(&engine.dir))))
+}
+
 #[test]
 fn a_release_rings_the_first_in_line() {
     for mode in [Mode::Exclusive, Mode::Shared] {
@@ -206,8 +210,7 @@ fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
 fn a_file_planted_in_the_place_of_a_bell_is_not_written_to() {
     let scratch = Scratch::new();
     let (holder, waiter, first, _) = line(&scratch, Mode::Exclusive);
-    let bell =
-        scratch.dir().join(format!(".bells/{:032x}", u128::from_be_bytes(waiter.ear.bell(&waiter.dir))));
+    let bell = bell_of(&waiter);
     std::fs::remove_file(&bell).unwrap();
     std::fs::write(&bell, "precious").unwrap();
     freed(&holder, &first);
@@ -218,8 +221,7 @@ fn a_file_planted_in_the_place_of_a_bell_is_not_written_to() {
 fn a_bell_that_nobody_listens_to_holds_up_nobody() {
     let scratch = Scratch::new();
     let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
-    let bell =
-        scratch.dir().join(format!(".bells/{:032x}", u128::from_be_bytes(waiter.ear.bell(&waiter.dir))));
+    let bell = bell_of(&waiter);
     let mut bell = std::os::unix::fs::OpenOptionsExt::custom_flags(
         std::fs::File::options().read(true).write(true),
         libc::O_NONBLOCK,
