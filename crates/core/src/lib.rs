@@ -14,6 +14,7 @@ mod keeper;
 mod lease;
 mod local;
 mod locks;
+mod mailbox;
 #[cfg(feature = "memory")]
 pub mod memory;
 mod mode;
@@ -41,6 +42,7 @@ pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};
 pub use keeper::{Entropy, Env, Keeper};
 pub use lease::{Lease, Renewal, Step, deadline};
 pub use locks::{Builder, Locks, Rw};
+pub use mailbox::{MAX_NEWS, Mailbox};
 pub use mode::Mode;
 pub use name::{MAX_NAME_BYTES, Name};
 pub use observe::{Event, Observe};

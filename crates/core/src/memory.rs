@@ -5,7 +5,6 @@
 
 mod engine;
 mod inspect;
-mod mailbox;
 mod named;
 mod shard;
 mod store;
@@ -14,5 +13,4 @@ mod store;
 mod tests;
 
 pub use engine::MemoryEngine;
-pub use mailbox::MAX_NEWS;
 pub use store::{MemoryStore, REQUEST_LIFE, TTL};

@@ -10,4 +10,5 @@ pub mod check;
 pub mod decorators;
 pub mod dropper;
 pub mod history;
+pub mod server;
 pub mod suite;

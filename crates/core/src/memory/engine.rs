@@ -2,13 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{
-    mailbox::Mailbox,
-    store::{MemoryStore, REQUEST_LIFE, TTL},
-};
+use super::store::{MemoryStore, REQUEST_LIFE, TTL};
 use crate::{
-    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, News, Profile, Release,
-    Released, Renewed, queue::Refusal,
+    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, News, Profile,
+    Release, Released, Renewed, queue::Refusal,
 };
 
 /// The paces at which waiting claims are asked. News come by push and are never lost here short of an overflow, and

@@ -6,9 +6,8 @@ use std::{
     time::Duration,
 };
 
-use super::mailbox::Mailbox;
 use crate::{
-    Instant, Name, News, Token,
+    Instant, Mailbox, Name, News, Token,
     queue::{Graves, Queue, Step},
 };
 

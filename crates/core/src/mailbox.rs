@@ -1,4 +1,4 @@
-//! The news of one client, until it reads them.
+//! The news of one client of an engine, until it reads them.
 
 use std::{
     future::poll_fn,
@@ -13,9 +13,9 @@ use crate::News;
 /// [`News::AskAll`], which is always true.
 pub const MAX_NEWS: usize = 4096;
 
-/// The unread news of one client.
+/// The unread news of one client of an engine: bounded, for any number of writers and one reader.
 #[derive(Default)]
-pub(super) struct Mailbox {
+pub struct Mailbox {
     inside: Mutex<Inside>,
 }
 
@@ -27,7 +27,7 @@ struct Inside {
 
 impl Mailbox {
     /// Adds a piece of news and wakes the reader.
-    pub(super) fn push(&self, news: News) {
+    pub fn push(&self, news: News) {
         let reader = {
             let mut inside = self.lock();
             if inside.news.len() >= MAX_NEWS {
@@ -44,8 +44,11 @@ impl Mailbox {
         }
     }
 
-    /// All unread news, once there are any. Dropping the future loses nothing.
-    pub(super) async fn read(&self) -> Vec<News> {
+    /// All unread news, once there are any.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn read(&self) -> Vec<News> {
         poll_fn(|context| {
             let mut inside = self.lock();
             if !inside.news.is_empty() {
@@ -63,5 +66,11 @@ impl Mailbox {
     fn lock(&self) -> MutexGuard<'_, Inside> {
         // Nothing under this lock can panic half-way through a change.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mailbox").field("unread", &self.lock().news.len()).finish()
     }
 }

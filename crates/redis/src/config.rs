@@ -1,0 +1,194 @@
+//! Where the server is, who we are there, and what keys are called.
+
+use std::{fmt, path::PathBuf};
+
+use leasehold_core::Error;
+use percent_encoding::percent_decode_str;
+
+/// What lock keys begin with, unless the URL says otherwise.
+pub const DEFAULT_PREFIX: &str = "lock:";
+/// The port of a URL without one.
+const DEFAULT_PORT: u16 = 6379;
+/// The longest prefix of keys: names have up to 512 bytes besides.
+const MAX_PREFIX_BYTES: usize = 128;
+
+/// Where the server is, who we are there, and what keys are called. Its `Debug` shows no password.
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) address: Address,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) db: u32,
+    pub(crate) prefix: String,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// On a host and port.
+    Tcp {
+        /// Its name or address.
+        host: String,
+        /// Its port.
+        port: u16,
+    },
+    /// On a socket of this machine.
+    Unix(PathBuf),
+}
+
+impl Config {
+    /// The server at `address`, with all else by default.
+    #[must_use]
+    pub fn new(address: Address) -> Self {
+        Self { address, user: None, password: None, db: 0, prefix: DEFAULT_PREFIX.to_owned() }
+    }
+
+    /// Reads what follows the scheme `redis` or `redis+unix` in a URL, up to the query, as it stands there:
+    /// `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
+        let unix = scheme == "redis+unix";
+        let wanted = if unix { "redis+unix:///path/to/socket" } else { "redis://host:6379/0" };
+        let malformed =
+            |what: &str| Error::misconfigured(format!("the {scheme} URL {what}: write it like {wanted}"));
+        let rest = rest.strip_prefix("//").ok_or_else(|| malformed("has no //"))?;
+        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let (login, place) = authority.rsplit_once('@').map_or((None, authority), |(l, p)| (Some(l), p));
+        let decode = |text: &str| {
+            let decoded = percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
+            decoded.map_err(|_| malformed("holds percent-escapes that are no UTF-8"))
+        };
+        let mut config = if unix {
+            if !place.is_empty() || path.len() < 2 {
+                return Err(malformed("names no socket"));
+            }
+            Self::new(Address::Unix(decode(path)?.into()))
+        } else {
+            let (host, port) = split_port(place).ok_or_else(|| malformed("has a port that is no number"))?;
+            let host = decode(host)?;
+            if host.is_empty() {
+                return Err(malformed("names no host"));
+            }
+            Self::new(Address::Tcp { host, port })
+        };
+        if let Some(login) = login {
+            let (user, password) = login.split_once(':').unwrap_or((login, ""));
+            config.user = Some(decode(user)?).filter(|user| !user.is_empty());
+            config.password = Some(decode(password)?).filter(|password| !password.is_empty());
+        }
+        if !unix && path.len() > 1 {
+            config.db = path[1..].parse().map_err(|_| malformed("has a database that is no number"))?;
+        }
+        Ok(config)
+    }
+
+    /// The database number; 0 by default.
+    #[must_use]
+    pub fn db(mut self, db: u32) -> Self {
+        self.db = db;
+        self
+    }
+
+    /// Who we are there.
+    #[must_use]
+    pub fn login(mut self, user: &str, password: &str) -> Self {
+        self.user = Some(user.to_owned());
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// What lock keys begin with; [`DEFAULT_PREFIX`] by default. An empty one makes the key the bare name.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) for one with control characters, or of more than 128 bytes.
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
+        if prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control) {
+            return Err(Error::misconfigured(format!(
+                "the prefix of keys has more than {MAX_PREFIX_BYTES} bytes, or control characters"
+            )));
+        }
+        prefix.clone_into(&mut self.prefix);
+        Ok(self)
+    }
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port`.
+fn split_port(place: &str) -> Option<(&str, u16)> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(v6) => {
+            let (host, after) = v6.split_once(']')?;
+            (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
+        }
+        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+    };
+    Some((host, port.map_or(Some(DEFAULT_PORT), |port| port.parse().ok())?))
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("address", &self.address)
+            .field("user", &self.user)
+            .field("db", &self.db)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn urls_are_read() {
+        let read = |scheme: &str, rest: &str| Config::from_url(scheme, rest).unwrap();
+        assert_eq!(read("redis", "//db.example").address, tcp("db.example", 6379));
+        assert_eq!(read("redis", "//[::1]:7000/3").address, tcp("::1", 7000));
+        assert_eq!(read("redis", "//[::1]/3").db, 3);
+        assert_eq!(read("redis+unix", "///run/a%20b.sock").address, Address::Unix("/run/a b.sock".into()));
+        let full = read("redis", "//us%40er:p%3Aa%2Fs:s@h:1/");
+        assert_eq!((full.user.as_deref(), full.password.as_deref()), (Some("us@er"), Some("p:a/s:s")));
+        assert_eq!((full.address, full.db), (tcp("h", 1), 0));
+        let bare = read("redis", "//:secret@h");
+        assert_eq!((bare.user, bare.password.as_deref()), (None, Some("secret")));
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused_without_showing_a_password() {
+        for (scheme, rest) in [
+            ("redis", "h:6379"),
+            ("redis", "//"),
+            ("redis", "//u:hunter2@"),
+            ("redis", "//u:hunter2@h:port"),
+            ("redis", "//u:hunter2@h:99999"),
+            ("redis", "//u:hunter2@h/zero"),
+            ("redis", "//u:hunter2@[::1"),
+            ("redis", "//u:%ff@h"),
+            ("redis+unix", "//u:hunter2@host/sock"),
+            ("redis+unix", "//"),
+        ] {
+            let error = Config::from_url(scheme, rest).unwrap_err();
+            assert!(error.is_misconfigured());
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+        let config = Config::new(tcp("h", 1)).login("u", "hunter2");
+        assert!(!format!("{config:?}").contains("hunter2"));
+        assert!(config.prefix("a\nb").is_err());
+    }
+}

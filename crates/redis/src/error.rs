@@ -1,0 +1,103 @@
+//! Sorts what the server and the connection say into what it means for a request.
+
+use leasehold_core::{EngineError, Fault};
+use redis::RedisError;
+
+/// An error of a request that may have left.
+pub(crate) fn sort(error: RedisError) -> EngineError {
+    match code_of(&error) {
+        Some(code) => {
+            let detail = error.detail().unwrap_or_default().to_owned();
+            said(&code, &detail).with_source(error)
+        }
+        // Of a request that met a broken connection nobody knows whether it arrived.
+        None => EngineError::new(Fault::Unknown, "the connection broke before the answer came").with_source(error),
+    }
+}
+
+/// An error met while connecting: nothing was asked yet.
+pub(crate) fn sort_connecting(error: RedisError, address: &str) -> EngineError {
+    let sorted = sort(error);
+    let fault = if sorted.fault == Fault::Unknown { Fault::Retry } else { sorted.fault };
+    let cause = sorted.source.as_ref().map(ToString::to_string);
+    let why = if fault == Fault::Retry { cause.unwrap_or(sorted.message) } else { sorted.message };
+    EngineError::new(fault, format!("cannot connect to {address}: {why}"))
+}
+
+/// What one item of a batch met inside a script.
+pub(crate) fn said_in_script(text: &str) -> EngineError {
+    let (code, detail) = split(text);
+    said(&code, detail)
+}
+
+/// True if there is something other than a string under the key of a lock: certainly not a hold of ours.
+pub(crate) fn is_foreign_type(text: &str) -> bool {
+    split(text).0 == "WRONGTYPE"
+}
+
+fn said(code: &str, detail: &str) -> EngineError {
+    let (fault, what) = match code {
+        "LOADING" => (Fault::Retry, "the server is still loading its data"),
+        "BUSY" => (Fault::Retry, "the server is busy with somebody's script"),
+        "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" => (Fault::Retry, "the server cannot serve this now"),
+        "OOM" => (Fault::Refused, "the server is out of memory: raise its maxmemory or free some"),
+        "READONLY" => (Fault::Refused, "the server is a read-only replica: connect to the primary"),
+        "MISCONF" => (Fault::Refused, "the server refuses writes because it cannot save its data: look at its disk"),
+        "NOREPLICAS" => (Fault::Refused, "the server refuses writes while too few replicas are connected"),
+        "NOAUTH" | "WRONGPASS" => (Fault::Denied, "the server does not accept the user or password of the URL"),
+        "NOPERM" => (
+            Fault::Denied,
+            "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
+        ),
+        "WRONGTYPE" => (
+            Fault::Misconfigured,
+            "the key of this lock holds something else than a string: choose another name or prefix",
+        ),
+        _ if detail.contains("max number of clients") => (Fault::Retry, "the server has too many connections"),
+        _ if detail.contains("unknown command") => {
+            (Fault::Misconfigured, "the server lacks a command: Redis 6.0 or newer, or Valkey, is needed")
+        }
+        _ => (Fault::Internal, "the server answered with an error"),
+    };
+    let detail = detail.trim();
+    let message = if detail.is_empty() { what.to_owned() } else { format!("{what} ({code} {detail})") };
+    EngineError::new(fault, message)
+}
+
+/// The server's error code, if it is the server that spoke.
+fn code_of(error: &RedisError) -> Option<String> {
+    let code = error.code()?;
+    Some(split(&format!("{code} {}", error.detail().unwrap_or_default())).0)
+}
+
+/// The code of an error and what follows. Servers before 7.0 hide the code of an error inside a script in its text.
+fn split(text: &str) -> (String, &str) {
+    let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+    let inner = detail.split_once(": -").map(|(_, inner)| inner.split(' ').next().unwrap_or_default());
+    let is_code = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    (inner.filter(is_code).unwrap_or(code.trim_start_matches('-')).to_owned(), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_found_also_inside_scripts_of_older_servers() {
+        let old = "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed when used memory > 'maxmemory'.";
+        assert_eq!(said_in_script(old).fault, Fault::Refused);
+        assert_eq!(said_in_script("OOM command not allowed").fault, Fault::Refused);
+        assert_eq!(said_in_script("NOPERM this user has no permissions").fault, Fault::Denied);
+        assert!(is_foreign_type("WRONGTYPE Operation against a key holding the wrong kind of value"));
+        assert!(!is_foreign_type("ERR x"));
+    }
+
+    #[test]
+    fn a_broken_connection_leaves_the_outcome_unknown_but_not_while_connecting() {
+        let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert_eq!(sort(broken()).fault, Fault::Unknown);
+        let connecting = sort_connecting(broken(), "127.0.0.1:1");
+        assert_eq!(connecting.fault, Fault::Retry);
+        assert!(connecting.message.starts_with("cannot connect to 127.0.0.1:1: "), "{}", connecting.message);
+    }
+}

@@ -1,0 +1,117 @@
+//! Which requests may still be on their way: R9.
+//!
+//! On one connection the server applies requests in the order in which they left, so a release that follows all requests
+//! of its claim there finds whatever they did. A claim whose request left on a connection that broke before the answer came
+//! may still be applied later: its release leaves a tombstone.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use leasehold_core::{ClaimId, Instant, queue::Graves};
+
+/// The most claims remembered as unsettled. Core releases each of them, which settles it; beyond this bound all releases
+/// leave tombstones.
+const MAX_UNSETTLED: usize = 65_536;
+
+#[derive(Default)]
+pub(crate) struct Flights(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// Claims whose request was not answered, and the connection on which it left.
+    unsettled: HashMap<ClaimId, u64>,
+    /// Some did not find room above.
+    overflown: bool,
+    /// Claims that were released here: no request of them is sent any more.
+    released: Graves,
+}
+
+/// One request on its way. Dropped before it landed, its claim is unsettled.
+pub(crate) struct Flight<'a> {
+    flights: &'a Flights,
+    claim: ClaimId,
+    connection: u64,
+    landed: bool,
+}
+
+impl Flights {
+    pub(crate) fn start(&self, claim: ClaimId, connection: u64) -> Flight<'_> {
+        Flight { flights: self, claim, connection, landed: false }
+    }
+
+    pub(crate) fn is_released(&self, claim: ClaimId, now: Instant) -> bool {
+        self.lock().released.contains(claim, now)
+    }
+
+    /// The claim is about to be released; true if a request of it may still arrive on another connection than this.
+    pub(crate) fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
+        let mut inner = self.lock();
+        inner.released.bury(claim, now, until);
+        inner.overflown || inner.unsettled.get(&claim).is_some_and(|&left_on| left_on != connection)
+    }
+
+    /// The release of the claim was answered: nothing of it is left.
+    pub(crate) fn settle(&self, claim: ClaimId) {
+        self.lock().unsettled.remove(&claim);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Flight<'_> {
+    /// The server answered.
+    pub(crate) fn land(mut self) {
+        self.landed = true;
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if self.landed {
+            return;
+        }
+        let mut inner = self.flights.lock();
+        if inner.unsettled.len() >= MAX_UNSETTLED {
+            inner.overflown = true;
+        } else {
+            // The oldest connection is the one that cannot be followed any more.
+            inner.unsettled.entry(self.claim).or_insert(self.connection);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLAIM: ClaimId = ClaimId([7; 16]);
+    const NOW: Instant = Instant::from_nanos(0);
+    const LATER: Instant = Instant::from_nanos(9);
+
+    #[test]
+    fn only_a_request_lost_on_another_connection_can_arrive_after_the_release() {
+        let flights = Flights::default();
+        flights.start(CLAIM, 1).land();
+        assert!(!flights.release(CLAIM, 2, NOW, LATER), "it was answered");
+        drop(flights.start(CLAIM, 2));
+        assert!(!flights.release(CLAIM, 2, NOW, LATER), "the release follows it");
+        assert!(flights.release(CLAIM, 3, NOW, LATER));
+        flights.start(CLAIM, 3).land();
+        assert!(flights.release(CLAIM, 3, NOW, LATER), "a later answer says nothing of the lost request");
+        flights.settle(CLAIM);
+        assert!(!flights.release(CLAIM, 3, NOW, LATER));
+    }
+
+    #[test]
+    fn beyond_the_bound_every_release_is_careful() {
+        let flights = Flights::default();
+        for number in 0..=MAX_UNSETTLED as u128 {
+            drop(flights.start(ClaimId(number.to_be_bytes()), 1));
+        }
+        assert!(flights.release(CLAIM, 1, NOW, LATER));
+    }
+}

@@ -1,0 +1,182 @@
+//! What operators ask: who holds, who waits, break a hold, what is promised.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use leasehold_core::{
+    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Level, Mode, Name, View, WaiterView,
+    queue::KEPT_OWNER,
+};
+use crate::{
+    RedisEngine,
+    engine::unknown_layout,
+    link::Conn,
+    reply::Reply,
+    scripts::{Call, Script},
+};
+
+/// Keys looked at by one SCAN: the server is busy with it for well under a millisecond.
+const SCAN_COUNT: usize = 1000;
+/// The longest part of a foreign value that is shown.
+const SHOWN_CHARS: usize = 64;
+
+impl RedisEngine {
+    async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
+        let keys = self.keys(name)?;
+        let call = Call::new(Script::Look).key(keys.lock.clone()).text(keys.side);
+        let mut reply = Reply::new(self.link.conn().await?.run(&call).await?)?;
+        let server: u64 = reply.count()?;
+        let foreign = reply.text()?;
+        if foreign == "layout" {
+            return Err(unknown_layout());
+        }
+        let mut view = View::free(name.clone(), keys.lock);
+        let remaining = reply.millis()?;
+        for holder in reply.list()? {
+            let (mode, holder) = holder_view(holder, server)?;
+            view.mode = Some(beside(view.mode, mode));
+            view.holders.push(holder);
+        }
+        if !foreign.is_empty() {
+            view.mode = Some(Mode::Exclusive);
+            let id = foreign.chars().take(SHOWN_CHARS).collect();
+            let (owner, token) = ("another program".to_owned(), None);
+            view.holders.push(HolderView { id, owner, token, held: None, remaining, foreign: true });
+        }
+        for mut waiter in reply.list()? {
+            let (id, owner) = (waiter.text()?, waiter.text()?);
+            let waiting = Some(since(server, waiter.count()?));
+            view.waiters.push(WaiterView { id, owner, waiting });
+        }
+        Ok(view)
+    }
+
+    async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
+        let conn = self.link.conn().await?;
+        let start = format!("{}{prefix}", self.link.config().prefix);
+        let escaped = escape(&start);
+        let mut locks = BTreeSet::new();
+        scan(&conn, &format!("{escaped}*"), |key| {
+            locks.insert(key.to_owned());
+        })
+        .await?;
+        // Names that nobody holds now, but somebody waits for.
+        scan(&conn, &format!("leasehold:{{*}}q{escaped}*"), |key| {
+            if let Some((_, lock)) = key.split_once("}q") {
+                locks.insert(lock.to_owned());
+            }
+        })
+        .await?;
+        let mut views = Vec::new();
+        for lock in locks {
+            let name = lock.strip_prefix(&self.link.config().prefix).map(Name::new);
+            let Some(Ok(name)) = name else { continue };
+            match self.show_now(&name).await {
+                Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
+                Ok(view) => views.push(view),
+                // A key of another type is no lock; it is only in the way of one.
+                Err(error) if error.fault == leasehold_core::Fault::Misconfigured => {}
+                Err(error) => return Err(error),
+            }
+        }
+        views.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(views)
+    }
+
+    async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
+        let keys = self.keys(name)?;
+        let call = Call::new(Script::Break).key(keys.lock).text(keys.side);
+        let call = call.number(token.into()).number(force.into());
+        let mut reply = Reply::new(self.link.conn().await?.run(&call).await?)?;
+        let _server_time = reply.number()?;
+        match reply.text()?.as_str() {
+            "done" => Ok(Broken::Done),
+            "absent" => Ok(Broken::NotHeld),
+            _ => Err(unknown_layout()),
+        }
+    }
+
+    async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
+        Ok(Guarantee::new(Level::BestEffort, &[]))
+    }
+}
+
+impl Inspect for RedisEngine {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(self.guarantee_now())
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(self.list_now(prefix))
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(self.show_now(name))
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(self.break_now(name, token, force))
+    }
+}
+
+fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), EngineError> {
+    let (id, mode, count, limit) = (row.text()?, row.text()?, row.count()?, row.count()?);
+    let token = Some(row.count()?);
+    let held = Some(since(server, row.count()?));
+    let remaining = row.millis()?;
+    let (owner, state) = (row.text()?, row.text()?);
+    let mode = match mode.as_str() {
+        "x" => Mode::Exclusive,
+        "s" => Mode::Shared,
+        _ => Mode::Permits { count, limit },
+    };
+    let owner = if state == "kept" { KEPT_OWNER.to_owned() } else { owner };
+    Ok((mode, HolderView { id, owner, token, held, remaining, foreign: false }))
+}
+
+/// One mode for all holders: permits are summed.
+fn beside(all: Option<Mode>, one: Mode) -> Mode {
+    match (all, one) {
+        (Some(Mode::Permits { count: sum, limit }), Mode::Permits { count, .. }) => {
+            Mode::Permits { count: sum.saturating_add(count), limit }
+        }
+        _ => one,
+    }
+}
+
+fn since(server_micros: u64, then: u64) -> Duration {
+    Duration::from_micros(server_micros.saturating_sub(then))
+}
+
+/// Every key that matches, some of them perhaps twice.
+async fn scan(conn: &Conn, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
+    let mut cursor = 0;
+    loop {
+        let mut command = redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+        let mut reply = Reply::new(conn.ask(&command).await?)?;
+        cursor = reply.count::<u64>()?;
+        for key in reply.texts()? {
+            found(&key);
+        }
+        if cursor == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// A pattern that matches this text alone.
+fn escape(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}

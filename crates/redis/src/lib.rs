@@ -1,0 +1,21 @@
+//! The Redis engine: locks on one Redis, Valkey or other compatible server.
+//!
+//! The lock is the plain token lock of every other client (`SET key id NX PX`), so programs in any language exclude us and
+//! we them; waiting, fairness, hand-over and inspection stand beside it. What a release frees is granted to the next in line
+//! inside the same script and pushed to it (`lua/name.lua` tells the keys and the rules). Documentation for users:
+//! `docs/engines/redis.md`.
+
+mod config;
+mod dial;
+mod engine;
+mod error;
+mod flights;
+mod inspect;
+mod keys;
+mod link;
+mod news;
+mod reply;
+mod scripts;
+
+pub use config::{Address, Config, DEFAULT_PREFIX};
+pub use engine::RedisEngine;

@@ -1,0 +1,246 @@
+//! The connection to the server: made when first needed, made again when it breaks, shared by all requests. Nothing is sent
+//! twice by it: a request that met a broken connection answers "unknown", and core decides.
+#![expect(clippy::disallowed_methods, reason = "the door of this crate: it runs the connection and bounds it in time")]
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use leasehold_core::{Clock, EngineError, Fault, Instant, News};
+use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
+use tokio::sync::{Notify, oneshot};
+
+use crate::{
+    config::Config,
+    dial::{self, Dialed},
+    error::sort,
+    news::Ears,
+    scripts::{Call, Digests},
+};
+
+/// How long connecting may take, until the server has answered to everything that is asked first.
+const DIAL_LIMIT: Duration = Duration::from_secs(3);
+/// The pause after a failed attempt to connect, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// While somebody waits for the server, its clock is asked so often: well within the shortest claim time, so that pushed
+/// grants can be dated.
+const PULSE: Duration = Duration::from_millis(500);
+/// A server that answers nothing for so long is taken for gone, and connected to anew.
+const SILENCE: Duration = Duration::from_secs(3);
+
+pub(crate) struct Link {
+    config: Config,
+    channel: String,
+    clock: Arc<dyn Clock>,
+    ears: Arc<Ears>,
+    current: Mutex<Option<Arc<Conn>>>,
+    dialing: tokio::sync::Mutex<Dialing>,
+    /// Rings when the current connection is gone.
+    broken: Arc<Notify>,
+}
+
+/// What became of the attempts to connect.
+#[derive(Default)]
+struct Dialing {
+    made: u64,
+    failed: u32,
+    /// Before this, the last error is the answer.
+    not_before: Option<(Instant, Fault, String)>,
+}
+
+/// One connection.
+pub(crate) struct Conn {
+    /// Counts connections: on one of them, requests are applied in order.
+    pub(crate) number: u64,
+    mux: MultiplexedConnection,
+    digests: Digests,
+    dead: Arc<AtomicBool>,
+    clock: Arc<dyn Clock>,
+    ears: Arc<Ears>,
+    /// Dropped with it: ends its task.
+    _alive: oneshot::Sender<()>,
+}
+
+impl Link {
+    pub(crate) fn new(config: Config, channel: String, clock: Arc<dyn Clock>, ears: Arc<Ears>) -> Self {
+        let (current, dialing, broken) = Default::default();
+        Self { config, channel, clock, ears, current, dialing, broken }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The connection; a new one if there is none. Attempts are spaced out: in between, the last error is the answer.
+    pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
+        if let Some(conn) = self.live() {
+            return Ok(conn);
+        }
+        let mut dialing = self.dialing.lock().await;
+        if let Some(conn) = self.live() {
+            return Ok(conn);
+        }
+        if let Some((at, fault, message)) = &dialing.not_before
+            && self.clock.now() < *at
+        {
+            return Err(EngineError::new(*fault, message.clone()));
+        }
+        self.ears.forget_clock();
+        match self.dial(dialing.made + 1).await {
+            Ok(conn) => {
+                let again = dialing.made > 0;
+                *dialing = Dialing { made: conn.number, ..Dialing::default() };
+                *self.current() = Some(Arc::clone(&conn));
+                if again {
+                    self.ears.mailbox.push(News::AskAll);
+                }
+                tracing::debug!(server = %self.config.address, again, "connected");
+                Ok(conn)
+            }
+            Err(error) => {
+                let pause = (FIRST_PAUSE * (1 << dialing.failed.min(16))).min(LONGEST_PAUSE);
+                dialing.failed += 1;
+                dialing.not_before = Some((self.clock.now().after(pause), error.fault, error.message.clone()));
+                tracing::debug!(server = %self.config.address, %error, "not connected");
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until the connection breaks, and makes a new one; returns when there is news of that in the mailbox.
+    pub(crate) async fn mend(&self) {
+        loop {
+            let broken = self.broken.notified();
+            let was_made = self.current().is_some();
+            if self.live().is_some() || !was_made {
+                broken.await;
+                continue;
+            }
+            if self.conn().await.is_ok() {
+                continue;
+            }
+            tokio::time::sleep(FIRST_PAUSE).await;
+        }
+    }
+
+    fn live(&self) -> Option<Arc<Conn>> {
+        self.current().as_ref().filter(|conn| !conn.dead.load(Ordering::Acquire)).cloned()
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Conn>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn dial(&self, number: u64) -> Result<Arc<Conn>, EngineError> {
+        let address = &self.config.address;
+        let late = |_| {
+            let message = format!("cannot connect to {address}: no answer within {DIAL_LIMIT:?}");
+            EngineError::new(Fault::Retry, message)
+        };
+        let connecting = async {
+            let Dialed { mut mux, driver } = dial::open(&self.config, &self.ears).await?;
+            let (alive, gone) = oneshot::channel();
+            let dead = Arc::new(AtomicBool::new(false));
+            let pulse = pulse(mux.clone(), Arc::clone(&self.ears), Arc::clone(&self.clock));
+            let last_words = LastWords { dead: Arc::clone(&dead), broken: Arc::clone(&self.broken) };
+            tokio::spawn(async move {
+                let _last_words = last_words;
+                tokio::select! {
+                    () = Gather(driver, false) => {}
+                    () = pulse => {}
+                    _ = gone => {}
+                }
+            });
+            let digests = dial::prepare(&mut mux, &self.channel, address).await?;
+            let (clock, ears) = (Arc::clone(&self.clock), Arc::clone(&self.ears));
+            Ok(Arc::new(Conn { number, mux, digests, dead, clock, ears, _alive: alive }))
+        };
+        tokio::time::timeout(DIAL_LIMIT, connecting).await.map_err(late)?
+    }
+}
+
+impl Conn {
+    /// Runs a script. A server that forgot it is taught it again, and asked again: it certainly did nothing.
+    pub(crate) async fn run(&self, call: &Call) -> Result<Value, EngineError> {
+        let command = call.command(&self.digests);
+        match self.send(&command).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                dial::teach(&mut self.mux.clone()).await.map_err(sort)?;
+                self.send(&command).await.map_err(sort)
+            }
+            answer => answer.map_err(sort),
+        }
+    }
+
+    /// Sends a command that is no script.
+    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
+        self.send(command).await.map_err(sort)
+    }
+
+    async fn send(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let _under_way = self.ears.under_way();
+        let sent = self.clock.now();
+        let value: Value = command.query_async(&mut self.mux.clone()).await?;
+        if let Value::Array(items) = &value
+            && let Some(&Value::Int(server)) = items.first()
+        {
+            self.ears.learn(sent, u64::try_from(server).unwrap_or(0));
+        }
+        Ok(value)
+    }
+}
+
+/// While somebody waits, asks the server for its time; ends when it does not answer.
+async fn pulse(mut mux: MultiplexedConnection, ears: Arc<Ears>, clock: Arc<dyn Clock>) {
+    loop {
+        if !ears.is_wanted() {
+            ears.interest.notified().await;
+        }
+        let sent = clock.now();
+        let time = redis::cmd("TIME");
+        match tokio::time::timeout(SILENCE, time.query_async::<(u64, u64)>(&mut mux)).await {
+            Ok(Ok((seconds, micros))) => ears.learn(sent, seconds * 1_000_000 + micros),
+            // An error is a sign of life; a connection that broke ends its driver.
+            Ok(Err(_)) => {}
+            Err(_) => return,
+        }
+        tokio::time::sleep(PULSE).await;
+    }
+}
+
+/// Tells, in whatever way the task of a connection ends, that it is gone.
+struct LastWords {
+    dead: Arc<AtomicBool>,
+    broken: Arc<Notify>,
+}
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        self.dead.store(true, Ordering::Release);
+        self.broken.notify_one();
+    }
+}
+
+/// Yields once before each poll of the driver of a connection, so that all tasks that are ready have left their requests
+/// before it writes: they then leave in one piece. Twice the rate at 256 tasks (docs/benchmarks.md).
+struct Gather(Pin<Box<dyn Future<Output = ()> + Send>>, bool);
+
+impl Future for Gather {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.1 = !self.1;
+        if self.1 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.0.as_mut().poll(context)
+    }
+}

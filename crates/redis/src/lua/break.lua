@@ -1,0 +1,84 @@
+-- Ends the hold whose block of tokens contains a number.
+--
+-- KEYS 1 lock
+-- ARGV 1 side · 2 token · 3 force 1 or 0
+-- Answers {server us, done or absent or layout}.
+-- Invariant: without force the hold stands as a tombstone until its holder lets go or its lease ends, so that two never hold.
+local number, force = tonumber(ARGV[2]), ARGV[3] == '1'
+local s = load(KEYS[1], ARGV[1])
+if not s then
+  return { us, 'layout' }
+end
+prune(s)
+local c = s.c
+
+local function carries(h)
+  return h.token <= number and number < h.token + h.tokens
+end
+
+local function tell(id, h)
+  if h.channel then
+    redis.call('PUBLISH', h.channel, table.concat({ 'broken', id, s.lock }, ' '))
+  end
+end
+
+local function break_alone(h)
+  local id = h.id
+  if h.state == 'kept' or force then
+    redis.call('DEL', s.lock)
+    s.value, c.mode, c.holder = false, nil, nil
+    if h.state ~= 'kept' then
+      note_end(s, h.token, 'b')
+      bury(s, id)
+      tell(id, h)
+    end
+    return
+  end
+  redis.call('PEXPIRE', s.lock, redis.call('PTTL', s.lock)) -- a first write that a full memory does not refuse
+  h.state = '!'
+  s.value = value_of(h)
+  redis.call('SET', s.lock, s.value, 'KEEPTTL')
+  redis.call('HDEL', s.entries, id)
+  redis.call('ZREM', s.places, id)
+  tell(id, h)
+end
+
+local function break_shared(id, h)
+  if h.state == 'kept' or force then
+    unseat(s, id, h)
+    if h.state ~= 'kept' then
+      note_end(s, h.token, 'b')
+      bury(s, id)
+      tell(id, h)
+    end
+    shrink(s)
+    return
+  end
+  redis.call('HDEL', s.entries, id)
+  h.state = '!'
+  put(s, id, h)
+  tell(id, h)
+end
+
+local function find()
+  if c.mode == 'x' then
+    if carries(c.holder) then
+      break_alone(c.holder)
+      return 'done'
+    end
+  elseif c.mode then
+    for _, id in ipairs(redis.call('ZRANGE', s.holds, 0, -1)) do
+      local h = entry(s, id)
+      if carries(h) then
+        break_shared(id, h)
+        return 'done'
+      end
+    end
+  end
+  return 'absent'
+end
+
+local told = find()
+settle(s)
+save(s)
+return { us, told }

@@ -1,0 +1,59 @@
+-- Tells who holds a name and who waits for it. Writes nothing.
+--
+-- KEYS 1 lock
+-- ARGV 1 side
+-- Answers {server us, foreign value or nil, its ms or -1, holders, waiters} or {server us, layout}; a holder is {id, mode, count,
+-- limit, token, since us, remaining ms, owner, state}, a waiter {id, owner, since us}.
+local s = load(KEYS[1], ARGV[1])
+if not s then
+  return { us, 'layout' }
+end
+local c, holders, waiters = s.c, {}, {}
+
+local function show(id, h, mode, remaining)
+  if h.state ~= 'kept' or remaining > 0 then
+    table.insert(holders, {
+      id, mode, h.count or 1, h.limit or 0, h.token, h.since, remaining, h.owner, h.state,
+    })
+  end
+end
+
+local foreign = s.value
+if c.mode == 'x' then
+  if s.value == value_of(c.holder) then
+    foreign = nil
+    show(c.holder.id, c.holder, 'x', redis.call('PTTL', s.lock))
+  end
+elseif c.mode and s.value == 'shared.' .. c.nonce then
+  foreign = nil
+  local ends = redis.call('ZRANGE', s.holds, 0, -1, 'WITHSCORES')
+  for at = 1, #ends, 2 do
+    local h, remaining = entry(s, ends[at]), tonumber(ends[at + 1]) - now
+    if remaining > 0 then
+      h.since = h.granted
+      show(ends[at], h, h.mode, remaining)
+    end
+  end
+end
+
+local function wait(id)
+  local e, till = entry(s, id), redis.call('ZSCORE', s.places, id)
+  if e and till and tonumber(till) > now then
+    table.insert(waiters, { id, e.owner, e.since })
+  end
+end
+
+local line = redis.call('ZRANGE', s.line, 0, -1)
+local standing = {}
+for _, id in ipairs(line) do
+  standing[id] = true
+  wait(id)
+end
+-- After the line, those that missed their turn.
+for _, id in ipairs(redis.call('ZRANGE', s.places, 0, -1)) do
+  local e = not standing[id] and entry(s, id)
+  if e and e.state == 'silent' then
+    wait(id)
+  end
+end
+return { us, foreign or '', foreign and redis.call('PTTL', s.lock) or -1, holders, waiters }

@@ -1,0 +1,333 @@
+-- One name on the server: who holds it, who stands in line, how the last hold ended. Stands before every verb's script.
+--
+-- The algorithm is that of the pure machine in crates/core/src/queue; this is its storage. Keys of a name, all in one slot
+-- (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
+--   <lock>           STRING  exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
+--                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
+--                            Expires with the hold. Anything else is a foreign lock, and never touched.
+--   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended (msgpack)
+--   <side>q<lock>    ZSET    the line: claim id by order of arrival
+--   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack)
+--   <side>z<lock>    ZSET    claim id of each waiter -> when its place ends, in server ms
+--   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
+--   <side>t          STRING  the newest token of the slot
+--   <side>d<id>      STRING  a dead claim: no request of it may create anything
+--
+-- Invariant: only settle() grants to the line, and every verb that may have freed the name runs it. The server's clock
+-- alone decides what has expired. The first write of a path that frees something is one that a full memory does not refuse;
+-- once a script has written, the server refuses none of its further writes, so a grant is never half done.
+
+local VERSION = 1
+local ENDED_LIFE = 3600000   -- how long a name remembers an unclean end, in ms; also the reserve of cards and token floors
+local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
+local LINE_LIFE = 70000      -- the keys of a line outlive the longest lease of a place in it, in ms
+local WATCHERS = 3           -- so many at the head of the line are told when the lease runs out
+local MAX_WAITERS = 16384
+local MAX_HOLDERS = 16384
+local PRUNED_AT_ONCE = 1000  -- bounds one script
+local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
+
+local clock = redis.call('TIME')
+local us = clock[1] * 1000000 + clock[2]
+local now = math.floor(us / 1000)
+local speaker -- the claim whose request this is: the answer tells it what news would
+
+local function int(number)
+  return string.format('%.0f', number) -- '..' alone would round
+end
+
+local function load(lock, side)
+  local s = {
+    lock = lock, side = side, card = side .. 'c' .. lock, line = side .. 'q' .. lock,
+    entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock,
+  }
+  s.value = redis.call('GET', lock)
+  local card = redis.call('GET', s.card)
+  s.c = card and cmsgpack.unpack(card) or { v = VERSION }
+  if s.c.v ~= VERSION then
+    return nil
+  end
+  s.carded = card and true
+  if s.value and not s.c.mode then
+    -- A hold of ours whose card is gone: all that the lock itself says still counts.
+    local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
+    if id and #id == 32 then
+      s.c.mode, s.c.limit = 'x', 0
+      s.c.holder = { id = id, token = tonumber(token), tokens = 1, since = us, prev = 'u', owner = '', state = state }
+      s.c.newest = s.c.holder.token
+    end
+  end
+  return s
+end
+
+local function entry(s, id)
+  local raw = redis.call('HGET', s.entries, id)
+  return raw and cmsgpack.unpack(raw) or nil
+end
+
+local function put(s, id, e)
+  redis.call('HSET', s.entries, id, cmsgpack.pack(e))
+end
+
+local function outlive(key, ms)
+  if redis.call('PTTL', key) < ms then
+    redis.call('PEXPIRE', key, ms)
+  end
+end
+
+-- What the lock key holds while this exclusive holder stands.
+local function value_of(h)
+  if h.state == 'kept' then
+    return 'kept.' .. int(h.token)
+  end
+  return h.id .. '.' .. int(h.token) .. h.state
+end
+
+local function has_line(s)
+  return redis.call('EXISTS', s.line) == 1
+end
+
+-- True if somebody else's lock stands under the key.
+local function is_foreign(s)
+  return s.value and not s.c.mode
+end
+
+-- Writes the card, or removes it when nothing is left to remember. `held` is how long a hold lasts at least, in ms.
+local function save(s, held)
+  local c, life = s.c, 0
+  if c.mode then
+    life = math.max(held or 0, redis.call('PTTL', s.lock)) + ENDED_LIFE
+  elseif has_line(s) then
+    life = LINE_LIFE
+  else
+    c.limit = nil
+  end
+  if c.ended then
+    life = math.max(life, c.ended.till - now)
+  end
+  if life > 0 then
+    redis.call('SET', s.card, cmsgpack.pack(c), 'PX', life)
+  elseif s.carded then
+    redis.call('DEL', s.card)
+  end
+end
+
+local function bury(s, id)
+  redis.call('SET', s.side .. 'd' .. id, '1', 'PX', REQUEST_LIFE)
+end
+
+-- Remembers how a hold ended for the next grant; of holds that stood side by side, the worst end counts.
+local function note_end(s, token, how)
+  local c = s.c
+  local beside = c.ended and token <= c.ended.upto
+  if beside and WORSE[c.ended.how] > WORSE[how] then
+    how = c.ended.how
+  end
+  if how == 'c' then
+    c.ended = nil
+  else
+    c.ended = { how = how, upto = c.newest or token, till = now + ENDED_LIFE }
+  end
+end
+
+-- A claim that missed its turn: out of line until it speaks again, or its place ends.
+local function silence(s, id, e)
+  e.state, e.token = 'silent', nil
+  if e.till > now then
+    put(s, id, e)
+    redis.call('ZADD', s.places, e.till, id)
+  else
+    redis.call('HDEL', s.entries, id)
+    redis.call('ZREM', s.places, id)
+  end
+end
+
+-- What remains of a hold whose time is over.
+local function lapse(s, id, h, e)
+  if h.state == 'kept' then
+    return
+  end
+  note_end(s, h.token, h.state == '!' and 'b' or 'l')
+  if h.state == '?' then
+    -- Its client may have had the news and worked until the deadline, so the next one is told; the claim may come back.
+    if e then
+      silence(s, id, e)
+    end
+  else
+    bury(s, id)
+  end
+end
+
+local function unseat(s, id, e)
+  redis.call('ZREM', s.holds, id)
+  redis.call('HDEL', s.entries, id)
+  s.c.count = s.c.count - 1
+  s.c.used = s.c.used - e.count
+end
+
+-- Some of those who shared the name are gone: its sentinel lasts as long as the longest hold that is left.
+local function shrink(s)
+  local longest = redis.call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
+  local stands = s.value == 'shared.' .. s.c.nonce
+  if longest and stands then
+    redis.call('PEXPIREAT', s.lock, longest)
+    return
+  end
+  if stands then
+    redis.call('DEL', s.lock)
+    s.value = false
+  end
+  s.c.mode = nil
+end
+
+-- Drops what has expired.
+local function prune(s)
+  local c = s.c
+  if c.mode == 'x' then
+    local h = c.holder
+    if s.value ~= value_of(h) then
+      c.mode, c.holder = nil, nil
+      lapse(s, h.id, h, h.state == '?' and entry(s, h.id))
+    end
+  elseif c.mode then
+    -- Without its sentinel somebody else may have taken the key: nothing that stood behind it holds any more.
+    local intact = s.value == 'shared.' .. c.nonce
+    local over = intact and now or '+inf'
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', s.holds, '-inf', over)) do
+      local e = entry(s, id) or { state = 'kept', count = 0 }
+      unseat(s, id, e)
+      lapse(s, id, e, e)
+    end
+    if redis.call('EXISTS', s.holds) == 0 then
+      shrink(s)
+    end
+  end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', s.places, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+    redis.call('ZREM', s.places, id)
+    redis.call('ZREM', s.line, id)
+    redis.call('HDEL', s.entries, id)
+  end
+end
+
+local function fits(s, e)
+  local c = s.c
+  if is_foreign(s) then
+    return false
+  elseif e.mode == 'x' then
+    return not c.mode
+  elseif not c.mode then
+    return true
+  end
+  return c.mode == e.mode and c.count < MAX_HOLDERS and (e.mode == 's' or c.used + e.count <= e.limit)
+end
+
+-- Mints tokens in a row and answers the first: larger than all before, and than the server's microseconds, so that a
+-- server that lost its data goes on above what it gave before.
+local function mint(side, tokens)
+  local last = tonumber(redis.call('GET', side .. 't') or 0)
+  local first = math.max(last + 1, us)
+  local newest = first + tokens - 1
+  redis.call('SET', side .. 't', newest, 'PX', math.floor(newest / 1000) - now + ENDED_LIFE)
+  return first
+end
+
+-- Makes a claim a holder for `lasts` ms. `state` is '?' for a pushed grant, else ''.
+local function seat(s, id, e, token, lasts, state)
+  local c = s.c
+  c.newest = token + e.tokens - 1
+  e.token, e.state, e.granted, e.prev = token, state, us, c.ended and c.ended.how or 'c'
+  c.limit = e.limit
+  if e.mode == 'x' then
+    c.mode = 'x'
+    c.holder = {
+      id = id, token = token, tokens = e.tokens, since = us, prev = e.prev, owner = e.owner, state = state,
+      channel = e.channel,
+    }
+    s.value = value_of(c.holder)
+    redis.call('SET', s.lock, s.value, 'PX', lasts)
+  else
+    if not c.mode then
+      c.mode, c.count, c.used, c.nonce = e.mode, 0, 0, id
+      s.value = 'shared.' .. id
+      redis.call('SET', s.lock, s.value, 'PX', lasts)
+    else
+      outlive(s.lock, lasts)
+    end
+    c.count, c.used = c.count + 1, c.used + e.count
+    redis.call('ZADD', s.holds, now + lasts, id)
+    put(s, id, e)
+    outlive(s.holds, lasts + ENDED_LIFE)
+    outlive(s.entries, lasts + ENDED_LIFE)
+  end
+end
+
+-- Grants to the head of the line as long as it fits; what is granted is pushed to its client.
+local function settle(s)
+  while true do
+    local id = redis.call('ZRANGE', s.line, 0, 0)[1]
+    if not id then
+      s.c.limit = s.c.mode and s.c.limit
+      return
+    end
+    local e = entry(s, id)
+    if e and not fits(s, e) then
+      return
+    end
+    redis.call('ZREM', s.line, id)
+    if e then
+      local token = mint(s.side, e.tokens)
+      local told = id == speaker or redis.call('PUBLISH', e.channel, table.concat({
+        'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
+      }, ' ')) > 0
+      if told then
+        if e.mode ~= 'x' then
+          redis.call('ZREM', s.places, id)
+        else
+          e.state = '?'
+          put(s, id, e)
+        end
+        seat(s, id, e, token, e.claim, '?')
+      else
+        silence(s, id, e) -- nobody listens there: the next one
+      end
+    end
+  end
+end
+
+-- For how long the name stays taken unless its holder speaks, in ms; -1: nobody knows.
+local function frees_in(s)
+  if s.c.mode and s.c.mode ~= 'x' then
+    local first = redis.call('ZRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
+    return first and math.max(0, tonumber(first) - now) or -1
+  end
+  return math.max(-1, redis.call('PTTL', s.lock))
+end
+
+-- The claim spoke: its grant is known, and lasts at least `ttl` ms from now.
+local function confirm(s, id, ttl)
+  local c = s.c
+  if c.mode == 'x' then
+    if c.holder.state == '?' then
+      local lasts = math.max(ttl, redis.call('PTTL', s.lock))
+      c.holder.state = ''
+      s.value = value_of(c.holder)
+      redis.call('SET', s.lock, s.value, 'PX', lasts)
+      redis.call('HDEL', s.entries, id)
+      redis.call('ZREM', s.places, id)
+    else
+      outlive(s.lock, ttl)
+    end
+    return
+  end
+  local e = entry(s, id)
+  if e.state == '?' then
+    e.state = ''
+    put(s, id, e)
+  end
+  if tonumber(redis.call('ZSCORE', s.holds, id)) < now + ttl then
+    redis.call('ZADD', s.holds, now + ttl, id)
+  end
+  outlive(s.lock, ttl)
+  outlive(s.holds, ttl + ENDED_LIFE)
+  outlive(s.entries, ttl + ENDED_LIFE)
+end

@@ -1,0 +1,96 @@
+-- Leaves no trace of claims. Each is answered for itself: what is wrong with one does not stop the others.
+--
+-- KEYS a lock for each release
+-- ARGV for each release: side, id, token or '', how it ended (c or a, or what its own grant said), keep ms or 0, bury 1 or 0
+-- Answers {server us, then for each release: freed, absent, layout, or the server's error}.
+-- Invariant: only one's own claim is touched; whoever is next in line is granted before the answer leaves.
+local function one(at)
+  local base = 6 * at - 6
+  local side, id, token, how = ARGV[base + 1], ARGV[base + 2], ARGV[base + 3], ARGV[base + 4]
+  local keep, buried = tonumber(ARGV[base + 5]), ARGV[base + 6] == '1'
+  speaker = id
+  local s = load(KEYS[at], side)
+  if not s then
+    return 'layout'
+  end
+  prune(s)
+  local c = s.c
+
+  local function note(h)
+    if h.state == '!' then
+      note_end(s, h.token, 'b')
+    elseif token ~= '' then
+      note_end(s, h.token, how)
+    end
+    -- Released by id alone: its claim never knew that it held, so nothing was done under it.
+  end
+
+  local function free_alone(h)
+    note(h)
+    if h.state == '?' then
+      redis.call('HDEL', s.entries, id)
+      redis.call('ZREM', s.places, id)
+    end
+    if keep > 0 and h.state ~= '!' then
+      h.state = 'kept'
+      s.value = value_of(h)
+      redis.call('PEXPIRE', s.lock, keep)
+      redis.call('SET', s.lock, s.value, 'PX', keep)
+    else
+      redis.call('DEL', s.lock)
+      s.value, c.mode, c.holder = false, nil, nil
+    end
+  end
+
+  local function free_shared(h)
+    note(h)
+    unseat(s, id, h)
+    if keep > 0 and h.state ~= '!' then
+      h.state = 'kept'
+      local stands = 'kept.' .. int(h.token)
+      c.count, c.used = c.count + 1, c.used + h.count
+      redis.call('ZADD', s.holds, now + keep, stands)
+      put(s, stands, h)
+      outlive(s.holds, keep + ENDED_LIFE)
+      outlive(s.entries, keep + ENDED_LIFE)
+    end
+    shrink(s)
+  end
+
+  local function free()
+    local alone = c.mode == 'x' and c.holder.id == id and c.holder.state ~= 'kept' and c.holder
+    local h = alone or entry(s, id)
+    if not h then
+      return 'absent'
+    elseif not alone and not redis.call('ZSCORE', s.holds, id) then
+      redis.call('ZREM', s.line, id)
+      redis.call('ZREM', s.places, id)
+      redis.call('HDEL', s.entries, id)
+    elseif token ~= '' and token ~= int(h.token) then
+      return 'other'
+    elseif alone then
+      free_alone(h)
+    else
+      free_shared(h)
+    end
+    return 'freed'
+  end
+
+  local told = free()
+  if buried and told ~= 'other' then
+    bury(s, id)
+  end
+  settle(s)
+  save(s, keep)
+  return told == 'other' and 'absent' or told
+end
+
+local answers = { us }
+for at = 1, #KEYS do
+  local done, told = pcall(one, at)
+  if not done then
+    told = type(told) == 'table' and told.err or tostring(told)
+  end
+  answers[at + 1] = told
+end
+return answers

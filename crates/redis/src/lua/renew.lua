@@ -1,0 +1,53 @@
+-- Extends holds. Each is answered for itself: what is wrong with one does not stop the others.
+--
+-- KEYS a lock for each hold
+-- ARGV for each hold: side, id, token, ttl ms
+-- Answers {server us, then for each hold: kept, gone, broken, layout, or the server's error}.
+-- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
+local function one(at)
+  local lock, side, id, token, ttl = KEYS[at], ARGV[4 * at - 3], ARGV[4 * at - 2], ARGV[4 * at - 1], tonumber(ARGV[4 * at])
+  local value, mine = redis.call('GET', lock), id .. '.' .. token
+  if value == mine then
+    outlive(lock, ttl)
+    local card = side .. 'c' .. lock
+    if redis.call('PTTL', card) < ttl + ENDED_LIFE / 2 then
+      redis.call('PEXPIRE', card, ttl + ENDED_LIFE)
+    end
+    return 'kept'
+  elseif value == mine .. '!' then
+    return 'broken'
+  end
+  speaker = id
+  local s = load(lock, side)
+  if not s then
+    return 'layout'
+  end
+  prune(s)
+  local h
+  if s.c.mode == 'x' then
+    h = value == mine .. '?' and s.c.holder
+  elseif s.c.mode and redis.call('ZSCORE', s.holds, id) then
+    h = entry(s, id)
+  end
+  local told = 'gone'
+  if h and int(h.token) == token then
+    told = h.state == '!' and 'broken' or 'kept'
+  end
+  if told == 'kept' then
+    confirm(s, id, ttl)
+  else
+    settle(s)
+  end
+  save(s, ttl)
+  return told
+end
+
+local answers = { us }
+for at = 1, #KEYS do
+  local done, told = pcall(one, at)
+  if not done then
+    told = type(told) == 'table' and told.err or tostring(told)
+  end
+  answers[at + 1] = told
+end
+return answers

@@ -1,0 +1,225 @@
+//! What the server pushes, heard where it is parsed.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize, atomic::Ordering},
+    time::Duration,
+};
+
+use leasehold_core::{ClaimId, Grant, Instant, Lineage, Loss, Mailbox, Name, News, Previous, Token};
+use redis::{
+    PushInfo, PushKind, Value,
+    aio::{AsyncPushSender, SendError},
+};
+use tokio::sync::Notify;
+
+/// Tokens are larger than the server's microseconds at their grant, so they grow across all that may happen to its data:
+/// one run of numbers.
+pub(crate) const LINEAGE: Lineage = Lineage::new(0);
+
+/// Hears for one client of the server.
+pub(crate) struct Ears {
+    prefix: String,
+    pub(crate) mailbox: Mailbox,
+    evidence: Mutex<Option<Evidence>>,
+    waiting: Mutex<HashSet<ClaimId>>,
+    in_flight: AtomicUsize,
+    /// Rings when somebody waits for the server.
+    pub(crate) interest: Notify,
+}
+
+/// The server's clock said `server` after our clock said `ours`.
+#[derive(Clone, Copy)]
+struct Evidence {
+    ours: Instant,
+    server: u64,
+}
+
+/// A request is under way as long as it lives.
+pub(crate) struct UnderWay<'a>(&'a Ears);
+
+impl Ears {
+    pub(crate) fn new(prefix: &str) -> Arc<Self> {
+        Arc::new(Self {
+            prefix: prefix.to_owned(),
+            mailbox: Mailbox::default(),
+            evidence: Mutex::default(),
+            waiting: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
+            interest: Notify::new(),
+        })
+    }
+
+    /// An answer to a request that left at `sent` tells the server's time. Only successful answers do: an error may
+    /// overtake what was sent before it.
+    pub(crate) fn learn(&self, sent: Instant, server_micros: u64) {
+        *lock(&self.evidence) = Some(Evidence { ours: sent, server: server_micros });
+    }
+
+    /// What is known of another connection's server says nothing of this one's.
+    pub(crate) fn forget_clock(&self) {
+        *lock(&self.evidence) = None;
+    }
+
+    /// A local time certainly not after the server's clock said `micros`.
+    ///
+    /// Our clock said `ours` before the server's said `server`. What the server's clock says at a grant is later than
+    /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that was
+    /// set forward in between makes this no later.
+    fn not_after(&self, micros: u64) -> Option<Instant> {
+        let evidence = (*lock(&self.evidence))?;
+        Some(evidence.ours.before(Duration::from_micros(evidence.server.saturating_sub(micros))))
+    }
+
+    pub(crate) fn waits(&self, claim: ClaimId, waits: bool) {
+        let mut waiting = lock(&self.waiting);
+        if !waits {
+            waiting.remove(&claim);
+        } else if waiting.insert(claim) && waiting.len() == 1 {
+            self.interest.notify_one();
+        }
+    }
+
+    pub(crate) fn under_way(&self) -> UnderWay<'_> {
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.interest.notify_one();
+        }
+        UnderWay(self)
+    }
+
+    /// Somebody waits for news or an answer.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0 || !lock(&self.waiting).is_empty()
+    }
+
+    /// `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, or `broken <id> <lock>`.
+    fn read(&self, text: &str) -> Option<News> {
+        if let Some(rest) = text.strip_prefix("broken ") {
+            let (id, lock) = rest.split_once(' ')?;
+            return Some(News::Lost { name: self.name(lock)?, id: parse_id(id)?, loss: Loss::Broken });
+        }
+        let mut words = text.strip_prefix("granted ")?.splitn(7, ' ');
+        let mut word = || words.next();
+        let id = parse_id(word()?)?;
+        let token = Token { lineage: LINEAGE, number: word()?.parse().ok()? };
+        let tokens = word()?.parse().ok()?;
+        let ttl = Duration::from_millis(word()?.parse().ok()?);
+        let granted_at = word()?.parse().ok()?;
+        let previous = previous(word()?);
+        let name = self.name(word()?)?;
+        self.waits(id, false);
+        let grant = Grant { token, tokens, ttl: Some(ttl), previous };
+        Some(News::Granted { name, id, grant, since: self.not_after(granted_at) })
+    }
+
+    fn name(&self, lock: &str) -> Option<Name> {
+        Name::new(lock.strip_prefix(&self.prefix)?).ok()
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Called by the reader of the connection for each push, in the order in which they come.
+pub(crate) struct Hear(pub(crate) Arc<Ears>);
+
+impl AsyncPushSender for Hear {
+    fn send(&self, info: PushInfo) -> Result<(), SendError> {
+        if info.kind == PushKind::Message
+            && let Some(Value::BulkString(text)) = info.data.last()
+            && let Some(news) = std::str::from_utf8(text).ok().and_then(|text| self.0.read(text))
+        {
+            self.0.mailbox.push(news);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn parse_id(text: &str) -> Option<ClaimId> {
+    let hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    hex.then(|| u128::from_str_radix(text, 16).ok().map(|id| ClaimId(id.to_be_bytes())))?
+}
+
+/// How the hold before ended, as the scripts write it.
+pub(crate) fn previous(letter: &str) -> Previous {
+    match letter {
+        "c" => Previous::Clean,
+        "a" => Previous::Abandoned,
+        "l" => Previous::Lapsed,
+        "b" => Previous::Broken,
+        _ => Previous::Unknown,
+    }
+}
+
+/// The letter for it.
+pub(crate) fn letter(previous: Previous) -> &'static str {
+    match previous {
+        Previous::Clean => "c",
+        Previous::Abandoned => "a",
+        Previous::Lapsed => "l",
+        Previous::Broken => "b",
+        _ => "u",
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "000102030405060708090a0b0c0d0e0f";
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_pushed_grant_is_dated_by_what_the_servers_clock_said_last() {
+        let ears = Ears::new("lock:");
+        let said = format!("granted {ID} 17 3 2000 5000000 l lock:a b");
+        let since = |ears: &Ears| match ears.read(&said) {
+            Some(News::Granted { name, id, grant, since }) => {
+                assert_eq!((name.as_str(), id.to_string().as_str()), ("a b", ID));
+                assert_eq!((grant.token.number, grant.tokens, grant.previous), (17, 3, Previous::Lapsed));
+                assert_eq!(grant.ttl, Some(Duration::from_secs(2)));
+                since
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(since(&ears), None, "no evidence: ask before believing");
+        // The server's clock said 4.9 s after ours said 100 ms: it says 5 s later than that, by how much nobody knows.
+        ears.learn(at(100), 4_900_000);
+        assert_eq!(since(&ears), Some(at(100)));
+        // It said 5.3 s after ours said 900 ms: it said 5 s not earlier than at 600 ms.
+        ears.learn(at(900), 5_300_000);
+        assert_eq!(since(&ears), Some(at(600)));
+        ears.forget_clock();
+        assert_eq!(since(&ears), None);
+    }
+
+    #[test]
+    fn what_is_no_news_of_ours_is_nothing() {
+        let ears = Ears::new("lock:");
+        for text in [
+            "",
+            "granted",
+            "granted x 1 1 1 1 c lock:a",
+            "granted 1 1 1 1 c lock:a",
+            &format!("granted {ID} x 1 1 1 c lock:a"),
+            &format!("granted {ID} 1 1 1 1 c other:a"),
+            &format!("granted {ID} 1 1 1 1 c lock:"),
+            &format!("broken {ID}"),
+            &format!("+{ID}"),
+        ] {
+            assert!(ears.read(text).is_none(), "{text:?}");
+        }
+        let broken = ears.read(&format!("broken {ID} lock:a"));
+        assert!(matches!(broken, Some(News::Lost { loss: Loss::Broken, .. })));
+    }
+}

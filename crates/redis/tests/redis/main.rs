@@ -1,0 +1,4 @@
+//! The Redis engine against real servers.
+
+mod conformance;
+mod rig;

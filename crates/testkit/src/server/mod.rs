@@ -1,0 +1,6 @@
+//! Private servers for tests: real programs, on loopback, with directories of their own, ended by their own process id.
+
+mod child;
+mod redis;
+
+pub use redis::{RedisServer, redis_command};

@@ -1,0 +1,114 @@
+//! A private Redis.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::child::{Server, free_port};
+
+/// A private Redis server: no persistence unless its arguments say so.
+pub struct RedisServer {
+    process: Option<Server>,
+    directory: TempDir,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl RedisServer {
+    /// Starts one, with more arguments of `redis-server`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut server = Self { process: None, directory, port: free_port(), arguments };
+        server.restart();
+        server
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its unix socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("redis.sock")
+    }
+
+    /// Starts it again after [`kill`](Self::kill) or [`stop`](Self::stop), with the data that it saved.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn restart(&mut self) {
+        let directory = self.directory.path().display().to_string();
+        let socket = self.socket().display().to_string();
+        let port = self.port.to_string();
+        let own = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir", &directory];
+        let rest = ["--unixsocket", &socket, "--unixsocketperm", "700", "--daemonize", "no", "--loglevel", "warning"];
+        let all: Vec<String> =
+            own.into_iter().chain(rest).map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
+        let listens = || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+        self.process = Some(Server::start("redis-server", &all, listens));
+    }
+
+    /// Kills it: what it did not save is lost.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Ends it in order, so that it saves what it is to save.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn stop(&mut self) {
+        let mut process = self.process.take().expect("the server is running");
+        process.end(Signal::SIGTERM).expect("a child can be waited for");
+    }
+
+    /// Stops its process from running at all, until [`resume`](Self::resume).
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn pause(&self) {
+        self.process.as_ref().expect("the server is running").signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it run again.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn resume(&self) {
+        self.process.as_ref().expect("the server is running").signal(Signal::SIGCONT);
+    }
+
+    /// Sends a command as an operator would, and answers what the server said, line by line.
+    ///
+    /// # Panics
+    /// When the server says that something is wrong.
+    pub fn command(&self, arguments: &[&str]) -> Vec<String> {
+        let output = redis_command(self.port, arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}");
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Runs `redis-cli` against a port of this machine.
+///
+/// # Panics
+/// When the program is missing.
+#[must_use]
+pub fn redis_command(port: u16, arguments: &[&str]) -> Output {
+    let mut command = Command::new("redis-cli");
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-e"]).args(arguments);
+    command.output().unwrap_or_else(|error| panic!("cannot start redis-cli: {error}: run setup/debian"))
+}
