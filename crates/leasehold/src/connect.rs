@@ -31,7 +31,8 @@ struct Opened {
 }
 
 impl Locks {
-    /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory) or `file:///dir`.
+    /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir`,
+    /// `redis://[user:password@]host[:port][/db]` or `redis+unix:///path/to/socket`, each with options in its query.
     /// Engines with a server are contacted at the first request, not here.
     ///
     /// # Errors
@@ -76,9 +77,10 @@ impl Connect {
     /// # Errors
     /// As there.
     pub fn connect(self, url: &str) -> Result<Locks, Error> {
-        let url = Url::parse(url)?;
-        let common = url.common_options()?;
-        let opened = open(&url)?;
+        let mut url = Url::parse(url)?;
+        let connect_timeout = url.take_duration("connect_timeout")?;
+        let opened = open(&mut url)?;
+        url.no_more()?;
         let mut builder = leasehold_core::Locks::builder(opened.engine);
         if let Some(owner) = &self.owner {
             builder = builder.owner(owner);
@@ -89,7 +91,7 @@ impl Connect {
         if let Some(observer) = self.observer {
             builder = builder.observe(observer);
         }
-        if let Some(timeout) = common.connect_timeout {
+        if let Some(timeout) = connect_timeout {
             builder = builder.connect_timeout(timeout);
         }
         Ok(Locks {
@@ -100,13 +102,14 @@ impl Connect {
     }
 }
 
-fn open(url: &Url) -> Result<Opened, Error> {
+fn open(url: &mut Url) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => open_memory(url),
         "file" => open_file(url),
+        "redis" | "redis+unix" => open_redis(url),
         // The scheme is shown, never more: the rest may hold a password.
         other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory and file are known"
+            "the URL scheme {other:?} is unknown: memory, file, redis and redis+unix are known"
         ))),
     }
 }
@@ -114,13 +117,9 @@ fn open(url: &Url) -> Result<Opened, Error> {
 #[cfg(feature = "memory")]
 fn open_memory(url: &Url) -> Result<Opened, Error> {
     use leasehold_core::memory::{MemoryEngine, MemoryStore};
-    let store = MemoryStore::named(&url.rest, &leasehold_core::Env::system());
-    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new(store));
-    Ok(Opened {
-        engine,
-        #[cfg(feature = "file")]
-        file: None,
-    })
+    let name = crate::url::decode(&url.rest)?;
+    let store = MemoryStore::named(&name, &leasehold_core::Env::system());
+    Ok(Opened::from(Arc::new(MemoryEngine::new(store)) as Arc<dyn Engine>))
 }
 
 #[cfg(not(feature = "memory"))]
@@ -130,7 +129,8 @@ fn open_memory(_: &Url) -> Result<Opened, Error> {
 
 #[cfg(feature = "file")]
 fn open_file(url: &Url) -> Result<Opened, Error> {
-    let dir = match url.rest.as_str() {
+    let rest = crate::url::decode(&url.rest)?;
+    let dir = match rest.as_str() {
         "" => None,
         path => match path.strip_prefix("//") {
             Some(absolute) if absolute.starts_with('/') => Some(absolute.into()),
@@ -151,7 +151,37 @@ fn open_file(_: &Url) -> Result<Opened, Error> {
     Err(not_compiled_in("file"))
 }
 
-#[cfg(not(all(feature = "memory", feature = "file")))]
+#[cfg(feature = "redis")]
+fn open_redis(url: &mut Url) -> Result<Opened, Error> {
+    use leasehold_redis::{Config, RedisEngine};
+    let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(prefix) = url.take("prefix") {
+        config = config.prefix(&prefix)?;
+    }
+    if let Some(db) = url.take("db") {
+        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
+        config = config.db(db);
+    }
+    Ok(Opened::from(Arc::new(RedisEngine::new(config, &leasehold_core::Env::system())) as Arc<dyn Engine>))
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_redis(_: &mut Url) -> Result<Opened, Error> {
+    Err(not_compiled_in("redis"))
+}
+
+#[cfg(any(feature = "memory", feature = "redis"))]
+impl From<Arc<dyn Engine>> for Opened {
+    fn from(engine: Arc<dyn Engine>) -> Self {
+        Self {
+            engine,
+            #[cfg(feature = "file")]
+            file: None,
+        }
+    }
+}
+
+#[cfg(not(all(feature = "memory", feature = "file", feature = "redis")))]
 fn not_compiled_in(feature: &str) -> Error {
     Error::misconfigured(format!(
         "the {feature} engine is not compiled in: build leasehold with its feature {feature:?}"

@@ -11,19 +11,15 @@ use crate::duration::parse_duration;
 /// A URL, taken apart.
 pub(crate) struct Url {
     pub(crate) scheme: String,
-    /// Between `scheme:` and `?`, percent-decoded.
+    /// Between `scheme:` and `?`, as it stands there: an engine takes it apart before it decodes the parts.
     #[cfg_attr(
-        not(any(feature = "memory", feature = "file")),
+        not(any(feature = "memory", feature = "file", feature = "redis")),
         expect(dead_code, reason = "no engine reads it")
     )]
     pub(crate) rest: String,
     options: Vec<(String, String)>,
-}
-
-/// The options that every engine knows.
-#[derive(Default)]
-pub(crate) struct Common {
-    pub(crate) connect_timeout: Option<Duration>,
+    /// The options that were asked for so far.
+    known: Vec<&'static str>,
 }
 
 impl Url {
@@ -41,32 +37,37 @@ impl Url {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             options.push((decode(key)?, decode(value)?));
         }
-        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: decode(rest)?, options })
+        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.to_owned(), options, known: Vec::new() })
     }
 
-    /// The common options; an unknown one is an error that lists the known.
-    pub(crate) fn common_options(&self) -> Result<Common, Error> {
-        let mut common = Common::default();
-        for (key, value) in &self.options {
-            match key.as_str() {
-                "connect_timeout" => {
-                    common.connect_timeout = Some(parse_duration(value).map_err(|error| {
-                        Error::misconfigured(format!("the URL option connect_timeout: {error}"))
-                    })?);
-                }
-                _ => {
-                    let scheme = &self.scheme;
-                    return Err(Error::misconfigured(format!(
-                        "the URL option {key:?} is unknown to {scheme}: it knows connect_timeout"
-                    )));
-                }
-            }
-        }
-        Ok(common)
+    /// An option, taken out. What is given twice counts once, the last time.
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<String> {
+        self.known.push(key);
+        let taken = self.options.extract_if(.., |(known, _)| known == key).last();
+        taken.map(|(_, value)| value)
+    }
+
+    /// An option that is a duration, taken out.
+    pub(crate) fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, Error> {
+        let read = |value: String| {
+            parse_duration(&value)
+                .map_err(|error| Error::misconfigured(format!("the URL option {key}: {error}")))
+        };
+        self.take(key).map(read).transpose()
+    }
+
+    /// Options that nobody took are errors, which list those that were asked for.
+    pub(crate) fn no_more(&self) -> Result<(), Error> {
+        let Some((key, _)) = self.options.first() else { return Ok(()) };
+        let (scheme, known) = (&self.scheme, self.known.join(", "));
+        Err(Error::misconfigured(format!(
+            "the URL option {key:?} is unknown to {scheme}: it knows {known}"
+        )))
     }
 }
 
-fn decode(text: &str) -> Result<String, Error> {
+/// Percent-decodes a part.
+pub(crate) fn decode(text: &str) -> Result<String, Error> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded
         .map(Into::into)

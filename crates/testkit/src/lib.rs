@@ -3,6 +3,7 @@
 //! - [`suite`]: the conformance suite, one entry point for every engine.
 //! - [`decorators`]: engines that lose, repeat, delay and count what passes through them.
 //! - [`dropper`]: drops a future at each of its polls.
+//! - [`server`]: real servers, started for one test and ended with it.
 //! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
 //! - [`check`]: the invariants, checked mechanically on such a history.
 
