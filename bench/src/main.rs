@@ -10,6 +10,7 @@ mod contest;
 mod free;
 mod handover;
 mod holds;
+mod redis_free;
 
 use std::process::ExitCode;
 
@@ -19,12 +20,13 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
     ("holds", "memory of 100,000 holds that are renewed", holds::bench),
     ("command", "`leasehold run x -- true`, the whole process", command::bench),
+    ("redis-free", "acquire and release of free names on Redis", redis_free::bench),
     ("build", "cold build of the command", build::bench),
 ];
 

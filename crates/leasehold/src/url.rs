@@ -60,9 +60,7 @@ impl Url {
     pub(crate) fn no_more(&self) -> Result<(), Error> {
         let Some((key, _)) = self.options.first() else { return Ok(()) };
         let (scheme, known) = (&self.scheme, self.known.join(", "));
-        Err(Error::misconfigured(format!(
-            "the URL option {key:?} is unknown to {scheme}: it knows {known}"
-        )))
+        Err(Error::misconfigured(format!("the URL option {key:?} is unknown to {scheme}: it knows {known}")))
     }
 }
 

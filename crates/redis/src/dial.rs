@@ -18,8 +18,8 @@ use crate::{
     scripts::{Digests, TEXTS},
 };
 
-/// Requests that wait to be written: as many as claims are made at one time; more wait in their own tasks.
-const BUFFER: usize = 1024;
+/// Commands that wait to be written: far more than are ever under way, for order is kept only if none has to wait for room.
+const BUFFER: usize = 65_536;
 
 /// A connection that somebody must drive.
 pub(crate) struct Dialed {
@@ -65,16 +65,17 @@ where
     Ok(Dialed { mux, driver: Box::pin(driver) })
 }
 
-/// Teaches the server our scripts and listens to our channel.
+/// Teaches the server our scripts, listens to our channel and asks for the time, in microseconds.
 pub(crate) async fn prepare(
     mux: &mut MultiplexedConnection,
     channel: &str,
     address: &Address,
-) -> Result<Digests, EngineError> {
+) -> Result<(Digests, u64), EngineError> {
     let prepared = async {
         let digests = teach(mux).await?;
         mux.subscribe(channel).await?;
-        Ok(digests)
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(mux).await?;
+        Ok((digests, seconds * 1_000_000 + micros))
     };
     prepared.await.map_err(|error: RedisError| sort_connecting(error, &address.to_string()))
 }

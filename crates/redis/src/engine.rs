@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Fault, Grant, Hint, Hold, How, Life,
-    Loss, Mode, News, Profile, Release, Released, Renewed, Token, queue::entry_life,
+    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Fault, Grant, Hint, Hold, How,
+    Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token, queue::entry_life,
 };
 
 use crate::{
@@ -15,8 +15,9 @@ use crate::{
     keys::{Keys, channel},
     link::{Conn, Link},
     news::{Ears, LINEAGE, letter, previous},
-    reply::Reply,
-    scripts::{Call, Script},
+    outbox::BATCH,
+    reply::{Reply, unreadable},
+    scripts::{Item, Script},
 };
 
 /// The paces at which waiting claims are asked. Grants are pushed, so this is a net for pushes that were lost and for
@@ -26,8 +27,6 @@ const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Du
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after it was sent a request may still be applied; `lua/name.lua` keeps tombstones as long.
 const REQUEST_LIFE: Duration = Duration::from_secs(10);
-/// Holds renewed or released by one script: it takes well under a millisecond, so that others are not held up.
-const BATCH: usize = 100;
 
 /// Locks on one Redis server.
 pub struct RedisEngine {
@@ -57,32 +56,31 @@ impl RedisEngine {
     }
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        let keys = self.keys(&claim.name)?;
         if self.flights.is_released(claim.id, self.clock.now()) {
             return Ok(Answer::Gone);
         }
-        let call = self.claim_call(claim, how, keys)?;
+        let item = self.claim_item(claim, how)?;
         let conn = self.link.conn().await?;
         let flight = self.flights.start(claim.id, conn.number);
-        let answer = match conn.run(&call).await {
-            Ok(value) => answer(claim, Reply::new(value)?),
+        let said = conn.run(Script::Claim, vec![item]).await;
+        let answer = match said {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
-            Err(error) => Err(error),
+            said => said.and_then(|said| answer(claim, &Reply::new(said).text()?)),
         };
         flight.land();
         self.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         answer
     }
 
-    fn claim_call(&self, claim: &Claim, how: How, keys: Keys) -> Result<Call, EngineError> {
+    fn claim_item(&self, claim: &Claim, how: How) -> Result<Item, EngineError> {
+        let keys = self.keys(&claim.name)?;
         let (mode, count, limit) = match claim.mode {
             Mode::Exclusive => ("x", 1, 0),
             Mode::Shared => ("s", 1, 0),
             Mode::Permits { count, limit } if (1..=limit).contains(&count) => ("p", count, limit),
             _ => return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode))),
         };
-        let call = Call::new(Script::Claim)
-            .key(keys.lock)
+        let item = Item::new(keys.lock)
             .text(keys.side)
             .text(claim.id.to_string())
             .text(if how == How::Ask { "ask" } else { "create" })
@@ -96,18 +94,18 @@ impl RedisEngine {
             .number(claim.tokens.clamp(1, leasehold_core::queue::MAX_TOKENS).into())
             .text(self.channel.as_str())
             .text(claim.owner.as_bytes());
-        Ok(call)
+        Ok(item)
     }
 
     async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
         let told = async {
-            let mut call = Call::new(Script::Renew);
-            for hold in holds {
+            let item = |hold: &Hold| {
                 let keys = self.keys(&hold.name)?;
-                call = call.key(keys.lock).text(keys.side).text(hold.id.to_string());
-                call = call.number(hold.token.number.into()).number(hold.ttl.as_millis());
-            }
-            answers(&*self.link.conn().await?, &call, holds.len()).await
+                let item = Item::new(keys.lock).text(keys.side).text(hold.id.to_string());
+                Ok(item.number(hold.token.number.into()).number(hold.ttl.as_millis()))
+            };
+            let items = holds.iter().map(item).collect::<Result<_, EngineError>>()?;
+            words(&*self.link.conn().await?, Script::Renew, items).await
         };
         match told.await {
             Ok(words) => words.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
@@ -119,20 +117,22 @@ impl RedisEngine {
         let told = async {
             let conn = self.link.conn().await?;
             let now = self.clock.now();
-            let mut call = Call::new(Script::Release);
-            for release in releases {
+            let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
                 self.ears.waits(release.id, false);
                 let token = release.token.map(|token| token.number.to_string()).unwrap_or_default();
-                call = call.key(keys.lock).text(keys.side).text(release.id.to_string()).text(token);
-                call = call.text(letter(release.ended)).number(release.keep.unwrap_or_default().as_millis());
-                call = call.number(bury.into());
-            }
-            answers(&conn, &call, releases.len()).await
+                let item = Item::new(keys.lock).text(keys.side).text(release.id.to_string()).text(token);
+                let item = item.text(letter(release.ended));
+                Ok(item.number(release.keep.unwrap_or_default().as_millis()).number(bury.into()))
+            };
+            let items = releases.iter().map(item).collect::<Result<_, EngineError>>()?;
+            words(&conn, Script::Release, items).await
         };
         match told.await {
-            Ok(words) => words.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect(),
+            Ok(words) => {
+                words.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect()
+            }
             Err(error) => releases.iter().map(|_| Released::Unknown(same(&error))).collect(),
         }
     }
@@ -160,7 +160,11 @@ impl Engine for RedisEngine {
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move {
-            join_all(holds.chunks(BATCH).map(|holds| self.renew_some(holds))).await.into_iter().flatten().collect()
+            join_all(holds.chunks(BATCH).map(|holds| self.renew_some(holds)))
+                .await
+                .into_iter()
+                .flatten()
+                .collect()
         })
     }
 
@@ -182,21 +186,20 @@ impl Engine for RedisEngine {
     }
 }
 
-fn answer(claim: &Claim, mut reply: Reply) -> Result<Answer, EngineError> {
-    let _server_time = reply.number()?;
-    match reply.text()?.as_str() {
-        "held" => {
-            let token = Token { lineage: LINEAGE, number: reply.count()? };
-            let tokens = reply.count()?;
-            let ttl = reply.millis()?;
-            Ok(Answer::Held(Grant { token, tokens, ttl, previous: previous(&reply.text()?) }))
-        }
-        "waiting" => Ok(Answer::Waiting(hint(&mut reply)?)),
-        "taken" => Ok(Answer::Taken(hint(&mut reply)?)),
+/// What the script says of a claim, see `lua/claim.lua`.
+fn answer(claim: &Claim, said: &str) -> Result<Answer, EngineError> {
+    let mut words = said.split(' ');
+    let what = words.next().unwrap_or_default();
+    match what {
+        "held" => held(words).ok_or_else(unreadable),
+        "waiting" => Ok(Answer::Waiting(hint(words).ok_or_else(unreadable)?)),
+        "taken" => Ok(Answer::Taken(hint(words).ok_or_else(unreadable)?)),
         "gone" => Ok(Answer::Gone),
         "clash" => {
-            let (_, limit) = (reply.text()?, reply.number()?);
-            let found = if limit > 0 { format!("a semaphore of {limit}") } else { "a lock".to_owned() };
+            let found = match words.next() {
+                None | Some("0") => "a mutex or read-write lock".to_owned(),
+                Some(limit) => format!("a semaphore of {limit}"),
+            };
             Err(EngineError::new(
                 Fault::Misconfigured,
                 format!(
@@ -206,8 +209,22 @@ fn answer(claim: &Claim, mut reply: Reply) -> Result<Answer, EngineError> {
             ))
         }
         "full" => Err(EngineError::new(Fault::Refused, "too many claims stand in line already")),
-        _ => Err(unknown_layout()),
+        "layout" => Err(unknown_layout()),
+        _ => Err(said_in_script(said)),
     }
+}
+
+fn held<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
+    let token = Token { lineage: LINEAGE, number: words.next()?.parse().ok()? };
+    let tokens = words.next()?.parse().ok()?;
+    let ttl = Some(Duration::from_millis(words.next()?.parse().ok()?));
+    Some(Answer::Held(Grant { token, tokens, ttl, previous: previous(words.next()?) }))
+}
+
+fn hint<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Hint> {
+    let ahead = words.next()?.parse().ok()?;
+    let free_in: i64 = words.next()?.parse().ok()?;
+    Some(Hint { ahead: Some(ahead), ask_in: u64::try_from(free_in).ok().map(Duration::from_millis) })
 }
 
 pub(crate) fn unknown_layout() -> EngineError {
@@ -215,10 +232,6 @@ pub(crate) fn unknown_layout() -> EngineError {
         Fault::Misconfigured,
         "another version of leasehold keeps this lock in a layout that this one does not know: use one version",
     )
-}
-
-fn hint(reply: &mut Reply) -> Result<Hint, EngineError> {
-    Ok(Hint { ahead: Some(reply.count()?), ask_in: reply.millis()? })
 }
 
 fn renewed(word: &str, hold: &Hold) -> Renewed {
@@ -231,11 +244,10 @@ fn renewed(word: &str, hold: &Hold) -> Renewed {
     }
 }
 
-/// The word that a batch script says of each of its items.
-async fn answers(conn: &Conn, call: &Call, items: usize) -> Result<Vec<String>, EngineError> {
-    let mut reply = Reply::new(conn.run(call).await?)?;
-    let _server_time = reply.number()?;
-    (0..items).map(|_| reply.text()).collect()
+/// The word that a script says of each of its items.
+async fn words(conn: &Conn, script: Script, items: Vec<Item>) -> Result<Vec<String>, EngineError> {
+    let mut reply = Reply::new(conn.run(script, items).await?);
+    reply.all_text()
 }
 
 fn same(error: &EngineError) -> EngineError {

@@ -11,7 +11,9 @@ pub(crate) fn sort(error: RedisError) -> EngineError {
             said(&code, &detail).with_source(error)
         }
         // Of a request that met a broken connection nobody knows whether it arrived.
-        None => EngineError::new(Fault::Unknown, "the connection broke before the answer came").with_source(error),
+        None => {
+            EngineError::new(Fault::Unknown, "the connection broke before the answer came").with_source(error)
+        }
     }
 }
 
@@ -42,9 +44,13 @@ fn said(code: &str, detail: &str) -> EngineError {
         "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" => (Fault::Retry, "the server cannot serve this now"),
         "OOM" => (Fault::Refused, "the server is out of memory: raise its maxmemory or free some"),
         "READONLY" => (Fault::Refused, "the server is a read-only replica: connect to the primary"),
-        "MISCONF" => (Fault::Refused, "the server refuses writes because it cannot save its data: look at its disk"),
+        "MISCONF" => {
+            (Fault::Refused, "the server refuses writes because it cannot save its data: look at its disk")
+        }
         "NOREPLICAS" => (Fault::Refused, "the server refuses writes while too few replicas are connected"),
-        "NOAUTH" | "WRONGPASS" => (Fault::Denied, "the server does not accept the user or password of the URL"),
+        "NOAUTH" | "WRONGPASS" => {
+            (Fault::Denied, "the server does not accept the user or password of the URL")
+        }
         "NOPERM" => (
             Fault::Denied,
             "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
@@ -53,7 +59,9 @@ fn said(code: &str, detail: &str) -> EngineError {
             Fault::Misconfigured,
             "the key of this lock holds something else than a string: choose another name or prefix",
         ),
-        _ if detail.contains("max number of clients") => (Fault::Retry, "the server has too many connections"),
+        _ if detail.contains("max number of clients") => {
+            (Fault::Retry, "the server has too many connections")
+        }
         _ if detail.contains("unknown command") => {
             (Fault::Misconfigured, "the server lacks a command: Redis 6.0 or newer, or Valkey, is needed")
         }

@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use leasehold_core::{
-    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Level, Mode, Name, View, WaiterView,
-    queue::KEPT_OWNER,
-};
 use crate::{
     RedisEngine,
     engine::unknown_layout,
     link::Conn,
     reply::Reply,
-    scripts::{Call, Script},
+    scripts::{Item, Script},
+};
+use leasehold_core::{
+    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Level, Mode, Name, View, WaiterView,
+    queue::KEPT_OWNER,
 };
 
 /// Keys looked at by one SCAN: the server is busy with it for well under a millisecond.
@@ -22,13 +22,13 @@ const SHOWN_CHARS: usize = 64;
 impl RedisEngine {
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
-        let call = Call::new(Script::Look).key(keys.lock.clone()).text(keys.side);
-        let mut reply = Reply::new(self.link.conn().await?.run(&call).await?)?;
-        let server: u64 = reply.count()?;
-        let foreign = reply.text()?;
-        if foreign == "layout" {
+        let item = Item::new(keys.lock.clone()).text(keys.side);
+        let mut reply = Reply::new(self.link.conn().await?.run(Script::Look, vec![item]).await?);
+        if reply.text()? == "layout" {
             return Err(unknown_layout());
         }
+        let server: u64 = reply.count()?;
+        let foreign = reply.text()?;
         let mut view = View::free(name.clone(), keys.lock);
         let remaining = reply.millis()?;
         for holder in reply.list()? {
@@ -84,11 +84,9 @@ impl RedisEngine {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
-        let call = Call::new(Script::Break).key(keys.lock).text(keys.side);
-        let call = call.number(token.into()).number(force.into());
-        let mut reply = Reply::new(self.link.conn().await?.run(&call).await?)?;
-        let _server_time = reply.number()?;
-        match reply.text()?.as_str() {
+        let item = Item::new(keys.lock).text(keys.side).number(token.into()).number(force.into());
+        let said = self.link.conn().await?.run(Script::Break, vec![item]).await?;
+        match Reply::new(said).text()?.as_str() {
             "done" => Ok(Broken::Done),
             "absent" => Ok(Broken::NotHeld),
             _ => Err(unknown_layout()),
@@ -158,7 +156,7 @@ async fn scan(conn: &Conn, pattern: &str, mut found: impl FnMut(&str)) -> Result
     loop {
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
-        let mut reply = Reply::new(conn.ask(&command).await?)?;
+        let mut reply = Reply::of(conn.ask(&command).await?)?;
         cursor = reply.count::<u64>()?;
         for key in reply.texts()? {
             found(&key);

@@ -25,14 +25,18 @@ impl Keys {
     pub(crate) fn of(prefix: &str, name: &Name) -> Result<Self, EngineError> {
         let lock = format!("{prefix}{name}");
         if lock.starts_with(RESERVED) {
-            let message =
-                format!("keys that begin with {RESERVED:?} are leasehold's own: choose another name or prefix");
+            let message = format!(
+                "keys that begin with {RESERVED:?} are leasehold's own: choose another name or prefix"
+            );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
         let side = format!("{RESERVED}{}}}", &TAGS[slot(lock.as_bytes())]);
         Ok(Self { lock, side })
     }
 }
+
+/// The counter of tokens.
+pub(crate) const COUNTER: &str = "leasehold:t";
 
 /// The channel on which one client hears news.
 pub(crate) fn channel(client: ClaimId) -> String {

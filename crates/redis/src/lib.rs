@@ -14,6 +14,7 @@ mod inspect;
 mod keys;
 mod link;
 mod news;
+mod outbox;
 mod reply;
 mod scripts;
 

@@ -1,6 +1,9 @@
 //! The connection to the server: made when first needed, made again when it breaks, shared by all requests. Nothing is sent
 //! twice by it: a request that met a broken connection answers "unknown", and core decides.
-#![expect(clippy::disallowed_methods, reason = "the door of this crate: it runs the connection and bounds it in time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the door of this crate: it runs the connection and bounds it in time"
+)]
 
 use std::{
     pin::Pin,
@@ -13,7 +16,7 @@ use std::{
 };
 
 use leasehold_core::{Clock, EngineError, Fault, Instant, News};
-use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
+use redis::{Cmd, Value, aio::MultiplexedConnection};
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
@@ -21,7 +24,8 @@ use crate::{
     dial::{self, Dialed},
     error::sort,
     news::Ears,
-    scripts::{Call, Digests},
+    outbox::{Outbox, Sender},
+    scripts::{Item, Script},
 };
 
 /// How long connecting may take, until the server has answered to everything that is asked first.
@@ -60,9 +64,8 @@ pub(crate) struct Conn {
     /// Counts connections: on one of them, requests are applied in order.
     pub(crate) number: u64,
     mux: MultiplexedConnection,
-    digests: Digests,
+    outbox: Outbox,
     dead: Arc<AtomicBool>,
-    clock: Arc<dyn Clock>,
     ears: Arc<Ears>,
     /// Dropped with it: ends its task.
     _alive: oneshot::Sender<()>,
@@ -92,7 +95,6 @@ impl Link {
         {
             return Err(EngineError::new(*fault, message.clone()));
         }
-        self.ears.forget_clock();
         match self.dial(dialing.made + 1).await {
             Ok(conn) => {
                 let again = dialing.made > 0;
@@ -107,7 +109,8 @@ impl Link {
             Err(error) => {
                 let pause = (FIRST_PAUSE * (1 << dialing.failed.min(16))).min(LONGEST_PAUSE);
                 dialing.failed += 1;
-                dialing.not_before = Some((self.clock.now().after(pause), error.fault, error.message.clone()));
+                dialing.not_before =
+                    Some((self.clock.now().after(pause), error.fault, error.message.clone()));
                 tracing::debug!(server = %self.config.address, %error, "not connected");
                 Err(error)
             }
@@ -146,54 +149,46 @@ impl Link {
         };
         let connecting = async {
             let Dialed { mut mux, driver } = dial::open(&self.config, &self.ears).await?;
+            let mut driver = Gather(driver, false);
+            let (digests, time) = tokio::select! {
+                prepared = dial::prepare(&mut mux, &self.channel, address) => prepared?,
+                () = &mut driver => {
+                    return Err(EngineError::new(Fault::Retry, format!("cannot connect to {address}: it hung up")));
+                }
+            };
+            self.ears.connected(time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let pulse = pulse(mux.clone(), Arc::clone(&self.ears), Arc::clone(&self.clock));
+            let (ears, clock) = (|| Arc::clone(&self.ears), || Arc::clone(&self.clock));
+            let (outbox, sender) = Sender::new(mux.clone(), digests, clock(), ears());
+            let pulse = pulse(mux.clone(), ears(), clock());
             let last_words = LastWords { dead: Arc::clone(&dead), broken: Arc::clone(&self.broken) };
             tokio::spawn(async move {
                 let _last_words = last_words;
                 tokio::select! {
-                    () = Gather(driver, false) => {}
+                    () = driver => {}
+                    () = sender.run() => {}
                     () = pulse => {}
                     _ = gone => {}
                 }
             });
-            let digests = dial::prepare(&mut mux, &self.channel, address).await?;
-            let (clock, ears) = (Arc::clone(&self.clock), Arc::clone(&self.ears));
-            Ok(Arc::new(Conn { number, mux, digests, dead, clock, ears, _alive: alive }))
+            Ok(Arc::new(Conn { number, mux, outbox, dead, ears: ears(), _alive: alive }))
         };
         tokio::time::timeout(DIAL_LIMIT, connecting).await.map_err(late)?
     }
 }
 
 impl Conn {
-    /// Runs a script. A server that forgot it is taught it again, and asked again: it certainly did nothing.
-    pub(crate) async fn run(&self, call: &Call) -> Result<Value, EngineError> {
-        let command = call.command(&self.digests);
-        match self.send(&command).await {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                dial::teach(&mut self.mux.clone()).await.map_err(sort)?;
-                self.send(&command).await.map_err(sort)
-            }
-            answer => answer.map_err(sort),
-        }
+    /// Runs a script for these items.
+    pub(crate) async fn run(&self, script: Script, items: Vec<Item>) -> Result<Vec<Value>, EngineError> {
+        let _under_way = self.ears.under_way();
+        self.outbox.call(script, items).await
     }
 
     /// Sends a command that is no script.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
-        self.send(command).await.map_err(sort)
-    }
-
-    async fn send(&self, command: &Cmd) -> Result<Value, RedisError> {
         let _under_way = self.ears.under_way();
-        let sent = self.clock.now();
-        let value: Value = command.query_async(&mut self.mux.clone()).await?;
-        if let Value::Array(items) = &value
-            && let Some(&Value::Int(server)) = items.first()
-        {
-            self.ears.learn(sent, u64::try_from(server).unwrap_or(0));
-        }
-        Ok(value)
+        command.query_async(&mut self.mux.clone()).await.map_err(sort)
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,6 +27,8 @@ pub(crate) struct Ears {
     evidence: Mutex<Option<Evidence>>,
     waiting: Mutex<HashSet<ClaimId>>,
     in_flight: AtomicUsize,
+    /// What the server's clock said when the connection was made, in microseconds.
+    floor: AtomicU64,
     /// Rings when somebody waits for the server.
     pub(crate) interest: Notify,
 }
@@ -46,6 +51,7 @@ impl Ears {
             evidence: Mutex::default(),
             waiting: Mutex::default(),
             in_flight: AtomicUsize::new(0),
+            floor: AtomicU64::new(0),
             interest: Notify::new(),
         })
     }
@@ -56,9 +62,15 @@ impl Ears {
         *lock(&self.evidence) = Some(Evidence { ours: sent, server: server_micros });
     }
 
-    /// What is known of another connection's server says nothing of this one's.
-    pub(crate) fn forget_clock(&self) {
+    /// A connection was made when the server's clock said `floor`: what was known before may be of another server.
+    pub(crate) fn connected(&self, floor: u64) {
         *lock(&self.evidence) = None;
+        self.floor.store(floor, Ordering::Relaxed);
+    }
+
+    /// Above every token that was granted before the connection was made.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor.load(Ordering::Relaxed)
     }
 
     /// A local time certainly not after the server's clock said `micros`.
@@ -199,7 +211,7 @@ mod tests {
         // It said 5.3 s after ours said 900 ms: it said 5 s not earlier than at 600 ms.
         ears.learn(at(900), 5_300_000);
         assert_eq!(since(&ears), Some(at(600)));
-        ears.forget_clock();
+        ears.connected(0);
         assert_eq!(since(&ears), None);
     }
 

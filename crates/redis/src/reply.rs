@@ -9,9 +9,14 @@ use redis::Value;
 pub(crate) struct Reply(vec::IntoIter<Value>);
 
 impl Reply {
-    pub(crate) fn new(value: Value) -> Result<Self, EngineError> {
+    pub(crate) fn new(items: Vec<Value>) -> Self {
+        Self(items.into_iter())
+    }
+
+    /// The items of an answer that is a list.
+    pub(crate) fn of(value: Value) -> Result<Self, EngineError> {
         match value {
-            Value::Array(items) => Ok(Self(items.into_iter())),
+            Value::Array(items) => Ok(Self::new(items)),
             _ => Err(unreadable()),
         }
     }
@@ -47,13 +52,15 @@ impl Reply {
         }
     }
 
+    /// All items that are left, as text.
+    pub(crate) fn all_text(&mut self) -> Result<Vec<String>, EngineError> {
+        (0..self.0.len()).map(|_| self.text()).collect()
+    }
+
     /// The next item as a list of texts.
     pub(crate) fn texts(&mut self) -> Result<Vec<String>, EngineError> {
         match self.0.next() {
-            Some(list @ Value::Array(_)) => {
-                let mut items = Self::new(list)?;
-                (0..items.0.len()).map(|_| items.text()).collect()
-            }
+            Some(Value::Array(items)) => Self::new(items).all_text(),
             _ => Err(unreadable()),
         }
     }
@@ -61,12 +68,15 @@ impl Reply {
     /// The next item as a list of items.
     pub(crate) fn list(&mut self) -> Result<Vec<Self>, EngineError> {
         match self.0.next() {
-            Some(Value::Array(items)) => items.into_iter().map(Self::new).collect(),
+            Some(Value::Array(items)) => items.into_iter().map(Self::of).collect(),
             _ => Err(unreadable()),
         }
     }
 }
 
-fn unreadable() -> EngineError {
-    EngineError::new(Fault::Internal, "the server's answer makes no sense: is this a Redis-compatible server?")
+pub(crate) fn unreadable() -> EngineError {
+    EngineError::new(
+        Fault::Internal,
+        "the server's answer makes no sense: is this a Redis-compatible server?",
+    )
 }

@@ -1,11 +1,11 @@
 -- Ends the hold whose block of tokens contains a number.
 --
--- KEYS 1 lock
+-- KEYS 2 lock
 -- ARGV 1 side · 2 token · 3 force 1 or 0
 -- Answers {server us, done or absent or layout}.
 -- Invariant: without force the hold stands as a tombstone until its holder lets go or its lease ends, so that two never hold.
 local number, force = tonumber(ARGV[2]), ARGV[3] == '1'
-local s = load(KEYS[1], ARGV[1])
+local s = load(KEYS[2], ARGV[1])
 if not s then
   return { us, 'layout' }
 end

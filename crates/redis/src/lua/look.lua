@@ -1,10 +1,10 @@
 -- Tells who holds a name and who waits for it. Writes nothing.
 --
--- KEYS 1 lock
+-- KEYS 2 lock
 -- ARGV 1 side
--- Answers {server us, foreign value or nil, its ms or -1, holders, waiters} or {server us, layout}; a holder is {id, mode, count,
+-- Answers {server us, seen, server us, foreign value or '', its ms or -1, holders, waiters} or {server us, layout}; a holder is {id, mode, count,
 -- limit, token, since us, remaining ms, owner, state}, a waiter {id, owner, since us}.
-local s = load(KEYS[1], ARGV[1])
+local s = load(KEYS[2], ARGV[1])
 if not s then
   return { us, 'layout' }
 end
@@ -56,4 +56,4 @@ for _, id in ipairs(redis.call('ZRANGE', s.places, 0, -1)) do
     wait(id)
   end
 end
-return { us, foreign or '', foreign and redis.call('PTTL', s.lock) or -1, holders, waiters }
+return { us, 'seen', us, foreign or '', foreign and redis.call('PTTL', s.lock) or -1, holders, waiters }

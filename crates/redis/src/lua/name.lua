@@ -5,17 +5,22 @@
 --   <lock>           STRING  exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
 --                            Expires with the hold. Anything else is a foreign lock, and never touched.
---   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended (msgpack)
+--   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended. There whenever any
+--                            other key of the name is. Msgpack, or for a quick grant (claim.lua) the words
+--                            "1 <server seconds> <micros> <token> <tokens> <id> <channel> <owner>"
 --   <side>q<lock>    ZSET    the line: claim id by order of arrival
 --   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack)
 --   <side>z<lock>    ZSET    claim id of each waiter -> when its place ends, in server ms
 --   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
---   <side>t          STRING  the newest token of the slot
 --   <side>d<id>      STRING  a dead claim: no request of it may create anything
+-- and for all names together
+--   <counter>        STRING  the newest token; expires an hour after the time that it stands for
 --
 -- Invariant: only settle() grants to the line, and every verb that may have freed the name runs it. The server's clock
 -- alone decides what has expired. The first write of a path that frees something is one that a full memory does not refuse;
 -- once a script has written, the server refuses none of its further writes, so a grant is never half done.
+--
+-- KEYS[1] is the counter, in every script; the locks follow.
 
 local VERSION = 1
 local ENDED_LIFE = 3600000   -- how long a name remembers an unclean end, in ms; also the reserve of cards and token floors
@@ -27,6 +32,7 @@ local MAX_HOLDERS = 16384
 local PRUNED_AT_ONCE = 1000  -- bounds one script
 local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
 
+local counter = KEYS[1]
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local now = math.floor(us / 1000)
@@ -36,6 +42,19 @@ local function int(number)
   return string.format('%.0f', number) -- '..' alone would round
 end
 
+local function read(card)
+  local seconds, micros, token, tokens, id, channel, owner = card:match('^1 (%d+) (%d+) (%d+) (%d+) (%x+) (%S+) (.*)$')
+  if not seconds then
+    return cmsgpack.unpack(card)
+  end
+  return {
+    v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, holder = {
+      id = id, token = tonumber(token), tokens = tonumber(tokens), since = seconds * 1000000 + micros, prev = 'c',
+      owner = owner, state = '', channel = channel,
+    },
+  }
+end
+
 local function load(lock, side)
   local s = {
     lock = lock, side = side, card = side .. 'c' .. lock, line = side .. 'q' .. lock,
@@ -43,7 +62,7 @@ local function load(lock, side)
   }
   s.value = redis.call('GET', lock)
   local card = redis.call('GET', s.card)
-  s.c = card and cmsgpack.unpack(card) or { v = VERSION }
+  s.c = card and read(card) or { v = VERSION }
   if s.c.v ~= VERSION then
     return nil
   end
@@ -223,11 +242,11 @@ end
 
 -- Mints tokens in a row and answers the first: larger than all before, and than the server's microseconds, so that a
 -- server that lost its data goes on above what it gave before.
-local function mint(side, tokens)
-  local last = tonumber(redis.call('GET', side .. 't') or 0)
+local function mint(tokens)
+  local last = tonumber(redis.call('GET', counter) or 0)
   local first = math.max(last + 1, us)
   local newest = first + tokens - 1
-  redis.call('SET', side .. 't', newest, 'PX', math.floor(newest / 1000) - now + ENDED_LIFE)
+  redis.call('SET', counter, newest, 'PX', math.floor(newest / 1000) - now + ENDED_LIFE)
   return first
 end
 
@@ -275,7 +294,7 @@ local function settle(s)
     end
     redis.call('ZREM', s.line, id)
     if e then
-      local token = mint(s.side, e.tokens)
+      local token = mint(e.tokens)
       local told = id == speaker or redis.call('PUBLISH', e.channel, table.concat({
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
       }, ' ')) > 0
@@ -331,3 +350,18 @@ local function confirm(s, id, ttl)
   outlive(s.holds, ttl + ENDED_LIFE)
   outlive(s.entries, ttl + ENDED_LIFE)
 end
+-- Runs a verb for each item of a batch that its quick part has not answered: what is wrong with one does not stop the others.
+local function each(one)
+  answers[1] = us
+  for at = 1, #KEYS - 1 do
+    if not answers[at + 1] then
+      local done, told = pcall(one, at)
+      if not done then
+        told = type(told) == 'table' and told.err or tostring(told)
+      end
+      answers[at + 1] = told
+    end
+  end
+  return answers
+end
+

@@ -1,6 +1,6 @@
 -- Leaves no trace of claims. Each is answered for itself: what is wrong with one does not stop the others.
 --
--- KEYS a lock for each release
+-- KEYS 2.. a lock for each release
 -- ARGV for each release: side, id, token or '', how it ended (c or a, or what its own grant said), keep ms or 0, bury 1 or 0
 -- Answers {server us, then for each release: freed, absent, layout, or the server's error}.
 -- Invariant: only one's own claim is touched; whoever is next in line is granted before the answer leaves.
@@ -9,7 +9,7 @@ local function one(at)
   local side, id, token, how = ARGV[base + 1], ARGV[base + 2], ARGV[base + 3], ARGV[base + 4]
   local keep, buried = tonumber(ARGV[base + 5]), ARGV[base + 6] == '1'
   speaker = id
-  local s = load(KEYS[at], side)
+  local s = load(KEYS[at + 1], side)
   if not s then
     return 'layout'
   end
@@ -85,12 +85,4 @@ local function one(at)
   return told == 'other' and 'absent' or told
 end
 
-local answers = { us }
-for at = 1, #KEYS do
-  local done, told = pcall(one, at)
-  if not done then
-    told = type(told) == 'table' and told.err or tostring(told)
-  end
-  answers[at + 1] = told
-end
-return answers
+return each(one)

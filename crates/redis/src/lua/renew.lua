@@ -1,20 +1,13 @@
 -- Extends holds. Each is answered for itself: what is wrong with one does not stop the others.
 --
--- KEYS a lock for each hold
+-- KEYS 2.. a lock for each hold
 -- ARGV for each hold: side, id, token, ttl ms
 -- Answers {server us, then for each hold: kept, gone, broken, layout, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
 local function one(at)
-  local lock, side, id, token, ttl = KEYS[at], ARGV[4 * at - 3], ARGV[4 * at - 2], ARGV[4 * at - 1], tonumber(ARGV[4 * at])
+  local lock, side, id, token, ttl = KEYS[at + 1], ARGV[4 * at - 3], ARGV[4 * at - 2], ARGV[4 * at - 1], tonumber(ARGV[4 * at])
   local value, mine = redis.call('GET', lock), id .. '.' .. token
-  if value == mine then
-    outlive(lock, ttl)
-    local card = side .. 'c' .. lock
-    if redis.call('PTTL', card) < ttl + ENDED_LIFE / 2 then
-      redis.call('PEXPIRE', card, ttl + ENDED_LIFE)
-    end
-    return 'kept'
-  elseif value == mine .. '!' then
+  if value == mine .. '!' then
     return 'broken'
   end
   speaker = id
@@ -42,12 +35,4 @@ local function one(at)
   return told
 end
 
-local answers = { us }
-for at = 1, #KEYS do
-  local done, told = pcall(one, at)
-  if not done then
-    told = type(told) == 'table' and told.err or tostring(told)
-  end
-  answers[at + 1] = told
-end
-return answers
+return each(one)

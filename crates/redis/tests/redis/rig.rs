@@ -31,10 +31,11 @@ impl Rig {
     /// remembered of an unclean end for an hour.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut keys = self.server.command(&["--raw", "KEYS", "*"]);
-        keys.retain(|key| {
+        let lapses = |key: &str| {
             let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-            !key.is_empty() && !kind.is_some_and(|(_, kind)| kind == "t" || kind.starts_with('d') || kind.starts_with('c'))
-        });
+            key == "leasehold:t" || kind.is_some_and(|(_, kind)| kind.starts_with(['c', 'd']))
+        };
+        keys.retain(|key| !key.is_empty() && !lapses(key));
         keys
     }
 }

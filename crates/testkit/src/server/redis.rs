@@ -53,7 +53,16 @@ impl RedisServer {
         let socket = self.socket().display().to_string();
         let port = self.port.to_string();
         let own = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir", &directory];
-        let rest = ["--unixsocket", &socket, "--unixsocketperm", "700", "--daemonize", "no", "--loglevel", "warning"];
+        let rest = [
+            "--unixsocket",
+            &socket,
+            "--unixsocketperm",
+            "700",
+            "--daemonize",
+            "no",
+            "--loglevel",
+            "warning",
+        ];
         let all: Vec<String> =
             own.into_iter().chain(rest).map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
         let listens = || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::bed::*;
-use crate::{Answer, Clock, Engine, How, Life, Loss, News, Previous, Release, Renewed, MAX_NEWS};
+use crate::{Answer, Clock, Engine, How, Life, Loss, MAX_NEWS, News, Previous, Release, Renewed};
 
 #[test]
 fn a_release_pushes_the_grant_to_the_other_client() {

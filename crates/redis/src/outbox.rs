@@ -1,0 +1,164 @@
+//! What leaves on one connection: calls of scripts, in the order in which they were left here. Neighbours that call the same
+//! script leave as one call: half of what a short script costs is its call.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use leasehold_core::{Clock, EngineError, Fault};
+use redis::{RedisError, Value, aio::MultiplexedConnection};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    dial,
+    error::sort,
+    news::Ears,
+    scripts::{Digests, Item, Script},
+};
+
+/// Items of one call: the server is busy with them for about a millisecond, in which it does nothing else.
+pub(crate) const BATCH: usize = 100;
+/// Calls that wait to leave; more wait in their own tasks.
+const ROOM: usize = 4096;
+
+/// What a script said: of each item, or, of one that tells more, all.
+type Said = Result<Vec<Value>, EngineError>;
+
+/// Where calls are left.
+pub(crate) struct Outbox(mpsc::Sender<Call>);
+
+/// Where they leave from.
+pub(crate) struct Sender {
+    calls: mpsc::Receiver<Call>,
+    mux: MultiplexedConnection,
+    digests: Digests,
+    clock: Arc<dyn Clock>,
+    ears: Arc<Ears>,
+}
+
+struct Call {
+    script: Script,
+    items: Vec<Item>,
+    said: oneshot::Sender<Said>,
+}
+
+impl Outbox {
+    /// Leaves a call and waits for what the script says. Of a call whose future is dropped, nothing leaves that has not
+    /// left yet.
+    pub(crate) async fn call(&self, script: Script, items: Vec<Item>) -> Said {
+        let (said, answer) = oneshot::channel();
+        if self.0.send(Call { script, items, said }).await.is_err() {
+            return Err(EngineError::new(Fault::Retry, "the connection broke"));
+        }
+        let broke = |_| EngineError::new(Fault::Unknown, "the connection broke before the answer came");
+        answer.await.map_err(broke)?
+    }
+}
+
+impl Sender {
+    pub(crate) fn new(
+        mux: MultiplexedConnection,
+        digests: Digests,
+        clock: Arc<dyn Clock>,
+        ears: Arc<Ears>,
+    ) -> (Outbox, Self) {
+        let (outbox, calls) = mpsc::channel(ROOM);
+        (Outbox(outbox), Self { calls, mux, digests, clock, ears })
+    }
+
+    /// Sends until the outbox is gone.
+    pub(crate) async fn run(mut self) {
+        let mut waiting = Vec::new();
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+                left = self.calls.recv_many(&mut waiting, ROOM) => {
+                    if left == 0 {
+                        return;
+                    }
+                    // All tasks that are ready leave their calls before the first of them goes.
+                    tokio::task::yield_now().await;
+                    while waiting.len() < ROOM && let Ok(call) = self.calls.try_recv() {
+                        waiting.push(call);
+                    }
+                    for batch in batches(waiting.drain(..)) {
+                        // Polled in the order in which they are pushed, and sent at their first poll.
+                        under_way.push(self.send(batch));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a batch and hands out what the script said.
+    fn send(&self, mut batch: Vec<Call>) -> impl Future<Output = ()> + use<> {
+        let (mut mux, digests) = (self.mux.clone(), self.digests.clone());
+        let (clock, ears) = (Arc::clone(&self.clock), Arc::clone(&self.ears));
+        async move {
+            let said = match once(&mut mux, &digests, &*clock, &ears, &mut batch).await {
+                // A server that forgot the script did nothing.
+                Err(error) if error.code() == Some("NOSCRIPT") => match dial::teach(&mut mux).await {
+                    Ok(_) => once(&mut mux, &digests, &*clock, &ears, &mut batch).await,
+                    Err(error) => Err(error),
+                },
+                said => said,
+            };
+            hand_out(said.map_err(sort), batch);
+        }
+    }
+}
+
+/// Neighbours of one script together, as long as they are not too many.
+fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
+    let mut batches: Vec<Vec<Call>> = Vec::new();
+    let mut items = 0;
+    for call in calls {
+        let fits = |batch: &&mut Vec<Call>| {
+            batch[0].script == call.script && call.script.takes_many() && items + call.items.len() <= BATCH
+        };
+        if let Some(batch) = batches.last_mut().filter(fits) {
+            items += call.items.len();
+            batch.push(call);
+        } else {
+            items = call.items.len();
+            batches.push(vec![call]);
+        }
+    }
+    batches
+}
+
+async fn once(
+    mux: &mut MultiplexedConnection,
+    digests: &Digests,
+    clock: &dyn Clock,
+    ears: &Ears,
+    batch: &mut Vec<Call>,
+) -> Result<Vec<Value>, RedisError> {
+    // Nobody waits any more, and a release may have left already.
+    batch.retain(|call| !call.said.is_closed());
+    let Some(script) = batch.first().map(|call| call.script) else { return Ok(Vec::new()) };
+    let command = script.call(digests, ears.floor(), batch.iter().flat_map(|call| &call.items));
+    let sent = clock.now();
+    let mut said: Vec<Value> = command.query_async(mux).await?;
+    if said.is_empty() {
+        return Ok(said);
+    }
+    if let Value::Int(server @ 1..) = said.remove(0) {
+        ears.learn(sent, server as u64);
+    }
+    Ok(said)
+}
+
+fn hand_out(said: Result<Vec<Value>, EngineError>, batch: Vec<Call>) {
+    let mut said = said.map(Vec::into_iter);
+    let alone = batch.len() == 1;
+    for call in batch {
+        let part = match &mut said {
+            Ok(said) if alone => Ok(said.collect()),
+            Ok(said) => Ok(said.take(call.items.len()).collect()),
+            Err(error) => Err(EngineError::new(error.fault, error.message.clone())),
+        };
+        let _ = call.said.send(part);
+    }
+}
