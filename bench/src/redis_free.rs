@@ -98,88 +98,113 @@ where
     Ok(f64::from(done) / begin.elapsed().as_secs_f64())
 }
 
-/// A bare connection.
+/// A bare connection: as many names in one call of a script as leasehold puts there.
 struct Raw {
     stream: BufReader<TcpStream>,
-    claims: Vec<u8>,
-    releases: Vec<u8>,
-    tasks: usize,
+    calls: Vec<RawCall>,
 }
+
+struct RawCall {
+    names: usize,
+    claim: Vec<u8>,
+    release: Vec<u8>,
+    /// Where the tokens of the release stand: all of the same length.
+    tokens: Vec<usize>,
+}
+
+const BATCH: usize = 100;
+const TOKEN: &str = "0000000000000000";
 
 impl Raw {
     fn new(port: u16, tasks: usize) -> Result<Self, Failure> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        let mut raw =
-            Self { stream: BufReader::new(stream), claims: Vec::new(), releases: Vec::new(), tasks };
+        let mut raw = Self { stream: BufReader::new(stream), calls: Vec::new() };
         let (claim, release) = (raw.load(CLAIM)?, raw.load(RELEASE)?);
-        for task in 0..tasks {
-            let (lock, id) = (format!("lock:raw-{task}"), format!("{task:032x}"));
-            let side = format!("leasehold:{{raw-{task}}}");
-            let channel = format!("leasehold:news:{id}");
-            let arguments = [
-                "EVALSHA",
-                &claim,
-                "1",
-                &lock,
-                &side,
-                &id,
-                "create",
-                "x",
-                "1",
-                "0",
-                "30000",
-                "2000",
-                "30000",
-                "1",
-                "64",
-                &channel,
-                "user@host:12345",
-                "0",
-            ];
-            encode(&mut raw.claims, &arguments);
-            encode(&mut raw.releases, &["EVALSHA", &release, "1", &lock, &side, &id, "", "c", "0", "0"]);
+        let names: Vec<usize> = (0..tasks).collect();
+        for names in names.chunks(BATCH) {
+            let count = (names.len() + 1).to_string();
+            let head = |sha| vec!["EVALSHA".to_owned(), sha, count.clone(), "leasehold:{}t".to_owned()];
+            let (mut claims, mut releases) = (head(claim.clone()), head(release.clone()));
+            let locks = || names.iter().map(|name| format!("lock:raw-{name}"));
+            claims.extend(locks());
+            releases.extend(locks());
+            for name in names {
+                let (side, id) = (format!("leasehold:{{{name}}}"), format!("{name:032x}"));
+                let asked = [
+                    &side,
+                    &id,
+                    "create",
+                    "x",
+                    "1",
+                    "0",
+                    "30000",
+                    "2000",
+                    "30000",
+                    "1",
+                    "64",
+                    "leasehold:news:00000000000000000000000000000001",
+                    "user@host:12345",
+                ];
+                claims.extend(asked.map(str::to_owned));
+                releases.extend([&side, &id, TOKEN, "c", "0", "0"].map(str::to_owned));
+            }
+            claims.push("1".to_owned());
+            releases.push("1".to_owned());
+            let (claim, release) = (encode(&claims), encode(&releases));
+            let text = String::from_utf8_lossy(&release).into_owned();
+            let tokens = text.match_indices(&format!("\r\n{TOKEN}\r\n")).map(|(at, _)| at + 2).collect();
+            raw.calls.push(RawCall { names: names.len(), claim, release, tokens });
         }
         Ok(raw)
     }
 
     fn load(&mut self, script: &str) -> Result<String, Failure> {
-        let mut command = Vec::new();
-        encode(&mut command, &["SCRIPT", "LOAD", script]);
+        let command = encode(&["SCRIPT", "LOAD", script].map(str::to_owned));
         self.stream.get_mut().write_all(&command)?;
         self.line()?;
-        Ok(self.line()?)
+        self.line()
     }
 
     fn pairs(&mut self) -> Result<f64, Failure> {
         let begin = Instant::now();
         let mut done = 0;
+        let mut calls = std::mem::take(&mut self.calls);
         while begin.elapsed() < SLICE {
-            self.stream.get_mut().write_all(&self.claims)?;
-            self.replies()?;
-            self.stream.get_mut().write_all(&self.releases)?;
-            self.replies()?;
-            done += self.tasks;
+            for call in &calls {
+                self.stream.get_mut().write_all(&call.claim)?;
+            }
+            for call in &mut calls {
+                self.answers(&mut |at, word: &[u8]| {
+                    let at = call.tokens[at];
+                    call.release[at..at + TOKEN.len()].copy_from_slice(&word["held ".len()..][..TOKEN.len()]);
+                })?;
+            }
+            for call in &calls {
+                self.stream.get_mut().write_all(&call.release)?;
+            }
+            for call in &calls {
+                self.answers(&mut |_, word: &[u8]| assert_eq!(word, b"freed"))?;
+                done += call.names;
+            }
         }
+        self.calls = calls;
         Ok(done as f64 / begin.elapsed().as_secs_f64())
     }
 
-    fn replies(&mut self) -> Result<(), Failure> {
-        (0..self.tasks).try_for_each(|_| self.reply())
-    }
-
-    fn reply(&mut self) -> Result<(), Failure> {
+    /// The words of one answer: the server's time, then one for each name.
+    fn answers(&mut self, each: &mut dyn FnMut(usize, &[u8])) -> Result<(), Failure> {
         let line = self.line()?;
-        let length = || line[1..].parse::<usize>();
-        match line.as_bytes().first() {
-            Some(b'*') => (0..length()?).try_for_each(|_| self.reply()),
-            Some(b'$') => {
-                let mut text = vec![0; length()? + 2];
-                Ok(self.stream.read_exact(&mut text)?)
-            }
-            Some(b':') => Ok(()),
-            _ => Err(format!("the server said {line:?}").into()),
+        let count: usize =
+            line.strip_prefix('*').ok_or_else(|| format!("the server said {line:?}"))?.parse()?;
+        self.line()?;
+        for at in 0..count - 1 {
+            let length: usize = self.line()?[1..].parse()?;
+            let mut word = vec![0; length + 2];
+            self.stream.read_exact(&mut word)?;
+            each(at, &word[..length]);
         }
+        Ok(())
     }
 
     fn line(&mut self) -> Result<String, Failure> {
@@ -190,20 +215,20 @@ impl Raw {
 }
 
 const CLAIM: &str = concat!(
-    include_str!("../../crates/redis/src/lua/quick_claim.lua"),
+    include_str!("../../crates/redis/src/lua/claim_quick.lua"),
     include_str!("../../crates/redis/src/lua/name.lua"),
     include_str!("../../crates/redis/src/lua/claim.lua")
 );
 const RELEASE: &str = concat!(
-    include_str!("../../crates/redis/src/lua/quick_release.lua"),
+    include_str!("../../crates/redis/src/lua/release_quick.lua"),
     include_str!("../../crates/redis/src/lua/name.lua"),
     include_str!("../../crates/redis/src/lua/release.lua")
 );
 
-fn encode(into: &mut Vec<u8>, words: &[&str]) {
+fn encode(words: &[String]) -> Vec<u8> {
     let mut text = format!("*{}\r\n", words.len());
     for word in words {
         let _ = write!(text, "${}\r\n{word}\r\n", word.len());
     }
-    into.extend_from_slice(text.as_bytes());
+    text.into_bytes()
 }

@@ -51,7 +51,7 @@ impl RedisEngine {
         Self { link, ears, flights: Flights::default(), channel, clock, profile: profile() }
     }
 
-    pub(crate) fn keys(&self, name: &leasehold_core::Name) -> Result<Keys, EngineError> {
+    pub(crate) fn keys<'a>(&'a self, name: &'a leasehold_core::Name) -> Result<Keys<'a>, EngineError> {
         Keys::of(&self.link.config().prefix, name)
     }
 
@@ -75,24 +75,23 @@ impl RedisEngine {
     fn claim_item(&self, claim: &Claim, how: How) -> Result<Item, EngineError> {
         let keys = self.keys(&claim.name)?;
         let (mode, count, limit) = match claim.mode {
-            Mode::Exclusive => ("x", 1, 0),
-            Mode::Shared => ("s", 1, 0),
-            Mode::Permits { count, limit } if (1..=limit).contains(&count) => ("p", count, limit),
+            Mode::Exclusive => (b"x", 1, 0),
+            Mode::Shared => (b"s", 1, 0),
+            Mode::Permits { count, limit } if (1..=limit).contains(&count) => (b"p", count, limit),
             _ => return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode))),
         };
-        let item = Item::new(keys.lock)
-            .text(keys.side)
-            .text(claim.id.to_string())
-            .text(if how == How::Ask { "ask" } else { "create" })
+        let item = Item::new(&keys)
+            .id(claim.id)
+            .text(if how == How::Ask { b"ask" } else { b"create" })
             .text(mode)
             .number(count.into())
             .number(limit.into())
-            .number(claim.ttl.as_millis())
-            .number(claim.claim_time.min(claim.ttl).as_millis())
-            .number(entry_life(claim.ttl).as_millis())
+            .millis(claim.ttl)
+            .millis(claim.claim_time.min(claim.ttl))
+            .millis(entry_life(claim.ttl))
             .number(claim.may_queue.into())
             .number(claim.tokens.clamp(1, leasehold_core::queue::MAX_TOKENS).into())
-            .text(self.channel.as_str())
+            .text(self.channel.as_bytes())
             .text(claim.owner.as_bytes());
         Ok(item)
     }
@@ -101,8 +100,7 @@ impl RedisEngine {
         let told = async {
             let item = |hold: &Hold| {
                 let keys = self.keys(&hold.name)?;
-                let item = Item::new(keys.lock).text(keys.side).text(hold.id.to_string());
-                Ok(item.number(hold.token.number.into()).number(hold.ttl.as_millis()))
+                Ok(Item::new(&keys).id(hold.id).number(hold.token.number).millis(hold.ttl))
             };
             let items = holds.iter().map(item).collect::<Result<_, EngineError>>()?;
             words(&*self.link.conn().await?, Script::Renew, items).await
@@ -121,10 +119,13 @@ impl RedisEngine {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
                 self.ears.waits(release.id, false);
-                let token = release.token.map(|token| token.number.to_string()).unwrap_or_default();
-                let item = Item::new(keys.lock).text(keys.side).text(release.id.to_string()).text(token);
-                let item = item.text(letter(release.ended));
-                Ok(item.number(release.keep.unwrap_or_default().as_millis()).number(bury.into()))
+                let item = Item::new(&keys).id(release.id);
+                let item = match release.token {
+                    Some(token) => item.number(token.number),
+                    None => item.text(b""),
+                };
+                let item = item.text(letter(release.ended).as_bytes());
+                Ok(item.millis(release.keep.unwrap_or_default()).number(bury.into()))
             };
             let items = releases.iter().map(item).collect::<Result<_, EngineError>>()?;
             words(&conn, Script::Release, items).await

@@ -22,14 +22,14 @@ const SHOWN_CHARS: usize = 64;
 impl RedisEngine {
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
-        let item = Item::new(keys.lock.clone()).text(keys.side);
+        let item = Item::new(&keys);
         let mut reply = Reply::new(self.link.conn().await?.run(Script::Look, vec![item]).await?);
         if reply.text()? == "layout" {
             return Err(unknown_layout());
         }
         let server: u64 = reply.count()?;
         let foreign = reply.text()?;
-        let mut view = View::free(name.clone(), keys.lock);
+        let mut view = View::free(name.clone(), keys.lock());
         let remaining = reply.millis()?;
         for holder in reply.list()? {
             let (mode, holder) = holder_view(holder, server)?;
@@ -84,7 +84,7 @@ impl RedisEngine {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
-        let item = Item::new(keys.lock).text(keys.side).number(token.into()).number(force.into());
+        let item = Item::new(&keys).number(token).number(force.into());
         let said = self.link.conn().await?.run(Script::Break, vec![item]).await?;
         match Reply::new(said).text()?.as_str() {
             "done" => Ok(Broken::Done),

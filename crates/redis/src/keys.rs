@@ -11,46 +11,65 @@ const SLOTS: usize = 16_384;
 /// What every key beside the locks themselves begins with.
 pub(crate) const SIDE: &str = "leasehold:";
 /// No lock key may begin like this: the side keys of a name have no other form.
-const RESERVED: &str = "leasehold:{";
+pub(crate) const RESERVED: &str = "leasehold:{";
 
-/// The keys of one name.
-pub(crate) struct Keys {
-    /// The lock itself, as foreign programs are given it.
-    pub(crate) lock: String,
-    /// What its side keys begin with. In the hash slot of the lock key, whatever braces that one holds.
-    pub(crate) side: String,
+/// The keys of one name: the lock itself is the prefix and the name, as foreign programs are given it.
+pub(crate) struct Keys<'a> {
+    pub(crate) prefix: &'a str,
+    pub(crate) name: &'a str,
+    /// Between braces, what its side keys begin with: in the hash slot of the lock key, whatever braces that one holds.
+    pub(crate) tag: &'static str,
 }
 
-impl Keys {
-    pub(crate) fn of(prefix: &str, name: &Name) -> Result<Self, EngineError> {
-        let lock = format!("{prefix}{name}");
-        if lock.starts_with(RESERVED) {
+impl<'a> Keys<'a> {
+    pub(crate) fn of(prefix: &'a str, name: &'a Name) -> Result<Self, EngineError> {
+        let name = name.as_str();
+        if reaches_side_keys(prefix, name) {
             let message = format!(
                 "keys that begin with {RESERVED:?} are leasehold's own: choose another name or prefix"
             );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
-        let side = format!("{RESERVED}{}}}", &TAGS[slot(lock.as_bytes())]);
-        Ok(Self { lock, side })
+        Ok(Self { prefix, name, tag: &TAGS[slot(prefix.as_bytes(), name.as_bytes())] })
+    }
+
+    pub(crate) fn lock(&self) -> String {
+        format!("{}{}", self.prefix, self.name)
+    }
+}
+
+fn reaches_side_keys(prefix: &str, name: &str) -> bool {
+    match RESERVED.strip_prefix(prefix) {
+        Some(rest) => name.starts_with(rest),
+        None => prefix.starts_with(RESERVED),
     }
 }
 
 /// The counter of tokens.
-pub(crate) const COUNTER: &str = "leasehold:t";
+pub(crate) const COUNTER: &str = "leasehold:{}t";
 
 /// The channel on which one client hears news.
 pub(crate) fn channel(client: ClaimId) -> String {
     format!("{SIDE}news:{client}")
 }
 
-/// The slot of a key: of its hash tag, if it has one.
-fn slot(key: &[u8]) -> usize {
+/// The slot of a key that consists of these two parts: of its hash tag, if it has one.
+fn slot(prefix: &[u8], name: &[u8]) -> usize {
+    let hash = |parts: [&[u8]; 2]| {
+        let mut digest = CRC.digest();
+        parts.iter().for_each(|part| digest.update(part));
+        usize::from(digest.finalize()) % SLOTS
+    };
+    if !prefix.contains(&b'{') && !name.contains(&b'{') {
+        return hash([prefix, name]);
+    }
+    let key = [prefix, name].concat();
     let tag = || {
         let open = key.iter().position(|&byte| byte == b'{')? + 1;
         let length = key[open..].iter().position(|&byte| byte == b'}')?;
         (length > 0).then(|| &key[open..open + length])
     };
-    usize::from(CRC.checksum(tag().unwrap_or(key))) % SLOTS
+    hash([tag().unwrap_or(&key), b""])
 }
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
@@ -89,38 +108,54 @@ mod tests {
 
     use super::*;
 
+    fn slot_of(key: &str) -> usize {
+        let slots: HashSet<_> = (0..=key.len())
+            .filter(|&at| key.is_char_boundary(at))
+            .map(|at| slot(&key.as_bytes()[..at], &key.as_bytes()[at..]))
+            .collect();
+        assert_eq!(slots.len(), 1, "{key:?} has one slot, wherever its prefix ends");
+        slots.into_iter().next().unwrap()
+    }
+
     #[test]
     fn slots_are_those_of_the_cluster_specification() {
-        // The specification's own example, and the rules of hash tags.
+        // The specification's own examples, and its rules of hash tags.
         assert_eq!(CRC.checksum(b"123456789"), 0x31C3);
-        assert_eq!(slot(b"foo"), 12_182);
-        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
-        assert_eq!(slot(b"foo{}{bar}"), usize::from(CRC.checksum(b"foo{}{bar}")) % SLOTS);
-        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
-        assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
+        assert_eq!(slot_of("foo"), 12_182);
+        assert_eq!(slot_of("{user1000}.following"), slot_of("{user1000}.followers"));
+        assert_eq!(slot_of("foo{}{bar}"), usize::from(CRC.checksum(b"foo{}{bar}")) % SLOTS);
+        assert_eq!(slot_of("foo{{bar}}zap"), slot_of("{bar"));
+        assert_eq!(slot_of("foo{bar}{zap}"), slot_of("bar"));
     }
 
     #[test]
     fn every_slot_has_a_tag_of_its_own_that_falls_into_it() {
         assert_eq!(TAGS.iter().collect::<HashSet<_>>().len(), SLOTS);
         for (number, tag) in TAGS.iter().enumerate() {
-            assert_eq!(slot(format!("leasehold:{{{tag}}}clock:x").as_bytes()), number);
+            assert_eq!(slot(b"leasehold:", format!("{{{tag}}}clock:x").as_bytes()), number);
         }
     }
 
     #[test]
     fn side_keys_are_in_the_slot_of_their_lock_whatever_it_holds() {
         for name in ["a", "a}b", "{", "{}", "}{", "{a}b", "a{b}c{d}", "ä{ö}"] {
-            let keys = Keys::of("lock:", &Name::new(name).unwrap()).unwrap();
-            assert_eq!(slot(keys.lock.as_bytes()), slot(format!("{}q{}", keys.side, keys.lock).as_bytes()));
+            let name = Name::new(name).unwrap();
+            let keys = Keys::of("lock:", &name).unwrap();
+            let side = format!("leasehold:{{{}}}q{}", keys.tag, keys.lock());
+            assert_eq!(slot_of(&keys.lock()), slot_of(&side));
         }
     }
 
     #[test]
     fn a_name_cannot_reach_a_side_key() {
-        let taken = Name::new("leasehold:{1}qx").unwrap();
-        assert_eq!(Keys::of("", &taken).err().unwrap().fault, Fault::Misconfigured);
-        assert!(Keys::of("lock:", &taken).is_ok());
-        assert!(Keys::of("leasehold:", &Name::new("{1}qx").unwrap()).is_err());
+        let side = "leasehold:{1}qx";
+        let whole = Name::new(side).unwrap();
+        assert_eq!(Keys::of("", &whole).err().unwrap().fault, Fault::Misconfigured);
+        assert!(Keys::of("lock:", &whole).is_ok());
+        for at in 1..side.len() {
+            assert!(Keys::of(&side[..at], &Name::new(&side[at..]).unwrap()).is_err(), "{at}");
+        }
+        assert!(Keys::of("leasehold:", &Name::new("a").unwrap()).is_ok());
+        assert!(Keys::of("leasehold:{}t", &Name::new("a").unwrap()).is_ok());
     }
 }

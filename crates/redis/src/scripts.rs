@@ -1,8 +1,12 @@
 //! The scripts, and how they are called.
 
-use redis::{Cmd, cmd};
+use std::{io::Write, time::Duration};
 
-use crate::keys::COUNTER;
+use leasehold_core::ClaimId;
+use redis::Cmd;
+use smallvec::SmallVec;
+
+use crate::keys::{COUNTER, Keys, RESERVED};
 
 /// A verb that runs on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,25 +35,62 @@ pub(crate) const TEXTS: [&str; 5] = [
 /// What the server calls the scripts: the digests that `SCRIPT LOAD` answered.
 pub(crate) type Digests = [String; TEXTS.len()];
 
-/// What one item of a call is about: a lock, and what the script is told of it.
+/// What one item of a call is about: a lock, and what the script is told of it. One piece of memory, for many are made.
 #[derive(Debug)]
 pub(crate) struct Item {
-    lock: String,
-    arguments: Vec<Vec<u8>>,
+    bytes: Vec<u8>,
+    /// Where the lock and each argument end.
+    ends: SmallVec<[u32; 14]>,
 }
 
+/// What most items have room in.
+const ITEM_BYTES: usize = 320;
+
 impl Item {
-    pub(crate) fn new(lock: String) -> Self {
-        Self { lock, arguments: Vec::with_capacity(13) }
+    pub(crate) fn new(keys: &Keys<'_>) -> Self {
+        let mut item = Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() };
+        item.bytes.extend_from_slice(keys.prefix.as_bytes());
+        item.text(keys.name.as_bytes()).side(keys.tag)
     }
 
-    pub(crate) fn text(mut self, text: impl Into<Vec<u8>>) -> Self {
-        self.arguments.push(text.into());
+    fn side(mut self, tag: &str) -> Self {
+        self.bytes.extend_from_slice(RESERVED.as_bytes());
+        self.bytes.extend_from_slice(tag.as_bytes());
+        self.text(b"}")
+    }
+
+    pub(crate) fn text(mut self, text: &[u8]) -> Self {
+        self.bytes.extend_from_slice(text);
+        self.ends.push(self.bytes.len() as u32);
         self
     }
 
-    pub(crate) fn number(self, number: u128) -> Self {
-        self.text(number.to_string())
+    pub(crate) fn number(mut self, number: u64) -> Self {
+        // Writing to memory cannot fail.
+        let _ = write!(self.bytes, "{number}");
+        self.text(b"")
+    }
+
+    pub(crate) fn millis(self, time: Duration) -> Self {
+        self.number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn id(mut self, id: ClaimId) -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        for byte in id.0 {
+            self.bytes.extend([byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]));
+        }
+        self.text(b"")
+    }
+
+    /// The lock, then each argument.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut begin = 0;
+        self.ends.iter().map(move |&end| {
+            let part = &self.bytes[begin..end as usize];
+            begin = end as usize;
+            part
+        })
     }
 }
 
@@ -67,12 +108,14 @@ impl Script {
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
-        let mut command = cmd("EVALSHA");
-        command.arg(&digests[self as usize]).arg(items.clone().count() + 1).arg(COUNTER);
+        let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
+        let count = items.clone().count();
+        let mut command = Cmd::with_capacity(count * 14 + 5, bytes + 128);
+        command.arg("EVALSHA").arg(&digests[self as usize]).arg(count + 1).arg(COUNTER);
         for item in items.clone() {
-            command.arg(&item.lock);
+            command.arg(item.parts().next());
         }
-        for argument in items.flat_map(|item| &item.arguments) {
+        for argument in items.flat_map(|item| item.parts().skip(1)) {
             command.arg(argument);
         }
         command.arg(floor);

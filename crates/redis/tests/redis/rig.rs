@@ -33,7 +33,7 @@ impl Rig {
         let mut keys = self.server.command(&["--raw", "KEYS", "*"]);
         let lapses = |key: &str| {
             let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-            key == "leasehold:t" || kind.is_some_and(|(_, kind)| kind.starts_with(['c', 'd']))
+            key == "leasehold:{}t" || kind.is_some_and(|(_, kind)| kind.starts_with(['c', 'd']))
         };
         keys.retain(|key| !key.is_empty() && !lapses(key));
         keys

@@ -1,0 +1,195 @@
+//! The same requests to Redis and to the memory engine are answered alike: random claims, asks, releases, renewals, breaks
+//! and looks of several clients. Time is kept out of it: the conformance suite lets leases run out.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use leasehold_core::{
+    Answer, Claim, ClaimId, Engine, Env, Grant, Hold, How, Lineage, Mode, Name, Previous, Release, Released,
+    Renewed, View,
+    memory::{MemoryEngine, MemoryStore},
+};
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
+
+use crate::rig::Rig;
+
+const CLIENTS: usize = 3;
+const NAMES: usize = 2;
+/// Claims of one run: few, so that they meet.
+const CLAIMS: usize = 12;
+const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Claim { who: usize, how: bool },
+    Renew { who: usize, wrong: bool },
+    Release { who: usize, with_token: bool, abandoned: bool, keep: bool },
+    Break { who: usize, force: bool },
+    Look,
+}
+
+#[derive(Clone, Debug)]
+struct Kind {
+    name: usize,
+    mode: Mode,
+    may_queue: bool,
+    tokens: u32,
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![
+        4 => Just(Mode::Exclusive),
+        4 => Just(Mode::Shared),
+        2 => (1_u32..=3).prop_map(|count| Mode::Permits { count, limit: 3 }),
+        1 => Just(Mode::Permits { count: 1, limit: 2 }),
+    ]
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    (0..NAMES, mode(), any::<bool>(), 1_u32..5).prop_map(|(name, mode, may_queue, tokens)| Kind {
+        name,
+        mode,
+        may_queue: may_queue || tokens > 1,
+        tokens,
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let who = 0..CLAIMS;
+    prop_oneof![
+        6 => (who.clone(), prop::bool::weighted(0.2)).prop_map(|(who, how)| Step::Claim { who, how }),
+        1 => (who.clone(), any::<bool>()).prop_map(|(who, wrong)| Step::Renew { who, wrong }),
+        5 => (who.clone(), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.1))
+            .prop_map(|(who, with_token, abandoned, keep)| Step::Release { who, with_token, abandoned, keep }),
+        1 => (who, any::<bool>()).prop_map(|(who, force)| Step::Break { who, force }),
+        1 => Just(Step::Look),
+    ]
+}
+
+/// One system with its clients, and what it granted to each claim last.
+struct Side {
+    clients: Vec<Arc<dyn Engine>>,
+    tokens: [Option<Grant>; CLAIMS],
+}
+
+/// What an answer says, without what may differ.
+#[derive(Debug, PartialEq)]
+enum Said {
+    /// `rank`: how many of the grants of the name that are known so far have smaller tokens.
+    Held {
+        tokens: u32,
+        previous: Previous,
+        rank: usize,
+    },
+    Waiting(Option<u32>),
+    Taken(Option<u32>),
+    Gone,
+    Error(leasehold_core::Fault),
+    Other(String),
+    Seen(Option<Mode>, Vec<(String, String)>, Vec<String>),
+}
+
+impl Side {
+    async fn step(&mut self, step: &Step, claims: &[Claim]) -> Said {
+        match *step {
+            Step::Claim { who, how } => {
+                let how = if how { How::Ask } else { How::Create };
+                match self.client(who).claim(&claims[who], how).await {
+                    Ok(Answer::Held(grant)) => {
+                        let name = &claims[who].name;
+                        let others = claims.iter().zip(&self.tokens).filter(|(claim, _)| claim.name == *name);
+                        let earlier = |old: &&Grant| old.token.number < grant.token.number;
+                        let rank = others.filter_map(|(_, grant)| grant.as_ref()).filter(earlier).count();
+                        let said = Said::Held { tokens: grant.tokens, previous: grant.previous, rank };
+                        self.tokens[who] = Some(grant);
+                        said
+                    }
+                    Ok(Answer::Waiting(hint)) => Said::Waiting(hint.ahead),
+                    Ok(Answer::Taken(hint)) => Said::Taken(hint.ahead),
+                    Ok(Answer::Gone) => Said::Gone,
+                    Err(error) => Said::Error(error.fault),
+                }
+            }
+            Step::Renew { who, wrong } => {
+                let Some(grant) = &self.tokens[who] else { return Said::Other(String::new()) };
+                let mut token = grant.token;
+                token.number += u64::from(wrong);
+                let Claim { id, name, mode, ttl, .. } = claims[who].clone();
+                match &self.client(who).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
+                    [Renewed::Kept { .. }] => Said::Other("kept".to_owned()),
+                    other => Said::Other(format!("{other:?}")),
+                }
+            }
+            Step::Release { who, with_token, abandoned, keep } => {
+                let token = self.tokens[who].as_ref().filter(|_| with_token).map(|grant| grant.token);
+                let Claim { id, name, mode, .. } = claims[who].clone();
+                let ended = if abandoned { Previous::Abandoned } else { Previous::Clean };
+                let keep = (keep && token.is_some()).then_some(HOUR);
+                match &self.client(who).release(&[Release { id, name, mode, token, ended, keep }]).await[..] {
+                    [Released::Freed] => Said::Other("freed".to_owned()),
+                    [Released::NotThere] => Said::Other("not there".to_owned()),
+                    other => Said::Other(format!("{other:?}")),
+                }
+            }
+            Step::Break { who, force } => {
+                let Some(grant) = &self.tokens[who] else { return Said::Other(String::new()) };
+                let last = grant.token.number + u64::from(grant.tokens) - 1;
+                let broken = self.client(who + 1).break_hold(&claims[who].name, last, force).await;
+                Said::Other(format!("{:?}", broken.unwrap()))
+            }
+            Step::Look => {
+                let View { mode, holders, waiters, .. } = self.client(0).show(&claims[0].name).await.unwrap();
+                let mut held: Vec<_> = holders
+                    .into_iter()
+                    .map(|holder| {
+                        let kept = holder.owner == leasehold_core::queue::KEPT_OWNER;
+                        (if kept { String::new() } else { holder.id }, holder.owner)
+                    })
+                    .collect();
+                held.sort();
+                Said::Seen(mode, held, waiters.into_iter().map(|waiter| waiter.id).collect())
+            }
+        }
+    }
+
+    fn client(&self, who: usize) -> &dyn Engine {
+        &*self.clients[who % CLIENTS]
+    }
+}
+
+#[test]
+fn redis_answers_as_the_oracle_does() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let rig = Rig::new();
+    let runtime = Runtime::new().unwrap();
+    let redis: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| rig.engine() as Arc<dyn Engine>).collect();
+    let config = ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(kinds in prop::collection::vec(kind(), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let store = MemoryStore::new(Lineage::new(1), Env::system().clock);
+        let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
+        let mut oracle = Side { clients: memory, tokens: Default::default() };
+        let mut tested = Side { clients: redis.clone(), tokens: Default::default() };
+        let claims: Vec<Claim> = kinds.iter().enumerate().map(|(number, kind)| Claim {
+            id: ClaimId((u128::from(run) << 64 | number as u128).to_be_bytes()),
+            name: Name::new(&format!("run-{run}-{}", kind.name)).unwrap(),
+            mode: kind.mode,
+            ttl: HOUR,
+            claim_time: HOUR,
+            may_queue: kind.may_queue,
+            tokens: kind.tokens,
+            owner: format!("owner {number}").into(),
+            stops_on_term: false,
+        }).collect();
+        runtime.block_on(async {
+            for (at, step) in steps.iter().enumerate() {
+                let (wanted, got) = (oracle.step(step, &claims).await, tested.step(step, &claims).await);
+                prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
+            }
+            Ok(())
+        })?;
+    });
+}
