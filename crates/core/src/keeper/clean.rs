@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{env::sleep_until, exit::One};
 use crate::{
-    EngineError, Error, Fault, Instant, Loss, Release, Released,
+    EngineError, Error, Fault, Instant, Loss, Name, Release, Released,
     keeper::{Work, at_once_all},
     local::truth,
     shared::Shared,
@@ -30,11 +30,10 @@ pub(crate) struct Parcel {
     _pending: One,
 }
 
-/// What a parcel knows when it releases a hold with a guard that may wait for the answer.
+/// What a parcel knows when it releases a hold, as far as its guard knows, and somebody may wait for the answer.
 struct OfHold {
     /// Until when the lease cannot have lapsed.
     deadline: Instant,
-    lost: Option<Loss>,
     reply: oneshot::Sender<Result<(), Error>>,
 }
 
@@ -44,32 +43,29 @@ impl Parcel {
         Self { release, give_up, sent: false, hold: None, _pending: shared.pending.one() }
     }
 
+    pub(crate) fn name(&self) -> &Name {
+        &self.release.name
+    }
+
     pub(crate) fn sent_before(mut self) -> Self {
         self.sent = true;
         self
     }
 
-    pub(crate) fn of_hold(
-        mut self,
-        deadline: Instant,
-        lost: Option<Loss>,
-        reply: oneshot::Sender<Result<(), Error>>,
-    ) -> Self {
-        self.hold = Some(OfHold { deadline, lost, reply });
+    pub(crate) fn of_hold(mut self, deadline: Instant, reply: oneshot::Sender<Result<(), Error>>) -> Self {
+        self.hold = Some(OfHold { deadline, reply });
         self
     }
 
     /// The engine is certain.
     fn done(self, freed: bool, now: Instant) {
-        let Some(OfHold { deadline, lost, reply }) = self.hold else { return };
-        let name = &self.release.name;
-        let result = match (freed, lost) {
-            (_, Some(_)) => truth(name, lost),
-            (true, None) => Ok(()),
-            (false, None) if !self.sent => truth(name, Some(Loss::Gone)),
+        let Some(OfHold { deadline, reply }) = self.hold else { return };
+        let result = match freed {
+            true => Ok(()),
+            false if !self.sent => truth(&self.release.name, Some(Loss::Gone)),
             // I10: only while the lease could not have lapsed it was certainly us who freed it.
-            (false, None) if now < deadline => Ok(()),
-            (false, None) => Err(unknown(&self.release, "was answered after the lease may have lapsed")),
+            false if now < deadline => Ok(()),
+            false => Err(unknown(&self.release, "was answered after the lease may have lapsed")),
         };
         let _ = reply.send(result);
     }

@@ -75,10 +75,9 @@ impl Shared {
             shard.remove(name);
         }
         drop(shard);
-        let (reply, answer) = oneshot::channel();
-        self.give(Work::Release(Parcel::new(self, release, ttl).of_hold(deadline, lost, reply)));
+        let outcome = self.leave_to_keeper(Parcel::new(self, release, ttl), deadline, lost);
         self.run(start);
-        LetGo::Sent(answer)
+        outcome
     }
 
     /// Hands the hold to the head of the line, within the bound that keeps other processes from starving.
@@ -128,14 +127,23 @@ impl Shared {
             Some(Released::Freed) => LetGo::Done(truth(&release.name, lost)),
             Some(Released::NotThere) => LetGo::Done(truth(&release.name, lost.or(Some(Loss::Gone)))),
             Some(Released::Unknown(_)) | None => {
-                let (reply, answer) = oneshot::channel();
-                let parcel = Parcel::new(self, release, ttl).sent_before().of_hold(deadline, lost, reply);
-                self.give(Work::Release(parcel));
-                LetGo::Sent(answer)
+                self.leave_to_keeper(Parcel::new(self, release, ttl).sent_before(), deadline, lost)
             }
         };
         self.run(start);
         outcome
+    }
+
+    /// R5: a loss that the guard knows of needs no answer of the server; what is left there is cleaned up all the same.
+    fn leave_to_keeper(self: &Arc<Self>, parcel: Parcel, deadline: Instant, lost: Option<Loss>) -> LetGo {
+        if lost.is_some() {
+            let outcome = truth(parcel.name(), lost);
+            self.give(Work::Release(parcel));
+            return LetGo::Done(outcome);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.give(Work::Release(parcel.of_hold(deadline, reply)));
+        LetGo::Sent(answer)
     }
 
     /// A hold is lost: its guards are told, and a local waiter may claim again.

@@ -9,6 +9,7 @@ local s = load(KEYS[2], ARGV[1])
 if not s then
   return { us, 'layout' }
 end
+arm(s)
 prune(s)
 local c = s.c
 
@@ -34,7 +35,6 @@ local function break_alone(h)
     end
     return
   end
-  redis.call('PEXPIRE', s.lock, redis.call('PTTL', s.lock)) -- a first write that a full memory does not refuse
   h.state = '!'
   s.value = value_of(h)
   redis.call('SET', s.lock, s.value, 'KEEPTTL')

@@ -18,6 +18,9 @@ local function one(at)
     return 'layout'
   end
   local c = s.c
+  if how == 'ask' then
+    arm(s)
+  end
 
   local function hint(what, ahead)
     local told = (what == 'taken' or ahead < WATCHERS) and frees_in(s) or -1

@@ -10,16 +10,16 @@ do
   end
   -- A counter that is lost, or older than this connection, is raised by mint() in name.lua.
   local last = tonumber(redis.call('GET', KEYS[1]) or 0)
-  local newest = last > tonumber(ARGV[#ARGV]) and redis.call('INCRBY', KEYS[1], tokens)
+  local newest = last > tonumber(ARGV[#ARGV]) and redis.pcall('INCRBY', KEYS[1], tokens)
 
   local function one(at)
     local base, lock = 13 * at - 13, KEYS[at + 1]
     local side, id, owns = ARGV[base + 1], ARGV[base + 2], ARGV[base + 11]
     local card = side .. 'c' .. lock
-    if ARGV[base + 4] ~= 'x' or ARGV[base + 3] ~= 'create'
+    if type(newest) ~= 'number' or ARGV[base + 4] ~= 'x' or ARGV[base + 3] ~= 'create'
       or redis.call('EXISTS', lock, card, side .. 'd' .. id) > 0
     then
-      return nil
+      return false
     end
     local token, ttl = string.format('%.0f', newest - tokens + 1), ARGV[base + 7]
     tokens = tokens - owns
@@ -30,7 +30,9 @@ do
   end
 
   for at = 1, #KEYS - 1 do
-    answers[at + 1] = newest and one(at) or false
+    -- What goes wrong here goes wrong there, and is told there.
+    local done, told = pcall(one, at)
+    answers[at + 1] = done and told
     rest = rest or not answers[at + 1]
   end
 end

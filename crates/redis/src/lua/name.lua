@@ -17,8 +17,8 @@
 --   <counter>        STRING  the newest token; expires an hour after the time that it stands for
 --
 -- Invariant: only settle() grants to the line, and every verb that may have freed the name runs it. The server's clock
--- alone decides what has expired. The first write of a path that frees something is one that a full memory does not refuse;
--- once a script has written, the server refuses none of its further writes, so a grant is never half done.
+-- alone decides what has expired. Only claims that are new may be refused for want of memory. Once a script has written,
+-- the server refuses none of its further writes, so nothing is half done.
 --
 -- KEYS[1] is the counter, in every script; the locks follow.
 
@@ -129,6 +129,11 @@ local function save(s, held)
   elseif s.carded then
     redis.call('DEL', s.card)
   end
+end
+
+-- Begins what must not be refused for want of memory: changes nothing, and after a first write no other is refused.
+local function arm(s)
+  redis.call('HDEL', s.entries, '')
 end
 
 local function bury(s, id)

@@ -13,6 +13,7 @@ local function one(at)
   if not s then
     return 'layout'
   end
+  arm(s)
   prune(s)
   local c = s.c
 
@@ -34,7 +35,6 @@ local function one(at)
     if keep > 0 and h.state ~= '!' then
       h.state = 'kept'
       s.value = value_of(h)
-      redis.call('PEXPIRE', s.lock, keep)
       redis.call('SET', s.lock, s.value, 'PX', keep)
     else
       redis.call('DEL', s.lock)

@@ -15,6 +15,7 @@ local function one(at)
   if not s then
     return 'layout'
   end
+  arm(s)
   prune(s)
   local h
   if s.c.mode == 'x' then

@@ -3,5 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 
 mod conformance;
+mod foreign;
 mod oracle;
+mod outages;
+mod refusals;
 mod rig;

@@ -1,8 +1,8 @@
 //! A server and its clients.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use leasehold_core::Env;
+use leasehold_core::{Env, Guard, Inspect, Locks, Name, View};
 use leasehold_redis::{Address, Config, RedisEngine};
 use leasehold_testkit::server::RedisServer;
 
@@ -10,6 +10,15 @@ use leasehold_testkit::server::RedisServer;
 pub(crate) struct Rig {
     pub(crate) server: RedisServer,
     pub(crate) config: Config,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Not a measure of speed: for what never comes if it does not come soon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Acquires a mutex, as a program without an executor does.
+pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
+    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
 }
 
 impl Rig {
@@ -20,11 +29,37 @@ impl Rig {
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let server = RedisServer::start(arguments);
         let config = Config::new(Address::Tcp { host: "127.0.0.1".to_owned(), port: server.port() });
-        Self { server, config }
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        Self { server, config, runtime }
     }
 
     pub(crate) fn engine(&self) -> Arc<RedisEngine> {
         Arc::new(RedisEngine::new(self.config.clone(), &Env::system()))
+    }
+
+    /// Locks as a program has them.
+    pub(crate) fn locks(&self) -> Locks {
+        Locks::builder(self.engine()).build()
+    }
+
+    /// A name as operators see it.
+    pub(crate) fn show(&self, name: &str) -> View {
+        let engine = self.engine();
+        self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
+    }
+
+    /// What the server says to a command of an operator, in one line.
+    pub(crate) fn says(&self, command: &[&str]) -> String {
+        self.server.command(command).join(" ")
+    }
+
+    /// Waits until `done`, for an event that is certain to come.
+    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let limit = std::time::Instant::now() + PATIENCE;
+        while !done() {
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Every key that should not be there at rest: the newest tokens stay for an hour, tombstones for seconds, and what is

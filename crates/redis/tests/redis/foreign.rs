@@ -1,0 +1,107 @@
+//! Plain token locks of other clients under our keys, and other things that stand there.
+
+use std::time::Duration;
+
+use leasehold_core::{ErrorKind, Loss, Mode};
+
+use crate::rig::{PATIENCE, Rig, acquire};
+
+/// How every other client releases.
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+
+#[test]
+fn a_plain_client_and_we_exclude_each_other_in_every_mode() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    for request in [locks.mutex("m"), locks.rw("r").read(), locks.semaphore("s", 3)].map(|r| r.blocking()) {
+        let guard = request.acquire().unwrap();
+        let key = ["m", "r", "s"]
+            .iter()
+            .map(|name| format!("lock:{name}"))
+            .find(|key| rig.says(&["EXISTS", key]) == "1");
+        let key = key.expect("the lock stands under its key");
+        assert_eq!(rig.says(&["SET", &key, "theirs", "NX", "PX", "30000"]), "", "it is not theirs");
+        guard.release_blocking().unwrap();
+        assert_eq!(rig.says(&["SET", &key, "theirs", "NX", "PX", "30000"]), "OK");
+        let error = request.try_acquire().unwrap_err();
+        assert!(error.is_taken(), "{error}");
+        assert_eq!(rig.says(&["EVAL", COMPARE_AND_DELETE, "1", &key, "theirs"]), "1");
+        request.try_acquire().unwrap().release_blocking().unwrap();
+    }
+}
+
+#[test]
+fn a_foreign_holder_is_shown_and_never_touched() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    assert_eq!(rig.says(&["SET", "lock:a", "theirs"]), "OK", "without an expiry");
+    let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
+    assert!(error.is_timed_out(), "{error}");
+    assert_eq!(rig.says(&["GET", "lock:a"]), "theirs");
+    assert_eq!(rig.says(&["TTL", "lock:a"]), "-1");
+    let view = rig.show("a");
+    let [holder] = &view.holders[..] else { panic!("{view:?}") };
+    assert!(holder.foreign && holder.token.is_none() && holder.remaining.is_none() && holder.id == "theirs");
+    assert_eq!(view.mode, Some(Mode::Exclusive));
+    rig.says(&["PEXPIRE", "lock:a", "20000"]);
+    assert!(rig.show("a").holders[0].remaining.is_some_and(|left| left <= Duration::from_secs(20)));
+    assert!(rig.show("a").waiters.is_empty(), "who gave up left nothing");
+}
+
+#[test]
+fn a_waiter_gets_the_name_when_the_foreign_holder_is_gone() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    for end in [["DEL", "lock:a"].as_slice(), &["PEXPIRE", "lock:a", "100"]] {
+        assert_eq!(rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]), "OK");
+        let waiting = std::thread::spawn({
+            let request = locks.mutex("a").blocking();
+            move || request.acquire_within(PATIENCE)
+        });
+        rig.until("it waits", || rig.show("a").waiters.len() == 1);
+        rig.says(end);
+        waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_string_is_refused_and_ends_a_hold() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
+    rig.says(&["DEL", "lock:a"]);
+    rig.says(&["LPUSH", "lock:a", "x"]);
+    rig.until("the hold is lost", || !guard.check());
+    let error = locks.mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("something else"), "{error}");
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
+}
+
+#[test]
+fn another_layout_is_refused() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    let cards = rig.server.command(&["KEYS", "leasehold:*c*lock:a"]);
+    // What a version to come may write: an array of a map that says it is version 2.
+    rig.says(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &cards[0]]);
+    let error = other.mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("layout"), "{error}");
+    drop(guard);
+}
+
+#[test]
+fn who_takes_our_key_by_force_takes_the_lock() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    for request in [locks.mutex("a"), locks.rw("a").read()] {
+        let guard = request.ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
+        rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+        rig.until("the hold is lost", || !guard.check());
+        assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+        assert_eq!(rig.says(&["GET", "lock:a"]), "theirs", "left as it was");
+        rig.says(&["DEL", "lock:a"]);
+    }
+}

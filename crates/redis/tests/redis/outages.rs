@@ -1,0 +1,162 @@
+//! Connections that break, servers that vanish, pause, restart and forget.
+
+use std::{
+    thread::{sleep, spawn},
+    time::{Duration, Instant},
+};
+
+use leasehold_core::{ErrorKind, Locks, Loss};
+
+use crate::rig::{PATIENCE, Rig, acquire};
+
+#[test]
+fn a_server_that_is_not_there_is_unreachable_within_the_time_for_it() {
+    let mut rig = Rig::new();
+    rig.server.kill();
+    let locks = Locks::builder(rig.engine()).connect_timeout(Duration::from_millis(500)).build();
+    let error = locks.mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1"), "{error}");
+    let begin = Instant::now();
+    let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(200)).unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(5), "I12, on a busy machine: {:?}", begin.elapsed());
+    rig.server.restart();
+    acquire(&locks, "a").release_blocking().unwrap();
+}
+
+#[test]
+fn an_outage_in_the_middle_of_a_wait_is_waited_out() {
+    let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let locks = rig.locks();
+    let guard = acquire(&locks, "a");
+    let other = rig.locks();
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.server.kill();
+    sleep(Duration::from_millis(300));
+    rig.server.restart();
+    assert!(guard.check(), "its lease has not run out");
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_restart_with_the_data_keeps_the_holds_and_one_without_loses_them() {
+    let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let locks = rig.locks();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
+    let token = guard.token();
+    rig.server.kill();
+    rig.server.restart();
+    sleep(Duration::from_secs(4));
+    assert!(guard.check(), "it was renewed on a new connection");
+    rig.says(&["FLUSHALL"]);
+    rig.until("the loss is told", || !guard.check());
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    let next = acquire(&locks, "a");
+    assert!(next.token() > token, "tokens grow: {} after {token}", next.token());
+}
+
+#[test]
+fn tokens_grow_after_a_restart_from_an_older_copy() {
+    let mut rig = Rig::new();
+    let locks = rig.locks();
+    acquire(&locks, "a").release_blocking().unwrap();
+    rig.says(&["SAVE"]);
+    let newest = (0..100).map(|_| acquire(&locks, "a").token()).last().unwrap();
+    rig.server.kill();
+    rig.server.restart();
+    assert_eq!(rig.says(&["EXISTS", "leasehold:{}t"]), "1", "the copy holds an older counter");
+    let next = acquire(&locks, "a");
+    assert!(next.token() > newest, "{} after {newest}", next.token());
+}
+
+#[test]
+fn tokens_grow_when_the_counter_is_gone() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let before = acquire(&locks, "a").token();
+    rig.says(&["DEL", "leasehold:{}t"]);
+    let after = acquire(&locks, "a").token();
+    assert!(after > before, "{after} after {before}");
+    let left: i64 = rig.says(&["TTL", "leasehold:{}t"]).parse().unwrap();
+    assert!((3000..=3600).contains(&left), "the floor lasts an hour: {left}");
+}
+
+#[test]
+fn killed_connections_are_made_again_and_nothing_is_lost() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(Duration::from_secs(2)).blocking().acquire().unwrap();
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    for _ in 0..5 {
+        rig.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        rig.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        sleep(Duration::from_millis(500));
+    }
+    assert!(guard.check(), "renewed on new connections, for longer than a lease");
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn scripts_that_the_server_forgot_are_taught_again() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    for _ in 0..3 {
+        rig.says(&["SCRIPT", "FLUSH"]);
+        let guard = acquire(&locks, "a");
+        rig.says(&["SCRIPT", "FLUSH"]);
+        guard.release_blocking().unwrap();
+    }
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_pauses_for_longer_than_the_lease_ends_the_hold_in_time() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
+    let token = guard.token();
+    rig.server.pause();
+    rig.until("the deadline passes", || !guard.check());
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Lapsed));
+    let begin = Instant::now();
+    let error = other.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
+    assert!(error.is_unreachable() || error.is_timed_out(), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(5), "I12, on a busy machine: {:?}", begin.elapsed());
+    rig.server.resume();
+    let next = acquire(&other, "a");
+    assert!(next.token() > token);
+    next.release_blocking().unwrap();
+    rig.until("nothing is left", || rig.leftovers().is_empty());
+}
+
+#[test]
+fn a_waiter_that_died_is_passed_over() {
+    let rig = Rig::new();
+    let (locks, dead, other) = (rig.locks(), rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let doomed =
+        Locks::builder(rig.engine()).keeper(leasehold_core::Keeper::on(runtime.handle().clone())).build();
+    drop(dead);
+    let mut first = Box::pin(doomed.mutex("a").acquire());
+    assert!(futures_util::FutureExt::now_or_never(&mut first).is_none());
+    rig.until("the first waits", || rig.show("a").waiters.len() == 1);
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("both wait", || rig.show("a").waiters.len() == 2);
+    // Its process is gone, as far as the server can see.
+    runtime.shutdown_background();
+    rig.until("its connection is closed", || {
+        !rig.says(&["PUBSUB", "CHANNELS"]).is_empty() && {
+            let clients = rig.server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+            clients.iter().filter(|line| !line.is_empty()).count() <= 2
+        }
+    });
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+}

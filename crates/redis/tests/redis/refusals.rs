@@ -1,0 +1,125 @@
+//! What a server refuses, each with its own kind of error, and nothing half done.
+
+use std::{thread::spawn, time::Duration};
+
+use leasehold_core::{ErrorKind, Locks, Loss};
+use leasehold_redis::RedisEngine;
+
+use crate::rig::{PATIENCE, Rig, acquire};
+
+fn locks_of(rig: &Rig, user: &str, password: &str) -> Locks {
+    let engine = RedisEngine::new(rig.config.clone().login(user, password), &leasehold_core::Env::system());
+    Locks::builder(std::sync::Arc::new(engine)).build()
+}
+
+#[test]
+fn a_wrong_password_is_denied_at_once_and_never_shown() {
+    let rig = Rig::with(&["--requirepass", "correct-horse"]);
+    for locks in [rig.locks(), locks_of(&rig, "default", "hunter2")] {
+        let error = locks.mutex("a").blocking().acquire().unwrap_err();
+        assert!(error.is_denied(), "{error}");
+        assert!(!format!("{error} {error:?} {locks:?}").contains("hunter2"), "{error}");
+    }
+    acquire(&locks_of(&rig, "default", "correct-horse"), "a").release_blocking().unwrap();
+}
+
+#[test]
+fn a_user_without_rights_is_denied() {
+    let rig = Rig::new();
+    rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~lock:*", "&*", "+@all", "-evalsha"]);
+    let error = locks_of(&rig, "poor", "pw").mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_denied() && error.to_string().contains("NOPERM"), "{error}");
+    rig.says(&["ACL", "SETUSER", "poor", "+@all", "resetkeys", "~other:*"]);
+    let error = locks_of(&rig, "poor", "pw").mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_denied(), "{error}");
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
+    let shared = locks.rw("b").read().blocking().acquire().unwrap();
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
+    for request in [locks.mutex("c"), locks.rw("d").read(), locks.rw("b").read(), locks.rw("b").write()] {
+        let error = request.blocking().try_acquire();
+        // A reader beside a reader of the same process needs no server.
+        if let Err(error) = error {
+            assert!(error.is_refused() || error.is_taken(), "{error}");
+        }
+    }
+    assert!(rig.locks().mutex("c").blocking().acquire().unwrap_err().is_refused());
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(guard.check(), "renewed for longer than its lease");
+    guard.release_blocking().unwrap();
+    // The hand-over is a part of the release: what frees memory comes first, so nothing of it is refused.
+    let next = waiting.join().unwrap().unwrap();
+    shared.release_blocking().unwrap();
+    next.release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+    rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
+    acquire(&locks, "c").release_blocking().unwrap();
+}
+
+#[test]
+fn a_replica_refuses_and_a_hold_there_ends_in_time() {
+    let (rig, primary) = (Rig::new(), Rig::new());
+    let locks = rig.locks();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
+    rig.says(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
+    let error = locks.mutex("b").blocking().acquire().unwrap_err();
+    assert!(error.is_refused() && error.to_string().contains("replica"), "{error}");
+    rig.until("the deadline passes", || !guard.check());
+    assert!(matches!(
+        guard.release_blocking().unwrap_err().kind(),
+        ErrorKind::Lost(Loss::Lapsed | Loss::Gone)
+    ));
+}
+
+#[test]
+fn a_script_of_somebody_else_that_runs_for_long_is_waited_out() {
+    let rig = Rig::with(&["--busy-reply-threshold", "100"]);
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    let port = rig.server.port();
+    let busy =
+        spawn(move || leasehold_testkit::server::redis_command(port, &["EVAL", "while true do end", "0"]));
+    rig.until("the server is busy", || {
+        let said = leasehold_testkit::server::redis_command(port, &["GET", "x"]);
+        String::from_utf8_lossy(&said.stdout).contains("BUSY")
+            || String::from_utf8_lossy(&said.stderr).contains("BUSY")
+    });
+    let released = spawn(move || guard.release_blocking());
+    std::thread::sleep(Duration::from_millis(500));
+    rig.says(&["SCRIPT", "KILL"]);
+    busy.join().unwrap();
+    released.join().unwrap().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn what_one_lock_is_refused_for_does_not_stop_its_neighbours() {
+    let rig = Rig::new();
+    rig.says(&["ACL", "SETUSER", "half", "on", ">pw", "~lock:mine-*", "~leasehold:*", "&*", "+@all"]);
+    let locks = locks_of(&rig, "half", "pw");
+    rig.says(&["LPUSH", "lock:mine-list", "x"]);
+    // All at one time, so that they leave in one call.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let names = ["mine-1", "theirs", "mine-2", "mine-list", "mine-3"];
+    let ends =
+        runtime.block_on(futures_util::future::join_all(names.map(|name| locks.mutex(name).try_acquire())));
+    let kinds: Vec<_> = ends.iter().map(|end| end.as_ref().err().map(leasehold_core::Error::kind)).collect();
+    assert_eq!(kinds, [None, Some(ErrorKind::Denied), None, Some(ErrorKind::Misconfigured), None]);
+    let guards = ends.into_iter().flatten();
+    for end in runtime.block_on(futures_util::future::join_all(guards.map(leasehold_core::Guard::release))) {
+        end.unwrap();
+    }
+    rig.says(&["DEL", "lock:mine-list"]);
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
