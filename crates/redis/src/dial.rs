@@ -74,6 +74,13 @@ pub(crate) async fn prepare(
     let prepared = async {
         let digests = teach(mux).await?;
         mux.subscribe(channel).await?;
+        // Without it the end of a foreign lock is found by asking for it.
+        let tracking = redis::cmd("CLIENT").arg(&["TRACKING", "ON", "OPTIN"]).exec_async(mux).await;
+        if let Err(error) = tracking
+            && error.code().is_none()
+        {
+            return Err(error);
+        }
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(mux).await?;
         Ok((digests, seconds * 1_000_000 + micros))
     };

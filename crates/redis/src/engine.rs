@@ -63,13 +63,29 @@ impl RedisEngine {
         let conn = self.link.conn().await?;
         let flight = self.flights.start(claim.id, conn.number);
         let said = conn.run(Script::Claim, vec![item]).await;
-        let answer = match said {
+        let said = match said {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
-            said => said.and_then(|said| answer(claim, &Reply::new(said).text()?)),
+            said => said.and_then(|said| Reply::new(said).text()),
         };
         flight.land();
+        let said = said?;
+        let answer = answer(claim, &said);
         self.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
+        if matches!(answer, Ok(Answer::Waiting(Hint { ahead: Some(0), .. }))) && said.ends_with(" 1") {
+            self.watch(&conn, claim).await;
+        }
         answer
+    }
+
+    /// The claim is first in line for a lock that another program holds: the server is to say when that ends. If it cannot,
+    /// asking finds it.
+    async fn watch(&self, conn: &Conn, claim: &Claim) {
+        let Ok(keys) = self.keys(&claim.name) else { return };
+        let lock = keys.lock();
+        self.ears.watch(lock.clone(), claim.id);
+        if let Ok(true) = conn.track(&lock).await {
+            self.ears.changed(&lock);
+        }
     }
 
     fn claim_item(&self, claim: &Claim, how: How) -> Result<Item, EngineError> {

@@ -5,12 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     RedisEngine,
     engine::unknown_layout,
+    guarantee,
     link::Conn,
     reply::Reply,
     scripts::{Item, Script},
 };
 use leasehold_core::{
-    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Level, Mode, Name, View, WaiterView,
+    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
     queue::KEPT_OWNER,
 };
 
@@ -94,7 +95,7 @@ impl RedisEngine {
     }
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
-        Ok(Guarantee::new(Level::BestEffort, &[]))
+        guarantee::look(&*self.link.conn().await?).await
     }
 }
 

@@ -10,6 +10,7 @@ mod dial;
 mod engine;
 mod error;
 mod flights;
+mod guarantee;
 mod inspect;
 mod keys;
 mod link;

@@ -182,6 +182,15 @@ impl Conn {
         self.outbox.call(script, items).await
     }
 
+    /// Asks the server to say when a lock changes that another program holds. True if it is gone already.
+    pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
+        let _under_way = self.ears.under_way();
+        let mut asked = redis::pipe();
+        asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("GET").arg(lock);
+        let value: (Option<Vec<u8>>,) = asked.query_async(&mut self.mux.clone()).await.map_err(sort)?;
+        Ok(value.0.is_none())
+    }
+
     /// Sends a command that is no script.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
         let _under_way = self.ears.under_way();

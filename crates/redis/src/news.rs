@@ -1,7 +1,7 @@
 //! What the server pushes, heard where it is parsed.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -26,6 +26,8 @@ pub(crate) struct Ears {
     pub(crate) mailbox: Mailbox,
     evidence: Mutex<Option<Evidence>>,
     waiting: Mutex<HashSet<ClaimId>>,
+    /// Locks that other programs hold, and the claim at the head of our line for each.
+    watched: Mutex<HashMap<String, ClaimId>>,
     in_flight: AtomicUsize,
     /// What the server's clock said when the connection was made, in microseconds.
     floor: AtomicU64,
@@ -50,6 +52,7 @@ impl Ears {
             mailbox: Mailbox::default(),
             evidence: Mutex::default(),
             waiting: Mutex::default(),
+            watched: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
             interest: Notify::new(),
@@ -59,12 +62,13 @@ impl Ears {
     /// An answer to a request that left at `sent` tells the server's time. Only successful answers do: an error may
     /// overtake what was sent before it.
     pub(crate) fn learn(&self, sent: Instant, server_micros: u64) {
-        *lock(&self.evidence) = Some(Evidence { ours: sent, server: server_micros });
+        *lock_of(&self.evidence) = Some(Evidence { ours: sent, server: server_micros });
     }
 
     /// A connection was made when the server's clock said `floor`: what was known before may be of another server.
     pub(crate) fn connected(&self, floor: u64) {
-        *lock(&self.evidence) = None;
+        *lock_of(&self.evidence) = None;
+        lock_of(&self.watched).clear();
         self.floor.store(floor, Ordering::Relaxed);
     }
 
@@ -79,16 +83,32 @@ impl Ears {
     /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that was
     /// set forward in between makes this no later.
     fn not_after(&self, micros: u64) -> Option<Instant> {
-        let evidence = (*lock(&self.evidence))?;
+        let evidence = (*lock_of(&self.evidence))?;
         Some(evidence.ours.before(Duration::from_micros(evidence.server.saturating_sub(micros))))
     }
 
     pub(crate) fn waits(&self, claim: ClaimId, waits: bool) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = lock_of(&self.waiting);
         if !waits {
             waiting.remove(&claim);
+            drop(waiting);
+            lock_of(&self.watched).retain(|_, watcher| *watcher != claim);
         } else if waiting.insert(claim) && waiting.len() == 1 {
             self.interest.notify_one();
+        }
+    }
+
+    /// When the server says that this lock changed, the claim is to ask. Bounded by the claims that wait.
+    pub(crate) fn watch(&self, lock: String, claim: ClaimId) {
+        lock_of(&self.watched).insert(lock, claim);
+    }
+
+    /// The lock changed.
+    pub(crate) fn changed(&self, lock: &str) {
+        if let Some(id) = lock_of(&self.watched).remove(lock)
+            && let Some(name) = self.name(lock)
+        {
+            self.mailbox.push(News::Ring { name, id });
         }
     }
 
@@ -101,7 +121,7 @@ impl Ears {
 
     /// Somebody waits for news or an answer.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) > 0 || !lock(&self.waiting).is_empty()
+        self.in_flight.load(Ordering::Relaxed) > 0 || !lock_of(&self.waiting).is_empty()
     }
 
     /// `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, or `broken <id> <lock>`.
@@ -140,11 +160,22 @@ pub(crate) struct Hear(pub(crate) Arc<Ears>);
 
 impl AsyncPushSender for Hear {
     fn send(&self, info: PushInfo) -> Result<(), SendError> {
-        if info.kind == PushKind::Message
-            && let Some(Value::BulkString(text)) = info.data.last()
-            && let Some(news) = std::str::from_utf8(text).ok().and_then(|text| self.0.read(text))
-        {
-            self.0.mailbox.push(news);
+        match (info.kind, info.data.last()) {
+            (PushKind::Message, Some(Value::BulkString(text))) => {
+                if let Some(news) = std::str::from_utf8(text).ok().and_then(|text| self.0.read(text)) {
+                    self.0.mailbox.push(news);
+                }
+            }
+            (PushKind::Invalidate, Some(Value::Array(locks))) => {
+                for lock in locks {
+                    if let Value::BulkString(lock) = lock {
+                        self.0.changed(&String::from_utf8_lossy(lock));
+                    }
+                }
+            }
+            // The server forgot everything.
+            (PushKind::Invalidate, _) => self.0.mailbox.push(News::AskAll),
+            _ => {}
         }
         Ok(())
     }
@@ -177,7 +208,7 @@ pub(crate) fn letter(previous: Previous) -> &'static str {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

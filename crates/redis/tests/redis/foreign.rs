@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ErrorKind, Loss, Mode};
+use leasehold_core::{Answer, Engine, ErrorKind, How, Loss, Mode, News};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -63,6 +63,36 @@ fn a_waiter_gets_the_name_when_the_foreign_holder_is_gone() {
         rig.says(end);
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
     }
+}
+
+#[test]
+fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let claim = rig.claim("a");
+    rig.run(async {
+        rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+        for end in [["DEL", "lock:a"].as_slice(), &["PEXPIRE", "lock:a", "50"], &["FLUSHALL"]] {
+            rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+            let answer = engine.claim(&claim, How::Create).await.unwrap();
+            assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+            rig.says(end);
+            let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+            assert!(
+                matches!(news[..], [News::Ring { id, .. }] if id == claim.id)
+                    || matches!(news[..], [News::AskAll])
+            );
+            if end[0] != "FLUSHALL" {
+                // Another program was faster: the wait goes on, and so does the watch.
+                rig.says(&["SET", "lock:a", "another", "PX", "60000"]);
+                let answer = engine.claim(&claim, How::Ask).await.unwrap();
+                assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
+                rig.says(&["DEL", "lock:a"]);
+                let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+                assert!(matches!(news[..], [News::Ring { id, .. }] if id == claim.id), "{news:?}");
+            }
+        }
+    });
 }
 
 #[test]

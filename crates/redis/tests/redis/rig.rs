@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Env, Guard, Inspect, Locks, Name, View};
+use leasehold_core::{Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, View};
 use leasehold_redis::{Address, Config, RedisEngine};
 use leasehold_testkit::server::RedisServer;
 
@@ -46,6 +46,27 @@ impl Rig {
     pub(crate) fn show(&self, name: &str) -> View {
         let engine = self.engine();
         self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
+    }
+
+    /// Runs what needs a runtime.
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// An exclusive claim that may queue and lasts long.
+    pub(crate) fn claim(&self, name: &str) -> Claim {
+        let ttl = Duration::from_secs(30);
+        Claim {
+            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
+            name: Name::new(name).unwrap(),
+            mode: Mode::Exclusive,
+            ttl,
+            claim_time: ttl,
+            may_queue: true,
+            tokens: 1,
+            owner: "test".into(),
+            stops_on_term: false,
+        }
     }
 
     /// What the server says to a command of an operator, in one line.

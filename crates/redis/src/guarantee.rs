@@ -1,0 +1,127 @@
+//! What is promised, as the server is configured now: its persistence, its replicas, what it does when memory is full, and
+//! whose clock is right.
+
+use std::collections::HashMap;
+
+use leasehold_core::{EngineError, Guarantee, Level};
+use redis::{Value, from_redis_value};
+
+use crate::{link::Conn, reply::unreadable};
+
+/// The oldest server that has all that the scripts use.
+const FLOOR: (u32, u32) = (6, 0);
+
+/// What the server says of itself.
+struct Facts {
+    info: HashMap<String, String>,
+    fsync: Option<String>,
+}
+
+pub(crate) async fn look(conn: &Conn) -> Result<Guarantee, EngineError> {
+    let mut info = redis::cmd("INFO");
+    info.arg("everything");
+    let text: String = text_of(conn.ask(&info).await?)?;
+    let mut ask = redis::cmd("CONFIG");
+    ask.arg("GET").arg("appendfsync");
+    // Often forbidden; then it is said that it is not known.
+    let fsync = match conn.ask(&ask).await {
+        Ok(answer) => from_redis_value::<HashMap<String, String>>(answer).ok(),
+        Err(_) => None,
+    };
+    let fsync = fsync.and_then(|mut all| all.remove("appendfsync"));
+    Ok(judge(&Facts { info: parse(&text), fsync }))
+}
+
+fn text_of(answer: Value) -> Result<String, EngineError> {
+    from_redis_value(answer).map_err(|_| unreadable())
+}
+
+fn parse(text: &str) -> HashMap<String, String> {
+    let lines = text.lines().filter_map(|line| line.trim().split_once(':'));
+    lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The level and the notes: first what lowers it.
+fn judge(facts: &Facts) -> Guarantee {
+    let get = |key: &str| facts.info.get(key).map_or("", String::as_str);
+    let mut against = Vec::new();
+    if get("role") != "master" {
+        against.push("The server is a replica: it refuses claims, or loses what it took.".to_owned());
+    }
+    if get("aof_enabled") != "1" {
+        against.push(
+            "The server keeps no append-only file: after a crash or restart two may hold one lock (set appendonly yes, appendfsync always)."
+                .to_owned(),
+        );
+    } else {
+        match facts.fsync.as_deref() {
+            Some("always") => {}
+            Some(other) => against.push(format!(
+                "The server syncs its append-only file {other}: a power cut loses the last second, and two may hold one lock (set appendfsync always)."
+            )),
+            None => against.push(
+                "How the server syncs its append-only file is not known, for CONFIG GET is not allowed: taken for everysec."
+                    .to_owned(),
+            ),
+        }
+    }
+    let policy = get("maxmemory_policy");
+    if get("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction" {
+        against.push(format!(
+            "A full server evicts keys ({policy}), locks among them: two may hold one lock (set maxmemory-policy noeviction)."
+        ));
+    }
+    if get("connected_slaves").parse::<u32>().is_ok_and(|replicas| replicas > 0) {
+        against.push(
+            "The server has replicas: a fail-over loses what they had not received, and two may hold one lock."
+                .to_owned(),
+        );
+    }
+    let version = get("redis_version");
+    if !is_new_enough(version) {
+        against.push(format!("Redis {version} is older than {}.{}.", FLOOR.0, FLOOR.1));
+    }
+    let level = if against.is_empty() { Level::LeaseBounded } else { Level::BestEffort };
+    against
+        .push("Leases end by the server's wall clock: one that is set forward ends them early.".to_owned());
+    let notes: Vec<&str> = against.iter().map(String::as_str).collect();
+    Guarantee::new(level, &notes)
+}
+
+fn is_new_enough(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    (major, minor) >= FLOOR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(changes: &[(&str, &str)], fsync: Option<&str>) -> Guarantee {
+        let mut info = parse(
+            "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\nconnected_slaves:0\r\n",
+        );
+        info.extend(changes.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())));
+        judge(&Facts { info, fsync: fsync.map(str::to_owned) })
+    }
+
+    #[test]
+    fn only_a_durable_server_alone_bounds_by_leases() {
+        assert_eq!(judged(&[], Some("always")).level, Level::LeaseBounded);
+        assert_eq!(judged(&[("maxmemory_policy", "allkeys-lru")], Some("always")).level, Level::LeaseBounded);
+        for (changes, fsync, said) in [
+            (&[][..], Some("everysec"), "everysec"),
+            (&[], None, "CONFIG GET"),
+            (&[("aof_enabled", "0")], Some("always"), "append-only"),
+            (&[("maxmemory", "9"), ("maxmemory_policy", "allkeys-lru")], Some("always"), "allkeys-lru"),
+            (&[("connected_slaves", "1")], Some("always"), "fail-over"),
+            (&[("role", "slave")], Some("always"), "replica"),
+            (&[("redis_version", "5.0.7")], Some("always"), "5.0.7"),
+        ] {
+            let judged = judged(changes, fsync);
+            assert_eq!(judged.level, Level::BestEffort, "{changes:?}");
+            assert!(judged.notes[0].contains(said), "{judged:?}");
+        }
+    }
+}
