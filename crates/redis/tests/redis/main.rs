@@ -6,5 +6,6 @@ mod conformance;
 mod foreign;
 mod oracle;
 mod outages;
+mod proxied;
 mod refusals;
 mod rig;

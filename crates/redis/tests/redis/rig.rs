@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, View};
 use leasehold_redis::{Address, Config, RedisEngine};
-use leasehold_testkit::server::RedisServer;
+use leasehold_testkit::server::{Proxy, RedisServer};
 
 /// A server, and what its clients are told of it.
 pub(crate) struct Rig {
@@ -31,6 +31,13 @@ impl Rig {
         let config = Config::new(Address::Tcp { host: "127.0.0.1".to_owned(), port: server.port() });
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { server, config, runtime }
+    }
+
+    /// A client that reaches the server through a proxy.
+    pub(crate) fn proxied(&self) -> (Proxy, Arc<RedisEngine>) {
+        let proxy = Proxy::start(self.server.port());
+        let config = Config::new(Address::Tcp { host: "127.0.0.1".to_owned(), port: proxy.port() });
+        (proxy, Arc::new(RedisEngine::new(config, &Env::system())))
     }
 
     pub(crate) fn engine(&self) -> Arc<RedisEngine> {

@@ -1,6 +1,8 @@
 //! Private servers for tests: real programs, on loopback, with directories of their own, ended by their own process id.
 
 mod child;
+mod proxy;
 mod redis;
 
+pub use proxy::Proxy;
 pub use redis::{RedisServer, redis_command};

@@ -1,0 +1,102 @@
+//! Requests and news that are lost or late on their way.
+
+use std::{thread::spawn, time::Duration};
+
+use leasehold_core::{Answer, Engine, How, Locks, Mode, News, Previous, Release, Released};
+
+use crate::rig::{PATIENCE, Rig, acquire};
+
+fn release_of(claim: &leasehold_core::Claim) -> [Release; 1] {
+    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
+    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
+}
+
+/// R9: the claim left on a connection that dies, its caller gives up, the release goes over the next connection and is
+/// certain; then the claim arrives.
+#[test]
+fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
+    let rig = Rig::new();
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+        let (proxy, engine) = rig.proxied();
+        let claim = leasehold_core::Claim { mode, ..rig.claim("a") };
+        rig.run(async {
+            let before = rig.claim("b");
+            assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
+            proxy.hold_requests();
+            let sent =
+                tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
+            assert!(sent.is_err(), "it is under way: {sent:?}");
+            proxy.cut_clients();
+            let released = loop {
+                match &engine.release(&release_of(&claim)).await[..] {
+                    [Released::Unknown(_)] => tokio::time::sleep(Duration::from_millis(20)).await,
+                    [certain] => break format!("{certain:?}"),
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert_eq!(released, "NotThere");
+            assert_eq!(proxy.connections(), 2);
+            let arrived = || rig.says(&["INFO", "commandstats"]).matches("cmdstat_evalsha:calls=").count();
+            let calls = || {
+                let said = rig.says(&["INFO", "commandstats"]);
+                let at = said.find("cmdstat_evalsha:calls=").unwrap() + "cmdstat_evalsha:calls=".len();
+                said[at..].split(',').next().unwrap().parse::<u64>().unwrap()
+            };
+            assert!(arrived() > 0);
+            let before_it = calls();
+            proxy.let_go();
+            rig.until("the claim arrives", || calls() > before_it);
+            assert!(matches!(engine.release(&release_of(&before)).await[..], [Released::Freed]));
+            assert_eq!(rig.leftovers(), Vec::<String>::new(), "{mode}");
+        });
+    }
+}
+
+/// I7: a push that never comes costs no more than the pace of the net.
+#[test]
+fn a_lost_push_is_found_by_asking() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let (locks, behind) = (rig.locks(), Locks::builder(engine).build());
+    let guard = acquire(&locks, "a");
+    let waiting = spawn(move || behind.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    proxy.hold_answers();
+    guard.release_blocking().unwrap();
+    rig.until("it is granted", || rig.show("a").holders.len() == 1);
+    // The push and all answers on this connection are lost; the next connection asks.
+    proxy.cut_clients();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+/// A pushed grant whose claim time has passed is worth nothing, and its claim may come back.
+#[test]
+fn a_push_that_comes_after_its_claim_time_is_not_believed() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let holder = rig.engine();
+    let claim = leasehold_core::Claim { claim_time: Duration::from_millis(300), ..rig.claim("a") };
+    let first = rig.claim("a");
+    rig.run(async {
+        assert!(matches!(holder.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+        assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Waiting(_))));
+        proxy.hold_answers();
+        assert!(matches!(holder.release(&release_of(&first)).await[..], [Released::Freed]));
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        proxy.let_go();
+        let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+        let [News::Granted { grant, since, .. }] = &news[..] else { panic!("{news:?}") };
+        let now = leasehold_core::Env::system().clock.now();
+        let over = since.is_none_or(|since| since.after(grant.ttl.unwrap()) <= now);
+        assert!(over, "granted at {since:?} for {:?}, and now it is {now:?}", grant.ttl);
+        let next = rig.claim("a");
+        assert!(matches!(holder.claim(&next, How::Create).await, Ok(Answer::Held(_))), "it has lapsed");
+        let again = engine.claim(&claim, How::Ask).await;
+        assert!(matches!(again, Ok(Answer::Waiting(_))), "{again:?}");
+        for (client, claim) in [(&holder, &next), (&engine, &claim)] {
+            assert!(matches!(client.release(&release_of(claim)).await[..], [Released::Freed]));
+        }
+    });
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}

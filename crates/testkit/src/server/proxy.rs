@@ -1,0 +1,162 @@
+//! A proxy that delays what passes through it, and cuts connections while something is under way.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::spawn,
+};
+
+/// A TCP proxy on loopback in front of a server on loopback.
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    connections: Vec<Connection>,
+    closed: bool,
+}
+
+struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+    requests: Arc<Gate>,
+    answers: Arc<Gate>,
+}
+
+/// Lets bytes pass, or holds them.
+#[derive(Default)]
+struct Gate {
+    holds: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Proxy {
+    /// Starts one in front of `server`, a port of this machine.
+    ///
+    /// # Panics
+    /// When loopback has no port left.
+    #[must_use]
+    pub fn start(server: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
+        let port = listener.local_addr().expect("a bound socket has an address").port();
+        let shared = Arc::new(Shared::default());
+        let accepting = Arc::clone(&shared);
+        spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if accepting.lock().closed {
+                    return;
+                }
+                if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)) {
+                    accepting.connect(client, server);
+                }
+            }
+        });
+        Self { port, shared }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on, what clients of the connections that there are now send is held.
+    pub fn hold_requests(&self) {
+        self.each(|connection| connection.requests.set(true));
+    }
+
+    /// From now on, what the server says on the connections that there are now is held.
+    pub fn hold_answers(&self) {
+        self.each(|connection| connection.answers.set(true));
+    }
+
+    /// Cuts all connections to clients. What is held on its way to the server still goes there, once let go.
+    pub fn cut_clients(&self) {
+        self.each(|connection| drop(connection.client.shutdown(Shutdown::Both)));
+    }
+
+    /// Lets go what is held.
+    pub fn let_go(&self) {
+        self.each(|connection| {
+            connection.requests.set(false);
+            connection.answers.set(false);
+        });
+    }
+
+    /// How many connections were made through it so far.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.lock().connections.len()
+    }
+
+    fn each(&self, act: impl Fn(&Connection)) {
+        self.shared.lock().connections.iter().for_each(act);
+    }
+}
+
+impl Shared {
+    fn connect(&self, client: TcpStream, server: TcpStream) {
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let connection = Connection { client, server, requests: Arc::default(), answers: Arc::default() };
+        let copies =
+            connection.client.try_clone().and_then(|client| Ok((client, connection.server.try_clone()?)));
+        if let Ok((client, server)) = copies {
+            let (to_server, to_client) = (client.try_clone(), server.try_clone());
+            let (requests, answers) = (Arc::clone(&connection.requests), Arc::clone(&connection.answers));
+            spawn(move || to_server.map(|from| pump(from, server, &requests)));
+            spawn(move || to_client.map(|from| pump(from, client, &answers)));
+            self.lock().connections.push(connection);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Copies until the end of `from`, then ends `to`.
+fn pump(mut from: TcpStream, mut to: TcpStream, gate: &Gate) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        gate.pass();
+        if to.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    gate.pass();
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+impl Gate {
+    fn set(&self, holds: bool) {
+        *self.holds.lock().unwrap_or_else(PoisonError::into_inner) = holds;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        while *holds {
+            holds = self.opened.wait(holds).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.let_go();
+        self.shared.lock().closed = true;
+        self.each(|connection| {
+            let _ = (connection.client.shutdown(Shutdown::Both), connection.server.shutdown(Shutdown::Both));
+        });
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+    }
+}
