@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-use crate::{Instant, Loss, Owner, Token};
+use crate::{Instant, Loss, Owner, Token, lease::DOUBT};
 
 /// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads.
 pub(crate) struct Cell {
@@ -41,7 +41,7 @@ impl Cell {
         Instant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// The lease was renewed. Nothing revives a lost cell.
+    /// The lease was renewed, or is in doubt. Nothing revives a lost cell.
     pub(crate) fn extend(&self, deadline: Instant) {
         let new = deadline.min(self.end).as_nanos();
         let _ =
@@ -60,7 +60,9 @@ impl Cell {
 
     /// Why the hold is lost, if it is, as of `now`.
     pub(crate) fn loss(&self, now: Instant) -> Option<Loss> {
-        if now < self.deadline() {
+        let deadline = self.deadline();
+        // In doubt is not lost: the keeper asks, and tells.
+        if now < deadline || (deadline == DOUBT && now < self.end) {
             return None;
         }
         let passed = if now >= self.end { Loss::MaxHold } else { Loss::Lapsed };

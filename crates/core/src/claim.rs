@@ -241,6 +241,9 @@ pub enum News {
         /// Why.
         loss: Loss,
     },
+    /// The engine's clock went forward, so that leases may have ended there before their time: no hold is to be believed in
+    /// until it is renewed, which is done at once.
+    Doubt,
     /// News may have been missed: ask for every waiting claim and renew every hold.
     AskAll,
 }

@@ -57,7 +57,11 @@ pub struct Lease {
     lost: Option<Loss>,
     renewal: Renewal,
     stopped: bool,
+    doubted: bool,
 }
+
+/// The end of belief in a hold that is in doubt: long past, and unlike every real deadline.
+pub(crate) const DOUBT: Instant = Instant::from_nanos(1);
 
 impl Lease {
     /// The lease of a grant that was asked for at `sent`; `granted` is `None` where holds never lapse, and renewal then
@@ -73,6 +77,7 @@ impl Lease {
             lost: None,
             renewal,
             stopped: false,
+            doubted: false,
         };
         lease.confirm(sent, granted);
         lease
@@ -114,6 +119,34 @@ impl Lease {
         self.confirm(sent, granted);
     }
 
+    /// R3: the hold may have ended on the engine before its time. Until a renewal that leaves from `now` on is confirmed it
+    /// is not to be believed in; it is due at once, also of a fixed lease, for which it only asks for the time that is left.
+    pub fn doubt(&mut self, now: Instant) {
+        if self.lost.is_none() && self.deadline != Instant::NEVER {
+            self.doubted = true;
+            self.confirmed = self.confirmed.max(now);
+            if !self.stopped {
+                self.renew_at = Instant::from_nanos(0);
+            }
+        }
+    }
+
+    /// Until when guards may believe in the hold: the deadline, unless it is in doubt.
+    #[must_use]
+    pub const fn belief(&self) -> Instant {
+        if self.doubted { DOUBT } else { self.deadline }
+    }
+
+    /// For how long a renewal at `now` asks.
+    #[must_use]
+    pub(crate) fn asks_for(&self, now: Instant) -> Duration {
+        match self.renewal {
+            // A pushed grant of a fixed lease was given for less, and is renewed once to what was asked for.
+            Renewal::Off if self.doubted => self.deadline.since(now),
+            _ => self.ttl,
+        }
+    }
+
     /// The hold is lost. The first reason stays.
     pub fn lose(&mut self, loss: Loss) {
         self.lost.get_or_insert(loss);
@@ -147,11 +180,15 @@ impl Lease {
     /// Whether at `now` at least a third of the lease is left to believe in, and it is kept up: less is not worth handing on.
     #[must_use]
     pub fn is_fresh(&self, now: Instant) -> bool {
-        self.lost.is_none() && !self.stopped && now.after(self.ttl / RENEW_FRACTION) < self.deadline
+        self.lost.is_none()
+            && !self.stopped
+            && !self.doubted
+            && now.after(self.ttl / RENEW_FRACTION) < self.deadline
     }
 
     fn confirm(&mut self, sent: Instant, granted: Option<Duration>) {
         self.confirmed = sent;
+        self.doubted = false;
         self.span = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
         self.renew_at = match self.renewal {

@@ -100,6 +100,7 @@ enum Heard {
     Renewed { sent_ago: u64, granted: u64 },
     Lose,
     Stop,
+    Doubt,
 }
 
 fn heard() -> impl Strategy<Value = Heard> {
@@ -108,6 +109,7 @@ fn heard() -> impl Strategy<Value = Heard> {
         4 => (0u64..5_000, 100u64..60_000).prop_map(|(sent_ago, granted)| Heard::Renewed { sent_ago, granted }),
         1 => Just(Heard::Lose),
         1 => Just(Heard::Stop),
+        1 => Just(Heard::Doubt),
     ]
 }
 
@@ -120,6 +122,7 @@ proptest! {
         let mut bound = deadline(at(0), TTL);
         let mut newest = 0;
         let mut lost = None;
+        let mut doubted = false;
         for (pause, event) in events {
             now += pause;
             let step = lease.step(at(now));
@@ -138,12 +141,21 @@ proptest! {
                     lease.renewed(at(sent), at(now), Some(Duration::from_millis(granted)));
                     if lost.is_none() && sent >= newest {
                         newest = sent;
+                        doubted = false;
                         bound = deadline(at(sent), Duration::from_millis(granted));
                     }
                 }
                 Heard::Lose => lease.lose(Loss::Gone),
                 Heard::Stop => lease.stop_renewal(),
+                Heard::Doubt => {
+                    lease.doubt(at(now));
+                    if lost.is_none() && !matches!(lease.step(at(now)), Step::Lost(_)) {
+                        doubted = true;
+                        newest = newest.max(now);
+                    }
+                }
             }
+            prop_assert_eq!(lost.is_none() && lease.lost().is_none() && doubted, lease.lost().is_none() && lease.belief() != lease.deadline());
             prop_assert!(lost.is_some() || lease.deadline() <= bound);
         }
     }
@@ -164,4 +176,27 @@ fn a_lease_that_is_not_kept_up_is_not_handed_on() {
     assert!(lease.is_fresh(at(1)) && lease.is_renewed());
     lease.stop_renewal();
     assert!(!lease.is_fresh(at(1)) && !lease.is_renewed());
+}
+
+#[test]
+fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
+    for renewal in [Renewal::Background, Renewal::Off] {
+        let mut lease = Lease::granted(at(0), Some(TTL), TTL, renewal);
+        lease.sent(at(9_000));
+        lease.doubt(at(10_000));
+        assert_eq!(lease.belief(), DOUBT);
+        assert_eq!(lease.step(at(10_000)), Step::Renew);
+        assert!(!lease.is_fresh(at(10_000)));
+        let wanted = if renewal == Renewal::Off { Duration::from_millis(19_400) } else { TTL };
+        assert_eq!(lease.asks_for(at(10_000)), wanted, "a fixed lease is not made longer");
+        // Left before the doubt, so it says nothing of it.
+        lease.renewed(at(9_000), at(10_001), Some(TTL));
+        assert_eq!(lease.belief(), DOUBT);
+        lease.sent(at(10_000));
+        lease.renewed(at(10_000), at(10_002), Some(wanted));
+        assert_eq!(lease.belief(), lease.deadline());
+        assert!(lease.deadline() <= deadline(at(10_000), wanted));
+        lease.doubt(at(10_003));
+        assert_eq!(lease.step(lease.deadline()), Step::Lost(Loss::Lapsed), "never confirmed");
+    }
 }

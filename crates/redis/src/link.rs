@@ -207,7 +207,7 @@ async fn pulse(mut mux: MultiplexedConnection, ears: Arc<Ears>, clock: Arc<dyn C
         let sent = clock.now();
         let time = redis::cmd("TIME");
         match tokio::time::timeout(SILENCE, time.query_async::<(u64, u64)>(&mut mux)).await {
-            Ok(Ok((seconds, micros))) => ears.learn(sent, seconds * 1_000_000 + micros),
+            Ok(Ok((seconds, micros))) => ears.learn(sent, clock.now(), seconds * 1_000_000 + micros),
             // An error is a sign of life; a connection that broke ends its driver.
             Ok(Err(_)) => {}
             Err(_) => return,

@@ -20,6 +20,9 @@ use tokio::sync::Notify;
 /// one run of numbers.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 
+/// By how much more than a hundredth the server's clock may go faster than ours: the least margin that leases keep.
+const MARGIN: Duration = Duration::from_millis(2);
+
 /// Hears for one client of the server.
 pub(crate) struct Ears {
     prefix: String,
@@ -59,10 +62,18 @@ impl Ears {
         })
     }
 
-    /// An answer to a request that left at `sent` tells the server's time. Only successful answers do: an error may
-    /// overtake what was sent before it.
-    pub(crate) fn learn(&self, sent: Instant, server_micros: u64) {
-        *lock_of(&self.evidence) = Some(Evidence { ours: sent, server: server_micros });
+    /// An answer, come at `now`, to a request that left at `sent` tells the server's time. Only successful answers do: an
+    /// error may overtake what was sent before it. R3: where more time passed there than here, leases may have ended early;
+    /// a clock that was set back only begins anew.
+    pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) {
+        let new = Evidence { ours: sent, server: server_micros };
+        let Some(old) = lock_of(&self.evidence).replace(new) else { return };
+        let there = Duration::from_micros(server_micros.saturating_sub(old.server));
+        let here = now.since(old.ours);
+        if there > here + here / 100 + MARGIN {
+            tracing::warn!(ahead = ?there.saturating_sub(here), "the server's clock went forward: holds are in doubt");
+            self.mailbox.push(News::Doubt);
+        }
     }
 
     /// A connection was made when the server's clock said `floor`: what was known before may be of another server.
@@ -237,13 +248,32 @@ mod tests {
         };
         assert_eq!(since(&ears), None, "no evidence: ask before believing");
         // The server's clock said 4.9 s after ours said 100 ms: it says 5 s later than that, by how much nobody knows.
-        ears.learn(at(100), 4_900_000);
+        ears.learn(at(100), at(101), 4_900_000);
         assert_eq!(since(&ears), Some(at(100)));
         // It said 5.3 s after ours said 900 ms: it said 5 s not earlier than at 600 ms.
-        ears.learn(at(900), 5_300_000);
+        ears.learn(at(900), at(901), 5_300_000);
         assert_eq!(since(&ears), Some(at(600)));
         ears.connected(0);
         assert_eq!(since(&ears), None);
+    }
+
+    #[test]
+    fn only_a_server_clock_that_goes_forward_by_itself_is_in_doubt() {
+        let ears = Ears::new("lock:");
+        let doubted = |sent: u64, now: u64, server: u64| {
+            ears.learn(at(sent), at(now), server * 1000);
+            let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            news.is_some_and(|news| matches!(news[..], [News::Doubt]))
+        };
+        assert!(!doubted(1000, 1001, 50_000), "the first says nothing");
+        assert!(!doubted(2000, 2001, 51_000));
+        assert!(!doubted(3000, 3900, 52_900), "a slow answer");
+        assert!(!doubted(4000, 4001, 53_010), "within the margin of what passed here");
+        assert!(doubted(5000, 5001, 54_100));
+        assert!(!doubted(6000, 6001, 20_000), "set back");
+        assert!(!doubted(7000, 7001, 21_000));
+        ears.connected(0);
+        assert!(!doubted(7002, 7003, 99_000), "another server");
     }
 
     #[test]

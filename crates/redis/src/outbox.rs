@@ -141,7 +141,7 @@ async fn once(
         return Ok(said);
     }
     if let Value::Int(server @ 1..) = said.remove(0) {
-        ears.learn(sent, server as u64);
+        ears.learn(sent, clock.now(), server as u64);
     }
     Ok(said)
 }

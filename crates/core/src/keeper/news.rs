@@ -22,6 +22,7 @@ impl Shared {
                     }
                 }
                 News::Lost { name, id, loss } => self.lose(&name, id, loss),
+                News::Doubt => self.doubt_all(),
                 News::AskAll => self.ask_all(),
             }
         }

@@ -91,7 +91,7 @@ impl Shared {
             Step::Renew => {
                 hold.lease.sent(now);
                 self.arm(name, hold, now);
-                Some(Stepped::Renew(hold.as_hold(name)))
+                Some(Stepped::Renew(hold.as_hold(name, now)))
             }
         }
     }
@@ -105,7 +105,7 @@ impl Shared {
         }
         let now = self.now();
         hold.lease.renewed(sent, now, ttl);
-        let deadline = hold.lease.deadline();
+        let deadline = hold.lease.belief();
         for cell in &hold.guards {
             cell.extend(deadline);
         }
@@ -147,7 +147,7 @@ impl Shared {
     pub(crate) async fn confirm(self: &Arc<Self>, name: &Name, id: ClaimId) -> Result<(), Error> {
         let hold = {
             let mut shard = self.table.shard(name);
-            shard.get_mut(name).and_then(|state| state.hold(id)).map(|hold| hold.as_hold(name))
+            shard.get_mut(name).and_then(|state| state.hold(id)).map(|hold| hold.as_hold(name, self.now()))
         };
         let Some(hold) = hold else { return Ok(()) };
         let (tx, rx) = oneshot::channel();
@@ -162,13 +162,28 @@ impl Shared {
         }
     }
 
+    /// No hold is to be believed in before it is renewed, which is due now.
+    pub(crate) fn doubt_all(self: &Arc<Self>) {
+        let now = self.now();
+        for mut shard in self.table.shards() {
+            for (name, state) in shard.iter_mut() {
+                for hold in state.holds.iter_mut().filter(|hold| !hold.ending) {
+                    hold.lease.doubt(now);
+                    let belief = hold.lease.belief();
+                    hold.guards.iter().for_each(|cell| cell.extend(belief));
+                    self.arm(name, hold, now);
+                }
+            }
+        }
+    }
+
     /// Every hold is to be renewed now: something may have happened to them.
     pub(crate) fn renew_all(self: &Arc<Self>) {
-        let mut all = Vec::new();
+        let (mut all, now) = (Vec::new(), self.now());
         for shard in self.table.shards() {
             for (name, state) in shard.iter() {
                 let live = state.holds.iter().filter(|hold| !hold.ending && hold.lease.is_renewed());
-                all.extend(live.map(|hold| hold.as_hold(name)));
+                all.extend(live.map(|hold| hold.as_hold(name, now)));
             }
         }
         self.spawn_renewals(all);

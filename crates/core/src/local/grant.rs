@@ -69,7 +69,7 @@ impl Shared {
         now: Instant,
     ) -> Guard {
         let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
-        let cell = Arc::new(Cell::new(hold.lease.deadline(), end, token, holder.terms.owner.clone()));
+        let cell = Arc::new(Cell::new(hold.lease.belief(), end, token, holder.terms.owner.clone()));
         let timer = (end != Instant::NEVER)
             .then(|| self.add_timer(end, Due::MaxHold(Box::new((name.clone(), hold.id)))));
         hold.guards.push(Arc::clone(&cell));

@@ -121,9 +121,9 @@ impl LocalHold {
     }
 
     /// The hold as the engine's `renew` takes it.
-    pub(crate) fn as_hold(&self, name: &Name) -> crate::Hold {
-        let terms = &self.terms;
-        crate::Hold { id: self.id, name: name.clone(), mode: terms.mode, token: self.first, ttl: terms.ttl }
+    pub(crate) fn as_hold(&self, name: &Name, now: Instant) -> crate::Hold {
+        let (mode, ttl) = (self.terms.mode, self.lease.asks_for(now));
+        crate::Hold { id: self.id, name: name.clone(), mode, token: self.first, ttl }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 
+mod clocks;
 mod conformance;
 mod foreign;
 mod oracle;

@@ -27,7 +27,10 @@ impl Rig {
     }
 
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        let server = RedisServer::start(arguments);
+        Self::of(RedisServer::start(arguments))
+    }
+
+    pub(crate) fn of(server: RedisServer) -> Self {
         let config = Config::new(Address::Tcp { host: "127.0.0.1".to_owned(), port: server.port() });
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { server, config, runtime }

@@ -27,10 +27,16 @@ impl Server {
     ///
     /// # Panics
     /// When it cannot be started or does not become ready: a missing server fails the test.
-    pub(super) fn start(program: &str, arguments: &[String], ready: impl Fn() -> bool) -> Self {
+    pub(super) fn start(
+        program: &str,
+        arguments: &[String],
+        environment: &[(&str, String)],
+        ready: impl Fn() -> bool,
+    ) -> Self {
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", program])
             .args(arguments)
+            .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

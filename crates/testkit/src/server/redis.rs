@@ -8,7 +8,10 @@ use std::{
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::child::{Server, free_port};
+use super::{
+    child::{Server, free_port},
+    clock::Clock,
+};
 
 /// A private Redis server: no persistence unless its arguments say so.
 pub struct RedisServer {
@@ -16,6 +19,7 @@ pub struct RedisServer {
     directory: TempDir,
     port: u16,
     arguments: Vec<String>,
+    clock: Option<Clock>,
 }
 
 impl RedisServer {
@@ -25,11 +29,35 @@ impl RedisServer {
     /// When it cannot be started.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory can be made");
-        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let mut server = Self { process: None, directory, port: free_port(), arguments };
+        let mut server = Self::prepared(arguments);
         server.restart();
         server
+    }
+
+    /// Starts one with a clock of its own.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn with_clock(arguments: &[&str]) -> Self {
+        let mut server = Self::prepared(arguments);
+        server.clock = Some(Clock::new(server.directory.path()));
+        server.restart();
+        server
+    }
+
+    fn prepared(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self { process: None, directory, port: free_port(), arguments, clock: None }
+    }
+
+    /// Sets its clock this many seconds away from the machine's.
+    ///
+    /// # Panics
+    /// When it has no clock of its own.
+    pub fn set_clock(&self, seconds: i64) {
+        self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
 
     /// Where it listens.
@@ -65,8 +93,9 @@ impl RedisServer {
         ];
         let all: Vec<String> =
             own.into_iter().chain(rest).map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
+        let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
         let listens = || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();
-        self.process = Some(Server::start(&self.program(), &all, listens));
+        self.process = Some(Server::start(&self.program(), &all, &environment, listens));
     }
 
     /// The server is found in the path, or is what Debian calls the checker of its files: one program, which does what its

@@ -1,0 +1,72 @@
+//! Servers whose clock is set forward and back, and holders that stand still: R2, R3.
+
+use std::{thread::sleep, time::Duration};
+
+use leasehold_core::{ErrorKind, Loss};
+use leasehold_testkit::server::RedisServer;
+
+use crate::rig::{Rig, acquire};
+
+/// So long that no renewal is due by itself.
+const TTL: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_clock_set_forward_ends_the_hold_on_the_server_and_the_holder_is_told_at_once() {
+    let rig = Rig::of(RedisServer::with_clock(&[]));
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
+    let token = guard.token();
+    assert!(guard.remaining().unwrap() > TTL / 2);
+    rig.server.set_clock(3600);
+    // Somebody of the holder's process speaks to the server, as its renewals do every third of the ttl.
+    acquire(&locks, "b").release_blocking().unwrap();
+    rig.until("the holder is told", || !guard.check());
+    assert!(guard.release_blocking().unwrap_err().is_lost());
+    let next = acquire(&other, "a");
+    assert!(next.token() > token);
+}
+
+#[test]
+fn a_clock_set_forward_by_less_than_the_lease_costs_a_renewal() {
+    let rig = Rig::of(RedisServer::with_clock(&[]));
+    let locks = rig.locks();
+    let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
+    let fixed = locks.mutex("f").ttl(TTL).renew(false).blocking().acquire().unwrap();
+    rig.server.set_clock(200);
+    acquire(&locks, "b").release_blocking().unwrap();
+    let left = |key: &str| rig.says(&["PTTL", key]).parse::<u64>().unwrap();
+    rig.until("it is renewed", || left("lock:a") > 590_000);
+    rig.until("it is believed in again", || guard.check() && fixed.check());
+    assert!(Duration::from_millis(left("lock:f")) + Duration::from_millis(1) >= fixed.remaining().unwrap());
+    guard.release_blocking().unwrap();
+    fixed.release_blocking().unwrap();
+}
+
+#[test]
+fn a_clock_set_back_keeps_holds_and_tokens_in_order() {
+    let rig = Rig::of(RedisServer::with_clock(&[]));
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
+    let token = guard.token();
+    rig.server.set_clock(-3600);
+    sleep(Duration::from_secs(2));
+    assert!(guard.check(), "renewed all the while");
+    guard.release_blocking().unwrap();
+    let next = acquire(&other, "a");
+    assert!(next.token() > token, "{} after {token}", next.token());
+    let floor: i64 = rig.says(&["TTL", "leasehold:{}t"]).parse().unwrap();
+    assert!(floor > 3600, "the floor lasts until an hour after the time of the token: {floor}");
+}
+
+#[test]
+fn a_hold_that_lapsed_while_the_clock_ran_away_is_not_released_from_the_next() {
+    let rig = Rig::of(RedisServer::with_clock(&[]));
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
+    rig.server.set_clock(700);
+    let next = acquire(&other, "a");
+    assert!(next.token() > guard.token());
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    assert!(next.check(), "the late release harmed nobody");
+    next.release_blocking().unwrap();
+}
