@@ -32,7 +32,7 @@ struct Opened {
 
 impl Locks {
     /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir`,
-    /// `redis://[user:password@]host[:port][/db]` or `redis+unix:///path/to/socket`, each with options in its query.
+    /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted) or `redis+unix:///path/to/socket`, each with options in its query.
     /// Engines with a server are contacted at the first request, not here.
     ///
     /// # Errors
@@ -106,10 +106,10 @@ fn open(url: &mut Url) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => open_memory(url),
         "file" => open_file(url),
-        "redis" | "redis+unix" => open_redis(url),
+        "redis" | "rediss" | "redis+unix" => open_redis(url),
         // The scheme is shown, never more: the rest may hold a password.
         other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis and redis+unix are known"
+            "the URL scheme {other:?} is unknown: memory, file, redis, rediss and redis+unix are known"
         ))),
     }
 }
@@ -162,7 +162,29 @@ fn open_redis(url: &mut Url) -> Result<Opened, Error> {
         let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
         config = config.db(db);
     }
+    if url.scheme == "rediss" {
+        config = encrypted(config, url)?;
+    }
     Ok(Opened::from(Arc::new(RedisEngine::new(config, &leasehold_core::Env::system())) as Arc<dyn Engine>))
+}
+
+#[cfg(all(feature = "redis", feature = "tls"))]
+fn encrypted(config: leasehold_redis::Config, url: &mut Url) -> Result<leasehold_redis::Config, Error> {
+    let mut tls = leasehold_redis::Tls::system();
+    if let Some(roots) = url.take("ca") {
+        tls = tls.roots(roots);
+    }
+    tls = match (url.take("cert"), url.take("key")) {
+        (Some(certificate), Some(key)) => tls.identity(certificate, key),
+        (None, None) => tls,
+        _ => return Err(Error::misconfigured("the URL options cert and key belong together")),
+    };
+    Ok(config.tls(tls))
+}
+
+#[cfg(all(feature = "redis", not(feature = "tls")))]
+fn encrypted(_: leasehold_redis::Config, _: &mut Url) -> Result<leasehold_redis::Config, Error> {
+    Err(Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\""))
 }
 
 #[cfg(not(feature = "redis"))]

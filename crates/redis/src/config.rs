@@ -20,6 +20,8 @@ pub struct Config {
     pub(crate) password: Option<String>,
     pub(crate) db: u32,
     pub(crate) prefix: String,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::Tls>,
 }
 
 /// Where a server listens.
@@ -40,11 +42,19 @@ impl Config {
     /// The server at `address`, with all else by default.
     #[must_use]
     pub fn new(address: Address) -> Self {
-        Self { address, user: None, password: None, db: 0, prefix: DEFAULT_PREFIX.to_owned() }
+        Self {
+            address,
+            user: None,
+            password: None,
+            db: 0,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 
-    /// Reads what follows the scheme `redis` or `redis+unix` in a URL, up to the query, as it stands there:
-    /// `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`.
+    /// Reads what follows the scheme `redis`, `rediss` (then give `tls` too) or `redis+unix` in a URL, up to the
+    /// query, as it stands there: `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
@@ -88,6 +98,14 @@ impl Config {
     #[must_use]
     pub fn db(mut self, db: u32) -> Self {
         self.db = db;
+        self
+    }
+
+    /// Encrypts the connection. For a server on a host and port.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 

@@ -2,51 +2,73 @@
 
 use std::{pin::Pin, sync::Arc};
 
+use futures_util::StreamExt;
 use leasehold_core::EngineError;
 use redis::{
-    AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisError, aio::MultiplexedConnection,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
+    AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
+    aio::{MultiplexedConnection, PubSub},
 };
 
 use crate::{
-    config::{Address, Config},
+    config::Config,
     error::sort_connecting,
     news::{Ears, Hear},
     scripts::{Digests, TEXTS},
+    stream,
 };
 
 /// Commands that wait to be written: far more than are ever under way, for order is kept only if none has to wait for room.
 const BUFFER: usize = 65_536;
 
-/// A connection that somebody must drive.
+/// A connection that somebody must drive: when the driver ends, it is gone.
 pub(crate) struct Dialed {
     pub(crate) mux: MultiplexedConnection,
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// News come on the same connection.
+    pushes: bool,
 }
 
-/// Connects and says who we are.
-pub(crate) async fn open(config: &Config, ears: &Arc<Ears>) -> Result<Dialed, EngineError> {
-    let failed = |error: std::io::Error| sort_connecting(error.into(), &config.address.to_string());
-    match &config.address {
-        Address::Tcp { host, port } => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
-            // A request that waits for company would wait for a network round trip.
-            stream.set_nodelay(true).map_err(failed)?;
-            greet(stream, config, ears).await
-        }
-        Address::Unix(path) => greet(UnixStream::connect(path).await.map_err(failed)?, config, ears).await,
+/// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
+/// only, on a second one.
+pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Result<Dialed, EngineError> {
+    let failed = |error: RedisError| sort_connecting(error, &config.address.to_string());
+    let options = AsyncConnectionConfig::new()
+        // Every request has its own deadline in core.
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(BUFFER);
+    let new = info(config, ProtocolVersion::RESP3);
+    let pushed = options.clone().set_push_sender(Hear(Arc::clone(ears)));
+    let refused =
+        match MultiplexedConnection::new_with_config(&new, stream::open(config).await?, pushed).await {
+            Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), pushes: true }),
+            Err(error) => error,
+        };
+    if !knows_no_resp3(&refused) {
+        return Err(failed(refused));
     }
+    let old = info(config, ProtocolVersion::RESP2);
+    let made = MultiplexedConnection::new_with_config(&old, stream::open(config).await?, options).await;
+    let (mux, driver) = made.map_err(failed)?;
+    let mut news = PubSub::new(&old, stream::open(config).await?).await.map_err(failed)?;
+    news.subscribe(channel).await.map_err(failed)?;
+    let (mut news, ears) = (news.into_on_message(), Arc::clone(ears));
+    let hear = async move {
+        while let Some(message) = news.next().await {
+            ears.hear(message.get_payload_bytes());
+        }
+    };
+    let driver = async move {
+        tokio::select! {
+            () = driver => {}
+            () = hear => {}
+        }
+    };
+    Ok(Dialed { mux, driver: Box::pin(driver), pushes: false })
 }
 
-async fn greet<S>(stream: S, config: &Config, ears: &Arc<Ears>) -> Result<Dialed, EngineError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+fn info(config: &Config, protocol: ProtocolVersion) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default()
-        .set_protocol(ProtocolVersion::RESP3)
+        .set_protocol(protocol)
         .set_db(i64::from(config.db))
         .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
     if let Some(user) = &config.user {
@@ -55,36 +77,34 @@ where
     if let Some(password) = &config.password {
         info = info.set_password(password);
     }
-    let options = AsyncConnectionConfig::new()
-        // Every request has its own deadline in core.
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(BUFFER)
-        .set_push_sender(Hear(Arc::clone(ears)));
-    let made = MultiplexedConnection::new_with_config(&info, stream, options).await;
-    let (mux, driver) = made.map_err(|error| sort_connecting(error, &config.address.to_string()))?;
-    Ok(Dialed { mux, driver: Box::pin(driver) })
+    info
 }
 
-/// Teaches the server our scripts, listens to our channel and asks for the time, in microseconds.
-pub(crate) async fn prepare(
-    mux: &mut MultiplexedConnection,
-    channel: &str,
-    address: &Address,
-) -> Result<(Digests, u64), EngineError> {
-    let prepared = async {
+/// Older than Redis 6, or a proxy in front of it.
+fn knows_no_resp3(error: &RedisError) -> bool {
+    let about_hello =
+        error.detail().is_some_and(|detail| detail.contains("HELLO") || detail.contains("unknown command"));
+    error.code() == Some("NOPROTO") || (error.code().is_some() && about_hello)
+}
+
+impl Dialed {
+    /// Teaches the server our scripts, and asks for what it pushes and for its time, in microseconds.
+    pub(crate) async fn prepare(&mut self, channel: &str) -> RedisResult<(Digests, u64)> {
+        let mux = &mut self.mux;
         let digests = teach(mux).await?;
-        mux.subscribe(channel).await?;
-        // Without it the end of a foreign lock is found by asking for it.
-        let tracking = redis::cmd("CLIENT").arg(&["TRACKING", "ON", "OPTIN"]).exec_async(mux).await;
-        if let Err(error) = tracking
-            && error.code().is_none()
-        {
-            return Err(error);
+        if self.pushes {
+            mux.subscribe(channel).await?;
+            // Without it the end of a foreign lock is found by asking for it.
+            let tracking = redis::cmd("CLIENT").arg(&["TRACKING", "ON", "OPTIN"]).exec_async(mux).await;
+            if let Err(error) = tracking
+                && error.code().is_none()
+            {
+                return Err(error);
+            }
         }
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(mux).await?;
         Ok((digests, seconds * 1_000_000 + micros))
-    };
-    prepared.await.map_err(|error: RedisError| sort_connecting(error, &address.to_string()))
+    }
 }
 
 /// Loads the scripts; what the server calls them.

@@ -3,6 +3,9 @@
 use leasehold_core::{EngineError, Fault};
 use redis::RedisError;
 
+/// How the text of an alert of the other side begins.
+const TLS_ALERT: &str = "received fatal alert";
+
 /// An error of a request that may have left.
 pub(crate) fn sort(error: RedisError) -> EngineError {
     match code_of(&error) {
@@ -20,9 +23,13 @@ pub(crate) fn sort(error: RedisError) -> EngineError {
 /// An error met while connecting: nothing was asked yet.
 pub(crate) fn sort_connecting(error: RedisError, address: &str) -> EngineError {
     let sorted = sort(error);
-    let fault = if sorted.fault == Fault::Unknown { Fault::Retry } else { sorted.fault };
     let cause = sorted.source.as_ref().map(ToString::to_string);
-    let why = if fault == Fault::Retry { cause.unwrap_or(sorted.message) } else { sorted.message };
+    let (fault, why) = match (sorted.fault, cause) {
+        // So a server refuses our certificate, after the connection was made. Its error type is hidden by then.
+        (Fault::Unknown, Some(cause)) if cause.starts_with(TLS_ALERT) => (Fault::Misconfigured, cause),
+        (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(sorted.message)),
+        (fault, _) => (fault, sorted.message),
+    };
     EngineError::new(fault, format!("cannot connect to {address}: {why}"))
 }
 

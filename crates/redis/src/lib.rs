@@ -18,6 +18,11 @@ mod news;
 mod outbox;
 mod reply;
 mod scripts;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use config::{Address, Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
+#[cfg(feature = "tls")]
+pub use tls::Tls;

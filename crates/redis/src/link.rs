@@ -19,8 +19,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     config::Config,
-    dial::{self, Dialed},
-    error::sort,
+    dial,
+    error::{sort, sort_connecting},
     news::Ears,
     outbox::{Outbox, Sender},
     scripts::{Item, Script},
@@ -146,13 +146,17 @@ impl Link {
             EngineError::new(Fault::Retry, message)
         };
         let connecting = async {
-            let Dialed { mut mux, mut driver } = dial::open(&self.config, &self.ears).await?;
+            let mut dialed = dial::open(&self.config, &self.channel, &self.ears).await?;
+            let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
             let (digests, time) = tokio::select! {
-                prepared = dial::prepare(&mut mux, &self.channel, address) => prepared?,
+                prepared = dialed.prepare(&self.channel) => {
+                    prepared.map_err(|error| sort_connecting(error, &address.to_string()))?
+                }
                 () = &mut driver => {
                     return Err(EngineError::new(Fault::Retry, format!("cannot connect to {address}: it hung up")));
                 }
             };
+            let mux = dialed.mux;
             self.ears.connected(time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));

@@ -135,6 +135,13 @@ impl Ears {
         self.in_flight.load(Ordering::Relaxed) > 0 || !lock_of(&self.waiting).is_empty()
     }
 
+    /// A message of our channel.
+    pub(crate) fn hear(&self, message: &[u8]) {
+        if let Some(news) = std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
+            self.mailbox.push(news);
+        }
+    }
+
     /// `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, or `broken <id> <lock>`.
     fn read(&self, text: &str) -> Option<News> {
         if let Some(rest) = text.strip_prefix("broken ") {
@@ -172,11 +179,7 @@ pub(crate) struct Hear(pub(crate) Arc<Ears>);
 impl AsyncPushSender for Hear {
     fn send(&self, info: PushInfo) -> Result<(), SendError> {
         match (info.kind, info.data.last()) {
-            (PushKind::Message, Some(Value::BulkString(text))) => {
-                if let Some(news) = std::str::from_utf8(text).ok().and_then(|text| self.0.read(text)) {
-                    self.0.mailbox.push(news);
-                }
-            }
+            (PushKind::Message, Some(Value::BulkString(text))) => self.0.hear(text),
             (PushKind::Invalidate, Some(Value::Array(locks))) => {
                 for lock in locks {
                     if let Value::BulkString(lock) = lock {

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{BoxFuture, Engine};
-use leasehold_testkit::suite::{self, Disturbance, Harness};
+use leasehold_testkit::{
+    server::redis_command,
+    suite::{self, Disturbance, Harness},
+};
 
 use crate::rig::Rig;
 
@@ -49,8 +52,70 @@ impl Harness for Rig {
     }
 }
 
+/// The rights that docs/engines/redis.md tells operators to give.
+const USERS: &str = include_str!("../../../../docs/engines/redis.acl");
+const PASSWORD: &str = "correct-horse";
+
+/// A server with those users, as one of which the clients come.
+fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("users.acl");
+    let everyone = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));
+    std::fs::write(&file, everyone).unwrap();
+    let mut rig = Rig::with(&["--aclfile", file.to_str().unwrap()]);
+    rig.config = rig.config.login(name, PASSWORD);
+    (directory, rig)
+}
+
 #[test]
-fn the_redis_engine_conforms() {
-    let report = suite::engine(&Rig::new());
+fn the_redis_engine_conforms_with_the_rights_of_an_operator() {
+    let (_directory, rig) = as_user("leasehold-operator");
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
+    let (_directory, rig) = as_user("leasehold");
+    let locks = rig.locks();
+    let reader = locks.rw("r").read().blocking().acquire().unwrap();
+    let permit = locks.semaphore("s", 2).blocking().acquire().unwrap();
+    let (guard, other) = (locks.mutex("m").blocking().acquire().unwrap(), rig.locks());
+    let waiting =
+        std::thread::spawn(move || other.mutex("m").blocking().acquire_within(crate::rig::PATIENCE));
+    rig.until("it waits", || rig.show("m").waiters.len() == 1);
+    rig.run(guard.confirm()).unwrap();
+    for guard in [guard, reader, permit] {
+        guard.release_blocking().unwrap();
+    }
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    assert!(rig.run(locks.list("")).unwrap_err().is_denied());
+    for command in [
+        ["KEYS", "*"].as_slice(),
+        &["GET", "other"],
+        &["SET", "other", "x"],
+        &["FLUSHALL"],
+        &["CONFIG", "GET", "*"],
+        &["EVAL", "return 1", "0"],
+        &["CLIENT", "LIST"],
+        &["SUBSCRIBE", "other"],
+        &["PUBLISH", "other", "x"],
+        &["PSUBSCRIBE", "*"],
+    ] {
+        let login = ["--user", "leasehold", "--pass", PASSWORD, "--no-auth-warning"];
+        let all: Vec<&str> = login.iter().chain(command).copied().collect();
+        let said = redis_command(rig.server.port(), &all);
+        let said = [said.stdout, said.stderr].concat();
+        assert!(
+            String::from_utf8_lossy(&said).contains("NOPERM"),
+            "{command:?}: {}",
+            String::from_utf8_lossy(&said)
+        );
+    }
+}
+
+#[test]
+fn the_redis_engine_conforms_on_a_server_that_knows_the_old_protocol_only() {
+    let report = suite::engine(&Rig::with(&["--rename-command", "HELLO", ""]));
     assert!(report.passed.len() > 80, "{report}");
 }

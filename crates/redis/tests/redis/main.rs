@@ -4,9 +4,12 @@
 
 mod clocks;
 mod conformance;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod foreign;
 mod oracle;
 mod outages;
 mod proxied;
 mod refusals;
 mod rig;
+mod sockets;

@@ -66,6 +66,12 @@ impl RedisServer {
         self.port
     }
 
+    /// A port for the encrypted connections of a server to be started.
+    #[must_use]
+    pub fn port_for_tls() -> u16 {
+        free_port()
+    }
+
     /// Its unix socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
