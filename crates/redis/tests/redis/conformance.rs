@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{BoxFuture, Engine};
+use leasehold_core::{BoxFuture, Engine, Env};
+use leasehold_redis::RedisEngine;
 use leasehold_testkit::{
     server::redis_command,
     suite::{self, Disturbance, Harness},
@@ -15,7 +16,7 @@ const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
-        Box::pin(async { self.engine() as Arc<dyn Engine> })
+        Box::pin(async { Arc::new(RedisEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
     }
 
     fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
