@@ -45,7 +45,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 fn pairs(runtime: &Runtime, locks: &Locks, tasks: usize) -> Result<f64, Failure> {
     let locks = locks.clone();
     per_second(runtime, tasks, move |task| {
-        let request = locks.mutex(&format!("bench-{task}"));
+        let request = locks.mutex(format!("bench-{task}"));
         move || {
             let acquire = request.acquire();
             async move { Ok(acquire.await?.release().await?) }
