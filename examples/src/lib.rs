@@ -1,5 +1,8 @@
 //! What the scenarios share: a shop floor of processes around one directory of files and locks.
 //!
+//! The locks are on the file engine; with the argument `redis` on a Redis server that is started for it, with a `redis://` URL
+//! on that one.
+//!
 //! Each scenario is one binary. Started by a person it is the boss: it makes a directory, starts itself several times as
 //! workers, waits, checks what came out, and exits with 1 if anything is wrong. `FLOOR` in the environment makes it a
 //! worker.
@@ -12,6 +15,10 @@ use std::{
     time::Duration,
 };
 
+/// The lease time of scenarios in which workers are killed: so long others wait for a dead one where a server keeps the
+/// locks. On one host, by lock files, they do not wait at all.
+pub const TTL: Duration = Duration::from_secs(2);
+
 /// What a scenario fails with.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -21,6 +28,8 @@ pub struct Floor {
     dir: PathBuf,
     /// The number of this worker; `None` for the boss.
     pub worker: Option<usize>,
+    /// Where the locks are.
+    url: String,
 }
 
 impl Floor {
@@ -30,12 +39,12 @@ impl Floor {
         self.dir.join(name)
     }
 
-    /// The locks of the scenario: the file engine, in a directory of its own.
+    /// The locks of the scenario.
     ///
     /// # Errors
     /// Those of connecting.
     pub fn locks(&self) -> Result<leasehold::Locks, Failure> {
-        Ok(leasehold::Locks::connect(&format!("file://{}", self.dir.join("locks").display()))?)
+        Ok(leasehold::Locks::connect(&self.url)?)
     }
 
     /// Starts worker number `worker`: this program again.
@@ -43,7 +52,9 @@ impl Floor {
     /// # Errors
     /// The operating system's.
     pub fn start(&self, worker: usize) -> io::Result<Child> {
-        Command::new(env::current_exe()?).env("FLOOR", &self.dir).env("WORKER", worker.to_string()).spawn()
+        let mut command = Command::new(env::current_exe()?);
+        command.env("FLOOR", &self.dir).env("FLOOR_URL", &self.url).env("WORKER", worker.to_string());
+        command.spawn()
     }
 
     /// Reads a number from a file of the scenario; 0 if it is not there yet.
@@ -87,14 +98,34 @@ fn read_lines(path: &Path) -> io::Result<Vec<String>> {
     Ok(complete.lines().map(str::to_owned).collect())
 }
 
+type Part = fn(&Floor) -> Result<(), Failure>;
+
 /// Runs a scenario: `boss` in a fresh directory that is removed afterwards, or `worker` in the boss's.
-pub fn run(boss: fn(&Floor) -> Result<(), Failure>, worker: fn(&Floor) -> Result<(), Failure>) -> ExitCode {
-    let result = match (env::var_os("FLOOR"), env::var("WORKER").ok().and_then(|number| number.parse().ok()))
-    {
-        (Some(dir), number @ Some(_)) => worker(&Floor { dir: dir.into(), worker: number }),
-        _ => tempfile::tempdir()
-            .map_err(Failure::from)
-            .and_then(|dir| boss(&Floor { dir: dir.path().to_owned(), worker: None })),
+pub fn run(boss: Part, worker: Part) -> ExitCode {
+    start(env::args().nth(1), boss, worker)
+}
+
+/// The same, for a scenario that has all its things in Redis.
+pub fn run_on_redis(boss: Part, worker: Part) -> ExitCode {
+    start(Some(env::args().nth(1).unwrap_or_else(|| "redis".to_owned())), boss, worker)
+}
+
+fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
+    let number = env::var("WORKER").ok().and_then(|number| number.parse().ok());
+    let result = match (env::var_os("FLOOR"), env::var("FLOOR_URL"), number) {
+        (Some(dir), Ok(url), number @ Some(_)) => worker(&Floor { dir: dir.into(), worker: number, url }),
+        _ => tempfile::tempdir().map_err(Failure::from).and_then(|held| {
+            let dir = held.path().to_owned();
+            let (url, _server) = match place.as_deref() {
+                None => (format!("file://{}", dir.join("locks").display()), None),
+                Some("redis") => {
+                    let server = leasehold_testkit::server::RedisServer::start(&[]);
+                    (format!("redis://127.0.0.1:{}", server.port()), Some(server))
+                }
+                Some(url) => (url.to_owned(), None),
+            };
+            boss(&Floor { dir, worker: None, url })
+        }),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,8 +2,11 @@
 
 use std::process::Command;
 
-fn run(program: &str, expected: &[&str]) {
-    let output = Command::new(program).output().expect("the example was built with this test");
+/// On the file engine, and on a Redis of its own.
+const PLACES: [&[&str]; 2] = [&[], &["redis"]];
+
+fn run(program: &str, place: &[&str], expected: &[&str]) {
+    let output = Command::new(program).args(place).output().expect("the example was built with this test");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     for line in expected {
@@ -13,20 +16,34 @@ fn run(program: &str, expected: &[&str]) {
 
 #[test]
 fn flash_sale() {
-    run(env!("CARGO_BIN_EXE_flash_sale"), &["500 of 500 pieces sold to 500 orders, 0 left"]);
+    for place in PLACES {
+        run(env!("CARGO_BIN_EXE_flash_sale"), place, &["500 of 500 pieces sold to 500 orders, 0 left"]);
+    }
 }
 
 #[test]
 fn prize_draw() {
-    run(env!("CARGO_BIN_EXE_prize_draw"), &["10 won", "0 prizes left"]);
+    for place in PLACES {
+        run(env!("CARGO_BIN_EXE_prize_draw"), place, &["10 won", "0 prizes left"]);
+    }
 }
 
 #[test]
 fn one_run_per_schedule() {
-    run(env!("CARGO_BIN_EXE_one_run_per_schedule"), &["node 0 killed", "ran on node"]);
+    for place in PLACES {
+        run(env!("CARGO_BIN_EXE_one_run_per_schedule"), place, &["node 0 killed", "ran on node"]);
+    }
 }
 
 #[test]
 fn quota() {
-    run(env!("CARGO_BIN_EXE_quota"), &["at most 3 at once"]);
+    for place in PLACES {
+        run(env!("CARGO_BIN_EXE_quota"), place, &["at most 3 at once"]);
+    }
+}
+
+#[test]
+fn flash_sale_with_everything_in_redis() {
+    let expected = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
+    run(env!("CARGO_BIN_EXE_flash_sale_redis"), &[], &expected);
 }

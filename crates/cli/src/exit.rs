@@ -69,7 +69,7 @@ pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
         ErrorKind::Denied => DENIED,
         ErrorKind::Misconfigured => CONFIG,
         ErrorKind::Invalid => USAGE,
-        ErrorKind::Lost(_) => LOST,
+        ErrorKind::Lost(_) | ErrorKind::Fenced => LOST,
         // Internal, Forked, and kinds that this version does not know.
         _ => BUG,
     }
@@ -94,6 +94,7 @@ mod tests {
             (ErrorKind::Misconfigured, 78),
             (ErrorKind::Invalid, 64),
             (ErrorKind::Lost(Loss::Broken), 76),
+            (ErrorKind::Fenced, 76),
             (ErrorKind::Forked, 70),
             (ErrorKind::Internal, 70),
         ] {

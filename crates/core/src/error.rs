@@ -37,6 +37,8 @@ pub enum ErrorKind {
     Invalid,
     /// The hold was lost before.
     Lost(Loss),
+    /// The protected resource has seen a larger token: the hold was overtaken, and nothing was written.
+    Fenced,
     /// The `Locks` was closed, or its keeper is gone.
     Closed,
     /// This process was forked from the one that made the `Locks`.
@@ -146,6 +148,12 @@ impl Error {
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self.kind, ErrorKind::Lost(_))
+    }
+
+    /// The protected resource has seen a larger token.
+    #[must_use]
+    pub const fn is_fenced(&self) -> bool {
+        matches!(self.kind, ErrorKind::Fenced)
     }
 
     /// The `Locks` was closed.

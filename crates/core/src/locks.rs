@@ -122,6 +122,19 @@ impl Locks {
         keeper::close(shared, limit).await
     }
 
+    /// Runs something of an engine's crate, like a fence, where the engine's connections live, so that it works under any
+    /// executor. `about` is the name that errors show.
+    ///
+    /// # Errors
+    /// What it answers.
+    pub async fn beside_engine<T: Send + 'static>(
+        &self,
+        about: &str,
+        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.inspect(about, |_| Box::pin(work)).await
+    }
+
     /// Runs a question to the engine where its connections live.
     async fn inspect<T: Send + 'static>(
         &self,

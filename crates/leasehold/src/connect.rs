@@ -12,6 +12,8 @@ pub struct Locks {
     core: leasehold_core::Locks,
     #[cfg(feature = "file")]
     file: Option<Arc<leasehold_core::file::FileEngine>>,
+    #[cfg(feature = "redis")]
+    redis: Option<Arc<leasehold_redis::RedisEngine>>,
 }
 
 /// How to connect, beside the URL.
@@ -28,6 +30,8 @@ struct Opened {
     engine: Arc<dyn Engine>,
     #[cfg(feature = "file")]
     file: Option<Arc<leasehold_core::file::FileEngine>>,
+    #[cfg(feature = "redis")]
+    redis: Option<Arc<leasehold_redis::RedisEngine>>,
 }
 
 impl Locks {
@@ -50,6 +54,15 @@ impl Locks {
     #[cfg(feature = "file")]
     pub fn descriptor(&self, guard: &leasehold_core::Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
         self.file.as_ref().map_or(Ok(None), |file| file.descriptor(guard.id()))
+    }
+
+    /// The fence around `resource`, any text that all holders agree on, on the Redis that holds these locks. `None` on other
+    /// engines.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn redis_fence(&self, resource: &str) -> Option<crate::RedisFence> {
+        let fence = leasehold_redis::Fence::new(Arc::clone(self.redis.as_ref()?), resource);
+        Some(crate::RedisFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
     }
 }
 
@@ -98,6 +111,8 @@ impl Connect {
             core: builder.build(),
             #[cfg(feature = "file")]
             file: opened.file,
+            #[cfg(feature = "redis")]
+            redis: opened.redis,
         })
     }
 }
@@ -143,7 +158,7 @@ fn open_file(url: &Url) -> Result<Opened, Error> {
     };
     let file = Arc::new(leasehold_core::file::FileEngine::open(dir, leasehold_core::Env::system())?);
     let engine: Arc<dyn Engine> = Arc::clone(&file) as _;
-    Ok(Opened { engine, file: Some(file) })
+    Ok(Opened { file: Some(file), ..Opened::from(engine) })
 }
 
 #[cfg(not(feature = "file"))]
@@ -165,7 +180,9 @@ fn open_redis(url: &mut Url) -> Result<Opened, Error> {
     if url.scheme == "rediss" {
         config = encrypted(config, url)?;
     }
-    Ok(Opened::from(Arc::new(RedisEngine::new(config, &leasehold_core::Env::system())) as Arc<dyn Engine>))
+    let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
+    let engine: Arc<dyn Engine> = Arc::clone(&redis) as _;
+    Ok(Opened { redis: Some(redis), ..Opened::from(engine) })
 }
 
 #[cfg(all(feature = "redis", feature = "tls"))]
@@ -192,13 +209,15 @@ fn open_redis(_: &mut Url) -> Result<Opened, Error> {
     Err(not_compiled_in("redis"))
 }
 
-#[cfg(any(feature = "memory", feature = "redis"))]
+#[cfg(any(feature = "memory", feature = "file", feature = "redis"))]
 impl From<Arc<dyn Engine>> for Opened {
     fn from(engine: Arc<dyn Engine>) -> Self {
         Self {
             engine,
             #[cfg(feature = "file")]
             file: None,
+            #[cfg(feature = "redis")]
+            redis: None,
         }
     }
 }

@@ -15,15 +15,21 @@
 
 mod connect;
 mod duration;
+#[cfg(feature = "redis")]
+mod fence;
 mod url;
 
 pub use connect::{Connect, Locks};
 pub use duration::parse_duration;
+#[cfg(feature = "redis")]
+pub use fence::RedisFence;
 pub use leasehold_core::{
     Acquire, Blocking, Breaking, Broken, ClaimId, Error, ErrorKind, Event, Guarantee, Guard, HolderView,
     Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Previous, Profile,
     Request, Rw, Token, View, WaiterView,
 };
+#[cfg(feature = "redis")]
+pub use leasehold_redis::Said;
 
 /// The example of the README, so that it compiles for ever.
 #[cfg(all(doctest, feature = "file"))]

@@ -48,6 +48,11 @@ fn reaches_side_keys(prefix: &str, name: &str) -> bool {
 /// The counter of tokens.
 pub(crate) const COUNTER: &str = "leasehold:{}t";
 
+/// Where the fence of a resource stands.
+pub(crate) fn fence_key(resource: &str) -> String {
+    format!("{RESERVED}{}}}f{resource}", &TAGS[slot(b"", resource.as_bytes())])
+}
+
 /// The channel on which one client hears news.
 pub(crate) fn channel(client: ClaimId) -> String {
     format!("{SIDE}news:{client}")

@@ -9,6 +9,7 @@ mod config;
 mod dial;
 mod engine;
 mod error;
+mod fence;
 mod flights;
 mod guarantee;
 mod inspect;
@@ -24,5 +25,6 @@ mod tls;
 
 pub use config::{Address, Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
+pub use fence::{Fence, Guarded, Said};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

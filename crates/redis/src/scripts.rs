@@ -16,6 +16,7 @@ pub(crate) enum Script {
     Release,
     Break,
     Look,
+    Fence,
 }
 
 /// A verb after the rules of a name, and before these its quick part.
@@ -24,12 +25,13 @@ macro_rules! text {
 }
 
 /// Their texts, in the order of the enum.
-pub(crate) const TEXTS: [&str; 5] = [
+pub(crate) const TEXTS: [&str; 6] = [
     text!("claim_quick", "name", "claim"),
     text!("renew_quick", "name", "renew"),
     text!("release_quick", "name", "release"),
     text!("name", "break"),
     text!("name", "look"),
+    text!("fence"),
 ];
 
 /// What the server calls the scripts: the digests that `SCRIPT LOAD` answered.
@@ -51,6 +53,11 @@ impl Item {
         let mut item = Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() };
         item.bytes.extend_from_slice(keys.prefix.as_bytes());
         item.text(keys.name.as_bytes()).side(keys.tag)
+    }
+
+    /// About a key that is no lock.
+    pub(crate) fn of_key(key: &str) -> Self {
+        Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() }.text(key.as_bytes())
     }
 
     fn side(mut self, tag: &str) -> Self {

@@ -6,7 +6,7 @@
 use std::{collections::HashSet, fs::OpenOptions, io::Write, process::ExitCode, rc::Rc};
 
 use leasehold::{Guard, Previous};
-use leasehold_examples::{Failure, Floor, check, failures, run, wait_until};
+use leasehold_examples::{Failure, Floor, TTL, check, failures, run, wait_until};
 
 const PIECES: usize = 500;
 const ORDERS: usize = 3000;
@@ -63,7 +63,8 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     tasks.block_on(&runtime, async {
         let clerks: Vec<_> = (0..TASKS)
             .map(|task| {
-                let (floor, mine, item) = (Rc::clone(&floor), Rc::clone(&mine), locks.mutex("item-4711"));
+                let (floor, mine, item) =
+                    (Rc::clone(&floor), Rc::clone(&mine), locks.mutex("item-4711").ttl(TTL));
                 tokio::task::spawn_local(async move {
                     for order in mine.iter().skip(task).step_by(TASKS) {
                         let guard = item.acquire().await?;

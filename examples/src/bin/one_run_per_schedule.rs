@@ -12,7 +12,7 @@ use std::{
 };
 
 use leasehold::Locks;
-use leasehold_examples::{Failure, Floor, check, failures, run, wait_until};
+use leasehold_examples::{Failure, Floor, TTL, check, failures, run, wait_until};
 
 const NODES: usize = 5;
 const TICKS: u64 = 6;
@@ -89,7 +89,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
 
 /// What a node does at a tick.
 fn look(floor: &Floor, locks: &Locks, tick: u64, node: usize, due: Duration) -> Result<(), Failure> {
-    let guard = match locks.mutex("nightly").blocking().try_acquire() {
+    let guard = match locks.mutex("nightly").ttl(TTL).blocking().try_acquire() {
         Ok(guard) => guard,
         Err(error) if error.is_taken() => return log(floor, &format!("{tick} left by node {node}")),
         Err(error) => return Err(error.into()),

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_examples::{Failure, Floor, check, failures, run, wait_until};
+use leasehold_examples::{Failure, Floor, TTL, check, failures, run, wait_until};
 
 const FLEET: usize = 20;
 const KILLED: usize = 5;
@@ -40,14 +40,14 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     check(most <= LIMIT, "the quota was exceeded")?;
     check(most == LIMIT, "the quota was never used up")?;
     check(calls.len() >= (FLEET - KILLED) * CALLS, "calls are missing")?;
-    let free = floor.locks()?.semaphore("api", LIMIT).permits(LIMIT).blocking().try_acquire();
+    let free = floor.locks()?.semaphore("api", LIMIT).permits(LIMIT).blocking().acquire_within(TTL * 10);
     check(free.is_ok(), "a place leaked")
 }
 
 fn worker(floor: &Floor) -> Result<(), Failure> {
     let locks = floor.locks()?;
     for call in 0..CALLS {
-        let permit = locks.semaphore("api", LIMIT).blocking().acquire()?;
+        let permit = locks.semaphore("api", LIMIT).ttl(TTL).blocking().acquire()?;
         let name = format!("calls/{}-{call}", floor.worker.unwrap_or_default());
         let mine = File::create(floor.file(&name))?;
         mine.lock()?;

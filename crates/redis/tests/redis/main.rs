@@ -7,7 +7,9 @@ mod clocks;
 mod conformance;
 #[cfg(feature = "tls")]
 mod encrypted;
+mod fence;
 mod foreign;
+mod neighbours;
 mod oracle;
 mod outages;
 mod proxied;

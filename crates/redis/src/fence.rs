@@ -1,0 +1,107 @@
+//! A fence around data on the server: what a holder writes that was overtaken is refused, in the same step.
+
+use std::sync::Arc;
+
+use leasehold_core::EngineError;
+use redis::Value;
+
+use crate::{
+    RedisEngine,
+    keys::fence_key,
+    reply::unreadable,
+    scripts::{Item, Script},
+};
+
+/// Guards a resource on the server that holds the locks: it remembers the largest token that it was shown, and does not let
+/// smaller ones write (Kleppmann, "How to do distributed locking", 2016).
+///
+/// The key `leasehold:{TAG}fRESOURCE` holds that token and never expires; delete it together with the resource.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    engine: Arc<RedisEngine>,
+    key: String,
+}
+
+/// What became of a guarded step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Guarded {
+    /// It was done; what the server said to each command.
+    Done(Vec<Said>),
+    /// A holder with this larger token was here: nothing was done.
+    Overtaken(u64),
+}
+
+/// What the server said to a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// Nothing is there.
+    Nothing,
+    /// A number.
+    Number(i64),
+    /// Bytes, or a word like `OK`.
+    Bytes(Vec<u8>),
+    /// Several answers.
+    List(Vec<Said>),
+}
+
+impl Fence {
+    /// The fence around `resource`, whatever that stands for: any text that all holders agree on.
+    #[must_use]
+    pub fn new(engine: Arc<RedisEngine>, resource: &str) -> Self {
+        Self { engine, key: fence_key(resource) }
+    }
+
+    /// Shows the fence this token, then does `commands`, each a list of words, in one step; none of them if a larger token
+    /// was shown before. A command that the server refuses ends the step; those before it are done.
+    ///
+    /// Without commands this is the *seal*: done before the first read, it makes sure that what is read is not changed any
+    /// more by a holder that was overtaken.
+    ///
+    /// # Errors
+    /// As for a claim. Of a step whose answer was lost nobody knows whether it was done; done again it changes what it changed.
+    pub async fn write<W: AsRef<[u8]>>(&self, token: u64, commands: &[&[W]]) -> Result<Guarded, EngineError> {
+        let mut item = Item::of_key(&self.key).number(token);
+        for command in commands {
+            item = item.number(command.len() as u64);
+            for word in *command {
+                item = item.text(word.as_ref());
+            }
+        }
+        let said = self.engine.link.conn().await?.run(Script::Fence, vec![item]).await?;
+        let mut said = said.into_iter();
+        match said.next() {
+            Some(Value::Int(1)) => Ok(Guarded::Done(said.map(read).collect::<Result<_, _>>()?)),
+            Some(Value::Int(0)) => match said.next().map(read) {
+                Some(Ok(Said::Bytes(token))) => {
+                    let token = std::str::from_utf8(&token).ok().and_then(|token| token.parse().ok());
+                    token.map(Guarded::Overtaken).ok_or_else(unreadable)
+                }
+                _ => Err(unreadable()),
+            },
+            _ => Err(unreadable()),
+        }
+    }
+}
+
+impl Said {
+    /// The bytes as text; `None` if it is something else.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+}
+
+fn read(value: Value) -> Result<Said, EngineError> {
+    Ok(match value {
+        Value::Nil => Said::Nothing,
+        Value::Int(number) => Said::Number(number),
+        Value::BulkString(bytes) => Said::Bytes(bytes),
+        Value::SimpleString(word) => Said::Bytes(word.into_bytes()),
+        Value::Okay => Said::Bytes(b"OK".to_vec()),
+        Value::Array(items) => Said::List(items.into_iter().map(read).collect::<Result<_, _>>()?),
+        _ => return Err(unreadable()),
+    })
+}

@@ -1,0 +1,48 @@
+//! What a holder writes that was overtaken is refused.
+
+use std::time::Duration;
+
+use leasehold_redis::{Fence, Guarded, Said};
+
+use crate::rig::{Rig, acquire};
+
+#[test]
+fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let fence = Fence::new(rig.engine(), "stock");
+    let stale = locks.mutex("a").ttl(Duration::from_millis(200)).renew(false).blocking().acquire().unwrap();
+    let write =
+        |token: u64, text: &str| rig.run(fence.write(token, &[&["SET", "stock", text], &["GET", "stock"]]));
+    let done = |text: &str| Guarded::Done(vec![Said::Bytes(b"OK".to_vec()), Said::Bytes(text.into())]);
+    assert_eq!(write(stale.token().number, "10").unwrap(), done("10"));
+    let next = acquire(&other, "a");
+    // F79: between the grant and the seal the stale one may still write; after it, what was read stays.
+    assert_eq!(write(stale.token().number, "9").unwrap(), done("9"));
+    assert_eq!(rig.run(fence.write::<&str>(next.token().number, &[])).unwrap(), Guarded::Done(Vec::new()));
+    let refused = Guarded::Overtaken(next.token().number);
+    assert_eq!(write(stale.token().number, "8").unwrap(), refused);
+    assert_eq!(rig.says(&["GET", "stock"]), "9");
+    assert_eq!(write(next.token().number, "7").unwrap(), done("7"));
+    assert_eq!(
+        rig.says(&["TTL", &rig.server.command(&["KEYS", "leasehold:*fstock"])[0]]),
+        "-1",
+        "F70: it stays"
+    );
+}
+
+#[test]
+fn resources_have_fences_of_their_own_and_errors_are_told() {
+    let rig = Rig::new();
+    let (one, two) = (Fence::new(rig.engine(), "one"), Fence::new(rig.engine(), "two"));
+    assert!(matches!(rig.run(one.write::<&str>(2, &[])), Ok(Guarded::Done(_))));
+    assert!(matches!(rig.run(two.write::<&str>(1, &[])), Ok(Guarded::Done(_))));
+    assert_eq!(rig.run(one.write::<&str>(1, &[])).unwrap(), Guarded::Overtaken(2));
+    rig.says(&["LPUSH", "list", "x"]);
+    let error = rig.run(one.write(2, &[&["GET", "list"]])).unwrap_err();
+    assert_eq!(error.fault, leasehold_core::Fault::Misconfigured, "{error}");
+    let lists = rig
+        .run(one.write(2, &[["LRANGE", "list", "0", "-1"].as_slice(), &["GET", "none"], &["LLEN", "list"]]));
+    let wanted = [Said::List(vec![Said::Bytes(b"x".to_vec())]), Said::Nothing, Said::Number(1)];
+    assert_eq!(lists.unwrap(), Guarded::Done(wanted.to_vec()));
+}

@@ -1,0 +1,114 @@
+//! Flash sale with everything in Redis: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces; 3,000 orders
+//! come in, 600 of them a second click. Two workers are killed in the middle, and one sleeps past its lease and goes on
+//! selling. Exactly 500 pieces are sold, no order counts twice, and what the sleeper wrote was refused.
+//!
+//! Starts a Redis of its own; give it a URL to use yours.
+
+use std::{process::ExitCode, time::Duration};
+
+use leasehold::{ErrorKind, Guard, Locks, RedisFence, Said};
+use leasehold_examples::{Failure, Floor, TTL, check, failures, run_on_redis, wait_until};
+
+const PIECES: usize = 500;
+const ORDERS: usize = 3000;
+const REPEATS: usize = 600;
+const WORKERS: usize = 8;
+const TASKS: usize = 25;
+const ITEM: &str = "item-4711";
+
+fn main() -> ExitCode {
+    run_on_redis(boss, worker)
+}
+
+fn boss(floor: &Floor) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let locks = floor.locks()?;
+    // Whoever looks at the shelves takes the lock for it.
+    let ask = |commands: &[&[&str]]| -> Result<Vec<Said>, Failure> {
+        runtime.block_on(async {
+            let guard = locks.mutex(ITEM).acquire().await?;
+            Ok(fence(&locks)?.write(guard.token(), commands).await?)
+        })
+    };
+    ask(&[&["DEL", "orders", "repeats"], &["SET", "stock", &PIECES.to_string()]])?;
+    let sleeper =
+        runtime.block_on(locks.mutex(ITEM).ttl(Duration::from_millis(200)).renew(false).acquire())?;
+    let mut workers: Vec<_> = (0..WORKERS).map(|number| floor.start(number)).collect::<Result<_, _>>()?;
+    for (killed, left) in [(0, PIECES * 4 / 5), (1, PIECES / 2)] {
+        wait_until("sales", || Ok(number(&ask(&[&["GET", "stock"]])?[0])? <= left))?;
+        workers[killed].kill()?;
+        println!("worker {killed} killed");
+    }
+    let late = runtime.block_on(fence(&locks)?.write(sleeper.token(), &[&["SET", "stock", "1000000"]]));
+    let refused = late.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced);
+    check(refused, format!("a holder that overslept wrote: {late:?}"))?;
+    println!("the holder that overslept was refused");
+    check(failures(workers)? == 0, "a worker failed")?;
+
+    let said = ask(&[&["GET", "stock"], &["SCARD", "orders"], &["GET", "repeats"]])?;
+    let (left, sold, repeats) = (number(&said[0])?, number(&said[1])?, number(&said[2])?);
+    println!("{sold} of {PIECES} pieces sold, {left} left, {repeats} repeated clicks recognised");
+    check(sold == PIECES && left == 0, "the shelves are wrong")
+}
+
+fn worker(floor: &Floor) -> Result<(), Failure> {
+    let me = floor.worker.unwrap_or_default();
+    let locks = floor.locks()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let tasks = tokio::task::LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let clerks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let locks = locks.clone();
+                tokio::task::spawn_local(async move {
+                    for order in orders().skip(me).step_by(WORKERS).skip(task).step_by(TASKS) {
+                        let guard = locks.mutex(ITEM).ttl(TTL).acquire().await?;
+                        sell(&fence(&locks)?, &guard, &order).await?;
+                        guard.release().await?;
+                    }
+                    Ok::<_, Failure>(())
+                })
+            })
+            .collect();
+        for clerk in clerks {
+            clerk.await??;
+        }
+        Ok(())
+    })
+}
+
+/// 2,400 orders, 600 of them twice, in an order that mixes them well: 1867 has no common factor with 3000.
+fn orders() -> impl Iterator<Item = String> {
+    (0..ORDERS).map(|place| format!("order-{:04}", place * 1867 % ORDERS % (ORDERS - REPEATS)))
+}
+
+/// One order, under the lock. What belongs together is written in one step, so a killed worker leaves nothing half done.
+async fn sell(fence: &RedisFence, guard: &Guard, order: &str) -> Result<(), Failure> {
+    let token = guard.token();
+    // The first step seals: from here on nobody who held the lock before can change what was read.
+    let seen = fence.write(token, &[["SISMEMBER", "orders", order].as_slice(), &["GET", "stock"]]).await?;
+    if number(&seen[0])? == 1 {
+        fence.write(token, &[&["INCR", "repeats"]]).await?;
+    } else if let left @ 1.. = number(&seen[1])? {
+        let left = (left - 1).to_string();
+        fence
+            .write(
+                token,
+                &[["SET", "stock", &left], ["SADD", "orders", order]].each_ref().map(<[_; 3]>::as_slice),
+            )
+            .await?;
+    }
+    Ok(())
+}
+
+fn fence(locks: &Locks) -> Result<RedisFence, Failure> {
+    locks.redis_fence(ITEM).ok_or_else(|| "these locks are not on Redis".into())
+}
+
+fn number(said: &Said) -> Result<usize, Failure> {
+    match said {
+        Said::Number(number) => Ok(usize::try_from(*number)?),
+        Said::Nothing => Ok(0),
+        other => Ok(other.text().ok_or("no number")?.parse()?),
+    }
+}
