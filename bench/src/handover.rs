@@ -19,21 +19,21 @@ const AWAY: Duration = Duration::from_micros(300);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let dir = tempfile::tempdir()?;
-    let dir = dir.path();
+    let bare = dir.path().join("bare").display().to_string();
+    let locks = format!("file://{}", dir.path().join("locks").display());
     for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
         Contest::new(unit)
             .rounds(11)
-            .way("bare flock, blocking", || handovers("flock", dir, at))
-            .way("leasehold, file", || handovers("leasehold", dir, at))
+            .way("bare flock, blocking", || handovers("flock", &bare, at))
+            .way("leasehold, file", || handovers("leasehold", &locks, at))
             .run()?;
     }
     Ok(())
 }
 
 /// The wanted quantile of the time between release and grant, in microseconds.
-fn handovers(way: &str, dir: &Path, at: f64) -> Result<f64, Failure> {
-    let dir = dir.to_str().ok_or("the temporary directory has a name that is no text")?;
-    let children = [child::start(&["handover", way, dir])?, child::start(&["handover", way, dir])?];
+pub(crate) fn handovers(way: &str, place: &str, at: f64) -> Result<f64, Failure> {
+    let children = [child::start(&["handover", way, place])?, child::start(&["handover", way, place])?];
     let mut holds = Vec::new();
     for (number, child) in children.into_iter().enumerate() {
         for line in child::output(child)?.lines() {
@@ -51,17 +51,17 @@ fn handovers(way: &str, dir: &Path, at: f64) -> Result<f64, Failure> {
 }
 
 /// Takes the lock again and again; prints when it was granted and when its release began.
-pub(crate) fn child(way: &str, dir: &str) -> Result<(), Failure> {
+pub(crate) fn child(way: &str, place: &str) -> Result<(), Failure> {
     let mut stamps = Vec::with_capacity(TURNS);
     if way == "flock" {
-        let path = Path::new(dir).join("bare");
+        let path = Path::new(place);
         for _ in 0..TURNS {
-            let lock = bare_lock(&path)?;
+            let lock = bare_lock(path)?;
             stamps.push(section(|| drop(lock))?);
             sleep(AWAY);
         }
     } else {
-        let locks = Locks::connect(&format!("file://{dir}/locks"))?;
+        let locks = Locks::connect(place)?;
         let request = locks.mutex("handover");
         for _ in 0..TURNS {
             let guard = pollster::block_on(request.acquire())?;
@@ -85,7 +85,7 @@ fn section(release: impl FnOnce()) -> Result<(u64, u64), Failure> {
 }
 
 /// Nanoseconds on a clock that all processes share.
-fn now() -> Result<u64, Failure> {
+pub(crate) fn now() -> Result<u64, Failure> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }

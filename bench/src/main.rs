@@ -11,6 +11,8 @@ mod free;
 mod handover;
 mod holds;
 mod redis_free;
+mod redis_holds;
+mod redis_line;
 
 use std::process::ExitCode;
 
@@ -20,13 +22,18 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 12] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
     ("holds", "memory of 100,000 holds that are renewed", holds::bench),
     ("command", "`leasehold run x -- true`, the whole process", command::bench),
     ("redis-free", "acquire and release of free names on Redis", redis_free::bench),
+    ("redis-handover", "hand-over between two processes on Redis", redis_line::handover),
+    ("redis-contended", "one name on Redis, 32 tasks in each of two processes", redis_line::contended),
+    ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_line::crowds),
+    ("redis-holds", "100,000 holds on Redis that are renewed, for five minutes", redis_holds::holds),
+    ("redis-names", "what a million names leave on Redis", redis_holds::names),
     ("build", "cold build of the command", build::bench),
 ];
 

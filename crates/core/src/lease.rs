@@ -13,6 +13,8 @@ const DRIFT_PERCENT: u32 = 1;
 const LEAST_MARGIN: Duration = Duration::from_millis(2);
 /// A lease is renewed when a third of it has passed: two more tries fit before the deadline.
 const RENEW_FRACTION: u32 = 3;
+/// A pushed grant is renewed when this fraction of its claim time has passed: there is time for several more tries.
+const PUSHED_FRACTION: u32 = 4;
 /// After a renewal without answer the next one follows after this fraction of the lease.
 const RETRY_FRACTION: u32 = 12;
 
@@ -84,12 +86,13 @@ impl Lease {
     }
 
     /// The lease of a grant that was pushed for the claim time `granted` and certainly stood not before `since`:
-    /// it is renewed to the full ttl at once, fixed or not.
+    /// it is renewed to the full ttl, fixed or not, once a part of that time has passed. Where many want a name, most holds are
+    /// over by then, and need no renewal.
     #[must_use]
     pub fn pushed(since: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self::granted(since, granted, ttl, renewal);
         if granted.is_some() {
-            lease.renew_at = since;
+            lease.renew_at = since.after(lease.span / PUSHED_FRACTION);
         }
         lease
     }
@@ -177,13 +180,14 @@ impl Lease {
         self.lost
     }
 
-    /// Whether at `now` at least a third of the lease is left to believe in, and it is kept up: less is not worth handing on.
+    /// Whether at `now` at least a third of what was granted last is left to believe in, and it is kept up: less is not worth
+    /// handing on. A pushed grant is for less than the ttl, and worth handing on while its renewal is under way.
     #[must_use]
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.lost.is_none()
             && !self.stopped
             && !self.doubted
-            && now.after(self.ttl / RENEW_FRACTION) < self.deadline
+            && now.after(self.span.min(self.ttl) / RENEW_FRACTION) < self.deadline
     }
 
     fn confirm(&mut self, sent: Instant, granted: Option<Duration>) {

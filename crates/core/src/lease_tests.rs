@@ -84,13 +84,14 @@ fn where_holds_never_lapse_the_ttl_paces_a_check() {
 }
 
 #[test]
-fn a_pushed_grant_is_renewed_at_once_even_if_fixed() {
+fn a_pushed_grant_is_renewed_early_even_if_fixed() {
     for renewal in [Renewal::Background, Renewal::Off] {
         let mut lease = Lease::pushed(at(5), Some(Duration::from_secs(2)), TTL, renewal);
         assert_eq!(lease.deadline(), at(5 + 1960));
-        assert_eq!(lease.step(at(6)), Step::Renew);
-        lease.renewed(at(6), at(7), Some(TTL));
-        assert_eq!(lease.deadline(), at(6 + 29_400));
+        assert_eq!(lease.step(at(6)), Step::Sleep(at(5 + 500)), "most are over by then");
+        assert_eq!(lease.step(at(505)), Step::Renew);
+        lease.renewed(at(505), at(506), Some(TTL));
+        assert_eq!(lease.deadline(), at(505 + 29_400));
     }
 }
 
@@ -164,9 +165,9 @@ proptest! {
 #[test]
 fn a_short_grant_is_renewed_at_its_own_pace() {
     let mut pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
-    assert_eq!(pushed.step(at(1)), Step::Renew);
-    pushed.sent(at(1));
-    let Step::Sleep(again) = pushed.step(at(2)) else { panic!("it was just sent") };
+    assert_eq!(pushed.step(at(500)), Step::Renew);
+    pushed.sent(at(500));
+    let Step::Sleep(again) = pushed.step(at(501)) else { panic!("it was just sent") };
     assert!(again.after(Duration::from_secs(1)) < pushed.deadline(), "room for several more tries");
 }
 
@@ -199,4 +200,10 @@ fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
         lease.doubt(at(10_003));
         assert_eq!(lease.step(lease.deadline()), Step::Lost(Loss::Lapsed), "never confirmed");
     }
+}
+
+#[test]
+fn a_pushed_grant_is_handed_on_before_its_renewal_is_confirmed() {
+    let pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
+    assert!(pushed.is_fresh(at(1)) && pushed.is_fresh(at(1_200)) && !pushed.is_fresh(at(1_900)));
 }

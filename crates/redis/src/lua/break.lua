@@ -24,6 +24,7 @@ local function tell(id, h)
 end
 
 local function break_alone(h)
+  s.dirty = true
   local id = h.id
   if h.state == 'kept' or force then
     redis.call('DEL', s.lock)
@@ -44,6 +45,7 @@ local function break_alone(h)
 end
 
 local function break_shared(id, h)
+  s.dirty = true
   if h.state == 'kept' or force then
     unseat(s, id, h)
     if h.state ~= 'kept' then

@@ -61,18 +61,21 @@ local function one(at)
   -- Stands in line, at its end.
   local function stand(e)
     local last = redis.call('ZREVRANGE', s.line, 0, 0, 'WITHSCORES')[2]
-    e.state, e.till, e.channel = 'waiting', now + place_life, asked.channel
+    e.state, e.channel = 'waiting', asked.channel
     put(s, id, e)
     redis.call('ZADD', s.line, (tonumber(last) or 0) + 1, id)
-    redis.call('ZADD', s.places, e.till, id)
+    redis.call('ZADD', s.places, now + place_life, id)
+    s.dirty = s.dirty or c.limit ~= asked.limit
     c.limit = asked.limit
   end
 
   -- The claim in line spoke: its place lives on, and news go where it spoke from.
   local function spoke(e)
-    e.channel, e.till = asked.channel, now + place_life
-    put(s, id, e)
-    redis.call('ZADD', s.places, e.till, id)
+    if e.channel ~= asked.channel then
+      e.channel = asked.channel
+      put(s, id, e)
+    end
+    redis.call('ZADD', s.places, now + place_life, id)
   end
 
   local function answer()
@@ -118,7 +121,7 @@ local function one(at)
 
   local told = answer()
   save(s, ttl)
-  if told:sub(1, 7) == 'waiting' then
+  if told:sub(1, 7) == 'waiting' and redis.call('PTTL', s.places) < LINE_LEAST then
     outlive(s.line, LINE_LIFE)
     outlive(s.places, LINE_LIFE)
     outlive(s.entries, LINE_LIFE)

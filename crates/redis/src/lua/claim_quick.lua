@@ -6,10 +6,12 @@ do
   answers[1] = clock[1] * 1000000 + clock[2]
   local since = '1 ' .. clock[1] .. ' ' .. clock[2] .. ' '
   for at = 0, #KEYS - 2 do
-    tokens = tokens + ARGV[13 * at + 11]
+    if ARGV[13 * at + 3] == 'create' and ARGV[13 * at + 4] == 'x' then
+      tokens = tokens + ARGV[13 * at + 11]
+    end
   end
   -- A counter that is lost, or older than this connection, is raised by mint() in name.lua.
-  local last = tonumber(redis.call('GET', KEYS[1]) or 0)
+  local last = tokens > 0 and tonumber(redis.call('GET', KEYS[1]) or 0) or 0
   local newest = last > tonumber(ARGV[#ARGV]) and redis.pcall('INCRBY', KEYS[1], tokens)
 
   local function one(at)

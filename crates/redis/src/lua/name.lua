@@ -26,6 +26,7 @@ local VERSION = 1
 local ENDED_LIFE = 3600000   -- how long a name remembers an unclean end, in ms; also the reserve of cards and token floors
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
 local LINE_LIFE = 70000      -- the keys of a line outlive the longest lease of a place in it, in ms
+local LINE_LEAST = 62000     -- with less left they are given that much again
 local WATCHERS = 3           -- so many at the head of the line are told when the lease runs out
 local MAX_WAITERS = 16384
 local MAX_HOLDERS = 16384
@@ -111,10 +112,16 @@ local function is_foreign(s)
   return s.value and not s.c.mode
 end
 
--- Writes the card, or removes it when nothing is left to remember. `held` is how long a hold lasts at least, in ms.
+-- Writes the card if it changed (s.dirty), or removes it when nothing is left to remember. `held` is how long a hold lasts
+-- at least, in ms. The card of a hold that did not change lives on by its renewals.
 local function save(s, held)
   local c, life = s.c, 0
-  if c.mode then
+  if not s.dirty then
+    if not c.mode and s.carded and redis.call('PTTL', s.card) < LINE_LEAST and has_line(s) then
+      redis.call('PEXPIRE', s.card, LINE_LIFE)
+    end
+    return
+  elseif c.mode then
     life = math.max(held or 0, redis.call('PTTL', s.lock)) + ENDED_LIFE
   elseif has_line(s) then
     life = LINE_LIFE
@@ -143,6 +150,7 @@ end
 -- Remembers how a hold ended for the next grant; of holds that stood side by side, the worst end counts.
 local function note_end(s, token, how)
   local c = s.c
+  s.dirty = true
   local beside = c.ended and token <= c.ended.upto
   if beside and WORSE[c.ended.how] > WORSE[how] then
     how = c.ended.how
@@ -157,9 +165,11 @@ end
 -- A claim that missed its turn: out of line until it speaks again, or its place ends.
 local function silence(s, id, e)
   e.state, e.token = 'silent', nil
-  if e.till > now then
+  local till = e.till or tonumber(redis.call('ZSCORE', s.places, id) or 0)
+  if till > now then
+    e.till = nil
     put(s, id, e)
-    redis.call('ZADD', s.places, e.till, id)
+    redis.call('ZADD', s.places, till, id)
   else
     redis.call('HDEL', s.entries, id)
     redis.call('ZREM', s.places, id)
@@ -183,6 +193,7 @@ local function lapse(s, id, h, e)
 end
 
 local function unseat(s, id, e)
+  s.dirty = true
   redis.call('ZREM', s.holds, id)
   redis.call('HDEL', s.entries, id)
   s.c.count = s.c.count - 1
@@ -191,6 +202,7 @@ end
 
 -- Some of those who shared the name are gone: its sentinel lasts as long as the longest hold that is left.
 local function shrink(s)
+  s.dirty = true
   local longest = redis.call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
   local stands = s.value == 'shared.' .. s.c.nonce
   if longest and stands then
@@ -210,7 +222,7 @@ local function prune(s)
   if c.mode == 'x' then
     local h = c.holder
     if s.value ~= value_of(h) then
-      c.mode, c.holder = nil, nil
+      c.mode, c.holder, s.dirty = nil, nil, true
       lapse(s, h.id, h, h.state == '?' and entry(s, h.id))
     end
   elseif c.mode then
@@ -227,6 +239,7 @@ local function prune(s)
     end
   end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', s.places, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+    s.dirty = true
     redis.call('ZREM', s.places, id)
     redis.call('ZREM', s.line, id)
     redis.call('HDEL', s.entries, id)
@@ -258,6 +271,7 @@ end
 -- Makes a claim a holder for `lasts` ms. `state` is '?' for a pushed grant, else ''.
 local function seat(s, id, e, token, lasts, state)
   local c = s.c
+  s.dirty = true
   c.newest = token + e.tokens - 1
   e.token, e.state, e.granted, e.prev = token, state, us, c.ended and c.ended.how or 'c'
   c.limit = e.limit
@@ -287,9 +301,10 @@ end
 
 -- Grants to the head of the line as long as it fits; what is granted is pushed to its client.
 local function settle(s)
-  while true do
+  while s.c.mode ~= 'x' do
     local id = redis.call('ZRANGE', s.line, 0, 0)[1]
     if not id then
+      s.dirty = s.dirty or (s.c.limit and not s.c.mode)
       s.c.limit = s.c.mode and s.c.limit
       return
     end
@@ -305,6 +320,8 @@ local function settle(s)
       }, ' ')) > 0
       if told then
         if e.mode ~= 'x' then
+          -- Until when it had its place, should the hold lapse unheard of.
+          e.till = tonumber(redis.call('ZSCORE', s.places, id) or 0)
           redis.call('ZREM', s.places, id)
         else
           e.state = '?'
@@ -333,7 +350,7 @@ local function confirm(s, id, ttl)
   if c.mode == 'x' then
     if c.holder.state == '?' then
       local lasts = math.max(ttl, redis.call('PTTL', s.lock))
-      c.holder.state = ''
+      c.holder.state, s.dirty = '', true
       s.value = value_of(c.holder)
       redis.call('SET', s.lock, s.value, 'PX', lasts)
       redis.call('HDEL', s.entries, id)

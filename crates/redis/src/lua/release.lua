@@ -18,6 +18,7 @@ local function one(at)
   local c = s.c
 
   local function note(h)
+    s.dirty = true
     if h.state == '!' then
       note_end(s, h.token, 'b')
     elseif token ~= '' then
@@ -63,6 +64,7 @@ local function one(at)
     if not h then
       return 'absent'
     elseif not alone and not redis.call('ZSCORE', s.holds, id) then
+      s.dirty = true
       redis.call('ZREM', s.line, id)
       redis.call('ZREM', s.places, id)
       redis.call('HDEL', s.entries, id)

@@ -97,9 +97,16 @@ impl Rig {
     /// remembered of an unclean end for an hour.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut keys = self.server.command(&["--raw", "KEYS", "*"]);
+        let remembers = "local c = redis.call('GET', KEYS[1])
+            return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
         let lapses = |key: &str| {
             let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-            key == "leasehold:{}t" || kind.is_some_and(|(_, kind)| kind.starts_with(['c', 'd']))
+            match kind.and_then(|(_, kind)| kind.chars().next()) {
+                // The card of a name whose hold ended, or lapsed, without having been released.
+                Some('c') => self.says(&["EVAL", remembers, "1", key]) == "1",
+                Some(kind) => kind == 'd' || key == "leasehold:{}t",
+                None => false,
+            }
         };
         keys.retain(|key| !key.is_empty() && !lapses(key));
         keys

@@ -1,0 +1,70 @@
+//! Very many names on one Redis.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Guard, Locks};
+use leasehold_testkit::server::RedisServer;
+
+use crate::Failure;
+
+const HOLDS: usize = 100_000;
+const HELD: Duration = Duration::from_secs(300);
+const NAMES: usize = 1_000_000;
+/// Claims under way at one time.
+const AT_ONCE: usize = 1000;
+
+/// Acquires many names and holds them: how many are lost, and what that costs.
+pub(crate) fn holds() -> Result<(), Failure> {
+    let server = RedisServer::start(&[]);
+    let locks = Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let begin = Instant::now();
+    let guards = runtime.block_on(acquire(&locks, 0..HOLDS))?;
+    println!("  {HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64());
+    let (cpu, begin) = (cpu_seconds()?, Instant::now());
+    std::thread::sleep(HELD);
+    let share = (cpu_seconds()? - cpu) / begin.elapsed().as_secs_f64() * 100.0;
+    let lost = guards.iter().filter(|guard| !guard.check()).count();
+    let clients = server
+        .command(&["CLIENT", "LIST"])
+        .iter()
+        .filter(|line| line.contains("lib-name=leasehold") || line.contains("cmd=evalsha"))
+        .count();
+    println!("  after {HELD:?}: {lost} lost, {share:.1} % of a core in this process, {clients} connections");
+    Ok(())
+}
+
+/// Acquires and releases very many names, once each, and tells what is left on the server.
+pub(crate) fn names() -> Result<(), Failure> {
+    let server = RedisServer::start(&[]);
+    let locks = Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let begin = Instant::now();
+    for first in (0..NAMES).step_by(HOLDS) {
+        drop(runtime.block_on(acquire(&locks, first..first + HOLDS))?);
+    }
+    runtime.block_on(locks.close(Duration::from_secs(60)));
+    println!("  {NAMES} names in {:.1} s", begin.elapsed().as_secs_f64());
+    println!("  left: {}", server.command(&["--raw", "KEYS", "*"]).join(", "));
+    Ok(())
+}
+
+async fn acquire(locks: &Locks, names: std::ops::Range<usize>) -> Result<Vec<Guard>, Failure> {
+    let mut guards = Vec::with_capacity(names.len());
+    for first in names.clone().step_by(AT_ONCE) {
+        let some = (first..names.end.min(first + AT_ONCE)).map(|name| {
+            let acquire = locks.mutex(format!("name-{name}")).acquire();
+            tokio::spawn(acquire)
+        });
+        for guard in some.collect::<Vec<_>>() {
+            guards.push(guard.await??);
+        }
+    }
+    Ok(guards)
+}
+
+/// What this process has used of a processor so far.
+fn cpu_seconds() -> Result<f64, Failure> {
+    let used = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
+    Ok(Duration::from(used).as_secs_f64())
+}
