@@ -6,6 +6,7 @@ mod inspect;
 mod loss;
 mod options;
 mod processes;
+mod redis;
 mod run;
 mod signals;
 mod terminal;

@@ -1,0 +1,167 @@
+//! The command on a Redis server: leases, losses, and what a server can say.
+
+use std::{
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+use leasehold_testkit::server::RedisServer;
+use nix::sys::signal::Signal;
+
+use crate::tools::{HOLD, Running, bare, code, finish, one_line, stdout, until};
+
+/// A server, and the command on it.
+struct Site(RedisServer);
+
+impl Site {
+    fn new() -> Self {
+        Self(RedisServer::start(&[]))
+    }
+
+    fn leasehold(&self, args: &[&str]) -> Command {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", format!("redis://127.0.0.1:{}", self.0.port()));
+        command
+    }
+
+    fn call(&self, args: &[&str]) -> Output {
+        finish(self.leasehold(args))
+    }
+
+    /// Starts `leasehold run OPTIONS job -- sh -c SCRIPT` and waits until the script says "ready".
+    fn holder(&self, options: &[&str], script: &str) -> Running {
+        let args = [&["run"], options, &["job", "--", "sh", "-c", script]].concat();
+        let mut running = Running::start(self.leasehold(&args));
+        assert_eq!(running.line(), "ready");
+        running
+    }
+
+    fn show(&self) -> serde_json::Value {
+        let output = self.call(&["show", "--json", "job"]);
+        assert_eq!(code(&output), 0, "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn processes_exclude_each_other_and_are_shown() {
+    let site = Site::new();
+    let holder = site.holder(&["--owner", "first"], HOLD);
+    assert_eq!(code(&site.call(&["run", "-n", "job", "--", "true"])), 75);
+    let shown = site.show();
+    assert_eq!(
+        (&shown["engine"], &shown["key"], &shown["mode"]),
+        (&"redis".into(), &"lock:job".into(), &"exclusive".into())
+    );
+    assert_eq!(shown["guarantee"], "best effort");
+    assert_eq!(shown["holders"][0]["owner"], "first");
+    assert!(shown["holders"][0]["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000));
+    let waiter = Running::start(site.leasehold(&["run", "--owner", "second", "job", "--", "echo", "mine"]));
+    until("a waiter", || site.show()["waiters"].as_array().unwrap().len() == 1);
+    assert_eq!(site.show()["waiters"][0]["owner"], "second");
+    assert_eq!(stdout(&site.call(&["list", "--json", "jo"])).lines().count(), 1);
+    assert_eq!(code(&holder.output()), 0);
+    assert_eq!(stdout(&waiter.output()), "mine\n");
+    assert_eq!(stdout(&site.call(&["list", "--json"])), "");
+}
+
+#[test]
+fn a_broken_lock_ends_its_command_and_frees_the_name() {
+    let site = Site::new();
+    let holder = site.holder(&[], "echo ready; exec sleep 60");
+    let token = site.show()["holders"][0]["token"].to_string();
+    assert_eq!(code(&site.call(&["break", "job", "--token", "1"])), 1);
+    assert_eq!(code(&site.call(&["break", "job", "--token", &token])), 0);
+    let ended = holder.wait();
+    assert_eq!(code(&ended), 76);
+    assert!(one_line(&ended).contains("broke"), "{ended:?}");
+    assert_eq!(code(&site.call(&["run", "-w", "20s", "job", "--", "true"])), 0);
+}
+
+#[test]
+fn a_lock_that_the_server_forgot_is_lost_with_76() {
+    let site = Site::new();
+    let holder = site.holder(&["--ttl", "1s"], "echo ready; exec sleep 60");
+    site.0.command(&["FLUSHALL"]);
+    let ended = holder.wait();
+    assert_eq!(code(&ended), 76);
+    assert!(one_line(&ended).contains("job"), "{ended:?}");
+}
+
+#[test]
+fn without_a_server_the_command_is_told_before_the_lease_ends_and_killed_by_then() {
+    let mut site = Site::new();
+    let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut holder = site.holder(&["--ttl", "4s", "--grace", "2s"], script);
+    site.0.kill();
+    let begin = Instant::now();
+    assert_eq!(holder.line(), "told");
+    assert!(
+        begin.elapsed() < Duration::from_secs(4),
+        "TERM at the deadline less the grace: {:?}",
+        begin.elapsed()
+    );
+    let ended = holder.wait();
+    assert_eq!(code(&ended), 76, "it did not stop by itself, so it was killed: {ended:?}");
+}
+
+#[test]
+fn the_lock_of_a_killed_holder_is_free_when_its_lease_has_run_out() {
+    let site = Site::new();
+    let mut holder = site.holder(&["--ttl", "2s"], HOLD);
+    holder.signal(Signal::SIGKILL);
+    drop(holder.wait());
+    assert_eq!(code(&site.call(&["run", "-n", "job", "--", "true"])), 75, "the server keeps it for its ttl");
+    assert_eq!(code(&site.call(&["run", "-w", "30s", "job", "--", "true"])), 0);
+}
+
+/// F01: stopped for three times its ttl, then continued, beside a program that got the lock meanwhile.
+#[test]
+fn a_holder_that_was_stopped_for_too_long_ends_its_command_and_harms_nobody() {
+    let site = Site::new();
+    let mut stopped = site.holder(&["--ttl", "1s"], "echo ready; exec sleep 60");
+    stopped.signal(Signal::SIGSTOP);
+    let begin = Instant::now();
+    let next = site.holder(&["-w", "30s"], HOLD);
+    until("three times the ttl", || begin.elapsed() > Duration::from_secs(3));
+    stopped.signal(Signal::SIGCONT);
+    assert_eq!(code(&stopped.wait()), 76);
+    assert_eq!(site.show()["holders"].as_array().unwrap().len(), 1, "the late release touched nothing");
+    assert_eq!(code(&next.output()), 0);
+}
+
+#[test]
+fn a_kept_name_stays_taken_after_its_command() {
+    let site = Site::new();
+    assert_eq!(code(&site.call(&["run", "--at-least", "30s", "job", "--", "true"])), 0);
+    assert_eq!(code(&site.call(&["run", "-n", "job", "--", "true"])), 75);
+    assert_eq!(site.show()["holders"][0]["owner"], "kept");
+}
+
+#[test]
+fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
+    let site = Site(RedisServer::start(&["--requirepass", "hunter2-right"]));
+    let at = |login: &str, args: &[&str]| {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", format!("redis://{login}127.0.0.1:{}", site.0.port()));
+        finish(command)
+    };
+    let run = ["run", "job", "--", "true"];
+    assert_eq!(code(&at(":hunter2-right@", &run)), 0);
+    for (login, wanted) in [("", 77), (":hunter2-wrong@", 77)] {
+        let output = at(login, &run);
+        assert_eq!(code(&output), wanted, "{output:?}");
+        assert!(!one_line(&output).contains("hunter2"), "{output:?}");
+    }
+    let plain = |args: &[&str]| at(":hunter2-right@", args);
+    let auth = ["--no-auth-warning", "-a", "hunter2-right"];
+    site.0.command(&[&auth[..], &["LPUSH", "lock:list", "x"]].concat());
+    assert_eq!(code(&plain(&["run", "list", "--", "true"])), 78);
+    site.0.command(&[&auth[..], &["SET", "lock:theirs", "x"]].concat());
+    assert_eq!(code(&plain(&["run", "-n", "theirs", "--", "true"])), 75);
+    assert!(stdout(&plain(&["show", "theirs"])).contains("foreign"));
+    let mut inner =
+        bare(&["run", "job", "--", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline; cat /proc/self/cmdline"]);
+    inner.env("LEASEHOLD_URL", format!("redis://:hunter2-right@127.0.0.1:{}", site.0.port()));
+    assert!(!stdout(&finish(inner)).contains("hunter2"), "it stands in no command line");
+}
