@@ -160,3 +160,33 @@ fn a_waiter_that_died_is_passed_over() {
     guard.release_blocking().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
+
+#[test]
+fn a_server_that_still_loads_its_data_is_waited_for() {
+    let slowly = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"];
+    let mut rig = Rig::with(&[&["--enable-debug-command", "yes"], &slowly[..]].concat());
+    rig.says(&["DEBUG", "POPULATE", "4000"]);
+    rig.says(&["SAVE"]);
+    let (locks, fresh) = (rig.locks(), rig.locks());
+    acquire(&locks, "a").release_blocking().unwrap();
+    rig.server.kill();
+    rig.server.restart();
+    assert!(rig.says(&["INFO", "persistence"]).contains("loading:1"), "it loads for two seconds");
+    let error = fresh.mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("loading"), "{error}");
+    acquire(&locks, "a").release_blocking().unwrap();
+    acquire(&fresh, "a").release_blocking().unwrap();
+}
+
+#[test]
+fn the_connection_for_news_alone_is_made_again_on_a_server_of_the_old_protocol() {
+    let rig = Rig::with(&["--rename-command", "HELLO", ""]);
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
