@@ -60,6 +60,8 @@ pub struct Lease {
     renewal: Renewal,
     stopped: bool,
     doubted: bool,
+    /// A pushed grant that no renewal has made as long as was asked for.
+    pushed: bool,
 }
 
 /// The end of belief in a hold that is in doubt: long past, and unlike every real deadline.
@@ -80,6 +82,7 @@ impl Lease {
             renewal,
             stopped: false,
             doubted: false,
+            pushed: false,
         };
         lease.confirm(sent, granted);
         lease
@@ -92,6 +95,7 @@ impl Lease {
     pub fn pushed(since: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self::granted(since, granted, ttl, renewal);
         if granted.is_some() {
+            lease.pushed = true;
             lease.renew_at = since.after(lease.span / PUSHED_FRACTION);
         }
         lease
@@ -144,8 +148,7 @@ impl Lease {
     #[must_use]
     pub(crate) fn asks_for(&self, now: Instant) -> Duration {
         match self.renewal {
-            // A pushed grant of a fixed lease was given for less, and is renewed once to what was asked for.
-            Renewal::Off if self.doubted => self.deadline.since(now),
+            Renewal::Off if self.doubted && !self.pushed => self.deadline.since(now),
             _ => self.ttl,
         }
     }
@@ -193,6 +196,7 @@ impl Lease {
     fn confirm(&mut self, sent: Instant, granted: Option<Duration>) {
         self.confirmed = sent;
         self.doubted = false;
+        self.pushed = false;
         self.span = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
         self.renew_at = match self.renewal {

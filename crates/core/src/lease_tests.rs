@@ -207,3 +207,13 @@ fn a_pushed_grant_is_handed_on_before_its_renewal_is_confirmed() {
     let pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
     assert!(pushed.is_fresh(at(1)) && pushed.is_fresh(at(1_200)) && !pushed.is_fresh(at(1_900)));
 }
+
+#[test]
+fn a_doubted_pushed_lease_is_still_renewed_to_what_was_asked_for() {
+    let mut fixed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Off);
+    fixed.doubt(at(100));
+    assert_eq!(fixed.asks_for(at(100)), TTL);
+    fixed.renewed(at(100), at(101), Some(TTL));
+    fixed.doubt(at(200));
+    assert!(fixed.asks_for(at(200)) < TTL, "once only");
+}

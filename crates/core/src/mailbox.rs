@@ -10,7 +10,7 @@ use std::{
 use crate::News;
 
 /// The most news that wait for their reader. News are hints: when more come, all are replaced by
-/// [`News::AskAll`], which is always true.
+/// [`News::AskAll`], which is always true, and [`News::Doubt`] if it was among them.
 pub const MAX_NEWS: usize = 4096;
 
 /// The unread news of one client of an engine: bounded, for any number of writers and one reader.
@@ -31,8 +31,10 @@ impl Mailbox {
         let reader = {
             let mut inside = self.lock();
             if inside.news.len() >= MAX_NEWS {
+                let doubt = inside.news.iter().chain([&news]).any(|news| matches!(news, News::Doubt));
                 inside.news.clear();
                 inside.news.push(News::AskAll);
+                inside.news.extend(doubt.then_some(News::Doubt));
             } else {
                 inside.news.push(news);
             }

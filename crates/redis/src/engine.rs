@@ -57,11 +57,12 @@ impl RedisEngine {
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         if self.flights.is_released(claim.id, self.clock.now()) {
+            self.ears.waits(claim.id, false);
             return Ok(Answer::Gone);
         }
         let item = self.claim_item(claim, how)?;
         let conn = self.link.conn().await?;
-        let flight = self.flights.start(claim.id, conn.number);
+        let flight = self.flights.start(claim.id, conn.number, self.clock.now());
         let said = conn.run(Script::Claim, vec![item]).await;
         let said = match said {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
@@ -112,6 +113,18 @@ impl RedisEngine {
         Ok(item)
     }
 
+    async fn renew_all(&self, holds: &[Hold]) -> Vec<Renewed> {
+        let renewed = self.renew_some(holds).await;
+        let denied =
+            |answer: &Renewed| matches!(answer, Renewed::Unknown(error) if error.fault == Fault::Denied);
+        if holds.len() == 1 || !renewed.iter().any(denied) {
+            return renewed;
+        }
+        // As in `release_some`.
+        let alone = holds.iter().map(|one| self.renew_some(std::slice::from_ref(one)));
+        join_all(alone).await.into_iter().flatten().collect()
+    }
+
     async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
         let told = async {
             let item = |hold: &Hold| {
@@ -127,14 +140,33 @@ impl RedisEngine {
         }
     }
 
+    /// A name that no claim can have is nowhere, and holds up no other.
     async fn release_some(&self, releases: &[Release]) -> Vec<Released> {
+        let possible = |release: &&Release| self.keys(&release.name).is_ok();
+        let real: Vec<Release> = releases.iter().filter(possible).cloned().collect();
+        let mut answers = self.release_real(&real).await;
+        if real.len() > 1
+            && answers
+                .iter()
+                .any(|answer| matches!(answer, Released::Unknown(error) if error.fault == Fault::Denied))
+        {
+            // The server refuses a call for one lock that the user may not touch: each by itself.
+            let alone = real.iter().map(|one| self.release_real(std::slice::from_ref(one)));
+            answers = join_all(alone).await.into_iter().flatten().collect();
+        }
+        let mut answers = answers.into_iter();
+        let answer = |release: &Release| if possible(&release) { answers.next() } else { None };
+        releases.iter().map(answer).map(|answer| answer.unwrap_or(Released::NotThere)).collect()
+    }
+
+    async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
+        releases.iter().for_each(|release| self.ears.waits(release.id, false));
         let told = async {
             let conn = self.link.conn().await?;
             let now = self.clock.now();
             let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
-                self.ears.waits(release.id, false);
                 let item = Item::new(&keys).id(release.id);
                 let item = match release.token {
                     Some(token) => item.number(token.number),
@@ -177,7 +209,7 @@ impl Engine for RedisEngine {
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
         Box::pin(async move {
-            join_all(holds.chunks(BATCH).map(|holds| self.renew_some(holds)))
+            join_all(holds.chunks(BATCH).map(|holds| self.renew_all(holds)))
                 .await
                 .into_iter()
                 .flatten()

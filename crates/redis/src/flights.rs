@@ -7,13 +7,16 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use leasehold_core::{ClaimId, Instant, queue::Graves};
 
-/// The most claims remembered as unsettled. Core releases each of them, which settles it; beyond this bound all releases
-/// leave tombstones.
+/// The most claims remembered as unsettled. Core releases most of them, which settles them; beyond this bound all releases
+/// leave tombstones for a while.
 const MAX_UNSETTLED: usize = 65_536;
+/// What is older is forgotten when room is needed: no connection that broke then has anything left under way.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
 
 #[derive(Default)]
 pub(crate) struct Flights(Mutex<Inner>);
@@ -21,9 +24,9 @@ pub(crate) struct Flights(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     /// Claims whose request was not answered, and the connection on which it left.
-    unsettled: HashMap<ClaimId, u64>,
-    /// Some did not find room above.
-    overflown: bool,
+    unsettled: HashMap<ClaimId, (u64, Instant)>,
+    /// Until then, some may not have found room above.
+    overflown: Option<Instant>,
     /// Claims that were released here: no request of them is sent any more.
     released: Graves,
 }
@@ -33,12 +36,13 @@ pub(crate) struct Flight<'a> {
     flights: &'a Flights,
     claim: ClaimId,
     connection: u64,
+    left: Instant,
     landed: bool,
 }
 
 impl Flights {
-    pub(crate) fn start(&self, claim: ClaimId, connection: u64) -> Flight<'_> {
-        Flight { flights: self, claim, connection, landed: false }
+    pub(crate) fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> Flight<'_> {
+        Flight { flights: self, claim, connection, left, landed: false }
     }
 
     pub(crate) fn is_released(&self, claim: ClaimId, now: Instant) -> bool {
@@ -49,7 +53,8 @@ impl Flights {
     pub(crate) fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
         let mut inner = self.lock();
         inner.released.bury(claim, now, until);
-        inner.overflown || inner.unsettled.get(&claim).is_some_and(|&left_on| left_on != connection)
+        inner.overflown.is_some_and(|until| now < until)
+            || inner.unsettled.get(&claim).is_some_and(|&(left_on, _)| left_on != connection)
     }
 
     /// The release of the claim was answered: nothing of it is left.
@@ -76,10 +81,13 @@ impl Drop for Flight<'_> {
         }
         let mut inner = self.flights.lock();
         if inner.unsettled.len() >= MAX_UNSETTLED {
-            inner.overflown = true;
+            inner.unsettled.retain(|_, (_, left)| self.left.since(*left) < FORGOTTEN);
+        }
+        if inner.unsettled.len() >= MAX_UNSETTLED {
+            inner.overflown = Some(self.left.after(FORGOTTEN));
         } else {
             // The oldest connection is the one that cannot be followed any more.
-            inner.unsettled.entry(self.claim).or_insert(self.connection);
+            inner.unsettled.entry(self.claim).or_insert((self.connection, self.left));
         }
     }
 }
@@ -95,12 +103,12 @@ mod tests {
     #[test]
     fn only_a_request_lost_on_another_connection_can_arrive_after_the_release() {
         let flights = Flights::default();
-        flights.start(CLAIM, 1).land();
+        flights.start(CLAIM, 1, NOW).land();
         assert!(!flights.release(CLAIM, 2, NOW, LATER), "it was answered");
-        drop(flights.start(CLAIM, 2));
+        drop(flights.start(CLAIM, 2, NOW));
         assert!(!flights.release(CLAIM, 2, NOW, LATER), "the release follows it");
         assert!(flights.release(CLAIM, 3, NOW, LATER));
-        flights.start(CLAIM, 3).land();
+        flights.start(CLAIM, 3, NOW).land();
         assert!(flights.release(CLAIM, 3, NOW, LATER), "a later answer says nothing of the lost request");
         flights.settle(CLAIM);
         assert!(!flights.release(CLAIM, 3, NOW, LATER));
@@ -110,7 +118,7 @@ mod tests {
     fn beyond_the_bound_every_release_is_careful() {
         let flights = Flights::default();
         for number in 0..=MAX_UNSETTLED as u128 {
-            drop(flights.start(ClaimId(number.to_be_bytes()), 1));
+            drop(flights.start(ClaimId(number.to_be_bytes()), 1, NOW));
         }
         assert!(flights.release(CLAIM, 1, NOW, LATER));
     }

@@ -37,13 +37,18 @@ const PULSE: Duration = Duration::from_millis(500);
 /// A server that answers nothing for so long is taken for gone, and connected to anew.
 const SILENCE: Duration = Duration::from_secs(3);
 
-pub(crate) struct Link {
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Inner>);
+
+struct Inner {
     config: Config,
     channel: String,
     clock: Arc<dyn Clock>,
     ears: Arc<Ears>,
     current: Mutex<Option<Arc<Conn>>>,
-    dialing: tokio::sync::Mutex<Dialing>,
+    dialing: Mutex<Dialing>,
+    /// Rings when an attempt to connect has ended.
+    dialed: Notify,
     /// Rings when the current connection is gone.
     broken: Arc<Notify>,
 }
@@ -52,7 +57,11 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Dialing {
     made: u64,
+    /// In a row, among them connections that broke at once.
     failed: u32,
+    /// When the newest connection was made.
+    born: Option<Instant>,
+    under_way: bool,
     /// Before this, the last error is the answer.
     not_before: Option<(Instant, Fault, String)>,
 }
@@ -71,64 +80,107 @@ pub(crate) struct Conn {
 
 impl Link {
     pub(crate) fn new(config: Config, channel: String, clock: Arc<dyn Clock>, ears: Arc<Ears>) -> Self {
-        let (current, dialing, broken) = Default::default();
-        Self { config, channel, clock, ears, current, dialing, broken }
+        let (current, dialing, dialed, broken) = Default::default();
+        Self(Arc::new(Inner { config, channel, clock, ears, current, dialing, dialed, broken }))
     }
 
     pub(crate) fn config(&self) -> &Config {
-        &self.config
+        &self.0.config
     }
 
-    /// The connection; a new one if there is none. Attempts are spaced out: in between, the last error is the answer.
+    /// The connection; a new one if there is none. Attempts are made in a task of their own, so that a caller who gives up
+    /// does not end them, and are spaced out: in between, the last error is the answer.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
-        if let Some(conn) = self.live() {
-            return Ok(conn);
-        }
-        let mut dialing = self.dialing.lock().await;
-        if let Some(conn) = self.live() {
-            return Ok(conn);
-        }
-        if let Some((at, fault, message)) = &dialing.not_before
-            && self.clock.now() < *at
+        let mut dialed = std::pin::pin!(self.0.dialed.notified());
+        dialed.as_mut().enable();
         {
-            return Err(EngineError::new(*fault, message.clone()));
-        }
-        match self.dial(dialing.made + 1).await {
-            Ok(conn) => {
-                let again = dialing.made > 0;
-                *dialing = Dialing { made: conn.number, ..Dialing::default() };
-                *self.current() = Some(Arc::clone(&conn));
-                if again {
-                    self.ears.mailbox.push(News::AskAll);
+            let mut dialing = self.0.dialing();
+            if let Some(conn) = self.0.live() {
+                return Ok(conn);
+            }
+            if !dialing.under_way {
+                let now = self.0.clock.now();
+                if let Some((_, fault, message)) = dialing.not_before.as_ref().filter(|(at, ..)| now < *at) {
+                    return Err(EngineError::new(*fault, message.clone()));
                 }
-                tracing::debug!(server = %self.config.address, again, "connected");
-                Ok(conn)
-            }
-            Err(error) => {
-                let pause = (FIRST_PAUSE * (1 << dialing.failed.min(16))).min(LONGEST_PAUSE);
-                dialing.failed += 1;
-                dialing.not_before =
-                    Some((self.clock.now().after(pause), error.fault, error.message.clone()));
-                tracing::debug!(server = %self.config.address, %error, "not connected");
-                Err(error)
+                dialing.under_way = true;
+                tokio::spawn(Attempt(Arc::clone(&self.0)).run());
             }
         }
+        dialed.await;
+        if let Some(conn) = self.0.live() {
+            return Ok(conn);
+        }
+        let dialing = self.0.dialing();
+        let (fault, message) = match &dialing.not_before {
+            Some((_, fault, message)) => (*fault, message.clone()),
+            None => {
+                (Fault::Retry, format!("cannot connect to {}: the attempt was ended", self.0.config.address))
+            }
+        };
+        Err(EngineError::new(fault, message))
     }
 
-    /// Waits until the connection breaks, and makes a new one; returns when there is news of that in the mailbox.
+    /// Keeps a connection that was made once: when it breaks, makes a new one. Never returns; whoever reads news polls it.
     pub(crate) async fn mend(&self) {
         loop {
-            let broken = self.broken.notified();
-            let was_made = self.current().is_some();
-            if self.live().is_some() || !was_made {
+            let broken = self.0.broken.notified();
+            let was_made = self.0.current().is_some();
+            if self.0.live().is_some() || !was_made {
                 broken.await;
-                continue;
+            } else if self.conn().await.is_err() {
+                tokio::time::sleep(FIRST_PAUSE).await;
             }
-            if self.conn().await.is_ok() {
-                continue;
-            }
-            tokio::time::sleep(FIRST_PAUSE).await;
         }
+    }
+}
+
+/// An attempt to connect. In whatever way it ends, those who wait for it are told.
+struct Attempt(Arc<Inner>);
+
+impl Attempt {
+    async fn run(self) {
+        let link = &self.0;
+        let number = link.dialing().made + 1;
+        let made = link.dial(number).await;
+        let (now, address) = (link.clock.now(), &link.config.address);
+        let mut dialing = link.dialing();
+        if dialing.born.take().is_some_and(|born| now.since(born) > LONGEST_PAUSE) {
+            dialing.failed = 0;
+        }
+        // A connection that was made counts as failed until it has lived for a while: some servers hang up at once.
+        let pause = (FIRST_PAUSE * (1 << dialing.failed.min(16))).min(LONGEST_PAUSE);
+        dialing.failed += 1;
+        match made {
+            Ok(conn) => {
+                let again = dialing.made > 0;
+                dialing.made = number;
+                dialing.born = Some(now);
+                dialing.not_before = Some((now.after(pause), Fault::Retry, format!("{address} hung up")));
+                *link.current() = Some(conn);
+                if again {
+                    link.ears.mailbox.push(News::AskAll);
+                }
+                tracing::debug!(server = %address, again, "connected");
+            }
+            Err(error) => {
+                tracing::debug!(server = %address, %error, "not connected");
+                dialing.not_before = Some((now.after(pause), error.fault, error.message));
+            }
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.0.dialing().under_way = false;
+        self.0.dialed.notify_waiters();
+    }
+}
+
+impl Inner {
+    fn dialing(&self) -> MutexGuard<'_, Dialing> {
+        self.dialing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn live(&self) -> Option<Arc<Conn>> {
@@ -145,6 +197,7 @@ impl Link {
             let message = format!("cannot connect to {address}: no answer within {DIAL_LIMIT:?}");
             EngineError::new(Fault::Retry, message)
         };
+        let begun = self.clock.now();
         let connecting = async {
             let mut dialed = dial::open(&self.config, &self.channel, &self.ears).await?;
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
@@ -157,7 +210,7 @@ impl Link {
                 }
             };
             let mux = dialed.mux;
-            self.ears.connected(time);
+            self.ears.connected(begun, self.clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
             let (ears, clock) = (|| Arc::clone(&self.ears), || Arc::clone(&self.clock));

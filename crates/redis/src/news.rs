@@ -76,9 +76,10 @@ impl Ears {
         }
     }
 
-    /// A connection was made when the server's clock said `floor`: what was known before may be of another server.
-    pub(crate) fn connected(&self, floor: u64) {
-        *lock_of(&self.evidence) = None;
+    /// A connection was made, begun at `sent` and done at `now`, and the server's clock said `floor`. If it is ahead of what is
+    /// known, because the machine was started anew or this is another one, holds are in doubt as well.
+    pub(crate) fn connected(&self, sent: Instant, now: Instant, floor: u64) {
+        self.learn(sent, now, floor);
         lock_of(&self.watched).clear();
         self.floor.store(floor, Ordering::Relaxed);
     }
@@ -101,9 +102,11 @@ impl Ears {
     pub(crate) fn waits(&self, claim: ClaimId, waits: bool) {
         let mut waiting = lock_of(&self.waiting);
         if !waits {
-            waiting.remove(&claim);
+            let waited = waiting.remove(&claim);
             drop(waiting);
-            lock_of(&self.watched).retain(|_, watcher| *watcher != claim);
+            if waited {
+                lock_of(&self.watched).retain(|_, watcher| *watcher != claim);
+            }
         } else if waiting.insert(claim) && waiting.len() == 1 {
             self.interest.notify_one();
         }
@@ -256,8 +259,6 @@ mod tests {
         // It said 5.3 s after ours said 900 ms: it said 5 s not earlier than at 600 ms.
         ears.learn(at(900), at(901), 5_300_000);
         assert_eq!(since(&ears), Some(at(600)));
-        ears.connected(0);
-        assert_eq!(since(&ears), None);
     }
 
     #[test]
@@ -275,8 +276,9 @@ mod tests {
         assert!(doubted(5000, 5001, 54_100));
         assert!(!doubted(6000, 6001, 20_000), "set back");
         assert!(!doubted(7000, 7001, 21_000));
-        ears.connected(0);
-        assert!(!doubted(7002, 7003, 99_000), "another server");
+        ears.connected(at(7100), at(7101), 21_100_000);
+        assert!(!doubted(7200, 7201, 21_200), "the same server after a moment");
+        assert!(doubted(7202, 7203, 99_000), "another server, far ahead");
     }
 
     #[test]

@@ -79,7 +79,8 @@ impl Sender {
                         return;
                     }
                     for batch in batches(waiting.drain(..)) {
-                        // Polled in the order in which they are pushed, and sent at their first poll.
+                        // Sent at their first poll; what nobody waits for any more by then is left out, so a claim that was
+                        // given up cannot leave after its release.
                         under_way.push(self.send(batch));
                     }
                 }
@@ -92,13 +93,23 @@ impl Sender {
         let (mut mux, digests) = (self.mux.clone(), self.digests.clone());
         let (clock, ears) = (Arc::clone(&self.clock), Arc::clone(&self.ears));
         async move {
-            let said = match once(&mut mux, &digests, &*clock, &ears, &mut batch).await {
+            let said = once(&mut mux, &digests, &*clock, &ears, &mut batch).await;
+            let (said, batch) = match said {
                 // A server that forgot the script did nothing.
                 Err(error) if error.code() == Some("NOSCRIPT") => match dial::teach(&mut mux).await {
-                    Ok(_) => once(&mut mux, &digests, &*clock, &ears, &mut batch).await,
-                    Err(error) => Err(error),
+                    Ok(_) => (once(&mut mux, &digests, &*clock, &ears, &mut batch).await, batch),
+                    Err(error) => (Err(error), batch),
                 },
-                said => said,
+                // The user may not touch one of the locks, so the server did nothing for any: each by itself.
+                Err(error) if error.code() == Some("NOPERM") && batch.len() > 1 => {
+                    for call in batch {
+                        let mut alone = vec![call];
+                        let said = once(&mut mux, &digests, &*clock, &ears, &mut alone).await;
+                        hand_out(said.map_err(sort), alone);
+                    }
+                    return;
+                }
+                said => (said, batch),
             };
             hand_out(said.map_err(sort), batch);
         }

@@ -12,9 +12,9 @@ use crate::{
     shared::Shared,
 };
 
-/// Holds renewed by one request: large enough that 100,000 holds are few requests, small enough that a script or
-/// statement over them does not hold up others.
-const BATCH: usize = 1000;
+/// Holds renewed by one request: large enough that 100,000 holds are few requests, small enough that one slow part of a
+/// request does not make many others unknown.
+const BATCH: usize = 128;
 /// A renewal that is not answered within this fraction of the lease is sent again.
 const ANSWER_FRACTION: u32 = 6;
 

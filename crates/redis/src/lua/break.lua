@@ -19,7 +19,7 @@ end
 
 local function tell(id, h)
   if h.channel then
-    redis.call('PUBLISH', h.channel, table.concat({ 'broken', id, s.lock }, ' '))
+    heard(h.channel, { 'broken', id, s.lock })
   end
 end
 

@@ -86,9 +86,10 @@ local function one(at)
       return granted
     end
     local e = entry(s, id)
-    if e and e.state == 'waiting' then
+    local ahead = e and redis.call('ZRANK', s.line, id)
+    if ahead then
       spoke(e)
-      return hint('waiting', redis.call('ZRANK', s.line, id))
+      return hint('waiting', ahead)
     elseif e then
       -- It missed its turn: to the end of the line.
       local refused = clash()
@@ -106,7 +107,7 @@ local function one(at)
     if refused then
       return refused
     end
-    local ahead = redis.call('ZCARD', s.line)
+    ahead = redis.call('ZCARD', s.line)
     if ahead == 0 and fits(s, asked) then
       seat(s, id, asked, mint(asked.tokens), ttl, '')
       return held(asked)
@@ -121,7 +122,9 @@ local function one(at)
 
   local told = answer()
   save(s, ttl)
-  if told:sub(1, 7) == 'waiting' and redis.call('PTTL', s.places) < LINE_LEAST then
+  if told:sub(1, 7) == 'waiting'
+    and math.min(redis.call('PTTL', s.places), redis.call('PTTL', s.line)) < LINE_LEAST
+  then
     outlive(s.line, LINE_LIFE)
     outlive(s.places, LINE_LIFE)
     outlive(s.entries, LINE_LIFE)

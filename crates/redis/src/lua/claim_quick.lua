@@ -13,6 +13,10 @@ do
   -- A counter that is lost, or older than this connection, is raised by mint() in name.lua.
   local last = tokens > 0 and tonumber(redis.call('GET', KEYS[1]) or 0) or 0
   local newest = last > tonumber(ARGV[#ARGV]) and redis.pcall('INCRBY', KEYS[1], tokens)
+  if type(newest) == 'number' and newest > answers[1] then
+    -- It ran ahead of the clock, so it must outlive that lead: as mint() does.
+    redis.call('PEXPIREAT', KEYS[1], math.floor(newest / 1000) + 3600000)
+  end
 
   local function one(at)
     local base, lock = 13 * at - 13, KEYS[at + 1]

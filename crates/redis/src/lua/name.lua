@@ -5,8 +5,8 @@
 --   <lock>           STRING  exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
 --                            Expires with the hold. Anything else is a foreign lock, and never touched.
---   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended. There whenever any
---                            other key of the name is. Msgpack, or for a quick grant (claim.lua) the words
+--   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended. There whenever
+--                            somebody holds or stands in line. Msgpack, or for a quick grant (claim.lua) the words
 --                            "1 <server seconds> <micros> <token> <tokens> <id> <channel> <owner>"
 --   <side>q<lock>    ZSET    the line: claim id by order of arrival
 --   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack)
@@ -18,7 +18,7 @@
 --
 -- Invariant: only settle() grants to the line, and every verb that may have freed the name runs it. The server's clock
 -- alone decides what has expired. Only claims that are new may be refused for want of memory. Once a script has written,
--- the server refuses none of its further writes, so nothing is half done.
+-- the server refuses none of its further writes for that.
 --
 -- KEYS[1] is the counter, in every script; the locks follow.
 
@@ -72,7 +72,7 @@ local function load(lock, side)
     -- A hold of ours whose card is gone: all that the lock itself says still counts.
     local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
     if id and #id == 32 then
-      s.c.mode, s.c.limit = 'x', 0
+      s.c.mode, s.c.limit, s.dirty = 'x', 0, true
       s.c.holder = { id = id, token = tonumber(token), tokens = 1, since = us, prev = 'u', owner = '', state = state }
       s.c.newest = s.c.holder.token
     end
@@ -113,11 +113,16 @@ local function is_foreign(s)
 end
 
 -- Writes the card if it changed (s.dirty), or removes it when nothing is left to remember. `held` is how long a hold lasts
--- at least, in ms. The card of a hold that did not change lives on by its renewals.
+-- at least, in ms. A card that did not change is kept alive for longer than what it tells of.
 local function save(s, held)
   local c, life = s.c, 0
   if not s.dirty then
-    if not c.mode and s.carded and redis.call('PTTL', s.card) < LINE_LEAST and has_line(s) then
+    if c.mode then
+      local lasts = math.max(held or 0, redis.call('PTTL', s.lock))
+      if redis.call('PTTL', s.card) < lasts + ENDED_LIFE / 2 then
+        redis.call('PEXPIRE', s.card, lasts + ENDED_LIFE)
+      end
+    elseif s.carded and redis.call('PTTL', s.card) < LINE_LEAST and has_line(s) then
       redis.call('PEXPIRE', s.card, LINE_LIFE)
     end
     return
@@ -170,6 +175,8 @@ local function silence(s, id, e)
     e.till = nil
     put(s, id, e)
     redis.call('ZADD', s.places, till, id)
+    outlive(s.entries, LINE_LIFE)
+    outlive(s.places, LINE_LIFE)
   else
     redis.call('HDEL', s.entries, id)
     redis.call('ZREM', s.places, id)
@@ -286,6 +293,7 @@ local function seat(s, id, e, token, lasts, state)
   else
     if not c.mode then
       c.mode, c.count, c.used, c.nonce = e.mode, 0, 0, id
+      redis.call('DEL', s.holds) -- what may be left of holds whose card is gone would be counted
       s.value = 'shared.' .. id
       redis.call('SET', s.lock, s.value, 'PX', lasts)
     else
@@ -297,6 +305,12 @@ local function seat(s, id, e, token, lasts, state)
     outlive(s.holds, lasts + ENDED_LIFE)
     outlive(s.entries, lasts + ENDED_LIFE)
   end
+end
+
+-- Sends news; false if nobody listens, or this user may not tell them.
+local function heard(channel, words)
+  local listeners = redis.pcall('PUBLISH', channel, table.concat(words, ' '))
+  return type(listeners) == 'number' and listeners > 0
 end
 
 -- Grants to the head of the line as long as it fits; what is granted is pushed to its client.
@@ -315,10 +329,9 @@ local function settle(s)
     redis.call('ZREM', s.line, id)
     if e then
       local token = mint(e.tokens)
-      local told = id == speaker or redis.call('PUBLISH', e.channel, table.concat({
+      if id == speaker or heard(e.channel, {
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
-      }, ' ')) > 0
-      if told then
+      }) then
         if e.mode ~= 'x' then
           -- Until when it had its place, should the hold lapse unheard of.
           e.till = tonumber(redis.call('ZSCORE', s.places, id) or 0)
@@ -372,7 +385,9 @@ local function confirm(s, id, ttl)
   outlive(s.holds, ttl + ENDED_LIFE)
   outlive(s.entries, ttl + ENDED_LIFE)
 end
+
 -- Runs a verb for each item of a batch that its quick part has not answered: what is wrong with one does not stop the others.
+-- `answers` is made by the quick part; break.lua and look.lua have none, and do not call this.
 local function each(one)
   answers[1] = us
   for at = 1, #KEYS - 1 do

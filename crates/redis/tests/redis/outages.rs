@@ -190,3 +190,62 @@ fn the_connection_for_news_alone_is_made_again_on_a_server_of_the_old_protocol()
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
+
+#[test]
+fn the_card_of_a_shared_hold_lives_as_long_as_the_hold() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let permit = locks.semaphore("s", 2).ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
+    let card = rig.server.command(&["--raw", "KEYS", "leasehold:{*}clock:s"]).remove(0);
+    rig.says(&["PEXPIRE", &card, "20000"]);
+    let left = || rig.says(&["PTTL", &card]).parse::<i64>().unwrap();
+    rig.until("a renewal keeps it", || left() > 3_000_000);
+    permit.release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_counter_that_ran_ahead_of_the_clock_outlives_its_lead() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    acquire(&locks, "a").release_blocking().unwrap();
+    // As after an hour of more grants than microseconds.
+    let ahead = "local t = redis.call('TIME')
+        redis.call('SET', KEYS[1], string.format('%.0f', (t[1] + 7200) * 1000000), 'PX', 1000)";
+    rig.says(&["EVAL", ahead, "1", "leasehold:{}t"]);
+    let token = acquire(&locks, "a").token();
+    let left: i64 = rig.says(&["TTL", "leasehold:{}t"]).parse().unwrap();
+    assert!(left > 10_000, "two hours of lead and one of reserve: {left}");
+    assert!(acquire(&locks, "a").token() > token);
+}
+
+#[test]
+fn a_short_lease_survives_a_connection_that_is_slow_to_make() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let locks = Locks::builder(engine).build();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(2)).blocking().acquire().unwrap();
+    // Answers on the next connections are late by more than a renewal may take: 2 s / 6.
+    proxy.delay(Duration::from_millis(100));
+    proxy.cut_clients();
+    sleep(Duration::from_secs(4));
+    assert!(guard.check(), "the attempt to connect outlived the renewals that waited for it");
+    guard.release_blocking().unwrap();
+}
+
+#[test]
+fn a_name_that_cannot_be_does_not_hold_up_the_release_of_others() {
+    let rig = Rig::new();
+    let plain = leasehold_redis::RedisEngine::new(
+        rig.config.clone().prefix("").unwrap(),
+        &leasehold_core::Env::system(),
+    );
+    let locks = Locks::builder(std::sync::Arc::new(plain)).build();
+    for _ in 0..20 {
+        let guard = acquire(&locks, "good");
+        let error = locks.mutex("leasehold:{x}").blocking().acquire().unwrap_err();
+        assert!(error.is_misconfigured(), "{error}");
+        guard.release_blocking().unwrap();
+    }
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}

@@ -4,7 +4,8 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::spawn,
+    thread::{sleep, spawn},
+    time::Duration,
 };
 
 /// A TCP proxy on loopback in front of a server on loopback.
@@ -21,6 +22,7 @@ struct Shared {
 #[derive(Default)]
 struct Inner {
     connections: Vec<Connection>,
+    delay: Duration,
     closed: bool,
 }
 
@@ -78,6 +80,11 @@ impl Proxy {
         self.each(|connection| connection.answers.set(true));
     }
 
+    /// Answers of connections to come are late by this time.
+    pub fn delay(&self, time: Duration) {
+        self.shared.lock().delay = time;
+    }
+
     /// Cuts all connections to clients. What is held on its way to the server still goes there, once let go.
     pub fn cut_clients(&self) {
         self.each(|connection| drop(connection.client.shutdown(Shutdown::Both)));
@@ -111,8 +118,9 @@ impl Shared {
         if let Ok((client, server)) = copies {
             let (to_server, to_client) = (client.try_clone(), server.try_clone());
             let (requests, answers) = (Arc::clone(&connection.requests), Arc::clone(&connection.answers));
-            spawn(move || to_server.map(|from| pump(from, server, &requests)));
-            spawn(move || to_client.map(|from| pump(from, client, &answers)));
+            let delay = self.lock().delay;
+            spawn(move || to_server.map(|from| pump(from, server, &requests, Duration::ZERO)));
+            spawn(move || to_client.map(|from| pump(from, client, &answers, delay)));
             self.lock().connections.push(connection);
         }
     }
@@ -123,10 +131,11 @@ impl Shared {
 }
 
 /// Copies until the end of `from`, then ends `to`.
-fn pump(mut from: TcpStream, mut to: TcpStream, gate: &Gate) {
+fn pump(mut from: TcpStream, mut to: TcpStream, gate: &Gate, delay: Duration) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         gate.pass();
+        sleep(delay);
         if to.write_all(&buffer[..length]).is_err() {
             break;
         }
