@@ -28,7 +28,7 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     let waiter = Waiter::new(signals).map_err(|error| Failure::system("cannot wait for events", error))?;
     let connect = plan.owner.iter().fold(Connect::default(), |connect, owner| connect.owner(owner.label()));
     let locks = connect.connect(&plan.url)?;
-    let guard = acquire(&plan, &locks, &waiter)?;
+    let guard = acquire_whole(&plan, &locks, &waiter)?;
     let child = start(&plan, &locks, &guard, &waiter)?;
     let end = Supervisor::new(&plan, &locks, &guard, &waiter, child).see_through().map_err(waiting_failed)?;
     match end {
@@ -49,6 +49,28 @@ fn request(plan: &Run, locks: &Locks) -> Request {
     };
     let request = request.ttl(plan.ttl).renew(plan.renew).stops_on_term(true);
     plan.max_hold.into_iter().fold(request, Request::max_hold)
+}
+
+/// A grant that was pushed to a waiting claim is for less than the ttl, perhaps for less than the grace. CMD starts under a
+/// whole lease, or not at all.
+fn acquire_whole(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<Guard, Failure> {
+    loop {
+        let guard = acquire(plan, locks, waiter)?;
+        if guard.remaining().is_none_or(|left| left > plan.ttl / 2) {
+            return Ok(guard);
+        }
+        let mut ended_by = None;
+        let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
+        match waiter.block_on(guard.confirm(), Some(RELEASE_WITHIN), stop).map_err(waiting_failed)? {
+            Some(Ok(())) => return Ok(guard),
+            Some(Err(error)) if !(error.is_lost() || error.is_unknown()) => return Err(refused(plan, error)),
+            // It was over before it began: back to the line.
+            _ => drop(guard),
+        }
+        if let Some(signal) = ended_by {
+            return Err(interrupted(plan, locks, signal));
+        }
+    }
 }
 
 fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<Guard, Failure> {

@@ -56,7 +56,16 @@ fn processes_exclude_each_other_and_are_shown() {
     assert_eq!(shown["guarantee"], "best effort");
     assert_eq!(shown["holders"][0]["owner"], "first");
     assert!(shown["holders"][0]["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000));
-    let waiter = Running::start(site.leasehold(&["run", "--owner", "second", "job", "--", "echo", "mine"]));
+    let waiter = Running::start(site.leasehold(&[
+        "run",
+        "--owner",
+        "second",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "sleep 1; echo mine",
+    ]));
     until("a waiter", || site.show()["waiters"].as_array().unwrap().len() == 1);
     assert_eq!(site.show()["waiters"][0]["owner"], "second");
     assert_eq!(stdout(&site.call(&["list", "--json", "jo"])).lines().count(), 1);
