@@ -93,7 +93,6 @@ impl Connect {
         let mut url = Url::parse(url)?;
         let connect_timeout = url.take_duration("connect_timeout")?;
         let opened = open(&mut url)?;
-        url.no_more()?;
         let mut builder = leasehold_core::Locks::builder(opened.engine);
         if let Some(owner) = &self.owner {
             builder = builder.owner(owner);
@@ -117,6 +116,7 @@ impl Connect {
     }
 }
 
+/// Each takes its options and refuses what is left, before anything is made.
 fn open(url: &mut Url) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => open_memory(url),
@@ -132,6 +132,7 @@ fn open(url: &mut Url) -> Result<Opened, Error> {
 #[cfg(feature = "memory")]
 fn open_memory(url: &Url) -> Result<Opened, Error> {
     use leasehold_core::memory::{MemoryEngine, MemoryStore};
+    url.no_more()?;
     let name = crate::url::decode(&url.rest)?;
     let store = MemoryStore::named(&name, &leasehold_core::Env::system());
     Ok(Opened::from(Arc::new(MemoryEngine::new(store)) as Arc<dyn Engine>))
@@ -144,6 +145,7 @@ fn open_memory(_: &Url) -> Result<Opened, Error> {
 
 #[cfg(feature = "file")]
 fn open_file(url: &Url) -> Result<Opened, Error> {
+    url.no_more()?;
     let rest = crate::url::decode(&url.rest)?;
     let dir = match rest.as_str() {
         "" => None,
@@ -180,6 +182,7 @@ fn open_redis(url: &mut Url) -> Result<Opened, Error> {
     if url.scheme == "rediss" {
         config = encrypted(config, url)?;
     }
+    url.no_more()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
     let engine: Arc<dyn Engine> = Arc::clone(&redis) as _;
     Ok(Opened { redis: Some(redis), ..Opened::from(engine) })

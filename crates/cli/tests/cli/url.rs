@@ -57,12 +57,23 @@ fn wrong_urls_are_78() {
         ("file:///tmp/leasehold-none?frobnicate=1", "frobnicate"),
         ("file:///tmp/leasehold-none?connect_timeout=5", "5s"),
         ("nosql://h", "nosql"),
+        ("redis://h?frobnicate=1", "prefix"),
+        ("rediss://h?cert=/x", "belong together"),
+        ("redis://h:port", "port"),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");
         let said = one_line(&output);
         assert!(said.contains(word), "{url}: {said}");
     }
+}
+
+#[test]
+fn a_url_with_an_unknown_option_makes_nothing() {
+    let dir = Dir::new();
+    let url = format!("{}?frobnicate=1", dir.url());
+    assert_eq!(code(&finish(bare(&["--url", &url, "run", "x", "--", "true"]))), 78);
+    assert!(!dir.locks().exists());
 }
 
 #[test]
