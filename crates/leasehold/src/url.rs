@@ -57,6 +57,10 @@ impl Url {
     }
 
     /// Options that nobody took are errors, which list those that were asked for.
+    #[cfg_attr(
+        not(any(feature = "memory", feature = "file", feature = "redis")),
+        expect(dead_code, reason = "no engine takes options")
+    )]
     pub(crate) fn no_more(&self) -> Result<(), Error> {
         let Some((key, _)) = self.options.first() else { return Ok(()) };
         let (scheme, known) = (&self.scheme, self.known.join(", "));
