@@ -17,7 +17,7 @@ use crate::{
     news::{Ears, LINEAGE, letter, previous},
     outbox::BATCH,
     reply::{Reply, unreadable},
-    scripts::{Item, Script},
+    scripts::{Item, Script, millis},
 };
 
 /// The paces at which waiting claims are asked. Grants are pushed, so this is a net for pushes that were lost and for
@@ -92,25 +92,23 @@ impl RedisEngine {
     fn claim_item(&self, claim: &Claim, how: How) -> Result<Item, EngineError> {
         let keys = self.keys(&claim.name)?;
         let (mode, count, limit) = match claim.mode {
-            Mode::Exclusive => (b"x", 1, 0),
-            Mode::Shared => (b"s", 1, 0),
-            Mode::Permits { count, limit } if (1..=limit).contains(&count) => (b"p", count, limit),
+            Mode::Exclusive => ('x', 1, 0),
+            Mode::Shared => ('s', 1, 0),
+            Mode::Permits { count, limit } if (1..=limit).contains(&count) => ('p', count, limit),
             _ => return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode))),
         };
-        let item = Item::new(&keys)
-            .id(claim.id)
-            .text(if how == How::Ask { b"ask" } else { b"create" })
-            .text(mode)
-            .number(count.into())
-            .number(limit.into())
-            .millis(claim.ttl)
-            .millis(claim.claim_time.min(claim.ttl))
-            .millis(entry_life(claim.ttl))
-            .number(claim.may_queue.into())
-            .number(claim.tokens.clamp(1, leasehold_core::queue::MAX_TOKENS).into())
-            .text(self.channel.as_bytes())
-            .text(claim.owner.as_bytes());
-        Ok(item)
+        let asked = format_args!(
+            "{} {mode} {count} {limit} {} {} {} {} {} {} {}",
+            if how == How::Ask { "ask" } else { "create" },
+            millis(claim.ttl),
+            millis(claim.claim_time.min(claim.ttl)),
+            millis(entry_life(claim.ttl)),
+            u8::from(claim.may_queue),
+            claim.tokens.clamp(1, leasehold_core::queue::MAX_TOKENS),
+            self.channel,
+            claim.owner,
+        );
+        Ok(Item::new(&keys).id(claim.id).words(asked))
     }
 
     async fn renew_all(&self, holds: &[Hold]) -> Vec<Renewed> {
@@ -129,7 +127,7 @@ impl RedisEngine {
         let told = async {
             let item = |hold: &Hold| {
                 let keys = self.keys(&hold.name)?;
-                Ok(Item::new(&keys).id(hold.id).number(hold.token.number).millis(hold.ttl))
+                Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
             };
             let items = holds.iter().map(item).collect::<Result<_, EngineError>>()?;
             words(&*self.link.conn().await?, Script::Renew, items).await
@@ -167,13 +165,9 @@ impl RedisEngine {
             let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
-                let item = Item::new(&keys).id(release.id);
-                let item = match release.token {
-                    Some(token) => item.number(token.number),
-                    None => item.text(b""),
-                };
-                let item = item.text(letter(release.ended).as_bytes());
-                Ok(item.millis(release.keep.unwrap_or_default()).number(bury.into()))
+                let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
+                let ended = format_args!("{how} {keep} {}", u8::from(bury));
+                Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
             };
             let items = releases.iter().map(item).collect::<Result<_, EngineError>>()?;
             words(&conn, Script::Release, items).await

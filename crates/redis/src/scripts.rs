@@ -1,8 +1,8 @@
 //! The scripts, and how they are called.
 
-use std::{io::Write, time::Duration};
+use std::{fmt, io::Write, time::Duration};
 
-use leasehold_core::ClaimId;
+use leasehold_core::{ClaimId, Token};
 use redis::Cmd;
 use smallvec::SmallVec;
 
@@ -26,11 +26,11 @@ macro_rules! text {
 
 /// Their texts, in the order of the enum.
 pub(crate) const TEXTS: [&str; 6] = [
-    text!("claim_quick", "name", "claim"),
-    text!("renew_quick", "name", "renew"),
-    text!("release_quick", "name", "release"),
-    text!("name", "break"),
-    text!("name", "look"),
+    text!("head", "claim_quick", "quick_end", "name", "claim"),
+    text!("head", "renew_quick", "quick_end", "name", "renew"),
+    text!("head", "release_quick", "quick_end", "name", "release"),
+    text!("head", "name", "break"),
+    text!("head", "name", "look"),
     text!("fence"),
 ];
 
@@ -42,7 +42,12 @@ pub(crate) type Digests = [String; TEXTS.len()];
 pub(crate) struct Item {
     bytes: Vec<u8>,
     /// Where the lock and each argument end.
-    ends: SmallVec<[u32; 14]>,
+    ends: SmallVec<[u32; 4]>,
+}
+
+/// A time as scripts read it.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What most items have room in.
@@ -72,22 +77,35 @@ impl Item {
         self
     }
 
-    pub(crate) fn number(mut self, number: u64) -> Self {
+    pub(crate) fn words(mut self, words: fmt::Arguments<'_>) -> Self {
         // Writing to memory cannot fail.
-        let _ = write!(self.bytes, "{number}");
+        let _ = self.bytes.write_fmt(words);
         self.text(b"")
     }
 
-    pub(crate) fn millis(self, time: Duration) -> Self {
-        self.number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    pub(crate) fn number(self, number: u64) -> Self {
+        self.words(format_args!("{number}"))
     }
 
-    pub(crate) fn id(mut self, id: ClaimId) -> Self {
+    pub(crate) fn id(self, id: ClaimId) -> Self {
+        self.digits(id).text(b"")
+    }
+
+    /// A claim and its token, as the lock key shows them; a claim alone where the token is not known.
+    pub(crate) fn grant(self, id: ClaimId, token: Option<Token>) -> Self {
+        let item = self.digits(id);
+        match token {
+            Some(token) => item.words(format_args!(".{}", token.number)),
+            None => item.text(b"."),
+        }
+    }
+
+    fn digits(mut self, id: ClaimId) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         for byte in id.0 {
             self.bytes.extend([byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]));
         }
-        self.text(b"")
+        self
     }
 
     /// The lock, then each argument.
@@ -117,7 +135,7 @@ impl Script {
     ) -> Cmd {
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
-        let mut command = Cmd::with_capacity(count * 14 + 5, bytes + 128);
+        let mut command = Cmd::with_capacity(count * 4 + 5, bytes + 128);
         command.arg("EVALSHA").arg(&digests[self as usize]).arg(count + 1).arg(COUNTER);
         for item in items.clone() {
             command.arg(item.parts().next());

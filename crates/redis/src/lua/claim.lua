@@ -1,19 +1,18 @@
 -- Takes names, or places in line, or says where claims stand. Each is answered for itself.
 --
 -- KEYS 2.. a lock for each claim
--- ARGV for each claim: 1 side · 2 id · 3 create or ask · 4 mode x, s or p · 5 count · 6 limit (0 for x and s) · 7 ttl ms
---      8 claim time ms · 9 lease of a place in line, ms · 10 may queue 1 or 0 · 11 tokens · 12 channel · 13 owner; and last of all
---      the server's microseconds when the connection was made
+-- ARGV for each claim: side, id, and what it asks for in words: create or ask · mode x, s or p · count · limit (0 for x and
+--      s) · ttl ms · claim time ms · lease of a place in line, ms · may queue 1 or 0 · tokens · channel · owner; and last of
+--      all the server's microseconds when the connection was made
 -- Answers {server us, then for each claim one of:
 --   held <token> <tokens> <ttl ms> <how the hold before ended> · waiting <ahead> <free in ms or -1> <foreign 1 or 0>
 --   taken <ahead> <free in ms or -1> · gone · clash <limit> · full · layout, or the server's error}.
 -- Invariant: ask creates nothing; a dead claim is gone; nobody passes a live claim in line.
 local function one(at)
-  local base = 13 * at - 13
-  local id, how, ttl = ARGV[base + 2], ARGV[base + 3], tonumber(ARGV[base + 7])
-  local place_life = tonumber(ARGV[base + 9])
+  local a, id = asked(at), ARGV[3 * at - 1]
+  local how, ttl, place_life = a.how, tonumber(a.ttl), tonumber(a.place)
   speaker = id
-  local s = load(KEYS[at + 1], ARGV[base + 1])
+  local s = load(KEYS[at + 1], ARGV[3 * at - 2])
   if not s then
     return 'layout'
   end
@@ -48,31 +47,31 @@ local function one(at)
     return held(h)
   end
 
-  local asked = {
-    mode = ARGV[base + 4], count = tonumber(ARGV[base + 5]), limit = tonumber(ARGV[base + 6]),
-    claim = tonumber(ARGV[base + 8]), tokens = tonumber(ARGV[base + 11]), channel = ARGV[base + 12],
-    owner = ARGV[base + 13], since = us,
+  local channel, owner = a.speaker:match('^(%S+) (.*)$')
+  local new = {
+    mode = a.mode, count = tonumber(a.count), limit = tonumber(a.limit), claim = tonumber(a.claim), tokens = tonumber(a.tokens),
+    channel = channel, owner = owner, since = us,
   }
 
   local function clash()
-    return c.limit and c.limit ~= asked.limit and 'clash ' .. c.limit
+    return c.limit and c.limit ~= new.limit and 'clash ' .. c.limit
   end
 
   -- Stands in line, at its end.
   local function stand(e)
     local last = redis.call('ZREVRANGE', s.line, 0, 0, 'WITHSCORES')[2]
-    e.state, e.channel = 'waiting', asked.channel
+    e.state, e.channel = 'waiting', new.channel
     put(s, id, e)
     redis.call('ZADD', s.line, (tonumber(last) or 0) + 1, id)
     redis.call('ZADD', s.places, now + place_life, id)
-    s.dirty = s.dirty or c.limit ~= asked.limit
-    c.limit = asked.limit
+    s.dirty = s.dirty or c.limit ~= new.limit
+    c.limit = new.limit
   end
 
   -- The claim in line spoke: its place lives on, and news go where it spoke from.
   local function spoke(e)
-    if e.channel ~= asked.channel then
-      e.channel = asked.channel
+    if e.channel ~= new.channel then
+      e.channel = new.channel
       put(s, id, e)
     end
     redis.call('ZADD', s.places, now + place_life, id)
@@ -108,15 +107,15 @@ local function one(at)
       return refused
     end
     ahead = redis.call('ZCARD', s.line)
-    if ahead == 0 and fits(s, asked) then
-      seat(s, id, asked, mint(asked.tokens), ttl, '')
-      return held(asked)
-    elseif ARGV[base + 10] == '0' then
+    if ahead == 0 and fits(s, new) then
+      seat(s, id, new, mint(new.tokens), ttl, '')
+      return held(new)
+    elseif a.may_queue == '0' then
       return hint('taken', ahead)
     elseif redis.call('ZCARD', s.places) >= MAX_WAITERS then
       return 'full'
     end
-    stand(asked)
+    stand(new)
     return hint('waiting', ahead)
   end
 

@@ -6,10 +6,9 @@
 --                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
 --                            Expires with the hold. Anything else is a foreign lock, and never touched.
 --   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended. There whenever
---                            somebody holds or stands in line. Msgpack, or for a quick grant (claim.lua) the words
---                            "1 <server seconds> <micros> <token> <tokens> <id> <channel> <owner>"
+--                            somebody holds or stands in line (msgpack, or words: head.lua).
 --   <side>q<lock>    ZSET    the line: claim id by order of arrival
---   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack)
+--   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack, or words)
 --   <side>z<lock>    ZSET    claim id of each waiter -> when its place ends, in server ms
 --   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
 --   <side>d<id>      STRING  a dead claim: no request of it may create anything
@@ -23,35 +22,25 @@
 -- KEYS[1] is the counter, in every script; the locks follow.
 
 local VERSION = 1
-local ENDED_LIFE = 3600000   -- how long a name remembers an unclean end, in ms; also the reserve of cards and token floors
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
-local LINE_LIFE = 70000      -- the keys of a line outlive the longest lease of a place in it, in ms
-local LINE_LEAST = 62000     -- with less left they are given that much again
-local WATCHERS = 3           -- so many at the head of the line are told when the lease runs out
-local MAX_WAITERS = 16384
 local MAX_HOLDERS = 16384
 local PRUNED_AT_ONCE = 1000  -- bounds one script
 local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
 
 local counter = KEYS[1]
-local clock = redis.call('TIME')
-local us = clock[1] * 1000000 + clock[2]
 local now = math.floor(us / 1000)
 local speaker -- the claim whose request this is: the answer tells it what news would
 
-local function int(number)
-  return string.format('%.0f', number) -- '..' alone would round
-end
-
 local function read(card)
-  local seconds, micros, token, tokens, id, channel, owner = card:match('^1 (%d+) (%d+) (%d+) (%d+) (%x+) (%S+) (.*)$')
+  local seconds, micros, token, tokens, id, state, channel, owner = card:match(
+    '^1 (%d+) (%d+) (%d+) (%d+) (%x+) (%S) (%S+) (.*)$')
   if not seconds then
     return cmsgpack.unpack(card)
   end
   return {
     v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, holder = {
       id = id, token = tonumber(token), tokens = tonumber(tokens), since = seconds * 1000000 + micros, prev = 'c',
-      owner = owner, state = '', channel = channel,
+      owner = owner, state = state == '?' and state or '', channel = channel,
     },
   }
 end
@@ -82,17 +71,18 @@ end
 
 local function entry(s, id)
   local raw = redis.call('HGET', s.entries, id)
-  return raw and cmsgpack.unpack(raw) or nil
+  local since, claim, tokens, channel, owner = (raw or ''):match('^1 (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if not since then
+    return raw and cmsgpack.unpack(raw) or nil
+  end
+  return {
+    mode = 'x', count = 1, limit = 0, claim = tonumber(claim), tokens = tonumber(tokens), channel = channel, owner = owner,
+    since = tonumber(since), state = 'waiting',
+  }
 end
 
 local function put(s, id, e)
   redis.call('HSET', s.entries, id, cmsgpack.pack(e))
-end
-
-local function outlive(key, ms)
-  if redis.call('PTTL', key) < ms then
-    redis.call('PEXPIRE', key, ms)
-  end
 end
 
 -- What the lock key holds while this exclusive holder stands.
@@ -336,9 +326,6 @@ local function settle(s)
           -- Until when it had its place, should the hold lapse unheard of.
           e.till = tonumber(redis.call('ZSCORE', s.places, id) or 0)
           redis.call('ZREM', s.places, id)
-        else
-          e.state = '?'
-          put(s, id, e)
         end
         seat(s, id, e, token, e.claim, '?')
       else
@@ -387,9 +374,7 @@ local function confirm(s, id, ttl)
 end
 
 -- Runs a verb for each item of a batch that its quick part has not answered: what is wrong with one does not stop the others.
--- `answers` is made by the quick part; break.lua and look.lua have none, and do not call this.
 local function each(one)
-  answers[1] = us
   for at = 1, #KEYS - 1 do
     if not answers[at + 1] then
       local done, told = pcall(one, at)

@@ -1,14 +1,14 @@
 -- Leaves no trace of claims. Each is answered for itself: what is wrong with one does not stop the others.
 --
 -- KEYS 2.. a lock for each release
--- ARGV for each release: side, id, token or '', how it ended (c or a, or what its own grant said), keep ms or 0, bury 1 or 0
+-- ARGV for each release: side, <id>.<token> or <id>. alone, and in words: how it ended (c or a, or what its own grant said)
+--      keep ms or 0 · bury 1 or 0; and last of all the server's microseconds when the connection was made
 -- Answers {server us, then for each release: freed, absent, layout, or the server's error}.
 -- Invariant: only one's own claim is touched; whoever is next in line is granted before the answer leaves.
 local function one(at)
-  local base = 6 * at - 6
-  local side, id, token, how = ARGV[base + 1], ARGV[base + 2], ARGV[base + 3], ARGV[base + 4]
-  local keep, buried = tonumber(ARGV[base + 5]), ARGV[base + 6] == '1'
-  speaker = id
+  local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
+  local how, keep, buried = ARGV[3 * at]:match('^(%a) (%d+) (%d)$')
+  keep, buried, speaker = tonumber(keep), buried == '1', id
   local s = load(KEYS[at + 1], side)
   if not s then
     return 'layout'

@@ -1,12 +1,12 @@
 -- Extends holds. Each is answered for itself: what is wrong with one does not stop the others.
 --
 -- KEYS 2.. a lock for each hold
--- ARGV for each hold: side, id, token, ttl ms
+-- ARGV for each hold: side, <id>.<token>, ttl ms
 -- Answers {server us, then for each hold: kept, gone, broken, layout, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
 local function one(at)
-  local lock, side, id, token, ttl = KEYS[at + 1], ARGV[4 * at - 3], ARGV[4 * at - 2], ARGV[4 * at - 1], tonumber(ARGV[4 * at])
-  local value, mine = redis.call('GET', lock), id .. '.' .. token
+  local lock, side, mine, ttl = KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1], tonumber(ARGV[3 * at])
+  local value, id, token = redis.call('GET', lock), mine:match('^(%x+)%.(%d+)$')
   if value == mine .. '!' then
     return 'broken'
   end
@@ -19,7 +19,7 @@ local function one(at)
   prune(s)
   local h
   if s.c.mode == 'x' then
-    h = value == mine .. '?' and s.c.holder
+    h = (value == mine or value == mine .. '?') and s.c.holder
   elseif s.c.mode and redis.call('ZSCORE', s.holds, id) then
     h = entry(s, id)
   end
