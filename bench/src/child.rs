@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::{Failure, contended, handover, holds, redis_line};
+use crate::{Failure, contended, handover, holds, redis_handover, redis_line};
 
 /// Starts this program as a child that does `what`.
 pub(crate) fn start(what: &[&str]) -> io::Result<Child> {
@@ -29,7 +29,8 @@ pub(crate) fn output(child: Child) -> Result<String, Failure> {
 pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
     match what {
         ["handover", way, place] => handover::child(way, place),
-        ["published", port] => redis_line::hear(port),
+        ["redis-handover", keeper, from, port] => redis_handover::child(keeper, from, port),
+        ["published", port] => redis_handover::hear(port),
         ["contend", way, url] => redis_line::contend(way, url),
         ["crowd", url] => redis_line::crowd(url),
         ["neighbour", dir] => contended::neighbour(dir),

@@ -1,6 +1,6 @@
 //! Two processes take one lock in turns: the time from before the release in the one to the grant in the other.
 
-use std::{io::Write, path::Path, thread::sleep, time::Duration};
+use std::{io::Write, path::Path, process::Child, thread::sleep, time::Duration};
 
 use leasehold::Locks;
 use nix::time::{ClockId, clock_gettime};
@@ -32,8 +32,12 @@ pub(crate) fn bench() -> Result<(), Failure> {
 }
 
 /// The wanted quantile of the time between release and grant, in microseconds.
-pub(crate) fn handovers(way: &str, place: &str, at: f64) -> Result<f64, Failure> {
-    let children = [child::start(&["handover", way, place])?, child::start(&["handover", way, place])?];
+fn handovers(way: &str, place: &str, at: f64) -> Result<f64, Failure> {
+    between([child::start(&["handover", way, place])?, child::start(&["handover", way, place])?], TURNS, at)
+}
+
+/// The same of two processes that print when each of their holds was granted and when it was released.
+pub(crate) fn between(children: [Child; 2], turns: usize, at: f64) -> Result<f64, Failure> {
     let mut holds = Vec::new();
     for (number, child) in children.into_iter().enumerate() {
         for line in child::output(child)?.lines() {
@@ -44,8 +48,8 @@ pub(crate) fn handovers(way: &str, place: &str, at: f64) -> Result<f64, Failure>
     holds.sort_unstable();
     let changes = holds.windows(2).filter(|pair| pair[0].2 != pair[1].2);
     let mut times: Vec<f64> = changes.map(|pair| pair[1].0.abs_diff(pair[0].1) as f64 / 1000.0).collect();
-    if times.len() < TURNS {
-        return Err(format!("only {} of {} turns changed the process", times.len(), 2 * TURNS).into());
+    if times.len() < turns {
+        return Err(format!("only {} of {} turns changed the process", times.len(), 2 * turns).into());
     }
     Ok(quantile(&mut times, at))
 }

@@ -11,6 +11,7 @@ mod free;
 mod handover;
 mod holds;
 mod redis_free;
+mod redis_handover;
 mod redis_holds;
 mod redis_line;
 
@@ -29,7 +30,7 @@ const BENCHES: [Bench; 12] = [
     ("holds", "memory of 100,000 holds that are renewed", holds::bench),
     ("command", "`leasehold run x -- true`, the whole process", command::bench),
     ("redis-free", "acquire and release of free names on Redis", redis_free::bench),
-    ("redis-handover", "hand-over between two processes on Redis", redis_line::handover),
+    ("redis-handover", "hand-over between two processes on Redis", redis_handover::bench),
     ("redis-contended", "one name on Redis, 32 tasks in each of two processes", redis_line::contended),
     ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_line::crowds),
     ("redis-holds", "100,000 holds on Redis that are renewed, for five minutes", redis_holds::holds),

@@ -23,22 +23,68 @@ const ROUNDS: usize = 15;
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let url = format!("redis://127.0.0.1:{}", server.port());
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let own = Locks::connect(&url)?;
     let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
     let peer = Arc::new(runtime.block_on(async { rslock::LockManager::new(vec![url.clone()]) }));
-    for tasks in [TASKS, 1] {
-        println!("  {tasks} tasks, a name each");
-        let mut raw = Raw::new(server.port(), tasks)?;
-        Contest::new("pairs/s")
-            .rounds(ROUNDS)
-            .way("bare socket, the same scripts, in batches", || raw.pairs())
-            .way("rslock", || rslock_pairs(&runtime, &peer, tasks))
-            .way("leasehold", || pairs(&runtime, &own, tasks))
-            .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, &ridden, tasks))
-            .run()?;
+    let mut raw = Raw::new(server.port(), TASKS)?;
+    println!("  {TASKS} tasks of one thread, a name each");
+    Contest::new("pairs/s")
+        .rounds(ROUNDS)
+        .way("bare socket, the same scripts, in batches", || raw.pairs())
+        .way("rslock", || rslock_pairs(&runtime, &peer, TASKS))
+        .way("leasehold", || pairs(&runtime, &own, TASKS))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, &ridden, TASKS))
+        .run()?;
+    println!("  1 task");
+    let client = runtime.block_on(Client::new(&url))?;
+    let time = |pairs: Result<f64, Failure>| pairs.map(|pairs| 1e6 / pairs);
+    Contest::new("us a pair")
+        .rounds(ROUNDS)
+        .way("bare client, the same scripts", || time(client.pairs(&runtime)))
+        .way("rslock", || time(rslock_pairs(&runtime, &peer, 1)))
+        .way("leasehold", || time(pairs(&runtime, &own, 1)))
+        .way("leasehold, keeper on the task's runtime", || time(pairs(&runtime, &ridden, 1)))
+        .run()
+}
+
+/// The client library that leasehold uses too, without leasehold.
+#[derive(Clone)]
+struct Client {
+    connection: redis::aio::MultiplexedConnection,
+    claim: Arc<str>,
+    release: Arc<str>,
+}
+
+impl Client {
+    async fn new(url: &str) -> Result<Self, Failure> {
+        let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        let load = |script| redis::cmd("SCRIPT").arg("LOAD").arg(script).to_owned();
+        let claim: String = load(CLAIM).query_async(&mut connection).await?;
+        let release: String = load(RELEASE).query_async(&mut connection).await?;
+        Ok(Self { connection, claim: claim.into(), release: release.into() })
     }
-    Ok(())
+
+    fn pairs(&self, runtime: &Runtime) -> Result<f64, Failure> {
+        per_second(runtime, 1, |_| {
+            let client = self.clone();
+            move || client.clone().pair()
+        })
+    }
+
+    async fn pair(mut self) -> Result<(), Failure> {
+        let id = "00000000000000000000000000000001";
+        let call = |script: &str| {
+            let head = ["EVALSHA", script, "2", COUNTER, "lock:client", "leasehold:{1}"];
+            head[1..].iter().fold(redis::cmd(head[0]), |mut command, word| command.arg(word).to_owned())
+        };
+        let claim = call(&self.claim).arg(&[id, ASKED, "1"]).to_owned();
+        let (_, held): (u64, String) = claim.query_async(&mut self.connection).await?;
+        let token = held.split(' ').nth(1).ok_or("no token")?;
+        let release = call(&self.release).arg(&[&format!("{id}.{token}"), "c 0 0", "1"]).to_owned();
+        let (_, freed): (u64, String) = release.query_async(&mut self.connection).await?;
+        if freed == "freed" { Ok(()) } else { Err(freed.into()) }
+    }
 }
 
 /// Acquires and releases in `tasks` tasks for a while.
@@ -112,7 +158,11 @@ struct RawCall {
     tokens: Vec<usize>,
 }
 
-const BATCH: usize = 100;
+const BATCH: usize = 32;
+/// What a claim of [`pairs`] asks for.
+const ASKED: &str =
+    "create x 1 0 30000 2000 30000 1 64 leasehold:news:00000000000000000000000000000001 user@host:12345";
+const COUNTER: &str = "leasehold:{}t";
 const TOKEN: &str = "0000000000000000";
 
 impl Raw {
@@ -124,36 +174,21 @@ impl Raw {
         let names: Vec<usize> = (0..tasks).collect();
         for names in names.chunks(BATCH) {
             let count = (names.len() + 1).to_string();
-            let head = |sha| vec!["EVALSHA".to_owned(), sha, count.clone(), "leasehold:{}t".to_owned()];
+            let head = |sha| vec!["EVALSHA".to_owned(), sha, count.clone(), COUNTER.to_owned()];
             let (mut claims, mut releases) = (head(claim.clone()), head(release.clone()));
             let locks = || names.iter().map(|name| format!("lock:raw-{name}"));
             claims.extend(locks());
             releases.extend(locks());
             for name in names {
                 let (side, id) = (format!("leasehold:{{{name}}}"), format!("{name:032x}"));
-                let asked = [
-                    &side,
-                    &id,
-                    "create",
-                    "x",
-                    "1",
-                    "0",
-                    "30000",
-                    "2000",
-                    "30000",
-                    "1",
-                    "64",
-                    "leasehold:news:00000000000000000000000000000001",
-                    "user@host:12345",
-                ];
-                claims.extend(asked.map(str::to_owned));
-                releases.extend([&side, &id, TOKEN, "c", "0", "0"].map(str::to_owned));
+                claims.extend([&side, &id, ASKED].map(str::to_owned));
+                releases.extend([side, format!("{id}.{TOKEN}"), "c 0 0".to_owned()]);
             }
             claims.push("1".to_owned());
             releases.push("1".to_owned());
             let (claim, release) = (encode(&claims), encode(&releases));
             let text = String::from_utf8_lossy(&release).into_owned();
-            let tokens = text.match_indices(&format!("\r\n{TOKEN}\r\n")).map(|(at, _)| at + 2).collect();
+            let tokens = text.match_indices(&format!(".{TOKEN}\r\n")).map(|(at, _)| at + 1).collect();
             raw.calls.push(RawCall { names: names.len(), claim, release, tokens });
         }
         Ok(raw)
@@ -214,16 +249,12 @@ impl Raw {
     }
 }
 
-const CLAIM: &str = concat!(
-    include_str!("../../crates/redis/src/lua/claim_quick.lua"),
-    include_str!("../../crates/redis/src/lua/name.lua"),
-    include_str!("../../crates/redis/src/lua/claim.lua")
-);
-const RELEASE: &str = concat!(
-    include_str!("../../crates/redis/src/lua/release_quick.lua"),
-    include_str!("../../crates/redis/src/lua/name.lua"),
-    include_str!("../../crates/redis/src/lua/release.lua")
-);
+macro_rules! script {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("../../crates/redis/src/lua/", $file, ".lua"))),+) };
+}
+
+const CLAIM: &str = script!("head", "claim_quick", "quick_end", "name", "claim");
+const RELEASE: &str = script!("head", "release_quick", "quick_end", "name", "release");
 
 fn encode(words: &[String]) -> Vec<u8> {
     let mut text = format!("*{}\r\n", words.len());

@@ -1,8 +1,6 @@
 //! Names on Redis that many want.
 
 use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -13,65 +11,12 @@ use std::{
 use leasehold::Locks;
 use leasehold_testkit::server::RedisServer;
 
-use crate::{
-    Failure, child,
-    contest::{Contest, quantile},
-    handover::{handovers, now},
-};
+use crate::{Failure, child, contest::Contest};
 
 const TASKS: usize = 32;
 /// How long one measurement of a contended name takes.
 const SLICE: Duration = Duration::from_millis(500);
 const CROWD: usize = 10_000;
-
-/// From before the release in one process to the grant in the other, beside a bare message from one process to another.
-pub(crate) fn handover() -> Result<(), Failure> {
-    let server = RedisServer::start(&[]);
-    let url = format!("redis://127.0.0.1:{}", server.port());
-    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
-        Contest::new(unit)
-            .rounds(11)
-            .way("bare PUBLISH -> message", || published(server.port(), at))
-            .way("leasehold", || handovers("leasehold", &url, at))
-            .run()?;
-    }
-    Ok(())
-}
-
-fn published(port: u16, at: f64) -> Result<f64, Failure> {
-    let listener = child::start(&["published", &port.to_string()])?;
-    let mut server = Bare::connect(port)?;
-    while server.ask(&["PUBSUB", "NUMSUB", "bench"])? != ":1" {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let mut sent = Vec::new();
-    for number in 0..100 {
-        std::thread::sleep(Duration::from_millis(2));
-        sent.push(now()?);
-        server.ask(&["PUBLISH", "bench", &number.to_string()])?;
-    }
-    let mut times = Vec::new();
-    for (line, sent) in child::output(listener)?.lines().zip(sent) {
-        times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
-    }
-    Ok(quantile(&mut times, at))
-}
-
-/// The other process: when each message came.
-pub(crate) fn hear(port: &str) -> Result<(), Failure> {
-    let mut server = Bare::connect(port.parse()?)?;
-    server.ask(&["SUBSCRIBE", "bench"])?;
-    let mut times = Vec::new();
-    while times.len() < 100 {
-        // Each message is three strings.
-        if server.line()? == "message" {
-            (0..4).try_for_each(|_| server.line().map(drop))?;
-            times.push(now()?);
-        }
-    }
-    times.iter().for_each(|time| println!("{time}"));
-    Ok(())
-}
 
 /// How often a second two processes together get through sections on one name.
 pub(crate) fn contended() -> Result<(), Failure> {
@@ -178,41 +123,4 @@ pub(crate) fn crowd(url: &str) -> Result<(), Failure> {
     })?;
     println!("{sections}");
     Ok(())
-}
-
-/// A connection without a library.
-struct Bare(BufReader<TcpStream>);
-
-impl Bare {
-    fn connect(port: u16) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        Ok(Self(BufReader::new(stream)))
-    }
-
-    /// The last line of the answer.
-    fn ask(&mut self, words: &[&str]) -> Result<String, Failure> {
-        let mut text = format!("*{}\r\n", words.len());
-        words.iter().for_each(|word| text += &format!("${}\r\n{word}\r\n", word.len()));
-        self.0.get_mut().write_all(text.as_bytes())?;
-        let mut line = self.line()?;
-        let lines =
-            match (line.as_bytes().first(), line.get(1..).and_then(|count| count.parse::<usize>().ok())) {
-                // Each string of a list stands on a line after that of its length; numbers and words on one.
-                (Some(b'*'), Some(2)) => 3,
-                (Some(b'*'), Some(3)) => 5,
-                (Some(b'$'), Some(_)) => 1,
-                _ => 0,
-            };
-        for _ in 0..lines {
-            line = self.line()?;
-        }
-        Ok(line)
-    }
-
-    fn line(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        self.0.read_line(&mut line)?;
-        Ok(line.trim_end().to_owned())
-    }
 }

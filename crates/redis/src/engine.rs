@@ -15,7 +15,7 @@ use crate::{
     keys::{Keys, channel},
     link::{Conn, Link},
     news::{Ears, LINEAGE, letter, previous},
-    outbox::BATCH,
+    outbox::{BATCH, Items},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
 };
@@ -63,7 +63,7 @@ impl RedisEngine {
         let item = self.claim_item(claim, how)?;
         let conn = self.link.conn().await?;
         let flight = self.flights.start(claim.id, conn.number, self.clock.now());
-        let said = conn.run(Script::Claim, vec![item]).await;
+        let said = conn.run(Script::Claim, [item].into()).await;
         let said = match said {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
             said => said.and_then(|said| Reply::new(said).text()),
@@ -288,7 +288,7 @@ fn renewed(word: &str, hold: &Hold) -> Renewed {
 }
 
 /// The word that a script says of each of its items.
-async fn words(conn: &Conn, script: Script, items: Vec<Item>) -> Result<Vec<String>, EngineError> {
+async fn words(conn: &Conn, script: Script, items: Items) -> Result<Vec<String>, EngineError> {
     let mut reply = Reply::new(conn.run(script, items).await?);
     reply.all_text()
 }

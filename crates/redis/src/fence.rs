@@ -67,7 +67,7 @@ impl Fence {
                 item = item.text(word.as_ref());
             }
         }
-        let said = self.engine.link.conn().await?.run(Script::Fence, vec![item]).await?;
+        let said = self.engine.link.conn().await?.run(Script::Fence, [item].into()).await?;
         let mut said = said.into_iter();
         match said.next() {
             Some(Value::Int(1)) => Ok(Guarded::Done(said.map(read).collect::<Result<_, _>>()?)),

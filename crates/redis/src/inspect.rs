@@ -24,7 +24,7 @@ impl RedisEngine {
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
         let item = Item::new(&keys);
-        let mut reply = Reply::new(self.link.conn().await?.run(Script::Look, vec![item]).await?);
+        let mut reply = Reply::new(self.link.conn().await?.run(Script::Look, [item].into()).await?);
         if reply.text()? == "layout" {
             return Err(unknown_layout());
         }
@@ -86,7 +86,7 @@ impl RedisEngine {
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let item = Item::new(&keys).number(token).number(force.into());
-        let said = self.link.conn().await?.run(Script::Break, vec![item]).await?;
+        let said = self.link.conn().await?.run(Script::Break, [item].into()).await?;
         match Reply::new(said).text()?.as_str() {
             "done" => Ok(Broken::Done),
             "absent" => Ok(Broken::NotHeld),

@@ -22,8 +22,8 @@ use crate::{
     dial,
     error::{sort, sort_connecting},
     news::Ears,
-    outbox::{Outbox, Sender},
-    scripts::{Item, Script},
+    outbox::{Items, Outbox, Sender, Values},
+    scripts::Script,
 };
 
 /// How long connecting may take, until the server has answered to everything that is asked first.
@@ -234,7 +234,7 @@ impl Inner {
 
 impl Conn {
     /// Runs a script for these items.
-    pub(crate) async fn run(&self, script: Script, items: Vec<Item>) -> Result<Vec<Value>, EngineError> {
+    pub(crate) async fn run(&self, script: Script, items: Items) -> Result<Values, EngineError> {
         let _under_way = self.ears.under_way();
         self.outbox.call(script, items).await
     }

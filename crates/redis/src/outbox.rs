@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use leasehold_core::{Clock, EngineError, Fault};
 use redis::{RedisError, Value, aio::MultiplexedConnection};
+use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -22,7 +23,11 @@ pub(crate) const BATCH: usize = 32;
 const ROOM: usize = 4096;
 
 /// What a script said: of each item, or, of one that tells more, all.
-type Said = Result<Vec<Value>, EngineError>;
+type Said = Result<Values, EngineError>;
+
+/// Most calls are about one lock.
+pub(crate) type Items = SmallVec<[Item; 1]>;
+pub(crate) type Values = SmallVec<[Value; 1]>;
 
 /// Where calls are left.
 pub(crate) struct Outbox(mpsc::Sender<Call>);
@@ -31,21 +36,21 @@ pub(crate) struct Outbox(mpsc::Sender<Call>);
 pub(crate) struct Sender {
     calls: mpsc::Receiver<Call>,
     mux: MultiplexedConnection,
-    digests: Digests,
+    digests: Arc<Digests>,
     clock: Arc<dyn Clock>,
     ears: Arc<Ears>,
 }
 
 struct Call {
     script: Script,
-    items: Vec<Item>,
+    items: Items,
     said: oneshot::Sender<Said>,
 }
 
 impl Outbox {
     /// Leaves a call and waits for what the script says. Of a call whose future is dropped, nothing leaves that has not
     /// left yet.
-    pub(crate) async fn call(&self, script: Script, items: Vec<Item>) -> Said {
+    pub(crate) async fn call(&self, script: Script, items: Items) -> Said {
         let (said, answer) = oneshot::channel();
         if self.0.send(Call { script, items, said }).await.is_err() {
             return Err(EngineError::new(Fault::Retry, "the connection broke"));
@@ -63,7 +68,7 @@ impl Sender {
         ears: Arc<Ears>,
     ) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
-        (Outbox(outbox), Self { calls, mux, digests, clock, ears })
+        (Outbox(outbox), Self { calls, mux, digests: Arc::new(digests), clock, ears })
     }
 
     /// Sends until the outbox is gone.
@@ -90,7 +95,7 @@ impl Sender {
 
     /// Sends a batch and hands out what the script said.
     fn send(&self, mut batch: Vec<Call>) -> impl Future<Output = ()> + use<> {
-        let (mut mux, digests) = (self.mux.clone(), self.digests.clone());
+        let (mut mux, digests) = (self.mux.clone(), Arc::clone(&self.digests));
         let (clock, ears) = (Arc::clone(&self.clock), Arc::clone(&self.ears));
         async move {
             let said = once(&mut mux, &digests, &*clock, &ears, &mut batch).await;

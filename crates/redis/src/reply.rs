@@ -1,16 +1,17 @@
 //! Reads the answers of scripts.
 
-use std::{time::Duration, vec};
+use std::time::Duration;
 
 use leasehold_core::{EngineError, Fault};
 use redis::Value;
+use smallvec::SmallVec;
 
 /// The items of an answer, one after the other.
-pub(crate) struct Reply(vec::IntoIter<Value>);
+pub(crate) struct Reply(smallvec::IntoIter<[Value; 1]>);
 
 impl Reply {
-    pub(crate) fn new(items: Vec<Value>) -> Self {
-        Self(items.into_iter())
+    pub(crate) fn new(items: impl Into<SmallVec<[Value; 1]>>) -> Self {
+        Self(items.into().into_iter())
     }
 
     /// The items of an answer that is a list.

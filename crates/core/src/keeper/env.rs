@@ -1,7 +1,11 @@
 //! The outside world as the keeper sees it: a clock, randomness, and sleeping.
 #![expect(clippy::disallowed_methods, reason = "the door through which time and randomness come in")]
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use crate::{Clock, Instant, Lineage};
 
@@ -24,7 +28,7 @@ impl Env {
     /// The boot-time clock and the randomness of the operating system.
     #[must_use]
     pub fn system() -> Self {
-        Self { clock: Arc::new(BootClock), entropy: Arc::new(OsEntropy) }
+        Self { clock: Arc::new(BootClock), entropy: Arc::new(OsEntropy(Mutex::new(Pool::empty()))) }
     }
 
     /// A new lineage of tokens, unlike every other.
@@ -81,10 +85,40 @@ impl Clock for BootClock {
     }
 }
 
-struct OsEntropy;
+/// The randomness of the operating system.
+struct OsEntropy(Mutex<Pool>);
+
+/// Random bytes that were not given out yet: one system call for many claims.
+struct Pool {
+    bytes: [u8; 1024],
+    used: usize,
+    /// A forked child must not give out what its parent does.
+    process: u32,
+}
+
+impl Pool {
+    const fn empty() -> Self {
+        Self { bytes: [0; 1024], used: 1024, process: 0 }
+    }
+
+    fn take(&mut self, process: u32, buf: &mut [u8]) {
+        if self.process != process || self.bytes.len() - self.used < buf.len() {
+            getrandom::fill(&mut self.bytes)
+                .expect("the operating system gives randomness once it has booted");
+            (self.used, self.process) = (0, process);
+        }
+        let next = &mut self.bytes[self.used..][..buf.len()];
+        buf.copy_from_slice(next);
+        // Who reads this memory later shall not learn what ids there are.
+        next.fill(0);
+        self.used += buf.len();
+    }
+}
 
 impl Entropy for OsEntropy {
     fn fill(&self, buf: &mut [u8]) {
-        getrandom::fill(buf).expect("the operating system gives randomness once it has booted");
+        let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = pool.bytes.len();
+        buf.chunks_mut(most).for_each(|part| pool.take(std::process::id(), part));
     }
 }

@@ -11,6 +11,7 @@ local function asked(at)
     a.how, a.mode, a.count, a.limit, a.ttl, a.claim, a.place, a.may_queue, a.tokens, a.speaker = text:match(
       '^(%l+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (.*)$')
     a.card_life = int(a.ttl + ENDED_LIFE)
+    a.first, a.rest, a.said = ' ' .. a.tokens .. ' ', ' - ' .. a.speaker, ' ' .. a.tokens .. ' ' .. a.ttl .. ' c'
     asks[text] = a
   end
   return a
@@ -43,12 +44,12 @@ local function stand_behind(at, card)
 end
 
 local function quick()
-  local free, known, tokens = {}, {}, 0
+  local free, known, some, tokens = {}, {}, {}, 0
   for at = 1, #KEYS - 1 do
     local a = asked(at)
     if a.how == 'create' and a.mode == 'x' then
       local side, n = ARGV[3 * at - 2], #free
-      free[n + 1], known[2 * n + 1], known[2 * n + 2] = at, side .. 'c' .. KEYS[at + 1], side .. 'd' .. ARGV[3 * at - 1]
+      free[n + 1], some[n + 1], known[2 * n + 1], known[2 * n + 2] = at, a, side .. 'c' .. KEYS[at + 1], side .. 'd' .. ARGV[3 * at - 1]
       tokens = tokens + a.tokens
     end
   end
@@ -57,11 +58,10 @@ local function quick()
   end
   if call('EXISTS', unpack(known)) > 0 then
     for n, at in ipairs(free) do
-      -- A dead claim is not among them: there is a card, and one key in all.
       local found = call('EXISTS', known[2 * n - 1], known[2 * n])
       if found > 0 then
         answers[at + 1] = found == 1 and stand_behind(at, known[2 * n - 1])
-        free[n], tokens = false, tokens - asked(at).tokens
+        some[n], tokens = false, tokens - asked(at).tokens
       end
     end
   end
@@ -70,14 +70,15 @@ local function quick()
     return
   end
   local since = '1 ' .. clock[1] .. ' ' .. clock[2] .. ' '
+  local format, token_of = string.format, newest - tokens + 1
   for n, at in ipairs(free) do
-    local a = at and asked(at)
+    local a = some[n]
     if a then
-      local lock, id, token = KEYS[at + 1], ARGV[3 * at - 1], int(newest - tokens + 1)
-      tokens = tokens - a.tokens
+      local lock, id, token = KEYS[at + 1], ARGV[3 * at - 1], format('%.0f', token_of)
+      token_of = token_of + a.tokens
       if call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
-        call('SET', known[2 * n - 1], since .. token .. ' ' .. a.tokens .. ' ' .. id .. ' - ' .. a.speaker, 'PX', a.card_life)
-        answers[at + 1] = 'held ' .. token .. ' ' .. a.tokens .. ' ' .. a.ttl .. ' c'
+        call('SET', known[2 * n - 1], since .. token .. a.first .. id .. a.rest, 'PX', a.card_life)
+        answers[at + 1] = 'held ' .. token .. a.said
       end
     end
   end

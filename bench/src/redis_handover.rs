@@ -1,0 +1,207 @@
+//! Two processes take one lock on Redis in turns: the time from the release that leaves the one to the grant in the other,
+//! beside a bare message from one process to another.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Env, Guarantee, Hold, How, Inspect, Keeper, Locks,
+    Name, News, Profile, Release, Released, Renewed, View,
+};
+use leasehold_redis::{Config, RedisEngine};
+use leasehold_testkit::server::RedisServer;
+
+use crate::{
+    Failure, child,
+    contest::{Contest, quantile},
+    handover::{between, now},
+};
+
+const TURNS: usize = 100;
+/// Long enough that the other process has come to wait.
+const HOLD: Duration = Duration::from_millis(1);
+/// Long enough that the grant has come to the other process.
+const AWAY: Duration = Duration::from_millis(1);
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let server = RedisServer::start(&[]);
+    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        Contest::new(unit)
+            .rounds(11)
+            .way("bare PUBLISH -> message", || published(server.port(), at))
+            .way("leasehold, from the release that leaves", || handovers("thread", "sent", server.port(), at))
+            .way("the same, keeper on the caller's runtime", || {
+                handovers("ridden", "sent", server.port(), at)
+            })
+            .way("leasehold, from before the drop", || handovers("thread", "dropped", server.port(), at))
+            .run()?;
+    }
+    Ok(())
+}
+
+/// The wanted quantile of the time between release and grant, in microseconds.
+fn handovers(keeper: &str, from: &str, port: u16, at: f64) -> Result<f64, Failure> {
+    let start = || child::start(&["redis-handover", keeper, from, &port.to_string()]);
+    between([start()?, start()?], TURNS, at)
+}
+
+/// Takes the lock again and again; prints when it was granted, and when its release began or left.
+pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let env = Env::system();
+    let engine = RedisEngine::new(Config::from_url("redis", &format!("//127.0.0.1:{port}"))?, &env);
+    let stamped = Arc::new(Stamped { engine, left: AtomicU64::new(0) });
+    let keeper = if keeper == "ridden" { Keeper::on(runtime.handle().clone()) } else { Keeper::thread() };
+    let locks = Locks::builder(Arc::clone(&stamped) as Arc<dyn Engine>).keeper(keeper).build();
+    let mut stamps = Vec::with_capacity(TURNS);
+    runtime.block_on(async {
+        let request = locks.mutex("handover");
+        for _ in 0..TURNS {
+            let guard = request.acquire().await?;
+            let granted = now()?;
+            tokio::time::sleep(HOLD).await;
+            let dropped = now()?;
+            drop(guard);
+            tokio::time::sleep(AWAY).await;
+            let left = stamped.left.load(Relaxed);
+            stamps.push((granted, if from == "sent" { left } else { dropped }));
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let mut out = std::io::stdout().lock();
+    for (granted, released) in stamps {
+        writeln!(out, "{granted} {released}")?;
+    }
+    Ok(())
+}
+
+/// Notes when a release leaves.
+struct Stamped {
+    engine: RedisEngine,
+    left: AtomicU64,
+}
+
+impl Engine for Stamped {
+    fn profile(&self) -> &Profile {
+        self.engine.profile()
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        self.engine.claim(claim, how)
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        self.engine.renew(holds)
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        self.left.store(now().unwrap_or(0), Relaxed);
+        self.engine.release(releases)
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        self.engine.news()
+    }
+}
+
+impl Inspect for Stamped {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        self.engine.guarantee()
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        self.engine.list(prefix)
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        self.engine.show(name)
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        self.engine.break_hold(name, token, force)
+    }
+}
+
+fn published(port: u16, at: f64) -> Result<f64, Failure> {
+    let listener = child::start(&["published", &port.to_string()])?;
+    let mut server = Bare::connect(port)?;
+    while server.ask(&["PUBSUB", "NUMSUB", "bench"])? != ":1" {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut sent = Vec::new();
+    for number in 0..100 {
+        std::thread::sleep(Duration::from_millis(2));
+        sent.push(now()?);
+        server.ask(&["PUBLISH", "bench", &number.to_string()])?;
+    }
+    let mut times = Vec::new();
+    for (line, sent) in child::output(listener)?.lines().zip(sent) {
+        times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
+    }
+    Ok(quantile(&mut times, at))
+}
+
+/// The other process: when each message came.
+pub(crate) fn hear(port: &str) -> Result<(), Failure> {
+    let mut server = Bare::connect(port.parse()?)?;
+    server.ask(&["SUBSCRIBE", "bench"])?;
+    let mut times = Vec::new();
+    while times.len() < 100 {
+        // Each message is three strings.
+        if server.line()? == "message" {
+            (0..4).try_for_each(|_| server.line().map(drop))?;
+            times.push(now()?);
+        }
+    }
+    times.iter().for_each(|time| println!("{time}"));
+    Ok(())
+}
+
+/// A connection without a library.
+struct Bare(BufReader<TcpStream>);
+
+impl Bare {
+    fn connect(port: u16) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// The last line of the answer.
+    fn ask(&mut self, words: &[&str]) -> Result<String, Failure> {
+        let mut text = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| text += &format!("${}\r\n{word}\r\n", word.len()));
+        self.0.get_mut().write_all(text.as_bytes())?;
+        let mut line = self.line()?;
+        let lines =
+            match (line.as_bytes().first(), line.get(1..).and_then(|count| count.parse::<usize>().ok())) {
+                // Each string of a list stands on a line after that of its length; numbers and words on one.
+                (Some(b'*'), Some(2)) => 3,
+                (Some(b'*'), Some(3)) => 5,
+                (Some(b'$'), Some(_)) => 1,
+                _ => 0,
+            };
+        for _ in 0..lines {
+            line = self.line()?;
+        }
+        Ok(line)
+    }
+
+    fn line(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+}
