@@ -23,6 +23,8 @@ pub struct Connect {
     owner: Option<String>,
     keeper: Option<Keeper>,
     observer: Option<Arc<dyn Observe>>,
+    #[cfg(all(feature = "redis", feature = "tls"))]
+    tls: Option<leasehold_redis::Tls>,
 }
 
 /// An engine made from a URL.
@@ -85,6 +87,14 @@ impl Connect {
         self
     }
 
+    /// How to encrypt the connection of a `rediss` URL, in place of its options `ca`, `cert` and `key`. With one of these, or
+    /// another URL, connecting is refused.
+    #[cfg(all(feature = "redis", feature = "tls"))]
+    pub fn tls(mut self, tls: leasehold_redis::Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// See [`Locks::connect`].
     ///
     /// # Errors
@@ -92,7 +102,14 @@ impl Connect {
     pub fn connect(self, url: &str) -> Result<Locks, Error> {
         let mut url = Url::parse(url)?;
         let connect_timeout = url.take_duration("connect_timeout")?;
-        let opened = open(&mut url)?;
+        #[cfg(all(feature = "redis", feature = "tls"))]
+        if self.tls.is_some() && url.scheme != "rediss" {
+            let scheme = &url.scheme;
+            return Err(Error::misconfigured(format!(
+                "Connect::tls is given, but {scheme} URLs are not encrypted: write rediss, or leave it out"
+            )));
+        }
+        let opened = open(&mut url, &self)?;
         let mut builder = leasehold_core::Locks::builder(opened.engine);
         if let Some(owner) = &self.owner {
             builder = builder.owner(owner);
@@ -117,11 +134,11 @@ impl Connect {
 }
 
 /// Each takes its options and refuses what is left, before anything is made.
-fn open(url: &mut Url) -> Result<Opened, Error> {
+fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => open_memory(url),
         "file" => open_file(url),
-        "redis" | "rediss" | "redis+unix" => open_redis(url),
+        "redis" | "rediss" | "redis+unix" => open_redis(url, connect),
         // The scheme is shown, never more: the rest may hold a password.
         other => Err(Error::misconfigured(format!(
             "the URL scheme {other:?} is unknown: memory, file, redis, rediss and redis+unix are known"
@@ -169,7 +186,7 @@ fn open_file(_: &Url) -> Result<Opened, Error> {
 }
 
 #[cfg(feature = "redis")]
-fn open_redis(url: &mut Url) -> Result<Opened, Error> {
+fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_redis::{Config, RedisEngine};
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
     if let Some(prefix) = url.take("prefix") {
@@ -180,7 +197,7 @@ fn open_redis(url: &mut Url) -> Result<Opened, Error> {
         config = config.db(db);
     }
     if url.scheme == "rediss" {
-        config = encrypted(config, url)?;
+        config = encrypted(config, url, connect)?;
     }
     url.no_more()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
@@ -189,12 +206,26 @@ fn open_redis(url: &mut Url) -> Result<Opened, Error> {
 }
 
 #[cfg(all(feature = "redis", feature = "tls"))]
-fn encrypted(config: leasehold_redis::Config, url: &mut Url) -> Result<leasehold_redis::Config, Error> {
+fn encrypted(
+    config: leasehold_redis::Config,
+    url: &mut Url,
+    connect: &Connect,
+) -> Result<leasehold_redis::Config, Error> {
+    let said = [url.take("ca"), url.take("cert"), url.take("key")];
+    if let Some(given) = &connect.tls {
+        if said.iter().any(Option::is_some) {
+            return Err(Error::misconfigured(
+                "Connect::tls stands in place of the URL options ca, cert and key: give one or the other",
+            ));
+        }
+        return Ok(config.tls(given.clone()));
+    }
+    let [roots, certificate, key] = said;
     let mut tls = leasehold_redis::Tls::system();
-    if let Some(roots) = url.take("ca") {
+    if let Some(roots) = roots {
         tls = tls.roots(roots);
     }
-    tls = match (url.take("cert"), url.take("key")) {
+    tls = match (certificate, key) {
         (Some(certificate), Some(key)) => tls.identity(certificate, key),
         (None, None) => tls,
         _ => return Err(Error::misconfigured("the URL options cert and key belong together")),
@@ -203,12 +234,12 @@ fn encrypted(config: leasehold_redis::Config, url: &mut Url) -> Result<leasehold
 }
 
 #[cfg(all(feature = "redis", not(feature = "tls")))]
-fn encrypted(_: leasehold_redis::Config, _: &mut Url) -> Result<leasehold_redis::Config, Error> {
+fn encrypted(_: leasehold_redis::Config, _: &mut Url, _: &Connect) -> Result<leasehold_redis::Config, Error> {
     Err(Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\""))
 }
 
 #[cfg(not(feature = "redis"))]
-fn open_redis(_: &mut Url) -> Result<Opened, Error> {
+fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
     Err(not_compiled_in("redis"))
 }
 

@@ -28,3 +28,6 @@ pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Said};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
+/// What [`Tls::with`] takes a configuration of, in the version that it takes.
+#[cfg(feature = "tls")]
+pub use tokio_rustls::rustls;

@@ -30,7 +30,8 @@ impl Tls {
         Self::default()
     }
 
-    /// All by a configuration of the caller's.
+    /// All by a configuration of the caller's, made with the [`rustls`] of this crate; [`roots`](Self::roots) and
+    /// [`identity`](Self::identity) add nothing to it.
     #[must_use]
     pub fn with(config: Arc<ClientConfig>) -> Self {
         Self { given: Some(config), ..Self::default() }

@@ -1,5 +1,7 @@
 //! Private servers for tests: real programs, on loopback, with directories of their own, ended by their own process id.
 
+#[cfg(feature = "tls")]
+mod certificates;
 mod child;
 mod clock;
 mod proxy;

@@ -20,6 +20,8 @@ pub struct RedisServer {
     port: u16,
     arguments: Vec<String>,
     clock: Option<Clock>,
+    #[cfg(feature = "tls")]
+    tls_port: Option<u16>,
 }
 
 impl RedisServer {
@@ -46,10 +48,43 @@ impl RedisServer {
         server
     }
 
+    /// Starts one that takes encrypted connections too, of clients with a certificate of its authority.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn encrypted() -> Self {
+        let mut server = Self::prepared(&[]);
+        super::certificates::write(server.directory.path());
+        let port = free_port();
+        let file = |name: &str| server.certificate(name).display().to_string();
+        let options = [
+            ("--tls-port", port.to_string()),
+            ("--tls-cert-file", file("server.pem")),
+            ("--tls-key-file", file("server.key")),
+            ("--tls-ca-cert-file", file("ca.pem")),
+            ("--tls-auth-clients", "yes".to_owned()),
+        ];
+        server.arguments =
+            options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
+        server.tls_port = Some(port);
+        server.restart();
+        server
+    }
+
     fn prepared(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Self { process: None, directory, port: free_port(), arguments, clock: None }
+        Self {
+            process: None,
+            directory,
+            port: free_port(),
+            arguments,
+            clock: None,
+            #[cfg(feature = "tls")]
+            tls_port: None,
+        }
     }
 
     /// Sets its clock this many seconds away from the machine's.
@@ -66,10 +101,22 @@ impl RedisServer {
         self.port
     }
 
-    /// A port for the encrypted connections of a server to be started.
+    /// Where it listens for encrypted connections.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[cfg(feature = "tls")]
     #[must_use]
-    pub fn port_for_tls() -> u16 {
-        free_port()
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("the server takes encrypted connections")
+    }
+
+    /// A file of an encrypted one: `ca.pem`, its authority; `server.pem` for `localhost`, `client.pem`, and their keys,
+    /// `server.key` and `client.key`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn certificate(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     /// Its unix socket.
