@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use leasehold_core::EngineError;
 use redis::{
     AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
-    aio::{MultiplexedConnection, PubSub},
+    aio::{MultiplexedConnection, PubSub, PubSubSink},
 };
 
 use crate::{
@@ -24,8 +24,8 @@ const BUFFER: usize = 65_536;
 pub(crate) struct Dialed {
     pub(crate) mux: MultiplexedConnection,
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// News come on the same connection.
-    pushes: bool,
+    /// The other connection, where news cannot come on the same one: for asking whether it is alive.
+    pub(crate) news: Option<PubSubSink>,
 }
 
 /// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
@@ -40,7 +40,7 @@ pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Re
     let pushed = options.clone().set_push_sender(Hear(Arc::clone(ears)));
     let refused =
         match MultiplexedConnection::new_with_config(&new, stream::open(config).await?, pushed).await {
-            Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), pushes: true }),
+            Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), news: None }),
             Err(error) => error,
         };
     if !knows_no_resp3(&refused) {
@@ -49,11 +49,12 @@ pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Re
     let old = info(config, ProtocolVersion::RESP2);
     let made = MultiplexedConnection::new_with_config(&old, stream::open(config).await?, options).await;
     let (mux, driver) = made.map_err(failed)?;
-    let mut news = PubSub::new(&old, stream::open(config).await?).await.map_err(failed)?;
+    let news = PubSub::new(&old, stream::open(config).await?).await.map_err(failed)?;
+    let (mut news, mut messages) = news.split();
     news.subscribe(channel).await.map_err(failed)?;
-    let (mut news, ears) = (news.into_on_message(), Arc::clone(ears));
+    let ears = Arc::clone(ears);
     let hear = async move {
-        while let Some(message) = news.next().await {
+        while let Some(message) = messages.next().await {
             ears.hear(message.get_payload_bytes());
         }
     };
@@ -63,7 +64,7 @@ pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Re
             () = hear => {}
         }
     };
-    Ok(Dialed { mux, driver: Box::pin(driver), pushes: false })
+    Ok(Dialed { mux, driver: Box::pin(driver), news: Some(news) })
 }
 
 fn info(config: &Config, protocol: ProtocolVersion) -> RedisConnectionInfo {
@@ -92,7 +93,7 @@ impl Dialed {
     pub(crate) async fn prepare(&mut self, channel: &str) -> RedisResult<(Digests, u64)> {
         let mux = &mut self.mux;
         let digests = teach(mux).await?;
-        if self.pushes {
+        if self.news.is_none() {
             mux.subscribe(channel).await?;
             // Without it the end of a foreign lock is found by asking for it.
             let tracking = redis::cmd("CLIENT").arg(&["TRACKING", "ON", "OPTIN"]).exec_async(mux).await;

@@ -13,8 +13,12 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join;
 use leasehold_core::{Clock, EngineError, Fault, Instant, News};
-use redis::{Cmd, Value, aio::MultiplexedConnection};
+use redis::{
+    Cmd, Value,
+    aio::{MultiplexedConnection, PubSubSink},
+};
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
@@ -215,7 +219,7 @@ impl Inner {
             let dead = Arc::new(AtomicBool::new(false));
             let (ears, clock) = (|| Arc::clone(&self.ears), || Arc::clone(&self.clock));
             let (outbox, sender) = Sender::new(mux.clone(), digests, clock(), ears());
-            let pulse = pulse(mux.clone(), ears(), clock());
+            let pulse = pulse(mux.clone(), dialed.news, ears(), clock());
             let last_words = LastWords { dead: Arc::clone(&dead), broken: Arc::clone(&self.broken) };
             tokio::spawn(async move {
                 let _last_words = last_words;
@@ -255,19 +259,32 @@ impl Conn {
     }
 }
 
-/// While somebody waits, asks the server for its time; ends when it does not answer.
-async fn pulse(mut mux: MultiplexedConnection, ears: Arc<Ears>, clock: Arc<dyn Clock>) {
+/// While somebody waits, asks the server for its time, and for a sign of life on the connection for news if that is another;
+/// ends when one of them stays silent.
+async fn pulse(
+    mut mux: MultiplexedConnection,
+    mut news: Option<PubSubSink>,
+    ears: Arc<Ears>,
+    clock: Arc<dyn Clock>,
+) {
     loop {
         if !ears.is_wanted() {
             ears.interest.notified().await;
         }
-        let sent = clock.now();
-        let time = redis::cmd("TIME");
-        match tokio::time::timeout(SILENCE, time.query_async::<(u64, u64)>(&mut mux)).await {
-            Ok(Ok((seconds, micros))) => ears.learn(sent, clock.now(), seconds * 1_000_000 + micros),
-            // An error is a sign of life; a connection that broke ends its driver.
-            Ok(Err(_)) => {}
-            Err(_) => return,
+        // An error is a sign of life; a connection that broke ends its driver.
+        let time = async {
+            let sent = clock.now();
+            if let Ok((seconds, micros)) = redis::cmd("TIME").query_async::<(u64, u64)>(&mut mux).await {
+                ears.learn(sent, clock.now(), seconds * 1_000_000 + micros);
+            }
+        };
+        let sign = async {
+            if let Some(news) = &mut news {
+                let _ = news.ping::<Value>().await;
+            }
+        };
+        if tokio::time::timeout(SILENCE, join(time, sign)).await.is_err() {
+            return;
         }
         tokio::time::sleep(PULSE).await;
     }

@@ -11,6 +11,13 @@ fn release_of(claim: &leasehold_core::Claim) -> [Release; 1] {
     [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
 }
 
+/// How often the server was given this command.
+fn calls(rig: &Rig, command: &str) -> u64 {
+    let said = rig.says(&["INFO", "commandstats"]);
+    let calls = said.split_once(&format!("cmdstat_{command}:calls="));
+    calls.map_or(0, |(_, calls)| calls.split(',').next().unwrap().parse().unwrap())
+}
+
 /// R9: the claim left on a connection that dies, its caller gives up, the release goes over the next connection and is
 /// certain; then the claim arrives.
 #[test]
@@ -36,16 +43,10 @@ fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
             };
             assert_eq!(released, "NotThere");
             assert_eq!(proxy.connections(), 2);
-            let arrived = || rig.says(&["INFO", "commandstats"]).matches("cmdstat_evalsha:calls=").count();
-            let calls = || {
-                let said = rig.says(&["INFO", "commandstats"]);
-                let at = said.find("cmdstat_evalsha:calls=").unwrap() + "cmdstat_evalsha:calls=".len();
-                said[at..].split(',').next().unwrap().parse::<u64>().unwrap()
-            };
-            assert!(arrived() > 0);
-            let before_it = calls();
+            let before_it = calls(&rig, "evalsha");
+            assert!(before_it > 0);
             proxy.let_go();
-            rig.until("the claim arrives", || calls() > before_it);
+            rig.until("the claim arrives", || calls(&rig, "evalsha") > before_it);
             assert!(matches!(engine.release(&release_of(&before)).await[..], [Released::Freed]));
             assert_eq!(rig.leftovers(), Vec::<String>::new(), "{mode}");
         });
@@ -67,6 +68,31 @@ fn a_lost_push_is_found_by_asking() {
     // The push and all answers on this connection are lost; the next connection asks.
     proxy.cut_clients();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+/// Without RESP3 news come on a connection of their own, which may fall silent while the other one is well.
+#[test]
+fn a_silent_connection_for_news_is_made_anew_and_grants_still_arrive() {
+    let rig = Rig::with(&["--rename-command", "HELLO", ""]);
+    let (proxy, engine) = rig.proxied();
+    let holder = rig.engine();
+    let (first, claim) = (rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        assert!(matches!(holder.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+        assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Waiting(_))));
+        let made = proxy.connections();
+        rig.until("signs of life were asked for and came", || calls(&rig, "ping") >= 2);
+        assert_eq!(proxy.connections(), made);
+        proxy.hold_newest_answers();
+        let news = tokio::time::timeout(PATIENCE, engine.news()).await.expect("the silence is noticed");
+        assert!(matches!(news[..], [News::AskAll]), "{news:?}");
+        assert_eq!(proxy.connections(), 2 * made);
+        assert!(matches!(holder.release(&release_of(&first)).await[..], [Released::Freed]));
+        let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+        assert!(matches!(&news[..], [News::Granted { id, .. }] if *id == claim.id), "{news:?}");
+        assert!(matches!(engine.release(&release_of(&claim)).await[..], [Released::Freed]));
+    });
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 

@@ -80,6 +80,13 @@ impl Proxy {
         self.each(|connection| connection.answers.set(true));
     }
 
+    /// From now on, what the server says on the newest connection is held.
+    pub fn hold_newest_answers(&self) {
+        if let Some(connection) = self.shared.lock().connections.last() {
+            connection.answers.set(true);
+        }
+    }
+
     /// Answers of connections to come are late by this time.
     pub fn delay(&self, time: Duration) {
         self.shared.lock().delay = time;
