@@ -16,18 +16,17 @@ use redis::{
 };
 use tokio::sync::Notify;
 
+use crate::clock::ServerClock;
+
 /// Tokens are larger than the server's microseconds at their grant, so they grow across all that may happen to its data:
 /// one run of numbers.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
-
-/// By how much more than a hundredth the server's clock may go faster than ours: the least margin that leases keep.
-const MARGIN: Duration = Duration::from_millis(2);
 
 /// Hears for one client of the server.
 pub(crate) struct Ears {
     prefix: String,
     pub(crate) mailbox: Mailbox,
-    evidence: Mutex<Option<Evidence>>,
+    clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
     /// Locks that other programs hold, and the claim at the head of our line for each.
     watched: Mutex<HashMap<String, ClaimId>>,
@@ -38,13 +37,6 @@ pub(crate) struct Ears {
     pub(crate) interest: Notify,
 }
 
-/// The server's clock said `server` after our clock said `ours`.
-#[derive(Clone, Copy)]
-struct Evidence {
-    ours: Instant,
-    server: u64,
-}
-
 /// A request is under way as long as it lives.
 pub(crate) struct UnderWay<'a>(&'a Ears);
 
@@ -53,7 +45,7 @@ impl Ears {
         Arc::new(Self {
             prefix: prefix.to_owned(),
             mailbox: Mailbox::default(),
-            evidence: Mutex::default(),
+            clock: Mutex::default(),
             waiting: Mutex::default(),
             watched: Mutex::default(),
             in_flight: AtomicUsize::new(0),
@@ -63,15 +55,11 @@ impl Ears {
     }
 
     /// An answer, come at `now`, to a request that left at `sent` tells the server's time. Only successful answers do: an
-    /// error may overtake what was sent before it. R3: where more time passed there than here, leases may have ended early;
-    /// a clock that was set back only begins anew.
+    /// error may overtake what was sent before it.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) {
-        let new = Evidence { ours: sent, server: server_micros };
-        let Some(old) = lock_of(&self.evidence).replace(new) else { return };
-        let there = Duration::from_micros(server_micros.saturating_sub(old.server));
-        let here = now.since(old.ours);
-        if there > here + here / 100 + MARGIN {
-            tracing::warn!(ahead = ?there.saturating_sub(here), "the server's clock went forward: holds are in doubt");
+        let ahead = lock_of(&self.clock).learn(sent, now, server_micros);
+        if let Some(ahead) = ahead {
+            tracing::warn!(?ahead, "the server's clock went forward: holds are in doubt");
             self.mailbox.push(News::Doubt);
         }
     }
@@ -87,16 +75,6 @@ impl Ears {
     /// Above every token that was granted before the connection was made.
     pub(crate) fn floor(&self) -> u64 {
         self.floor.load(Ordering::Relaxed)
-    }
-
-    /// A local time certainly not after the server's clock said `micros`.
-    ///
-    /// Our clock said `ours` before the server's said `server`. What the server's clock says at a grant is later than
-    /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that was
-    /// set forward in between makes this no later.
-    fn not_after(&self, micros: u64) -> Option<Instant> {
-        let evidence = (*lock_of(&self.evidence))?;
-        Some(evidence.ours.before(Duration::from_micros(evidence.server.saturating_sub(micros))))
     }
 
     pub(crate) fn waits(&self, claim: ClaimId, waits: bool) {
@@ -162,7 +140,7 @@ impl Ears {
         let name = self.name(word()?)?;
         self.waits(id, false);
         let grant = Grant { token, tokens, ttl: Some(ttl), previous };
-        Some(News::Granted { name, id, grant, since: self.not_after(granted_at) })
+        Some(News::Granted { name, id, grant, since: lock_of(&self.clock).not_after(granted_at) })
     }
 
     fn name(&self, lock: &str) -> Option<Name> {
@@ -262,23 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn only_a_server_clock_that_goes_forward_by_itself_is_in_doubt() {
+    fn a_clock_that_went_forward_puts_holds_in_doubt_also_on_a_new_connection() {
         let ears = Ears::new("lock:");
-        let doubted = |sent: u64, now: u64, server: u64| {
-            ears.learn(at(sent), at(now), server * 1000);
+        let is_doubted = || {
             let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
             news.is_some_and(|news| matches!(news[..], [News::Doubt]))
         };
-        assert!(!doubted(1000, 1001, 50_000), "the first says nothing");
-        assert!(!doubted(2000, 2001, 51_000));
-        assert!(!doubted(3000, 3900, 52_900), "a slow answer");
-        assert!(!doubted(4000, 4001, 53_010), "within the margin of what passed here");
-        assert!(doubted(5000, 5001, 54_100));
-        assert!(!doubted(6000, 6001, 20_000), "set back");
-        assert!(!doubted(7000, 7001, 21_000));
-        ears.connected(at(7100), at(7101), 21_100_000);
-        assert!(!doubted(7200, 7201, 21_200), "the same server after a moment");
-        assert!(doubted(7202, 7203, 99_000), "another server, far ahead");
+        ears.learn(at(1000), at(1001), 50_000_000);
+        assert!(!is_doubted());
+        ears.learn(at(2000), at(2001), 52_000_000);
+        assert!(is_doubted());
+        ears.connected(at(3000), at(3001), 53_000_000);
+        assert!(!is_doubted(), "the same server after a moment");
+        ears.connected(at(4000), at(4001), 99_000_000);
+        assert!(is_doubted(), "another server, far ahead");
     }
 
     #[test]

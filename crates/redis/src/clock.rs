@@ -1,0 +1,177 @@
+//! What is known of the server's clock, by what its answers say of the time: a pure machine.
+
+use std::time::Duration;
+
+use leasehold_core::Instant;
+
+/// By how much more than a hundredth the server's clock may go faster than ours: the least margin that leases keep.
+const MARGIN: Duration = Duration::from_millis(2);
+
+/// The server's clock said `server` after our clock said `ours`.
+#[derive(Clone, Copy)]
+struct Evidence {
+    ours: Instant,
+    /// In microseconds.
+    server: u64,
+}
+
+/// What is known of the server's clock.
+#[derive(Default)]
+pub(crate) struct ServerClock {
+    /// Dates grants: an older one would date them too early to be worth anything, and know nothing of later steps.
+    newest: Option<Evidence>,
+    /// Finds steps: the evidence that leaves the server's clock the least room. What leaves less than another now does so for
+    /// ever, for the room of all grows at one pace; so none that was let go could find what this one does not. Answers that
+    /// were slow leave more room, and change nothing.
+    tightest: Option<Evidence>,
+}
+
+impl ServerClock {
+    /// The server's clock said `server_micros` in an answer, come at `now`, to a request that left at `sent`. R3: where more
+    /// time passed there than can have passed here, leases may have ended early: by how much at least.
+    ///
+    /// Then this answer begins anew, for no hold is believed in by an older one. A clock that was set back leaves less room,
+    /// so it begins anew by itself.
+    pub(crate) fn learn(&mut self, sent: Instant, now: Instant, server_micros: u64) -> Option<Duration> {
+        let new = Evidence { ours: sent, server: server_micros };
+        self.newest = Some(new);
+        let tightest = self.tightest.get_or_insert(new);
+        // Answers may be learned out of turn.
+        let now = now.max(tightest.ours);
+        let room = tightest.room(now);
+        let ahead = Duration::from_micros(server_micros).saturating_sub(room);
+        let stepped = ahead > MARGIN;
+        if stepped || new.room(now) < room {
+            *tightest = new;
+        }
+        stepped.then_some(ahead)
+    }
+
+    /// A local time certainly not after the server's clock said `micros`.
+    ///
+    /// Our clock said `ours` before the server's said `server`. What the server's clock says at a grant is later than
+    /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that was
+    /// set forward in between makes this no later.
+    pub(crate) fn not_after(&self, micros: u64) -> Option<Instant> {
+        let evidence = self.newest?;
+        Some(evidence.ours.before(Duration::from_micros(evidence.server.saturating_sub(micros))))
+    }
+}
+
+impl Evidence {
+    /// The most that the server's clock says at `now`, unless it was set forward.
+    fn room(self, now: Instant) -> Duration {
+        let here = now.since(self.ours);
+        Duration::from_micros(self.server) + here + here / 100
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    /// Learns a time in milliseconds; whether the clock was set forward.
+    fn stepped(clock: &mut ServerClock, sent: u64, now: u64, server: u64) -> bool {
+        clock.learn(at(sent), at(now), server * 1000).is_some()
+    }
+
+    #[test]
+    fn only_a_clock_that_goes_forward_by_itself_is_found() {
+        let mut clock = ServerClock::default();
+        let mut stepped = |sent, now, server| stepped(&mut clock, sent, now, server);
+        assert!(!stepped(1000, 1001, 50_000), "the first says nothing");
+        assert!(!stepped(2000, 2001, 51_000));
+        assert!(!stepped(3000, 3900, 52_900), "a slow answer");
+        assert!(!stepped(4000, 4001, 53_010), "within the margin of what passed here");
+        assert!(stepped(5000, 5001, 54_100));
+        assert!(!stepped(6000, 6001, 20_000), "set back");
+        assert!(!stepped(7000, 7001, 21_000));
+        assert!(stepped(8000, 8001, 23_000), "found from where it was set back to");
+        assert!(!stepped(9000, 9001, 24_000), "found once");
+    }
+
+    #[test]
+    fn a_step_that_hides_behind_slow_answers_is_found_by_the_first_that_is_quick() {
+        let mut clock = ServerClock::default();
+        assert!(!stepped(&mut clock, 1000, 1001, 50_000));
+        // Set forward by half a second; the server says so at once, and its answers take longer than that.
+        for slow in [2000, 3000, 4000] {
+            assert!(!stepped(&mut clock, slow, slow + 600, slow + 49_500));
+        }
+        assert_eq!(clock.learn(at(5000), at(5001), 54_500_000), Some(Duration::from_micros(458_990)));
+    }
+
+    #[test]
+    fn an_answer_that_is_learned_out_of_turn_changes_nothing() {
+        let mut clock = ServerClock::default();
+        assert!(!stepped(&mut clock, 1000, 1001, 50_000));
+        assert!(!stepped(&mut clock, 800, 810, 49_805));
+        assert!(stepped(&mut clock, 1100, 1101, 50_110), "by 10 ms, which that would have hidden");
+    }
+
+    #[test]
+    fn grants_are_dated_by_the_newest_evidence() {
+        let mut clock = ServerClock::default();
+        assert_eq!(clock.not_after(1), None);
+        clock.learn(at(100), at(101), 50_000_000);
+        clock.learn(at(5000), at(5600), 55_500_000);
+        assert_eq!(clock.not_after(55_500_001), Some(at(5000)));
+        assert_eq!(clock.not_after(55_000_000), Some(at(4500)));
+    }
+
+    /// What happens until the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the way back.
+    fn answers(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<(u64, i64, u64, u64)>> {
+        let way = || prop_oneof![Just(0), 0..5u64, 0..2000u64];
+        prop::collection::vec((0..3000u64, step, way(), way()), 1..40)
+    }
+
+    /// The answers of a clock that goes a hundredth faster, as fast, or slower: sent, come, and the server's microseconds.
+    fn told(answers: &[(u64, i64, u64, u64)], percent: u64) -> Vec<(u64, u64, u64)> {
+        let (mut ours, mut server) = (1_000, 1_000_000_000);
+        let told = answers.iter().map(|&(pause, step, there, back)| {
+            let sent = ours + pause;
+            server = (server + (pause + there) * percent * 10).saturating_add_signed(step * 1000);
+            let said = (sent, sent + there + back, server);
+            (ours, server) = (said.1, server + back * percent * 10);
+            said
+        });
+        told.collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_delay_and_no_step_back_is_taken_for_a_step(
+            answers in answers(prop_oneof![3 => Just(0), 1 => -5000..0i64]), percent in 95..=101u64,
+        ) {
+            let mut clock = ServerClock::default();
+            for (sent, now, server) in told(&answers, percent) {
+                prop_assert_eq!(clock.learn(at(sent), at(now), server), None);
+            }
+        }
+
+        #[test]
+        fn a_step_is_found_as_soon_as_any_two_answers_prove_it(
+            answers in answers(prop_oneof![3 => Just(0), 1 => -3000..3000i64]), percent in 99..=103u64,
+        ) {
+            let mut clock = ServerClock::default();
+            let mut since_found: Vec<(u64, u64)> = Vec::new();
+            for (sent, now, server) in told(&answers, percent) {
+                let proves = |&(before, said): &(u64, u64)| server > said + (now - before) * 1010 + 2000;
+                let proven = since_found.iter().any(proves);
+                prop_assert_eq!(clock.learn(at(sent), at(now), server).is_some(), proven);
+                if proven {
+                    since_found.clear();
+                }
+                since_found.push((sent, server));
+            }
+        }
+    }
+}
