@@ -1,20 +1,34 @@
 //! What is promised, as the server is configured now: its persistence, its replicas, what it does when memory is full, and
 //! whose clock is right.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use leasehold_core::{EngineError, Guarantee, Level};
 use redis::{Value, from_redis_value};
 
-use crate::{link::Conn, reply::unreadable};
+use crate::{
+    link::{Conn, wall_clock},
+    reply::unreadable,
+};
 
 /// The oldest server that has all that the scripts use.
 const FLOOR: (u32, u32) = (6, 0);
+
+/// Clocks that differ by more are worth a note: where they are kept by time servers, they differ by far less.
+const SKEW: Duration = Duration::from_secs(1);
 
 /// What the server says of itself.
 struct Facts {
     info: HashMap<String, String>,
     fsync: Option<String>,
+    clocks: Clocks,
+}
+
+/// The server's wall clock, and ours before it was asked and after it answered, since 1970.
+struct Clocks {
+    before: Duration,
+    server: Duration,
+    after: Duration,
 }
 
 pub(crate) async fn look(conn: &Conn) -> Result<Guarantee, EngineError> {
@@ -29,7 +43,17 @@ pub(crate) async fn look(conn: &Conn) -> Result<Guarantee, EngineError> {
         Err(_) => None,
     };
     let fsync = fsync.and_then(|mut all| all.remove("appendfsync"));
-    Ok(judge(&Facts { info: parse(&text), fsync }))
+    let clocks = compare(conn).await?;
+    Ok(judge(&Facts { info: parse(&text), fsync, clocks }))
+}
+
+async fn compare(conn: &Conn) -> Result<Clocks, EngineError> {
+    let before = wall_clock();
+    let time = conn.ask(&redis::cmd("TIME")).await?;
+    let after = wall_clock();
+    let (seconds, micros) = from_redis_value(time).map_err(|_| unreadable())?;
+    let server = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    Ok(Clocks { before, server, after })
 }
 
 fn text_of(answer: Value) -> Result<String, EngineError> {
@@ -82,10 +106,29 @@ fn judge(facts: &Facts) -> Guarantee {
         against.push(format!("Redis {version} is older than {}.{}.", FLOOR.0, FLOOR.1));
     }
     let level = if against.is_empty() { Level::LeaseBounded } else { Level::BestEffort };
+    against.extend(facts.clocks.note());
     against
         .push("Leases end by the server's wall clock: one that is set forward ends them early.".to_owned());
     let notes: Vec<&str> = against.iter().map(String::as_str).collect();
     Guarantee::new(level, &notes)
+}
+
+impl Clocks {
+    /// If they differ, and not only by the time that the answer took.
+    fn note(&self) -> Option<String> {
+        let ahead = self.server.saturating_sub(self.after);
+        let behind = self.before.saturating_sub(self.server);
+        let (by, way, but) = if ahead > SKEW {
+            (ahead, "ahead of", "prolongs leases if it is set back")
+        } else if behind > SKEW {
+            (behind, "behind", "ends leases early if it is set forward")
+        } else {
+            return None;
+        };
+        Some(format!(
+            "The server's clock is {by:.1?} {way} ours: leases and the times shown count by the server's alone and are not affected, but it {but}."
+        ))
+    }
 }
 
 fn is_new_enough(version: &str) -> bool {
@@ -103,7 +146,12 @@ mod tests {
             "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\nconnected_slaves:0\r\n",
         );
         info.extend(changes.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())));
-        judge(&Facts { info, fsync: fsync.map(str::to_owned) })
+        judge(&Facts { info, fsync: fsync.map(str::to_owned), clocks: clocks(5000, 5000, 5000) })
+    }
+
+    fn clocks(before: u64, server: u64, after: u64) -> Clocks {
+        let [before, server, after] = [before, server, after].map(Duration::from_millis);
+        Clocks { before, server, after }
     }
 
     #[test]
@@ -122,6 +170,21 @@ mod tests {
             let judged = judged(changes, fsync);
             assert_eq!(judged.level, Level::BestEffort, "{changes:?}");
             assert!(judged.notes[0].contains(said), "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn clocks_that_differ_by_more_than_the_answer_took_are_told_of() {
+        for (before, server, after, said) in [
+            (5000, 5000, 5000, None),
+            (5000, 4000, 9000, None),
+            (5000, 3999, 9000, Some("1.0s behind ours")),
+            (5000, 10_000, 9000, None),
+            (5000, 10_500, 9000, Some("1.5s ahead of ours")),
+        ] {
+            let note = clocks(before, server, after).note();
+            assert_eq!(note.is_some(), said.is_some(), "{note:?}");
+            assert!(note.unwrap_or_default().contains(said.unwrap_or_default()));
         }
     }
 }

@@ -2,7 +2,7 @@
 //! twice by it: a request that met a broken connection answers "unknown", and core decides.
 #![expect(
     clippy::disallowed_methods,
-    reason = "the door of this crate: it runs the connection and bounds it in time"
+    reason = "the door of this crate: it runs the connection, bounds it in time, and reads the wall clock"
 )]
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use futures_util::future::join;
@@ -288,6 +288,11 @@ async fn pulse(
         }
         tokio::time::sleep(PULSE).await;
     }
+}
+
+/// This machine's time of day, since 1970. To be shown beside the server's: nothing is decided by it.
+pub(crate) fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Tells, in whatever way the task of a connection ends, that it is gone.

@@ -1,8 +1,8 @@
-//! Servers whose clock is set forward and back, and holders that stand still: R2, R3.
+//! Servers whose clock is set forward and back, or is not ours: R2, R3.
 
 use std::{thread::sleep, time::Duration};
 
-use leasehold_core::{ErrorKind, Loss};
+use leasehold_core::{ErrorKind, Inspect, Level, Loss};
 use leasehold_testkit::server::RedisServer;
 
 use crate::rig::{Rig, acquire};
@@ -69,4 +69,23 @@ fn a_hold_that_lapsed_while_the_clock_ran_away_is_not_released_from_the_next() {
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert!(next.check(), "the late release harmed nobody");
     next.release_blocking().unwrap();
+}
+
+#[test]
+fn a_clock_that_is_far_from_ours_is_told_and_lowers_nothing() {
+    let rig = Rig::of(RedisServer::with_clock(&["--appendonly", "yes", "--appendfsync", "always"]));
+    let engine = rig.engine();
+    let told = || {
+        let guarantee = rig.run(engine.guarantee()).unwrap();
+        assert_eq!(guarantee.level, Level::LeaseBounded);
+        guarantee.notes.into_iter().find(|note| note.contains("ours")).unwrap_or_default()
+    };
+    assert_eq!(told(), "");
+    for (seconds, words) in [(3600, "ahead of ours"), (-3600, "behind ours")] {
+        rig.server.set_clock(seconds);
+        let note = told();
+        assert!(note.contains(words) && note.contains("not affected"), "{note}");
+    }
+    rig.server.set_clock(0);
+    assert_eq!(told(), "");
 }
