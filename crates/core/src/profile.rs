@@ -16,8 +16,9 @@ pub struct Profile {
     pub poll: RangeInclusive<Duration>,
     /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
     pub inline: bool,
-    /// Grants can carry blocks of tokens, for hand-over inside the process.
-    pub token_blocks: bool,
+    /// How many tokens a grant brings: its own, and one for each time that it may be handed on inside the process before
+    /// other processes get their turn (for 50 ms at most). 1 where the engine mints no blocks.
+    pub tokens: u32,
     /// Claims are granted in the order in which they took their place in line.
     pub fifo: bool,
     /// A release can keep the name taken for a time.
@@ -42,7 +43,7 @@ impl Profile {
             push: false,
             poll: Duration::from_millis(50)..=Duration::from_secs(1),
             inline: false,
-            token_blocks: false,
+            tokens: 1,
             fifo: false,
             can_keep: false,
             breaking: Breaking::No,

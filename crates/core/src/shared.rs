@@ -151,7 +151,7 @@ impl Shared {
             ttl: terms.ttl,
             claim_time: CLAIM_TIME.min(terms.ttl),
             may_queue,
-            tokens: if self.profile.token_blocks { 1 + u32::from(crate::local::MOST_HANDOVERS) } else { 1 },
+            tokens: self.profile.tokens.max(1),
             owner,
             stops_on_term: terms.stops_on_term,
         }

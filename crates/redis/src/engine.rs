@@ -23,6 +23,9 @@ use crate::{
 /// The paces at which waiting claims are asked. Grants are pushed, so this is a net for pushes that were lost and for
 /// foreign locks.
 const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
+/// Its own, and one for each of 256 tasks of this process before another gets its turn. The way to the other costs as much as
+/// some hundred hand-overs within a process: with 64 of them it was most of the time.
+const TOKENS: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after it was sent a request may still be applied; `lua/name.lua` keeps tombstones as long.
@@ -302,7 +305,7 @@ fn profile() -> Profile {
     profile.life = Life::Lease;
     profile.push = true;
     profile.poll = POLL;
-    profile.token_blocks = true;
+    profile.tokens = TOKENS;
     profile.fifo = true;
     profile.can_keep = true;
     profile.breaking = Breaking::Lease;

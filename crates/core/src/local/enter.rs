@@ -121,7 +121,6 @@ impl Shared {
         }
         let hold = state.holds.iter_mut().find(|hold| hold.can_hand_on(terms, now))?;
         let token = hold.take_token()?;
-        hold.handovers += 1;
         Some(Ok(self.new_guard(name, hold, &holder, token, Previous::Clean, now)))
     }
 

@@ -101,7 +101,6 @@ impl Shared {
             self.timers.remove(limit);
         }
         if local {
-            hold.handovers += 1;
         }
         let holder = Holder { life: &waiter.life, terms: &waiter.terms, max_hold: waiter.max_hold };
         let guard = self.new_guard(name, hold, &holder, token, previous, now);

@@ -68,7 +68,6 @@ pub(crate) struct LocalHold {
     /// Two fit beside each other in the place of a vector: most holds have one.
     pub(crate) guards: SmallVec<[Arc<Cell>; 2]>,
     pub(crate) granted: Instant,
-    pub(crate) handovers: u8,
     /// It is on its way out: its release is being carried out right now.
     pub(crate) ending: bool,
     /// What the release is to keep, as asked by the guards that left so far.
@@ -89,7 +88,6 @@ impl LocalHold {
             left: grant.tokens.max(1),
             guards: SmallVec::new(),
             granted,
-            handovers: 0,
             ending: false,
             keep_until: None,
             ended: Previous::Clean,
@@ -108,7 +106,6 @@ impl LocalHold {
     pub(crate) fn can_hand_on(&self, terms: &Terms, now: Instant) -> bool {
         !self.ending
             && self.left > 0
-            && self.handovers < super::MOST_HANDOVERS
             && now.since(self.granted) < super::LONGEST_HANDOVERS
             && self.lease.is_fresh(now)
             && self.terms == *terms

@@ -35,7 +35,7 @@ local function stand_behind(at, card)
   call('ZADD', line, (tonumber(last) or 0) + 1, id)
   call('ZADD', places, int(math.floor(us / 1000) + a.place), id)
   if call('PTTL', line) < LINE_LEAST or call('PTTL', places) < LINE_LEAST then
-    outlive(line, LINE_LIFE)
+    call('PEXPIRE', line, LINE_LIFE)
     outlive(places, LINE_LIFE)
     outlive(entries, LINE_LIFE)
   end

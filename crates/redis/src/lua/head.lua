@@ -28,11 +28,10 @@ end
 -- Mints tokens in a row and answers the last, if the counter is whole: one that is lost, or older than this connection, is
 -- raised by mint() in name.lua.
 local function next_tokens(tokens)
-  if tonumber(call('GET', KEYS[1]) or 0) <= tonumber(ARGV[#ARGV]) then
-    return nil
-  end
   local newest = call('INCRBY', KEYS[1], tokens)
-  if newest > us then
+  if newest - tokens <= tonumber(ARGV[#ARGV]) then
+    return nil
+  elseif newest > us then
     -- It ran ahead of the clock, so it must outlive that lead: as mint() does.
     call('PEXPIREAT', KEYS[1], math.floor(newest / 1000) + ENDED_LIFE)
   end

@@ -3,9 +3,8 @@
 -- defining their functions costs more than this.
 
 -- Grants to the first in line, as settle() does; or frees the name, if the line has gone.
-local function hand_over(at)
+local function hand_over(at, value)
   local lock, side, mine = KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
-  local value, id = call('GET', lock), mine:sub(1, 32)
   local pushed = value == mine .. '?'
   if not pushed and value ~= mine then
     return nil
@@ -15,8 +14,8 @@ local function hand_over(at)
   if not first then
     call('DEL', lock, card)
     if pushed then
-      call('HDEL', entries, id)
-      call('ZREM', places, id)
+      call('HDEL', entries, mine:sub(1, 32))
+      call('ZREM', places, mine:sub(1, 32))
     end
     return 'freed'
   end
@@ -34,8 +33,8 @@ local function hand_over(at)
   end
   call('ZREM', line, first)
   if pushed then
-    call('HDEL', entries, id)
-    call('ZREM', places, id)
+    call('HDEL', entries, mine:sub(1, 32))
+    call('ZREM', places, mine:sub(1, 32))
   end
   call('SET', lock, first .. '.' .. token .. '?', 'PX', claim)
   call('SET', card, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. first .. ' ? ' .. channel
@@ -44,18 +43,23 @@ local function hand_over(at)
 end
 
 local function quick()
-  local values, lines, freed, keys = call('MGET', unpack(KEYS, 2)), {}, {}, {}
-  for at = 1, #KEYS - 1 do
-    lines[at] = ARGV[3 * at - 2] .. 'q' .. KEYS[at + 1]
+  local values, freed, keys = call('MGET', unpack(KEYS, 2)), {}, {}
+  local nobody_waits = false
+  if #values > 1 then
+    local lines = {}
+    for at = 1, #values do
+      lines[at] = ARGV[3 * at - 2] .. 'q' .. KEYS[at + 1]
+    end
+    nobody_waits = call('EXISTS', unpack(lines)) == 0
   end
-  local nobody_waits = call('EXISTS', unpack(lines)) == 0
-  for at = 1, #KEYS - 1 do
+  for at, value in ipairs(values) do
     if ARGV[3 * at] == 'c 0 0' then
-      if nobody_waits and values[at] == ARGV[3 * at - 1] then
-        local lock, n = KEYS[at + 1], #freed
+      local lock, n = KEYS[at + 1], #freed
+      if nobody_waits and value == ARGV[3 * at - 1] then
         freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock
       else
-        answers[at + 1] = hand_over(at)
+        -- Another item may have changed it.
+        answers[at + 1] = hand_over(at, #values > 1 and call('GET', lock) or value)
       end
     end
   end
