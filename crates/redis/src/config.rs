@@ -1,6 +1,6 @@
 //! Where the server is, who we are there, and what keys are called.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use leasehold_core::Error;
 use percent_encoding::percent_decode_str;
@@ -12,6 +12,9 @@ const DEFAULT_PORT: u16 = 6379;
 /// The longest prefix of keys: names have up to 512 bytes besides.
 const MAX_PREFIX_BYTES: usize = 128;
 
+/// The longest gap: who waits in line is asked for signs of life more seldom than this.
+const MAX_GAP: Duration = Duration::from_secs(10);
+
 /// Where the server is, who we are there, and what keys are called. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
@@ -20,6 +23,7 @@ pub struct Config {
     pub(crate) password: Option<String>,
     pub(crate) db: u32,
     pub(crate) prefix: String,
+    pub(crate) gap: Duration,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -48,6 +52,7 @@ impl Config {
             password: None,
             db: 0,
             prefix: DEFAULT_PREFIX.to_owned(),
+            gap: Duration::ZERO,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -129,6 +134,15 @@ impl Config {
         }
         prefix.clone_into(&mut self.prefix);
         Ok(self)
+    }
+
+    /// For how long a name is left to other programs whenever it went from one of ours to the next for ten times as long. They
+    /// do not stand in our line, but try from time to time; without a gap, the default, they may never get a name for which
+    /// ours always wait. Choose the pause between their tries. In whole milliseconds.
+    #[must_use]
+    pub fn gap(mut self, gap: Duration) -> Self {
+        self.gap = gap.min(MAX_GAP);
+        self
     }
 }
 

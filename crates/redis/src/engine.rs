@@ -169,7 +169,8 @@ impl RedisEngine {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
                 let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
-                let ended = format_args!("{how} {keep} {}", u8::from(bury));
+                let gap = millis(self.link.config().gap);
+                let ended = format_args!("{how} {keep} {} {gap}", u8::from(bury));
                 Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
             };
             let items = releases.iter().map(item).collect::<Result<_, EngineError>>()?;

@@ -129,6 +129,10 @@ impl Ears {
             let (id, lock) = rest.split_once(' ')?;
             return Some(News::Lost { name: self.name(lock)?, id: parse_id(id)?, loss: Loss::Broken });
         }
+        if let Some(rest) = text.strip_prefix("ring ") {
+            let (id, lock) = rest.split_once(' ')?;
+            return Some(News::Ring { name: self.name(lock)?, id: parse_id(id)? });
+        }
         let mut words = text.strip_prefix("granted ")?.splitn(7, ' ');
         let mut word = || words.next();
         let id = parse_id(word()?)?;
@@ -268,6 +272,7 @@ mod tests {
             &format!("granted {ID} 1 1 1 1 c other:a"),
             &format!("granted {ID} 1 1 1 1 c lock:"),
             &format!("broken {ID}"),
+            &format!("ring {ID}"),
             &format!("+{ID}"),
         ] {
             assert!(ears.read(text).is_none(), "{text:?}");

@@ -38,7 +38,7 @@ local function read(card)
     return cmsgpack.unpack(card)
   end
   return {
-    v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, holder = {
+    v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, run = seconds * 1000, holder = {
       id = id, token = tonumber(token), tokens = tonumber(tokens), since = seconds * 1000000 + micros, prev = 'c',
       owner = owner, state = state == '?' and state or '', channel = channel,
     },
@@ -269,7 +269,7 @@ end
 local function seat(s, id, e, token, lasts, state)
   local c = s.c
   s.dirty = true
-  c.newest = token + e.tokens - 1
+  c.newest, c.run, c.rest = token + e.tokens - 1, c.run or now, nil
   e.token, e.state, e.granted, e.prev = token, state, us, c.ended and c.ended.how or 'c'
   c.limit = e.limit
   if e.mode == 'x' then
@@ -297,6 +297,11 @@ local function seat(s, id, e, token, lasts, state)
   end
 end
 
+-- For how much longer the name is left to other programs, in ms: see rest() in release.lua.
+local function resting(s)
+  return s.c.rest and s.c.rest > now and s.c.rest - now
+end
+
 -- Sends news; false if nobody listens, or this user may not tell them.
 local function heard(channel, words)
   local listeners = redis.pcall('PUBLISH', channel, table.concat(words, ' '))
@@ -305,11 +310,11 @@ end
 
 -- Grants to the head of the line as long as it fits; what is granted is pushed to its client.
 local function settle(s)
-  while s.c.mode ~= 'x' do
+  while s.c.mode ~= 'x' and not resting(s) do
     local id = redis.call('ZRANGE', s.line, 0, 0)[1]
     if not id then
       s.dirty = s.dirty or (s.c.limit and not s.c.mode)
-      s.c.limit = s.c.mode and s.c.limit
+      s.c.limit, s.c.run = s.c.mode and s.c.limit, s.c.mode and s.c.run
       return
     end
     local e = entry(s, id)
@@ -341,7 +346,7 @@ local function frees_in(s)
     local first = redis.call('ZRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
     return first and math.max(0, tonumber(first) - now) or -1
   end
-  return math.max(-1, redis.call('PTTL', s.lock))
+  return not s.value and resting(s) or math.max(-1, redis.call('PTTL', s.lock))
 end
 
 -- The claim spoke: its grant is known, and lasts at least `ttl` ms from now.

@@ -2,13 +2,15 @@
 --
 -- KEYS 2.. a lock for each release
 -- ARGV for each release: side, <id>.<token> or <id>. alone, and in words: how it ended (c or a, or what its own grant said)
---      keep ms or 0 · bury 1 or 0; and last of all the server's microseconds when the connection was made
+--      keep ms or 0 · bury 1 or 0 · gap ms or 0; and last of all the server's microseconds when the connection was made
 -- Answers {server us, then for each release: freed, absent, layout, or the server's error}.
 -- Invariant: only one's own claim is touched; whoever is next in line is granted before the answer leaves.
+local RUN = 10
+
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
-  local how, keep, buried = ARGV[3 * at]:match('^(%a) (%d+) (%d)$')
-  keep, buried, speaker = tonumber(keep), buried == '1', id
+  local how, keep, buried, gap = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%d+)$')
+  keep, buried, gap, speaker = tonumber(keep), buried == '1', tonumber(gap), id
   local s = load(KEYS[at + 1], side)
   if not s then
     return 'layout'
@@ -78,7 +80,21 @@ local function one(at)
     return 'freed'
   end
 
+  -- Leaves a name to other programs, which do not stand in our line, for a while: after each stretch in which it went from
+  -- one of ours to the next for RUN times as long. The first in line asks when that is over.
+  local function rest()
+    local first = redis.call('ZRANGE', s.line, 0, 0)[1]
+    local e = first and not c.mode and c.run and now - c.run >= RUN * gap and entry(s, first)
+    if e then
+      c.run, c.rest, s.dirty = nil, now + gap, true
+      heard(e.channel, { 'ring', first, s.lock })
+    end
+  end
+
   local told = free()
+  if gap > 0 and told == 'freed' then
+    rest()
+  end
   if buried and told ~= 'other' then
     bury(s, id)
   end

@@ -53,7 +53,7 @@ local function quick()
     nobody_waits = call('EXISTS', unpack(lines)) == 0
   end
   for at, value in ipairs(values) do
-    if ARGV[3 * at] == 'c 0 0' then
+    if ARGV[3 * at] == 'c 0 0 0' then
       local lock, n = KEYS[at + 1], #freed
       if nobody_waits and value == ARGV[3 * at - 1] then
         freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock

@@ -1,8 +1,11 @@
 //! Plain token locks of other clients under our keys, and other things that stand there.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
 
-use leasehold_core::{Answer, Engine, ErrorKind, How, Loss, Mode, News};
+use leasehold_core::{Answer, Engine, ErrorKind, Hold, How, Loss, Mode, News, Previous, Release};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -134,4 +137,86 @@ fn who_takes_our_key_by_force_takes_the_lock() {
         assert_eq!(rig.says(&["GET", "lock:a"]), "theirs", "left as it was");
         rig.says(&["DEL", "lock:a"]);
     }
+}
+
+/// The first in line asks whenever it is rung, until it is granted.
+#[test]
+fn with_a_gap_a_name_that_goes_from_hand_to_hand_is_left_to_others_now_and_then() {
+    const GAP: Duration = Duration::from_millis(200);
+    let mut rig = Rig::new();
+    rig.config = rig.config.gap(GAP);
+    let (one, two) = (rig.engine(), rig.engine());
+    let (first, next) = (rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
+        assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
+        // Not yet ours for so long: it is handed on at once.
+        let release = |claim: &leasehold_core::Claim, token| Release {
+            name: claim.name.clone(),
+            id: claim.id,
+            mode: claim.mode,
+            token: Some(token),
+            keep: None,
+            ended: Previous::Clean,
+        };
+        one.release(&[release(&first, grant.token)]).await;
+        let news = tokio::time::timeout(PATIENCE, two.news()).await.unwrap();
+        let [News::Granted { grant, .. }] = &news[..] else { panic!("{news:?}") };
+        let third = rig.claim("a");
+        assert!(matches!(one.claim(&third, How::Create).await, Ok(Answer::Waiting(_))));
+        tokio::time::sleep(10 * GAP).await;
+        two.renew(&[Hold {
+            name: next.name.clone(),
+            id: next.id,
+            token: grant.token,
+            mode: next.mode,
+            ttl: next.ttl,
+        }])
+        .await;
+        two.release(&[release(&next, grant.token)]).await;
+        let news = tokio::time::timeout(PATIENCE, one.news()).await.unwrap();
+        assert!(matches!(&news[..], [News::Ring { id, .. }] if *id == third.id), "{news:?}");
+        let Ok(Answer::Waiting(hint)) = one.claim(&third, How::Ask).await else { panic!("it is left alone") };
+        assert!(hint.ask_in.is_some_and(|left| left <= GAP), "{hint:?}");
+        assert!(
+            matches!(two.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))),
+            "no newcomer"
+        );
+        assert_eq!(rig.says(&["SET", "lock:a", "theirs", "NX", "PX", "30000"]), "OK");
+        tokio::time::sleep(GAP).await;
+        assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Waiting(_))), "it is theirs");
+        rig.says(&["DEL", "lock:a"]);
+        assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Held(_))));
+    });
+}
+
+#[test]
+fn with_a_gap_a_program_that_polls_does_not_starve() {
+    /// Ends the threads also when this one panics.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let mut rig = Rig::new();
+    rig.config = rig.config.gap(Duration::from_millis(100));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(&over);
+        for _ in 0..2 {
+            let (request, over) = (rig.locks().mutex("a").blocking(), &over);
+            scope.spawn(move || {
+                while !over.load(Relaxed) {
+                    let guard = request.acquire().unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                    drop(guard);
+                }
+            });
+        }
+        rig.until("both are there", || !rig.show("a").waiters.is_empty());
+        rig.until("the other program gets it", || {
+            rig.says(&["SET", "lock:a", "theirs", "NX", "PX", "300"]) == "OK"
+        });
+    });
 }
