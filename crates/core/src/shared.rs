@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) connect_timeout: Duration,
     /// The engine answered at least once.
     pub(crate) contacted: AtomicBool,
+    /// When the holds were last put in doubt, in nanoseconds: grants that were asked for before are in doubt too.
+    pub(crate) doubted: AtomicU64,
     owner: Arc<str>,
     keeper: Keeper,
     /// `None` when nobody will do it any more.
@@ -72,6 +74,7 @@ impl Shared {
             wake: Notify::new(),
             connect_timeout: parts.connect_timeout,
             contacted: AtomicBool::new(false),
+            doubted: AtomicU64::new(0),
             owner: parts.owner,
             keeper: parts.keeper,
             work: Mutex::new(Some(Vec::new())),

@@ -1,6 +1,6 @@
 //! Renewals, in batches.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use tokio::sync::oneshot;
 
@@ -165,6 +165,8 @@ impl Shared {
     /// No hold is to be believed in before it is renewed, which is due now.
     pub(crate) fn doubt_all(self: &Arc<Self>) {
         let now = self.now();
+        // First, so that what is granted beside the walk below is in doubt by one or the other: both lock the shard.
+        self.doubted.fetch_max(now.as_nanos(), Ordering::Relaxed);
         for mut shard in self.table.shards() {
             for (name, state) in shard.iter_mut() {
                 for hold in state.holds.iter_mut().filter(|hold| !hold.ending) {

@@ -1,6 +1,6 @@
 //! The claim for the head of the line: starting it, and what its answers come to.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 use super::{
     grant::Delivery,
@@ -166,10 +166,15 @@ impl Shared {
         arrival: Arrival,
         now: Instant,
     ) -> LocalHold {
-        let lease = match arrival {
-            Arrival::Answered(sent) => Lease::granted(sent, grant.ttl, terms.ttl, terms.renewal),
-            Arrival::Pushed(since) => Lease::pushed(since, grant.ttl, terms.ttl, terms.renewal),
+        let (mut lease, since) = match arrival {
+            Arrival::Answered(sent) => (Lease::granted(sent, grant.ttl, terms.ttl, terms.renewal), sent),
+            Arrival::Pushed(since) => (Lease::pushed(since, grant.ttl, terms.ttl, terms.renewal), since),
         };
+        let doubted = Instant::from_nanos(self.doubted.load(Ordering::Relaxed));
+        if since < doubted {
+            // The doubt came before the answer: another way, or another thread.
+            lease.doubt(doubted);
+        }
         LocalHold::new(id, terms.clone(), grant, lease, now)
     }
 

@@ -7,6 +7,7 @@ mod basics;
 mod cancel;
 #[cfg(all(feature = "file", target_os = "linux"))]
 mod conformance;
+mod doubt;
 mod executors;
 mod faults;
 mod fork;

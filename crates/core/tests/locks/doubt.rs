@@ -1,0 +1,107 @@
+//! Doubt that comes while a grant is on its way.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Locks, Mailbox,
+    Name, News, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+};
+use tokio::sync::Notify;
+
+use crate::{World, eventually};
+
+/// Doubts each grant before it hands it out, and renews only when it may.
+struct Doubting {
+    inner: MemoryEngine,
+    profile: Profile,
+    mailbox: Mailbox,
+    read: AtomicBool,
+    told: Notify,
+    renews: AtomicBool,
+}
+
+impl Engine for Doubting {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(async move {
+            let answer = self.inner.claim(claim, how).await;
+            self.mailbox.push(News::Doubt);
+            self.told.notified().await;
+            answer
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(async move {
+            if self.renews.load(SeqCst) {
+                return self.inner.renew(holds).await;
+            }
+            let busy = || EngineError::new(leasehold_core::Fault::Retry, "busy");
+            holds.iter().map(|_| Renewed::Unknown(busy())).collect()
+        })
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        self.inner.release(releases)
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(async {
+            // Asked for again, so what was read before has been dealt with.
+            if self.read.swap(false, SeqCst) {
+                self.told.notify_one();
+            }
+            let news = self.mailbox.read().await;
+            self.read.store(true, SeqCst);
+            news
+        })
+    }
+}
+
+impl Inspect for Doubting {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        self.inner.guarantee()
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        self.inner.list(prefix)
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        self.inner.show(name)
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        self.inner.break_hold(name, token, force)
+    }
+}
+
+#[test]
+fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
+    let world = World::new();
+    let inner = MemoryEngine::new(Arc::clone(&world.store));
+    let mut profile = inner.profile().clone();
+    profile.inline = false;
+    let (mailbox, read, told, renews) = Default::default();
+    let engine = Arc::new(Doubting { inner, profile, mailbox, read, told, renews });
+    let locks = Locks::builder(Arc::clone(&engine) as Arc<dyn Engine>).build();
+    for (name, waits) in [("a", true), ("b", false)] {
+        let request = locks.mutex(name).blocking();
+        let guard = if waits { request.acquire() } else { request.try_acquire() }.unwrap();
+        assert!(!guard.check(), "not lost, but not to be believed in");
+        engine.renews.store(true, SeqCst);
+        eventually("the engine confirms it", || guard.check());
+        engine.renews.store(false, SeqCst);
+    }
+}
