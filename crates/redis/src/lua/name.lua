@@ -38,11 +38,23 @@ local function read(card)
     return cmsgpack.unpack(card)
   end
   return {
-    v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, run = seconds * 1000, holder = {
+    v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, holder = {
       id = id, token = tonumber(token), tokens = tonumber(tokens), since = seconds * 1000000 + micros, prev = 'c',
       owner = owner, state = state == '?' and state or '', channel = channel,
     },
   }
+end
+
+-- The card of a plain hold in words, so that the quick parts understand it.
+local function in_words(c)
+  local h = c.holder
+  if c.mode ~= 'x' or c.ended or c.run or h.prev ~= 'c' or h.state ~= '' and h.state ~= '?' or not h.channel then
+    return nil
+  end
+  return table.concat({
+    VERSION, int(math.floor(h.since / 1000000)), int(h.since % 1000000), int(h.token), h.tokens, h.id,
+    h.state == '?' and '?' or '-', h.channel, h.owner,
+  }, ' ')
 end
 
 local function load(lock, side)
@@ -82,7 +94,9 @@ local function entry(s, id)
 end
 
 local function put(s, id, e)
-  redis.call('HSET', s.entries, id, cmsgpack.pack(e))
+  local plain = e.mode == 'x' and e.state == 'waiting' and not e.till
+  local words = plain and table.concat({ VERSION, int(e.since), int(e.claim), int(e.tokens), e.channel, e.owner }, ' ')
+  redis.call('HSET', s.entries, id, words or cmsgpack.pack(e))
 end
 
 -- What the lock key holds while this exclusive holder stands.
@@ -127,7 +141,7 @@ local function save(s, held)
     life = math.max(life, c.ended.till - now)
   end
   if life > 0 then
-    redis.call('SET', s.card, cmsgpack.pack(c), 'PX', life)
+    redis.call('SET', s.card, in_words(c) or cmsgpack.pack(c), 'PX', life)
   elseif s.carded then
     redis.call('DEL', s.card)
   end
@@ -269,7 +283,7 @@ end
 local function seat(s, id, e, token, lasts, state)
   local c = s.c
   s.dirty = true
-  c.newest, c.run, c.rest = token + e.tokens - 1, c.run or now, nil
+  c.newest, c.rest = token + e.tokens - 1, nil
   e.token, e.state, e.granted, e.prev = token, state, us, c.ended and c.ended.how or 'c'
   c.limit = e.limit
   if e.mode == 'x' then

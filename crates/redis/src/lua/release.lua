@@ -31,6 +31,7 @@ local function one(at)
 
   local function free_alone(h)
     note(h)
+    c.run = c.run or gap > 0 and math.floor(h.since / 1000) or nil
     if h.state == '?' then
       redis.call('HDEL', s.entries, id)
       redis.call('ZREM', s.places, id)
@@ -47,6 +48,7 @@ local function one(at)
 
   local function free_shared(h)
     note(h)
+    c.run = c.run or gap > 0 and math.floor(h.granted / 1000) or nil
     unseat(s, id, h)
     if keep > 0 and h.state ~= '!' then
       h.state = 'kept'

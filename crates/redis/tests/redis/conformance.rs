@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{BoxFuture, Engine, Env};
+use leasehold_core::{Answer, BoxFuture, Engine, Env, Hold, How, News, Previous, Release, Renewed};
 use leasehold_redis::RedisEngine;
 use leasehold_testkit::{
     server::redis_command,
@@ -128,4 +128,55 @@ fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
 fn the_redis_engine_conforms_on_a_server_that_knows_the_old_protocol_only() {
     let report = suite::engine(&Rig::with(&["--rename-command", "HELLO", ""]));
     assert!(report.passed.len() > 80, "{report}");
+}
+
+/// Only the whole verbs walk the places in line: once a name has needed one, its next hand-overs are quick again.
+#[test]
+fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
+    let rig = Rig::new();
+    let walks = || {
+        let stats = rig.server.command(&["INFO", "commandstats"]);
+        let line = stats.iter().find_map(|line| line.strip_prefix("cmdstat_zrangebyscore:calls="));
+        line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse::<u32>().unwrap())
+    };
+    let engines = [rig.engine(), rig.engine()];
+    rig.run(async {
+        engines[1].claim(&rig.claim("b"), How::Create).await.unwrap();
+        // The counter is older than this connection: the long way.
+        let mut holder = rig.claim("a");
+        let Ok(Answer::Held(mut grant)) = engines[0].claim(&holder, How::Create).await else {
+            panic!("it is free")
+        };
+        assert!(walks() > 0);
+        rig.says(&["CONFIG", "RESETSTAT"]);
+        for turn in 0..10 {
+            let (here, there) = (&engines[turn % 2], &engines[(turn + 1) % 2]);
+            let next = rig.claim("a");
+            assert!(matches!(there.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
+            if turn == 4 {
+                // A confirmed grant is as quick.
+                let hold = Hold {
+                    name: holder.name.clone(),
+                    id: holder.id,
+                    mode: holder.mode,
+                    token: grant.token,
+                    ttl: holder.ttl,
+                };
+                assert!(matches!(here.renew(&[hold]).await[..], [Renewed::Kept { .. }]));
+            }
+            let release = Release {
+                name: holder.name.clone(),
+                id: holder.id,
+                mode: holder.mode,
+                token: Some(grant.token),
+                keep: None,
+                ended: Previous::Clean,
+            };
+            here.release(&[release]).await;
+            let news = there.news().await;
+            let [News::Granted { grant: pushed, .. }] = &news[..] else { panic!("{news:?}") };
+            (holder, grant) = (next, pushed.clone());
+        }
+    });
+    assert_eq!(walks(), 1, "for the renewal that confirmed a grant");
 }
