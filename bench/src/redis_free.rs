@@ -161,7 +161,7 @@ struct RawCall {
 const BATCH: usize = 32;
 /// What a claim of [`pairs`] asks for.
 const ASKED: &str =
-    "create x 1 0 30000 2000 30000 1 64 leasehold:news:00000000000000000000000000000001 user@host:12345";
+    "create x 1 0 30000 2000 60000 1 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
 const COUNTER: &str = "leasehold:{}t";
 const TOKEN: &str = "0000000000000000";
 

@@ -79,7 +79,8 @@ impl Guard {
 
     /// Whether the hold is still valid, now. One atomic load and one reading of the clock.
     ///
-    /// False from the deadline on, whatever else is stuck; once false, never true again. What happens *after* the check
+    /// False from the deadline on, whatever else is stuck, and then never true again. False for a while when the engine's clock was
+    /// set forward, until the hold has been confirmed, or is lost. What happens *after* the check
     /// is only safe with a fence: see [`token`](Self::token).
     #[must_use]
     pub fn check(&self) -> bool {

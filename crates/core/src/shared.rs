@@ -22,6 +22,10 @@ use crate::{
 /// A pushed grant lasts this long until its waiter must have spoken (S1), or the whole ttl if that is shorter.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
+/// The block of tokens for a grant that one task alone waits for: enough for some who come later. The numbers of an engine
+/// that mints them for all names together are to stay behind its clock, from which they go on when it has lost all it knew.
+const LONE_TOKENS: u32 = 8;
+
 pub(crate) struct Shared {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) profile: Profile,
@@ -145,7 +149,8 @@ impl Shared {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn new_claim(&self, name: &Name, terms: &Terms, may_queue: bool) -> Claim {
+    pub(crate) fn new_claim(&self, name: &Name, terms: &Terms, may_queue: bool, others_wait: bool) -> Claim {
+        let tokens = self.profile.tokens.max(1);
         let owner = terms.owner.as_ref().map_or_else(|| Arc::clone(&self.owner), |owner| owner.label_arc());
         Claim {
             id: ClaimId(self.env.random()),
@@ -154,7 +159,7 @@ impl Shared {
             ttl: terms.ttl,
             claim_time: CLAIM_TIME.min(terms.ttl),
             may_queue,
-            tokens: self.profile.tokens.max(1),
+            tokens: if others_wait { tokens } else { tokens.min(LONE_TOKENS) },
             owner,
             stops_on_term: terms.stops_on_term,
         }

@@ -12,7 +12,7 @@ const DEFAULT_PORT: u16 = 6379;
 /// The longest prefix of keys: names have up to 512 bytes besides.
 const MAX_PREFIX_BYTES: usize = 128;
 
-/// The longest gap: who waits in line is asked for signs of life more seldom than this.
+/// The longest gap, as `lua/head.lua` knows it. A place in line lasts for longer without a sign of life.
 const MAX_GAP: Duration = Duration::from_secs(10);
 
 /// Where the server is, who we are there, and what keys are called. Its `Debug` shows no password.
@@ -136,9 +136,10 @@ impl Config {
         Ok(self)
     }
 
-    /// For how long a name is left to other programs whenever it went from one of ours to the next for ten times as long. They
-    /// do not stand in our line, but try from time to time; without a gap, the default, they may never get a name for which
-    /// ours always wait. Choose the pause between their tries. In whole milliseconds.
+    /// For how long, in whole milliseconds, a name is left to other programs whenever it went from one of ours to the next for ten
+    /// times as long; 10 s at most. They do not stand in our line, but try from time to time: choose the pause between their
+    /// tries. Without a gap, the default, they may never get a name for which ours always wait. Readers that follow each other
+    /// without a break leave none.
     #[must_use]
     pub fn gap(mut self, gap: Duration) -> Self {
         self.gap = gap.min(MAX_GAP);

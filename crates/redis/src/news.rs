@@ -72,7 +72,7 @@ impl Ears {
         self.floor.store(floor, Ordering::Relaxed);
     }
 
-    /// Above every token that was granted before the connection was made.
+    /// The server's time when the connection was made: a counter that is not above it may have lost tokens.
     pub(crate) fn floor(&self) -> u64 {
         self.floor.load(Ordering::Relaxed)
     }
@@ -123,7 +123,8 @@ impl Ears {
         }
     }
 
-    /// `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, or `broken <id> <lock>`.
+    /// `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, `broken <id> <lock>` or
+    /// `ring <id> <lock>`.
     fn read(&self, text: &str) -> Option<News> {
         if let Some(rest) = text.strip_prefix("broken ") {
             let (id, lock) = rest.split_once(' ')?;

@@ -91,7 +91,7 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
     if life.stands_in_the_way(asked) {
         return Err((taken(life, asked, 1), Hint::default()));
     }
-    let claim = life.new_claim(&asked.name, &asked.terms, false);
+    let claim = life.new_claim(&asked.name, &asked.terms, false, false);
     let mut armed = Armed { life, claim, certain: false };
     let sent = Sent { at: life.now(), newest: life.seen.newest(&asked.name) };
     let answer = life.ask(&armed.claim, How::Create).await;

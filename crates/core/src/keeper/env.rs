@@ -1,11 +1,7 @@
 //! The outside world as the keeper sees it: a clock, randomness, and sleeping.
 #![expect(clippy::disallowed_methods, reason = "the door through which time and randomness come in")]
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{Clock, Instant, Lineage};
 
@@ -28,7 +24,7 @@ impl Env {
     /// The boot-time clock and the randomness of the operating system.
     #[must_use]
     pub fn system() -> Self {
-        Self { clock: Arc::new(BootClock), entropy: Arc::new(OsEntropy(Mutex::new(Pool::empty()))) }
+        Self { clock: Arc::new(BootClock), entropy: Arc::new(OsEntropy) }
     }
 
     /// A new lineage of tokens, unlike every other.
@@ -85,40 +81,10 @@ impl Clock for BootClock {
     }
 }
 
-/// The randomness of the operating system.
-struct OsEntropy(Mutex<Pool>);
-
-/// Random bytes that were not given out yet: one system call for many claims.
-struct Pool {
-    bytes: [u8; 1024],
-    used: usize,
-    /// A forked child must not give out what its parent does.
-    process: u32,
-}
-
-impl Pool {
-    const fn empty() -> Self {
-        Self { bytes: [0; 1024], used: 1024, process: 0 }
-    }
-
-    fn take(&mut self, process: u32, buf: &mut [u8]) {
-        if self.process != process || self.bytes.len() - self.used < buf.len() {
-            getrandom::fill(&mut self.bytes)
-                .expect("the operating system gives randomness once it has booted");
-            (self.used, self.process) = (0, process);
-        }
-        let next = &mut self.bytes[self.used..][..buf.len()];
-        buf.copy_from_slice(next);
-        // Who reads this memory later shall not learn what ids there are.
-        next.fill(0);
-        self.used += buf.len();
-    }
-}
+struct OsEntropy;
 
 impl Entropy for OsEntropy {
     fn fill(&self, buf: &mut [u8]) {
-        let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = pool.bytes.len();
-        buf.chunks_mut(most).for_each(|part| pool.take(std::process::id(), part));
+        getrandom::fill(buf).expect("the operating system gives randomness once it has booted");
     }
 }

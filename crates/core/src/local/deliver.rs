@@ -7,7 +7,7 @@ use super::{
     state::{Control, InFlight, LocalHold, NameState, Start, Terms},
 };
 use crate::{
-    Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Grant, How, Instant, Loss, Name, Previous,
+    Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Grant, How, Instant, Loss, Mode, Name, Previous,
     Release, Token,
     keeper::{Work, at_once},
     lease::Lease,
@@ -36,7 +36,9 @@ impl Shared {
             return None;
         }
         let (terms, control) = (head.terms.clone(), Arc::new(Control::new(head.since)));
-        let claim = self.new_claim(name, &terms, true);
+        // Who reads may be joined by any number that come later.
+        let others_wait = state.line.has_followers() || terms.mode != Mode::Exclusive;
+        let claim = self.new_claim(name, &terms, true, others_wait);
         let newest = self.seen.newest(name);
         state.claim = Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest }));
         Some(Start { claim, control })

@@ -100,7 +100,6 @@ impl Shared {
         if let Some(limit) = waiter.limit {
             self.timers.remove(limit);
         }
-        if local {}
         let holder = Holder { life: &waiter.life, terms: &waiter.terms, max_hold: waiter.max_hold };
         let guard = self.new_guard(name, hold, &holder, token, previous, now);
         let waited = now.since(waiter.since);

@@ -19,6 +19,11 @@ impl Line {
         self.0.is_none()
     }
 
+    /// Whether more than its head waits.
+    pub(super) fn has_followers(&self) -> bool {
+        self.0.as_ref().is_some_and(|waiters| waiters.len() > 1)
+    }
+
     pub(super) fn head(&self) -> Option<&Waiter> {
         self.0.as_ref()?.first_key_value().map(|(_, waiter)| &**waiter)
     }

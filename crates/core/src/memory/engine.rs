@@ -8,10 +8,10 @@ use crate::{
     Release, Released, Renewed, queue::Refusal,
 };
 
+/// As those of the file engine.
+const TOKENS: u32 = 1 + 64;
 /// The paces at which waiting claims are asked. News come by push and are never lost here short of an overflow, and
 /// the head of the line is told when a lease runs out, so this is a net only.
-/// As of the file engine.
-const TOKENS: u32 = 1 + 64;
 const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 
 /// One client of a [`MemoryStore`]: what one process is to a real server.

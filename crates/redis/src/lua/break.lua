@@ -26,8 +26,10 @@ end
 local function break_alone(h)
   s.dirty = true
   local id = h.id
+  call('HDEL', s.entries, id)
+  call('ZREM', s.places, id)
   if h.state == 'kept' or force then
-    redis.call('DEL', s.lock)
+    call('DEL', s.lock)
     s.value, c.mode, c.holder = false, nil, nil
     if h.state ~= 'kept' then
       note_end(s, h.token, 'b')
@@ -38,9 +40,7 @@ local function break_alone(h)
   end
   h.state = '!'
   s.value = value_of(h)
-  redis.call('SET', s.lock, s.value, 'KEEPTTL')
-  redis.call('HDEL', s.entries, id)
-  redis.call('ZREM', s.places, id)
+  call('SET', s.lock, s.value, 'KEEPTTL')
   tell(id, h)
 end
 
@@ -56,7 +56,7 @@ local function break_shared(id, h)
     shrink(s)
     return
   end
-  redis.call('HDEL', s.entries, id)
+  call('HDEL', s.entries, id)
   h.state = '!'
   put(s, id, h)
   tell(id, h)
@@ -69,7 +69,7 @@ local function find()
       return 'done'
     end
   elseif c.mode then
-    for _, id in ipairs(redis.call('ZRANGE', s.holds, 0, -1)) do
+    for _, id in ipairs(call('ZRANGE', s.holds, 0, -1)) do
       local h = entry(s, id)
       if carries(h) then
         break_shared(id, h)

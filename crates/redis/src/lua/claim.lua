@@ -36,7 +36,7 @@ local function one(at)
     if c.mode == 'x' then
       h = c.holder.id == id and c.holder.state ~= 'kept' and c.holder
     elseif c.mode then
-      h = redis.call('ZSCORE', s.holds, id) and entry(s, id)
+      h = call('ZSCORE', s.holds, id) and entry(s, id)
     end
     if not h then
       return nil
@@ -59,11 +59,11 @@ local function one(at)
 
   -- Stands in line, at its end.
   local function stand(e)
-    local last = redis.call('ZREVRANGE', s.line, 0, 0, 'WITHSCORES')[2]
+    local last = call('ZREVRANGE', s.line, 0, 0, 'WITHSCORES')[2]
     e.state, e.channel = 'waiting', new.channel
     put(s, id, e)
-    redis.call('ZADD', s.line, (tonumber(last) or 0) + 1, id)
-    redis.call('ZADD', s.places, now + place_life, id)
+    call('ZADD', s.line, (tonumber(last) or 0) + 1, id)
+    call('ZADD', s.places, now + place_life, id)
     s.dirty = s.dirty or c.limit ~= new.limit
     c.limit = new.limit
   end
@@ -74,7 +74,7 @@ local function one(at)
       e.channel = new.channel
       put(s, id, e)
     end
-    redis.call('ZADD', s.places, now + place_life, id)
+    call('ZADD', s.places, now + place_life, id)
   end
 
   local function answer()
@@ -85,7 +85,7 @@ local function one(at)
       return granted
     end
     local e = entry(s, id)
-    local ahead = e and redis.call('ZRANK', s.line, id)
+    local ahead = e and call('ZRANK', s.line, id)
     if ahead then
       spoke(e)
       return hint('waiting', ahead)
@@ -97,22 +97,22 @@ local function one(at)
       end
       stand(e)
       settle(s)
-      return answer_holder() or hint('waiting', redis.call('ZRANK', s.line, id))
+      return answer_holder() or hint('waiting', call('ZRANK', s.line, id))
     end
-    if how == 'ask' or redis.call('EXISTS', s.side .. 'd' .. id) == 1 then
+    if how == 'ask' or call('EXISTS', s.side .. 'd' .. id) == 1 then
       return 'gone'
     end
     local refused = clash()
     if refused then
       return refused
     end
-    ahead = redis.call('ZCARD', s.line)
+    ahead = call('ZCARD', s.line)
     if ahead == 0 and fits(s, new) then
-      seat(s, id, new, mint(new.tokens), ttl, '')
+      seat(s, id, new, mint(new), ttl, '')
       return held(new)
     elseif a.may_queue == '0' then
       return hint('taken', ahead)
-    elseif redis.call('ZCARD', s.places) >= MAX_WAITERS then
+    elseif call('ZCARD', s.places) >= MAX_WAITERS then
       return 'full'
     end
     stand(new)
@@ -122,7 +122,7 @@ local function one(at)
   local told = answer()
   save(s, ttl)
   if told:sub(1, 7) == 'waiting'
-    and math.min(redis.call('PTTL', s.places), redis.call('PTTL', s.line)) < LINE_LEAST
+    and math.min(call('PTTL', s.places), call('PTTL', s.line)) < LINE_LEAST
   then
     outlive(s.line, LINE_LIFE)
     outlive(s.places, LINE_LIFE)

@@ -44,42 +44,51 @@ local function stand_behind(at, card)
 end
 
 local function quick()
-  local free, known, some, tokens = {}, {}, {}, 0
+  local plain, known, tokens = {}, {}, 0
   for at = 1, #KEYS - 1 do
-    local a = asked(at)
+    local a, side = asked(at), ARGV[3 * at - 2]
     if a.how == 'create' and a.mode == 'x' then
-      local side, n = ARGV[3 * at - 2], #free
-      free[n + 1], some[n + 1], known[2 * n + 1], known[2 * n + 2] = at, a, side .. 'c' .. KEYS[at + 1], side .. 'd' .. ARGV[3 * at - 1]
-      tokens = tokens + a.tokens
+      local card, dead = side .. 'c' .. KEYS[at + 1], side .. 'd' .. ARGV[3 * at - 1]
+      local n = #plain
+      plain[n + 1] = { at = at, a = a, card = card }
+      known[2 * n + 1], known[2 * n + 2] = card, dead
     end
   end
-  if #free == 0 then
+  if #plain == 0 then
     return
   end
+  local free = plain
   if call('EXISTS', unpack(known)) > 0 then
-    for n, at in ipairs(free) do
+    free = {}
+    for n, item in ipairs(plain) do
       local found = call('EXISTS', known[2 * n - 1], known[2 * n])
-      if found > 0 then
-        answers[at + 1] = found == 1 and stand_behind(at, known[2 * n - 1])
-        some[n], tokens = false, tokens - asked(at).tokens
+      if found == 0 then
+        free[#free + 1] = item
+      elseif found == 1 then
+        -- A dead claim stays so: this finds a card only if there is no tombstone.
+        answers[item.at + 1] = stand_behind(item.at, item.card)
       end
     end
   end
-  local newest = tokens > 0 and next_tokens(tokens)
+  for _, item in ipairs(free) do
+    tokens = tokens + item.a.tokens
+  end
+  local newest, single = nil, false
+  if tokens > 0 then
+    newest, single = next_tokens(tokens, #free)
+  end
   if not newest then
     return
   end
   local since = '1 ' .. clock[1] .. ' ' .. clock[2] .. ' '
-  local format, token_of = string.format, newest - tokens + 1
-  for n, at in ipairs(free) do
-    local a = some[n]
-    if a then
-      local lock, id, token = KEYS[at + 1], ARGV[3 * at - 1], format('%.0f', token_of)
-      token_of = token_of + a.tokens
-      if call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
-        call('SET', known[2 * n - 1], since .. token .. a.first .. id .. a.rest, 'PX', a.card_life)
-        answers[at + 1] = 'held ' .. token .. a.said
-      end
+  local first = newest - (single and #free or tokens) + 1
+  for _, item in ipairs(free) do
+    local at, a = item.at, item.a
+    local lock, id, token, count = KEYS[at + 1], ARGV[3 * at - 1], int(first), single and '1' or a.tokens
+    first = first + count
+    if call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
+      call('SET', item.card, since .. token .. ' ' .. count .. ' ' .. id .. ' - ' .. a.speaker, 'PX', a.card_life)
+      answers[at + 1] = 'held ' .. token .. ' ' .. count .. ' ' .. a.ttl .. ' c'
     end
   end
 end

@@ -1,4 +1,4 @@
--- What the quick part of a verb shares with name.lua. Stands before both.
+-- What the quick parts of the verbs share with name.lua. Stands before everything else.
 --
 -- Most grants and most places in line are kept as words, which cost less to write than msgpack. On the card of a name:
 --   1 <server seconds> <micros> <token> <tokens> <id> <"?" unconfirmed or "-"> <channel> <owner>
@@ -9,11 +9,13 @@ local LINE_LIFE = 70000      -- the keys of a line outlive the longest lease of 
 local LINE_LEAST = 62000     -- with less left they are given that much again
 local WATCHERS = 3           -- so many at the head of the line are told when the lease runs out
 local MAX_WAITERS = 16384
+local LEAD = 10000           -- so far the counter of tokens may be ahead of the clock, in us: less than a restart takes
+local LONGEST_GAP = 10000    -- for so long a name is left to other programs at most, in ms
 
 local call = redis.call
 local clock = call('TIME')
 local us = clock[1] * 1000000 + clock[2]
-local answers = { us } -- then, for each item, what its verb says; none yet: the quick part leaves it to the whole verb
+local answers = { us } -- the server's time, then the answer to each item: nil until somebody gave one
 
 local function int(number)
   return string.format('%.0f', number) -- '..' alone would round
@@ -25,15 +27,21 @@ local function outlive(key, ms)
   end
 end
 
--- Mints tokens in a row and answers the last, if the counter is whole: one that is lost, or older than this connection, is
--- raised by mint() in name.lua.
-local function next_tokens(tokens)
-  local newest = call('INCRBY', KEYS[1], tokens)
+-- Mints tokens for some claims, all in a row: the last of them, and whether each claim gets one only, because the
+-- counter is ahead of the clock, from which it goes on when the server has lost what it knew. One by one it falls behind.
+-- nil if the counter is lost, or older than this connection: mint() in name.lua raises it.
+local function next_tokens(tokens, claims)
+  local newest, single = call('INCRBY', KEYS[1], tokens), false
   if newest - tokens <= tonumber(ARGV[#ARGV]) then
+    outlive(KEYS[1], ENDED_LIFE) -- it may have been made by this
     return nil
-  elseif newest > us then
-    -- It ran ahead of the clock, so it must outlive that lead: as mint() does.
-    call('PEXPIREAT', KEYS[1], math.floor(newest / 1000) + ENDED_LIFE)
   end
-  return newest
+  if newest > us + LEAD and tokens > claims then
+    newest, single = call('INCRBY', KEYS[1], int(claims - tokens)), true
+  end
+  if newest > us then
+    -- The clock was set back: the counter must outlive its lead, as in mint().
+    call('PEXPIREAT', KEYS[1], int(math.floor(newest / 1000) + ENDED_LIFE))
+  end
+  return newest, single
 end

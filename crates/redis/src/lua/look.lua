@@ -22,11 +22,11 @@ local foreign = s.value
 if c.mode == 'x' then
   if s.value == value_of(c.holder) then
     foreign = nil
-    show(c.holder.id, c.holder, 'x', redis.call('PTTL', s.lock))
+    show(c.holder.id, c.holder, 'x', call('PTTL', s.lock))
   end
 elseif c.mode and s.value == 'shared.' .. c.nonce then
   foreign = nil
-  local ends = redis.call('ZRANGE', s.holds, 0, -1, 'WITHSCORES')
+  local ends = call('ZRANGE', s.holds, 0, -1, 'WITHSCORES')
   for at = 1, #ends, 2 do
     local h, remaining = entry(s, ends[at]), tonumber(ends[at + 1]) - now
     if remaining > 0 then
@@ -37,23 +37,23 @@ elseif c.mode and s.value == 'shared.' .. c.nonce then
 end
 
 local function wait(id)
-  local e, till = entry(s, id), redis.call('ZSCORE', s.places, id)
+  local e, till = entry(s, id), call('ZSCORE', s.places, id)
   if e and till and tonumber(till) > now then
     table.insert(waiters, { id, e.owner, e.since })
   end
 end
 
-local line = redis.call('ZRANGE', s.line, 0, -1)
+local line = call('ZRANGE', s.line, 0, -1)
 local standing = {}
 for _, id in ipairs(line) do
   standing[id] = true
   wait(id)
 end
 -- After the line, those that missed their turn.
-for _, id in ipairs(redis.call('ZRANGE', s.places, 0, -1)) do
+for _, id in ipairs(call('ZRANGE', s.places, 0, -1)) do
   local e = not standing[id] and entry(s, id)
   if e and e.state == 'silent' then
     wait(id)
   end
 end
-return { us, 'seen', us, foreign or '', foreign and redis.call('PTTL', s.lock) or -1, holders, waiters }
+return { us, 'seen', us, foreign or '', foreign and call('PTTL', s.lock) or -1, holders, waiters }

@@ -15,9 +15,9 @@
 -- and for all names together
 --   <counter>        STRING  the newest token; expires an hour after the time that it stands for
 --
--- Invariant: only settle() grants to the line, and every verb that may have freed the name runs it. The server's clock
--- alone decides what has expired. Only claims that are new may be refused for want of memory. Once a script has written,
--- the server refuses none of its further writes for that.
+-- Invariant: only settle() grants to the line, or hand_over() in release_quick.lua where it would do the same, and every verb
+-- that may have freed the name runs it. The server's clock alone decides what has expired. Only claims that are new may be
+-- refused for want of memory. Once a script has written, the server refuses none of its further writes for that.
 --
 -- KEYS[1] is the counter, in every script; the locks follow.
 
@@ -62,8 +62,8 @@ local function load(lock, side)
     lock = lock, side = side, card = side .. 'c' .. lock, line = side .. 'q' .. lock,
     entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock,
   }
-  s.value = redis.call('GET', lock)
-  local card = redis.call('GET', s.card)
+  s.value = call('GET', lock)
+  local card = call('GET', s.card)
   s.c = card and read(card) or { v = VERSION }
   if s.c.v ~= VERSION then
     return nil
@@ -82,7 +82,7 @@ local function load(lock, side)
 end
 
 local function entry(s, id)
-  local raw = redis.call('HGET', s.entries, id)
+  local raw = call('HGET', s.entries, id)
   local since, claim, tokens, channel, owner = (raw or ''):match('^1 (%d+) (%d+) (%d+) (%S+) (.*)$')
   if not since then
     return raw and cmsgpack.unpack(raw) or nil
@@ -96,7 +96,7 @@ end
 local function put(s, id, e)
   local plain = e.mode == 'x' and e.state == 'waiting' and not e.till
   local words = plain and table.concat({ VERSION, int(e.since), int(e.claim), int(e.tokens), e.channel, e.owner }, ' ')
-  redis.call('HSET', s.entries, id, words or cmsgpack.pack(e))
+  call('HSET', s.entries, id, words or cmsgpack.pack(e))
 end
 
 -- What the lock key holds while this exclusive holder stands.
@@ -108,7 +108,7 @@ local function value_of(h)
 end
 
 local function has_line(s)
-  return redis.call('EXISTS', s.line) == 1
+  return call('EXISTS', s.line) == 1
 end
 
 -- True if somebody else's lock stands under the key.
@@ -122,16 +122,16 @@ local function save(s, held)
   local c, life = s.c, 0
   if not s.dirty then
     if c.mode then
-      local lasts = math.max(held or 0, redis.call('PTTL', s.lock))
-      if redis.call('PTTL', s.card) < lasts + ENDED_LIFE / 2 then
-        redis.call('PEXPIRE', s.card, lasts + ENDED_LIFE)
+      local lasts = math.max(held or 0, call('PTTL', s.lock))
+      if call('PTTL', s.card) < lasts + ENDED_LIFE / 2 then
+        call('PEXPIRE', s.card, lasts + ENDED_LIFE)
       end
-    elseif s.carded and redis.call('PTTL', s.card) < LINE_LEAST and has_line(s) then
-      redis.call('PEXPIRE', s.card, LINE_LIFE)
+    elseif s.carded and call('PTTL', s.card) < LINE_LEAST and has_line(s) then
+      call('PEXPIRE', s.card, LINE_LIFE)
     end
     return
   elseif c.mode then
-    life = math.max(held or 0, redis.call('PTTL', s.lock)) + ENDED_LIFE
+    life = math.max(held or 0, call('PTTL', s.lock)) + ENDED_LIFE
   elseif has_line(s) then
     life = LINE_LIFE
   else
@@ -141,19 +141,19 @@ local function save(s, held)
     life = math.max(life, c.ended.till - now)
   end
   if life > 0 then
-    redis.call('SET', s.card, in_words(c) or cmsgpack.pack(c), 'PX', life)
+    call('SET', s.card, in_words(c) or cmsgpack.pack(c), 'PX', life)
   elseif s.carded then
-    redis.call('DEL', s.card)
+    call('DEL', s.card)
   end
 end
 
 -- Begins what must not be refused for want of memory: changes nothing, and after a first write no other is refused.
 local function arm(s)
-  redis.call('HDEL', s.entries, '')
+  call('HDEL', s.entries, '')
 end
 
 local function bury(s, id)
-  redis.call('SET', s.side .. 'd' .. id, '1', 'PX', REQUEST_LIFE)
+  call('SET', s.side .. 'd' .. id, '1', 'PX', REQUEST_LIFE)
 end
 
 -- Remembers how a hold ended for the next grant; of holds that stood side by side, the worst end counts.
@@ -174,16 +174,16 @@ end
 -- A claim that missed its turn: out of line until it speaks again, or its place ends.
 local function silence(s, id, e)
   e.state, e.token = 'silent', nil
-  local till = e.till or tonumber(redis.call('ZSCORE', s.places, id) or 0)
+  local till = e.till or tonumber(call('ZSCORE', s.places, id) or 0)
   if till > now then
     e.till = nil
     put(s, id, e)
-    redis.call('ZADD', s.places, till, id)
+    call('ZADD', s.places, till, id)
     outlive(s.entries, LINE_LIFE)
     outlive(s.places, LINE_LIFE)
   else
-    redis.call('HDEL', s.entries, id)
-    redis.call('ZREM', s.places, id)
+    call('HDEL', s.entries, id)
+    call('ZREM', s.places, id)
   end
 end
 
@@ -205,8 +205,8 @@ end
 
 local function unseat(s, id, e)
   s.dirty = true
-  redis.call('ZREM', s.holds, id)
-  redis.call('HDEL', s.entries, id)
+  call('ZREM', s.holds, id)
+  call('HDEL', s.entries, id)
   s.c.count = s.c.count - 1
   s.c.used = s.c.used - e.count
 end
@@ -214,14 +214,14 @@ end
 -- Some of those who shared the name are gone: its sentinel lasts as long as the longest hold that is left.
 local function shrink(s)
   s.dirty = true
-  local longest = redis.call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
+  local longest = call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
   local stands = s.value == 'shared.' .. s.c.nonce
   if longest and stands then
-    redis.call('PEXPIREAT', s.lock, longest)
+    call('PEXPIREAT', s.lock, longest)
     return
   end
   if stands then
-    redis.call('DEL', s.lock)
+    call('DEL', s.lock)
     s.value = false
   end
   s.c.mode = nil
@@ -240,20 +240,20 @@ local function prune(s)
     -- Without its sentinel somebody else may have taken the key: nothing that stood behind it holds any more.
     local intact = s.value == 'shared.' .. c.nonce
     local over = intact and now or '+inf'
-    for _, id in ipairs(redis.call('ZRANGEBYSCORE', s.holds, '-inf', over)) do
+    for _, id in ipairs(call('ZRANGEBYSCORE', s.holds, '-inf', over)) do
       local e = entry(s, id) or { state = 'kept', count = 0 }
       unseat(s, id, e)
       lapse(s, id, e, e)
     end
-    if redis.call('EXISTS', s.holds) == 0 then
+    if call('EXISTS', s.holds) == 0 then
       shrink(s)
     end
   end
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', s.places, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', s.places, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
     s.dirty = true
-    redis.call('ZREM', s.places, id)
-    redis.call('ZREM', s.line, id)
-    redis.call('HDEL', s.entries, id)
+    call('ZREM', s.places, id)
+    call('ZREM', s.line, id)
+    call('HDEL', s.entries, id)
   end
 end
 
@@ -269,13 +269,16 @@ local function fits(s, e)
   return c.mode == e.mode and c.count < MAX_HOLDERS and (e.mode == 's' or c.used + e.count <= e.limit)
 end
 
--- Mints tokens in a row and answers the first: larger than all before, and than the server's microseconds, so that a
--- server that lost its data goes on above what it gave before.
-local function mint(tokens)
-  local last = tonumber(redis.call('GET', counter) or 0)
+-- Mints the tokens of a claim and answers the first: larger than all before, and than the server's microseconds, so that a
+-- server that lost its data goes on above what it gave before. For the same reason only one where the counter is ahead.
+local function mint(e)
+  local last = tonumber(call('GET', counter) or 0)
   local first = math.max(last + 1, us)
-  local newest = first + tokens - 1
-  redis.call('SET', counter, newest, 'PX', math.floor(newest / 1000) - now + ENDED_LIFE)
+  if first > us + LEAD then
+    e.tokens = 1
+  end
+  local newest = first + e.tokens - 1
+  call('SET', counter, int(newest), 'PX', int(math.floor(newest / 1000) - now + ENDED_LIFE))
   return first
 end
 
@@ -293,27 +296,29 @@ local function seat(s, id, e, token, lasts, state)
       channel = e.channel,
     }
     s.value = value_of(c.holder)
-    redis.call('SET', s.lock, s.value, 'PX', lasts)
+    call('SET', s.lock, s.value, 'PX', lasts)
   else
     if not c.mode then
       c.mode, c.count, c.used, c.nonce = e.mode, 0, 0, id
-      redis.call('DEL', s.holds) -- what may be left of holds whose card is gone would be counted
+      call('DEL', s.holds) -- what may be left of holds whose card is gone would be counted
       s.value = 'shared.' .. id
-      redis.call('SET', s.lock, s.value, 'PX', lasts)
+      call('SET', s.lock, s.value, 'PX', lasts)
     else
       outlive(s.lock, lasts)
     end
     c.count, c.used = c.count + 1, c.used + e.count
-    redis.call('ZADD', s.holds, now + lasts, id)
+    call('ZADD', s.holds, now + lasts, id)
     put(s, id, e)
     outlive(s.holds, lasts + ENDED_LIFE)
     outlive(s.entries, lasts + ENDED_LIFE)
   end
 end
 
--- For how much longer the name is left to other programs, in ms: see rest() in release.lua.
+-- For how much longer the name is left to other programs, in ms; false if it is not: see leave_gap() in release.lua. What
+-- is longer than any gap was written before the clock was set back.
 local function resting(s)
-  return s.c.rest and s.c.rest > now and s.c.rest - now
+  local left = (s.c.rest or 0) - now
+  return left > 0 and left <= LONGEST_GAP and left
 end
 
 -- Sends news; false if nobody listens, or this user may not tell them.
@@ -325,7 +330,7 @@ end
 -- Grants to the head of the line as long as it fits; what is granted is pushed to its client.
 local function settle(s)
   while s.c.mode ~= 'x' and not resting(s) do
-    local id = redis.call('ZRANGE', s.line, 0, 0)[1]
+    local id = call('ZRANGE', s.line, 0, 0)[1]
     if not id then
       s.dirty = s.dirty or (s.c.limit and not s.c.mode)
       s.c.limit, s.c.run = s.c.mode and s.c.limit, s.c.mode and s.c.run
@@ -335,16 +340,16 @@ local function settle(s)
     if e and not fits(s, e) then
       return
     end
-    redis.call('ZREM', s.line, id)
+    call('ZREM', s.line, id)
     if e then
-      local token = mint(e.tokens)
+      local token = mint(e)
       if id == speaker or heard(e.channel, {
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
       }) then
         if e.mode ~= 'x' then
           -- Until when it had its place, should the hold lapse unheard of.
-          e.till = tonumber(redis.call('ZSCORE', s.places, id) or 0)
-          redis.call('ZREM', s.places, id)
+          e.till = tonumber(call('ZSCORE', s.places, id) or 0)
+          call('ZREM', s.places, id)
         end
         seat(s, id, e, token, e.claim, '?')
       else
@@ -357,10 +362,10 @@ end
 -- For how long the name stays taken unless its holder speaks, in ms; -1: nobody knows.
 local function frees_in(s)
   if s.c.mode and s.c.mode ~= 'x' then
-    local first = redis.call('ZRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
+    local first = call('ZRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
     return first and math.max(0, tonumber(first) - now) or -1
   end
-  return not s.value and resting(s) or math.max(-1, redis.call('PTTL', s.lock))
+  return not s.value and resting(s) or math.max(-1, call('PTTL', s.lock))
 end
 
 -- The claim spoke: its grant is known, and lasts at least `ttl` ms from now.
@@ -368,12 +373,12 @@ local function confirm(s, id, ttl)
   local c = s.c
   if c.mode == 'x' then
     if c.holder.state == '?' then
-      local lasts = math.max(ttl, redis.call('PTTL', s.lock))
+      local lasts = math.max(ttl, call('PTTL', s.lock))
       c.holder.state, s.dirty = '', true
       s.value = value_of(c.holder)
-      redis.call('SET', s.lock, s.value, 'PX', lasts)
-      redis.call('HDEL', s.entries, id)
-      redis.call('ZREM', s.places, id)
+      call('SET', s.lock, s.value, 'PX', lasts)
+      call('HDEL', s.entries, id)
+      call('ZREM', s.places, id)
     else
       outlive(s.lock, ttl)
     end
@@ -384,8 +389,8 @@ local function confirm(s, id, ttl)
     e.state = ''
     put(s, id, e)
   end
-  if tonumber(redis.call('ZSCORE', s.holds, id)) < now + ttl then
-    redis.call('ZADD', s.holds, now + ttl, id)
+  if tonumber(call('ZSCORE', s.holds, id)) < now + ttl then
+    call('ZADD', s.holds, now + ttl, id)
   end
   outlive(s.lock, ttl)
   outlive(s.holds, ttl + ENDED_LIFE)

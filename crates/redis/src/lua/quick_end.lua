@@ -1,9 +1,9 @@
 -- Between the quick part of a verb and the whole of it. What goes wrong in the one goes wrong in the other, and is told there.
 pcall(quick)
-local rest = false
+local left = false
 for at = 2, #KEYS do
-  rest = rest or not answers[at]
+  left = left or not answers[at]
 end
-if not rest then
+if not left then
   return answers
 end

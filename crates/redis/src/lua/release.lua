@@ -1,11 +1,11 @@
 -- Leaves no trace of claims. Each is answered for itself: what is wrong with one does not stop the others.
 --
 -- KEYS 2.. a lock for each release
--- ARGV for each release: side, <id>.<token> or <id>. alone, and in words: how it ended (c or a, or what its own grant said)
+-- ARGV for each release: side, <id>.<token> or <id>. alone, and in words: how it ended (c or a, or what its own grant said) ·
 --      keep ms or 0 · bury 1 or 0 · gap ms or 0; and last of all the server's microseconds when the connection was made
 -- Answers {server us, then for each release: freed, absent, layout, or the server's error}.
 -- Invariant: only one's own claim is touched; whoever is next in line is granted before the answer leaves.
-local RUN = 10
+local RUN = 10 -- so gaps cost a tenth of the time
 
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
@@ -33,15 +33,15 @@ local function one(at)
     note(h)
     c.run = c.run or gap > 0 and math.floor(h.since / 1000) or nil
     if h.state == '?' then
-      redis.call('HDEL', s.entries, id)
-      redis.call('ZREM', s.places, id)
+      call('HDEL', s.entries, id)
+      call('ZREM', s.places, id)
     end
     if keep > 0 and h.state ~= '!' then
       h.state = 'kept'
       s.value = value_of(h)
-      redis.call('SET', s.lock, s.value, 'PX', keep)
+      call('SET', s.lock, s.value, 'PX', keep)
     else
-      redis.call('DEL', s.lock)
+      call('DEL', s.lock)
       s.value, c.mode, c.holder = false, nil, nil
     end
   end
@@ -54,7 +54,7 @@ local function one(at)
       h.state = 'kept'
       local stands = 'kept.' .. int(h.token)
       c.count, c.used = c.count + 1, c.used + h.count
-      redis.call('ZADD', s.holds, now + keep, stands)
+      call('ZADD', s.holds, now + keep, stands)
       put(s, stands, h)
       outlive(s.holds, keep + ENDED_LIFE)
       outlive(s.entries, keep + ENDED_LIFE)
@@ -67,11 +67,11 @@ local function one(at)
     local h = alone or entry(s, id)
     if not h then
       return 'absent'
-    elseif not alone and not redis.call('ZSCORE', s.holds, id) then
+    elseif not alone and not call('ZSCORE', s.holds, id) then
       s.dirty = true
-      redis.call('ZREM', s.line, id)
-      redis.call('ZREM', s.places, id)
-      redis.call('HDEL', s.entries, id)
+      call('ZREM', s.line, id)
+      call('ZREM', s.places, id)
+      call('HDEL', s.entries, id)
     elseif token ~= '' and token ~= int(h.token) then
       return 'other'
     elseif alone then
@@ -83,19 +83,24 @@ local function one(at)
   end
 
   -- Leaves a name to other programs, which do not stand in our line, for a while: after each stretch in which it went from
-  -- one of ours to the next for RUN times as long. The first in line asks when that is over.
-  local function rest()
-    local first = redis.call('ZRANGE', s.line, 0, 0)[1]
-    local e = first and not c.mode and c.run and now - c.run >= RUN * gap and entry(s, first)
-    if e then
-      c.run, c.rest, s.dirty = nil, now + gap, true
-      heard(e.channel, { 'ring', first, s.lock })
+  -- one of ours to the next for RUN times as long. The first in line ask when that is over.
+  local function leave_gap()
+    local first = call('ZRANGE', s.line, 0, WATCHERS - 1)
+    if #first == 0 or c.mode or not c.run or now - c.run < RUN * gap then
+      return
+    end
+    c.run, c.rest, s.dirty = nil, now + math.min(gap, LONGEST_GAP), true
+    for _, waiter in ipairs(first) do
+      local e = entry(s, waiter)
+      if e then
+        heard(e.channel, { 'ring', waiter, s.lock })
+      end
     end
   end
 
   local told = free()
   if gap > 0 and told == 'freed' then
-    rest()
+    leave_gap()
   end
   if buried and told ~= 'other' then
     bury(s, id)

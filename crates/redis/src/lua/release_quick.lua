@@ -21,9 +21,14 @@ local function hand_over(at, value)
   end
   local claim, tokens, channel, owner = (call('HGET', entries, first) or ''):match('^1 %d+ (%d+) (%d+) (%S+) (.*)$')
   local till = tonumber(call('ZSCORE', places, first) or 0)
-  local newest = owner and till > us / 1000 and next_tokens(tokens)
+  if not owner or till <= us / 1000 then
+    return nil
+  end
+  local newest, single = next_tokens(tonumber(tokens), 1)
   if not newest then
     return nil
+  elseif single then
+    tokens = '1'
   end
   local token = int(newest - tokens + 1)
   local news = { 'granted', first, token, tokens, claim, int(us), 'c', lock }
@@ -53,14 +58,16 @@ local function quick()
     nobody_waits = call('EXISTS', unpack(lines)) == 0
   end
   for at, value in ipairs(values) do
-    if ARGV[3 * at] == 'c 0 0 0' then
-      local lock, n = KEYS[at + 1], #freed
-      if nobody_waits and value == ARGV[3 * at - 1] then
-        freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock
-      else
-        -- Another item may have changed it.
-        answers[at + 1] = hand_over(at, #values > 1 and call('GET', lock) or value)
+    local lock, n = KEYS[at + 1], #freed
+    if ARGV[3 * at] ~= 'c 0 0 0' then
+      -- not plain
+    elseif nobody_waits and value == ARGV[3 * at - 1] then
+      freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock
+    else
+      if #values > 1 then
+        value = call('GET', lock) -- another item may have changed it
       end
+      answers[at + 1] = hand_over(at, value)
     end
   end
   if #freed > 0 then

@@ -6,7 +6,7 @@
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
 local function one(at)
   local lock, side, mine, ttl = KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1], tonumber(ARGV[3 * at])
-  local value, id, token = redis.call('GET', lock), mine:match('^(%x+)%.(%d+)$')
+  local value, id, token = call('GET', lock), mine:match('^(%x+)%.(%d+)$')
   if value == mine .. '!' then
     return 'broken'
   end
@@ -20,7 +20,7 @@ local function one(at)
   local h
   if s.c.mode == 'x' then
     h = (value == mine or value == mine .. '?') and s.c.holder
-  elseif s.c.mode and redis.call('ZSCORE', s.holds, id) then
+  elseif s.c.mode and call('ZSCORE', s.holds, id) then
     h = entry(s, id)
   end
   local told = 'gone'

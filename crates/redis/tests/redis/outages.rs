@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_core::{ErrorKind, Locks, Loss};
+use leasehold_core::{Answer, Claim, Engine, ErrorKind, How, Locks, Loss};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -248,4 +248,35 @@ fn a_name_that_cannot_be_does_not_hold_up_the_release_of_others() {
         guard.release_blocking().unwrap();
     }
     assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+/// Blocks of tokens are given only as long as the counter is behind the clock: it goes on from there when all else is lost.
+#[test]
+fn tokens_do_not_run_ahead_of_the_clock_that_they_go_on_from() {
+    let rig = Rig::new();
+    let (one, two) = (rig.engine(), rig.engine());
+    let block = 65_536;
+    rig.run(async {
+        let mut last = 0;
+        for turn in 0..200 {
+            let claim = Claim { tokens: block, ..rig.claim(&format!("n{turn}")) };
+            let engine = if turn % 2 == 0 { &one } else { &two };
+            let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else {
+                panic!("it is free")
+            };
+            assert!(grant.token.number > last, "tokens grow");
+            last = grant.token.number + u64::from(grant.tokens) - 1;
+        }
+        // All of them were given within far less time than 200 blocks are long. One block may be ahead, and the lead beside.
+        let time = rig.server.command(&["TIME"]);
+        let now: u64 = time[0].parse::<u64>().unwrap() * 1_000_000 + time[1].parse::<u64>().unwrap();
+        let most = u64::from(block) + 10_000;
+        assert!(last <= now + most, "{} us ahead", last - now);
+        tokio::time::sleep(Duration::from_micros(most)).await;
+        rig.says(&["FLUSHALL"]);
+        let Ok(Answer::Held(grant)) = two.claim(&rig.claim("n0"), How::Create).await else {
+            panic!("it is free")
+        };
+        assert!(grant.token.number > last, "also when everything is lost");
+    });
 }

@@ -1,9 +1,11 @@
 //! Breaking a hold on purpose: rule R13.
 
-use leasehold_core::{Breaking, Broken, Claim, EngineError, Fault, Loss, Mode, Previous, Profile, Renewed};
+use leasehold_core::{
+    Answer, Breaking, Broken, Claim, EngineError, Fault, How, Loss, Mode, Previous, Profile, Renewed,
+};
 
 use super::{
-    bench::{Bench, hold_of},
+    bench::{Bench, Contended, hold_of},
     case::{Case, Outcome, case, needs_lease, want},
 };
 
@@ -22,6 +24,7 @@ pub(super) const CASES: &[Case] = &[
         skip = |profile| { needs_lease_breaking(profile).or(needs_lease(profile)) }
     ),
     case!(a_forced_break_frees_at_once, skip = needs_lease_breaking),
+    case!(a_forced_break_ends_a_grant_that_its_claim_has_not_asked_for, skip = needs_lease_breaking),
     case!(
         any_token_of_a_block_breaks_its_hold,
         skip = |profile| {
@@ -131,4 +134,19 @@ async fn any_token_of_a_block_breaks_its_hold(bench: &Bench<'_>) -> Outcome {
     let answer = other.engine.break_hold(&claim.name, last, true).await;
     want!(answer, Ok(Broken::Done) => (), "breaking the last token of the block");
     other.finds_free(&claim.name).await.map(drop)
+}
+
+async fn a_forced_break_ends_a_grant_that_its_claim_has_not_asked_for(bench: &Bench<'_>) -> Outcome {
+    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
+    one.free(&holder, &grant).await?;
+    let view = one.engine.show(&waiter.name).await.map_err(|error| format!("show: {error:?}"))?;
+    // An engine may grant only to who asks; then there is nothing to break yet.
+    if let Some(token) = view.holders.first().and_then(|holder| holder.token) {
+        let answer = one.engine.break_hold(&waiter.name, token, true).await;
+        want!(answer, Ok(Broken::Done) => (), "breaking a grant that was pushed");
+        let answer = other.engine.claim(&waiter, How::Ask).await;
+        want!(answer, Ok(Answer::Gone) => (), "asking for a grant that was broken");
+    }
+    other.release(&waiter, None).await?;
+    one.finds_free(&waiter.name).await.map(drop)
 }
