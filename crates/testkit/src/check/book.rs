@@ -2,22 +2,29 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::life::{Checked, Failure, Granted, Leaving, Life, Outcome, Renewal};
+use super::{Terms, life::Life, tell::tell};
 use crate::history::{AttemptId, Event, Held, History, What};
 
 /// Everything the checks need.
 pub(super) struct Book<'h> {
+    pub(super) terms: &'h Terms,
     pub(super) events: &'h [Event],
     pub(super) lives: Vec<Life<'h>>,
     by_id: HashMap<AttemptId, usize>,
     /// The attempts of each lock in the order of their invocation.
     pub(super) locks: BTreeMap<&'h str, Vec<usize>>,
     pub(super) truths: Vec<Truth<'h>>,
+    /// The longest lease known of each lock.
+    pub(super) longest: HashMap<&'h str, u64>,
     /// When each process was stopped; an open end is the end of the history.
     pub(super) stops: HashMap<u32, Vec<(u64, u64)>>,
-    /// When the system was disturbed.
+    /// When the system was disturbed: apart from each other, in order.
     pub(super) storms: Vec<(u64, u64)>,
-    crashes: HashMap<u32, u64>,
+    /// When nothing but news was cut, likewise.
+    pub(super) cuts: Vec<(u64, u64)>,
+    /// How many disturbances there were.
+    pub(super) disturbances: u64,
+    pub(super) crashes: HashMap<u32, u64>,
     /// Events that have no cause.
     pub(super) strays: Vec<(usize, &'static str)>,
     /// The time of the last event.
@@ -35,16 +42,20 @@ pub(super) struct Truth<'h> {
 }
 
 impl<'h> Book<'h> {
-    pub(super) fn read(history: &'h History) -> Self {
+    pub(super) fn read(history: &'h History, terms: &'h Terms) -> Self {
         let events = history.events();
         let mut book = Self {
+            terms,
             events,
             lives: Vec::new(),
             by_id: HashMap::new(),
             locks: BTreeMap::new(),
             truths: Vec::new(),
+            longest: HashMap::new(),
             stops: HashMap::new(),
             storms: Vec::new(),
+            cuts: Vec::new(),
+            disturbances: 0,
             crashes: HashMap::new(),
             strays: Vec::new(),
             end: events.last().map_or(0, |event| event.t),
@@ -60,9 +71,15 @@ impl<'h> Book<'h> {
         for (victim, from) in open.stops {
             book.stops.entry(victim).or_default().push((from, book.end));
         }
-        book.storms.extend(open.storms.into_values().map(|from| (from, book.end)));
+        for (kind, from) in open.storms {
+            book.disturbed(kind, from, book.end);
+        }
+        book.storms = united(book.storms);
+        book.cuts = united(book.cuts);
         for life in &mut book.lives {
             life.crashed = book.crashes.get(&life.proc).copied();
+            let longest = book.longest.entry(life.lock).or_default();
+            *longest = (*longest).max(life.longest_ttl().unwrap_or(0));
         }
         book
     }
@@ -78,12 +95,20 @@ impl<'h> Book<'h> {
 
     /// `t`, or the moment at which the process ran again when it was stopped within `slack` after `t`.
     pub(super) fn awake(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
-        for &(from, until) in self.stops.get(&proc).into_iter().flatten() {
-            if from <= t.saturating_add(slack) && until > t {
-                t = until;
+        let stops = self.stops.get(&proc).map_or(&[][..], Vec::as_slice);
+        for &(from, until) in &stops[stops.partition_point(|stop| stop.1 <= t)..] {
+            if from > t.saturating_add(slack) {
+                break;
             }
+            t = until;
         }
         t
+    }
+
+    fn disturbed(&mut self, kind: &str, from: u64, until: u64) {
+        self.disturbances += 1;
+        let cut = self.terms.cuts.iter().any(|cut| cut == kind);
+        if cut { &mut self.cuts } else { &mut self.storms }.push((from, until));
     }
 
     fn of_attempt(&mut self, at: usize, event: &'h Event) {
@@ -101,6 +126,7 @@ impl<'h> Book<'h> {
                 failure: None,
                 renewals: Vec::new(),
                 checks: Vec::new(),
+                writes: Vec::new(),
                 lost: None,
                 leaving: None,
                 answer: None,
@@ -149,8 +175,9 @@ impl<'h> Book<'h> {
                 open.storms.entry(kind).or_insert(event.t);
             }
             What::NemesisEnd { kind } => {
-                let from = open.storms.remove(kind.as_str());
-                self.storms.extend(from.map(|from| (from, event.t)));
+                if let Some(from) = open.storms.remove(kind.as_str()) {
+                    self.disturbed(kind, from, event.t);
+                }
             }
             What::Truth { until, holders, waiters } => self.truths.push(Truth {
                 lock: &event.lock,
@@ -160,7 +187,7 @@ impl<'h> Book<'h> {
                 waiters,
                 event: at,
             }),
-            What::Probe { .. } => {}
+            What::Probe { .. } | What::Contents { .. } => {}
             _ => self.strays.push((at, "an event of an attempt names no attempt")),
         }
     }
@@ -173,64 +200,15 @@ struct Open<'h> {
     storms: HashMap<&'h str, u64>,
 }
 
-/// Tells a life what happened to it; answers why that cannot be.
-fn tell<'h>(life: &mut Life<'h>, at: usize, event: &'h Event, asked: Option<u64>) -> Option<&'static str> {
-    let t = event.t;
-    match &event.what {
-        What::AcqInv { .. } => {}
-        What::Enq => life.queued = life.queued.or(Some(t)),
-        What::AcqOk { token, lineage, deadline, ttl, asked, watched, fixed } => {
-            let (deadline, ttl, asked, watched, fixed) = (*deadline, *ttl, *asked, *watched, *fixed);
-            let grant = Granted { at: t, token: *token, lineage, deadline, ttl, asked, watched, fixed };
-            if life.returned().is_some() {
-                return Some("an acquire returned twice");
-            }
-            life.grant = Some(grant);
+/// The same spans without overlaps, in order.
+fn united(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    spans.sort_unstable();
+    spans.dedup_by(|next, span| {
+        let touches = next.0 <= span.1;
+        if touches {
+            span.1 = span.1.max(next.1);
         }
-        What::AcqFail { .. } => return fail(life, t, Failure::Definite),
-        What::AcqUnknown { .. } => return fail(life, t, Failure::Unknown),
-        What::Cancel => return fail(life, t, Failure::Cancelled),
-        What::RenewOk { deadline, ttl } => {
-            life.renewals.push(Renewal { at: t, deadline: *deadline, ttl: *ttl, asked, event: at });
-        }
-        What::Check { valid, deadline } => {
-            life.checks.push(Checked { at: t, valid: *valid, deadline: *deadline, event: at });
-        }
-        What::Lost { .. } => life.lost = life.lost.or(Some(t)),
-        What::RelInv { keep } => {
-            if life.grant.is_none() || life.leaving.is_some() {
-                return Some("a release of what was not granted, or released before");
-            }
-            life.leaving = Some(Leaving { at: t, keep: *keep });
-        }
-        What::RelOk => return answer(life, t, Outcome::Freed),
-        What::RelNotheld => return answer(life, t, Outcome::NotHeld),
-        What::RelUnknown { .. } => return answer(life, t, Outcome::Unknown),
-        What::RenewInv | What::RenewFail { .. } => {}
-        What::WriteInv { .. } | What::WriteOk { .. } | What::WriteFenced { .. } => {}
-        What::Crash { .. } | What::Stop { .. } | What::Cont { .. } => {
-            return Some("an event of a process names an attempt");
-        }
-        What::NemesisBegin { .. } | What::NemesisEnd { .. } | What::Probe { .. } | What::Truth { .. } => {
-            return Some("an event of the run names an attempt");
-        }
-    }
-    let needs_grant = matches!(event.what, What::RenewOk { .. } | What::Check { .. } | What::Lost { .. });
-    (needs_grant && life.grant.is_none()).then_some("an event of a hold that was not granted")
-}
-
-fn fail(life: &mut Life<'_>, t: u64, failure: Failure) -> Option<&'static str> {
-    if life.returned().is_some() {
-        return Some("an acquire returned twice");
-    }
-    life.failure = Some((t, failure));
-    None
-}
-
-fn answer(life: &mut Life<'_>, t: u64, outcome: Outcome) -> Option<&'static str> {
-    if life.leaving.is_none() || life.answer.is_some() {
-        return Some("a release answered that was not called, or twice");
-    }
-    life.answer = Some((t, outcome));
-    None
+        touches
+    });
+    spans
 }

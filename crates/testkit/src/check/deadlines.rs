@@ -1,33 +1,35 @@
 //! I2: no user is told a later deadline than its acknowledged request allows, or than the server's own expiry.
 
 use super::{
-    Invariant, Terms, Verdict,
+    Invariant, Verdict,
     book::{Book, Truth},
     finding::Finding,
     life::Life,
     report::millis,
     terms::nanos,
 };
+use crate::history::Held;
 
-pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Deadlines);
     for life in &book.lives {
-        by_request(life, terms, &mut finding);
+        by_request(book, life, &mut finding);
     }
-    if !terms.lossy {
-        for truth in &book.truths {
-            by_expiry(book, truth, terms, &mut finding);
-        }
+    if !book.terms.lossy {
         by_truth(book, &mut finding);
     }
     finding.done()
 }
 
-fn by_request<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
+fn by_request<'h>(book: &Book<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = life.grant else { return };
+    let terms = book.terms;
     // Who waits sends more than one request, of which the first says nothing; the last left before the answer at least.
-    let tried = (life.limit == Some(0)).then_some(life.invoked);
-    let first = (grant.asked.or(tried).unwrap_or(grant.at), grant.deadline, grant.ttl, None);
+    // A try sends one, soon after its call.
+    let soon = nanos(terms.told);
+    let tried = life.is_try().then(|| book.awake(life.proc, life.invoked, soon).saturating_add(soon));
+    let left = grant.asked.or(tried).unwrap_or(grant.at).min(grant.at);
+    let first = (left, grant.deadline, grant.ttl, None);
     let renewals = life.renewals.iter().map(|renewal| {
         (renewal.asked.unwrap_or(renewal.at), Some(renewal.deadline), renewal.ttl, Some(renewal.event))
     });
@@ -35,7 +37,7 @@ fn by_request<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>)
         let (Some(deadline), Some(ttl)) = (deadline, ttl) else { continue };
         finding.checked();
         let honest = asked
-            .saturating_add((ttl as f64 * (1.0 - terms.drift)) as u64)
+            .saturating_add(terms.shortest(ttl))
             .saturating_sub(nanos(terms.margin))
             .saturating_add(nanos(terms.reading));
         if deadline > honest {
@@ -50,21 +52,7 @@ fn by_request<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>)
     }
 }
 
-fn by_expiry<'h>(book: &Book<'h>, truth: &Truth<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
-    for held in truth.holders {
-        let (Some(life), Some(expires)) = (book.life(held.attempt), held.expires) else { continue };
-        let Some(deadline) = life.deadline_at(truth.at) else { continue };
-        finding.checked();
-        if deadline > expires.saturating_add(nanos(terms.precision)) {
-            let over = millis(deadline - expires);
-            finding.violated(&[life], &[truth.event], || {
-                format!("the deadline of {life} is {over} later than its expiry on the server")
-            });
-        }
-    }
-}
-
-/// Whoever believes all the time while the server is asked must be a holder there.
+/// Whoever believes while the server is asked must be a holder there, and for no longer than there.
 fn by_truth<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
     let mut at = 0;
     let mut truths: Vec<_> = book.truths.iter().collect();
@@ -83,17 +71,39 @@ fn by_truth<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
                 active.push(next);
             }
             active.retain(|(belief, _)| belief.end > truth.at);
-            for (belief, life) in active.iter().filter(|(belief, _)| belief.end > truth.until) {
-                finding.checked();
-                let life = &book.lives[*life];
-                let known = |id| truth.holders.iter().any(|held| held.attempt == id);
-                if !known(life.id) && !life.within.is_some_and(known) {
-                    let left = millis(belief.end - truth.until);
-                    finding.violated(&[life], &[truth.event], || {
-                        format!("{life} believes for {left} more, and the server knows nothing of it")
-                    });
-                }
+            for (belief, life) in &active {
+                compare(book, truth, &book.lives[*life], belief.end, finding);
             }
         }
     }
+}
+
+/// Compares what one believes until `end` with what the server said meanwhile.
+fn compare<'h>(book: &Book<'h>, truth: &Truth<'h>, life: &Life<'h>, end: u64, finding: &mut Finding<'_, 'h>) {
+    let Some(held) = holder(truth, life) else {
+        if end > truth.until {
+            finding.checked();
+            let left = millis(end - truth.until);
+            finding.violated(&[life], &[truth.event], || {
+                format!("{life} believes for {left} more, and the server knows nothing of it")
+            });
+        }
+        return;
+    };
+    let (Some(expires), Some(deadline)) = (held.expires, life.deadline_at(truth.at)) else { return };
+    finding.checked();
+    if deadline > expires.saturating_add(nanos(book.terms.precision)) {
+        let over = millis(deadline - expires);
+        finding.violated(&[life], &[truth.event], || {
+            format!("the deadline of {life} is {over} later than its expiry on the server")
+        });
+    }
+}
+
+/// The holder on the server through which an attempt holds: by its own name, or by the token that its block began with.
+fn holder<'t>(truth: &'t Truth<'_>, life: &Life<'_>) -> Option<&'t Held> {
+    let own = |held: &&Held| held.attempt == life.id || life.within == Some(held.attempt);
+    let token = life.grant.map_or(0, |grant| grant.token);
+    let begun = truth.holders.iter().filter(|held| held.token.is_some_and(|first| first <= token));
+    truth.holders.iter().find(own).or_else(|| begun.max_by_key(|held| held.token))
 }

@@ -2,17 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::Mode;
-
-use super::{Invariant, Verdict, book::Book, finding::Finding, life::Life, report::millis};
+use super::{
+    Figure, Invariant, Verdict,
+    book::Book,
+    finding::Finding,
+    life::Life,
+    load::{Load, clash, count},
+    report::millis,
+};
 
 pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Exclusion);
-    let mut most = 0;
+    let (mut most, mut excused) = (0, 0);
     for lives in book.by_lock() {
-        most = most.max(sweep(&spans(book, &lives), &mut finding));
+        most = most.max(sweep(book, &spans(book, &lives), &mut finding, &mut excused));
     }
-    finding.figure("most at once", most);
+    finding.figure("most at once", Figure::Most(most as u64));
+    if book.terms.lossy {
+        finding.figure("overlaps where exclusion is not promised", Figure::Sum(excused));
+    }
     finding.done()
 }
 
@@ -53,7 +61,12 @@ fn root(book: &Book<'_>, life: &Life<'_>) -> u64 {
     root.id
 }
 
-fn sweep(spans: &[Span<'_, '_>], finding: &mut Finding<'_, '_>) -> usize {
+fn sweep<'h>(
+    book: &Book<'h>,
+    spans: &[Span<'_, 'h>],
+    finding: &mut Finding<'_, 'h>,
+    excused: &mut u64,
+) -> usize {
     let mut marks: Vec<(u64, bool, usize)> = Vec::with_capacity(spans.len() * 2);
     for (at, span) in spans.iter().enumerate() {
         marks.extend([(span.begin, true, at), (span.end, false, at)]);
@@ -69,14 +82,29 @@ fn sweep(spans: &[Span<'_, '_>], finding: &mut Finding<'_, '_>) -> usize {
             continue;
         }
         finding.checked();
-        if !load.admits(span.life.mode) && !finding.counted() {
-            accuse(span, active.iter().map(|&other| &spans[other]), finding);
+        if !load.admits(span.life.mode) {
+            let others = || active.iter().map(|&other| &spans[other]);
+            if book.terms.lossy && forgotten(book, span, others()) {
+                *excused += 1;
+            } else if !finding.counted() {
+                accuse(span, others(), finding);
+            }
         }
         active.insert(at);
         load.add(span.life.mode);
         most = most.max(active.len());
     }
     most
+}
+
+/// Whether the server may have forgotten one of those that overlap.
+fn forgotten<'s>(
+    book: &Book<'_>,
+    span: &'s Span<'s, 's>,
+    active: impl Iterator<Item = &'s Span<'s, 's>>,
+) -> bool {
+    let clashing = active.filter(|other| clash(span.life.mode, other.life.mode));
+    clashing.chain([span]).any(|other| book.forgotten(other.life).is_some_and(|since| since <= span.begin))
 }
 
 /// Reports the pair that overlaps longest.
@@ -103,65 +131,4 @@ fn accuse<'s>(
         }
     };
     finding.violated(&[other.life, span.life], &[], message);
-}
-
-/// Whether two modes may be at fault for each other.
-fn clash(a: Mode, b: Mode) -> bool {
-    (a, b) != (Mode::Shared, Mode::Shared)
-}
-
-fn count(mode: Mode) -> u64 {
-    match mode {
-        Mode::Permits { count, .. } => count.into(),
-        _ => 0,
-    }
-}
-
-/// What is held at one moment.
-#[derive(Default)]
-struct Load {
-    exclusive: usize,
-    shared: usize,
-    permits: BTreeMap<u32, (usize, u64)>,
-}
-
-impl Load {
-    fn admits(&self, mode: Mode) -> bool {
-        let alone = self.exclusive == 0 && self.shared == 0;
-        match mode {
-            Mode::Exclusive => alone && self.permits.is_empty(),
-            Mode::Shared => self.exclusive == 0 && self.permits.is_empty(),
-            Mode::Permits { count, limit } => {
-                let held = self.permits.get(&limit).map_or(0, |(_, held)| *held);
-                alone
-                    && self.permits.keys().all(|other| *other == limit)
-                    && held + u64::from(count) <= limit.into()
-            }
-        }
-    }
-
-    fn add(&mut self, mode: Mode) {
-        match mode {
-            Mode::Exclusive => self.exclusive += 1,
-            Mode::Shared => self.shared += 1,
-            Mode::Permits { count, limit } => {
-                let (holders, held) = self.permits.entry(limit).or_default();
-                (*holders, *held) = (*holders + 1, *held + u64::from(count));
-            }
-        }
-    }
-
-    fn remove(&mut self, mode: Mode) {
-        match mode {
-            Mode::Exclusive => self.exclusive -= 1,
-            Mode::Shared => self.shared -= 1,
-            Mode::Permits { count, limit } => {
-                let Some((holders, held)) = self.permits.get_mut(&limit) else { return };
-                (*holders, *held) = (*holders - 1, *held - u64::from(count));
-                if *holders == 0 {
-                    self.permits.remove(&limit);
-                }
-            }
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Collects what one check finds.
 
-use super::{Invariant, Verdict, Violation, book::Book, life::Life};
+use super::{Figure, Invariant, Outcome, Verdict, Violation, book::Book, life::Life};
 use crate::history::{Event, What};
 
 /// How many violations are shown in full: the first ones tell what is wrong, the rest are counted.
@@ -14,8 +14,15 @@ pub(super) struct Finding<'b, 'h> {
 
 impl<'b, 'h> Finding<'b, 'h> {
     pub(super) fn new(book: &'b Book<'h>, invariant: Invariant) -> Self {
-        let verdict =
-            Verdict { invariant, checked: 0, violations: 0, examples: Vec::new(), figures: Vec::new() };
+        let verdict = Verdict {
+            invariant,
+            outcome: Outcome::NotChecked,
+            checked: 0,
+            violations: 0,
+            undecided: 0,
+            figures: Vec::new(),
+            examples: Vec::new(),
+        };
         Self { book, verdict }
     }
 
@@ -26,10 +33,10 @@ impl<'b, 'h> Finding<'b, 'h> {
 
     /// A violation by these attempts, and these further events.
     pub(super) fn violated(&mut self, lives: &[&Life<'_>], more: &[usize], what: impl FnOnce() -> String) {
-        self.verdict.violations += 1;
-        if self.verdict.examples.len() >= MAX_SHOWN {
+        if self.counted() {
             return;
         }
+        self.verdict.violations += 1;
         let mut at: Vec<usize> =
             lives.iter().flat_map(|life| self.bounds(life)).chain(more.iter().copied()).collect();
         at.sort_unstable();
@@ -47,11 +54,23 @@ impl<'b, 'h> Finding<'b, 'h> {
         full
     }
 
-    pub(super) fn figure(&mut self, name: &'static str, figure: impl ToString) {
-        self.verdict.figures.push((name, figure.to_string()));
+    /// The search on one lock was given up.
+    pub(super) fn undecided(&mut self) {
+        self.verdict.undecided += 1;
     }
 
-    pub(super) fn done(self) -> Verdict {
+    pub(super) fn figure(&mut self, name: &'static str, figure: Figure) {
+        self.verdict.figures.push((name, figure));
+    }
+
+    pub(super) fn done(mut self) -> Verdict {
+        let Verdict { checked, violations, undecided, .. } = self.verdict;
+        self.verdict.outcome = match (violations, undecided, checked) {
+            (1.., _, _) => Outcome::Violated,
+            (0, 1.., _) => Outcome::Undecided,
+            (0, 0, 1..) => Outcome::Holds,
+            (0, 0, 0) => Outcome::NotChecked,
+        };
         self.verdict
     }
 

@@ -22,6 +22,7 @@ pub(super) struct Life<'h> {
     pub(super) failure: Option<(u64, Failure)>,
     pub(super) renewals: Vec<Renewal>,
     pub(super) checks: Vec<Checked>,
+    pub(super) writes: Vec<Write<'h>>,
     pub(super) lost: Option<u64>,
     pub(super) leaving: Option<Leaving>,
     pub(super) answer: Option<(u64, Outcome)>,
@@ -60,6 +61,23 @@ pub(super) struct Checked {
 }
 
 #[derive(Clone, Copy, Debug)]
+pub(super) struct Write<'h> {
+    pub(super) to: &'h str,
+    pub(super) token: u64,
+    pub(super) element: u64,
+    pub(super) sent: u64,
+    pub(super) event: usize,
+    /// When and how the resource answered, with the place of that event.
+    pub(super) answer: Option<(u64, Acceptance, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acceptance {
+    Acknowledged,
+    Fenced,
+}
+
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     pub(super) at: u64,
     pub(super) keep: Option<u64>,
@@ -67,6 +85,7 @@ pub(super) struct Leaving {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
+    Taken,
     Definite,
     Unknown,
     Cancelled,
@@ -80,16 +99,19 @@ pub(super) enum Outcome {
 }
 
 impl Life<'_> {
-    /// The latest deadline acknowledged up to `t`; `None`: not granted, or it never lapses.
+    /// The deadline acknowledged last up to `t`; `None`: not granted, or it never lapses.
     pub(super) fn deadline_at(&self, t: u64) -> Option<u64> {
         let first = self.grant?.deadline?;
-        let renewed = self.renewals.iter().filter(|renewal| renewal.at <= t).map(|renewal| renewal.deadline);
-        Some(renewed.fold(first, u64::max))
+        let renewed = self.renewals.partition_point(|renewal| renewal.at <= t).checked_sub(1);
+        Some(renewed.map_or(first, |last| self.renewals[last].deadline.max(first)))
     }
 
-    /// The latest deadline acknowledged; `None`: not granted, or it never lapses.
+    /// The latest deadline that the user was told; `None`: not granted, or it never lapses.
     pub(super) fn deadline(&self) -> Option<u64> {
-        self.deadline_at(u64::MAX)
+        let first = self.grant?.deadline?;
+        let renewed = self.renewals.iter().map(|renewal| renewal.deadline);
+        let read = self.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
+        Some(renewed.chain(read).fold(first, u64::max))
     }
 
     /// From when until when the user believed: up to the release, the loss, the crash, the deadline. Empty where the
@@ -104,6 +126,17 @@ impl Life<'_> {
     /// When the acquire returned, any way.
     pub(super) fn returned(&self) -> Option<u64> {
         self.grant.map(|grant| grant.at).or(self.failure.map(|(at, _)| at))
+    }
+
+    /// It takes no place in line.
+    pub(super) fn is_try(&self) -> bool {
+        self.limit == Some(0)
+    }
+
+    /// The longest lease that it is known to have had; `None`: it never lapses, or was never granted.
+    pub(super) fn longest_ttl(&self) -> Option<u64> {
+        let first = self.grant?.ttl?;
+        Some(self.renewals.iter().filter_map(|renewal| renewal.ttl).fold(first, u64::max))
     }
 }
 

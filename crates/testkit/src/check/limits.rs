@@ -1,10 +1,10 @@
 //! I12: a limited wait ends within its limit.
 
-use super::{Invariant, Terms, Verdict, book::Book, finding::Finding, report::millis, terms::nanos};
+use super::{Figure, Invariant, Verdict, book::Book, finding::Finding, report::millis, terms::nanos};
 
-pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Limits);
-    let slack = nanos(terms.over_limit);
+    let slack = nanos(book.terms.over_limit);
     let mut worst = 0;
     for life in &book.lives {
         // A try has no limit of its own: how long a request may take is the engine's.
@@ -24,6 +24,6 @@ pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
             });
         }
     }
-    finding.figure("longest over the limit", millis(worst));
+    finding.figure("longest over the limit", Figure::Longest(worst));
     finding.done()
 }

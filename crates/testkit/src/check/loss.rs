@@ -9,11 +9,11 @@ use super::{
     terms::nanos,
 };
 
-pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Loss);
     for life in book.lives.iter().filter(|life| life.grant.is_some()) {
-        checks(life, terms, &mut finding);
-        told(book, life, terms, &mut finding);
+        checks(life, book.terms, &mut finding);
+        told(book, life, &mut finding);
     }
     finding.done()
 }
@@ -46,13 +46,13 @@ fn checks<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
     }
 }
 
-fn told<'h>(book: &Book<'h>, life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
+fn told<'h>(book: &Book<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = life.grant.filter(|grant| grant.watched) else { return };
     // The last deadline is known only where nobody moves it; elsewhere the first `false` tells of the loss.
     let fixed = grant.deadline.filter(|_| grant.fixed);
     let denied = life.checks.iter().find(|check| !check.valid).map(|check| check.at);
     let Some(due) = fixed.into_iter().chain(denied).min() else { return };
-    let slack = nanos(terms.told);
+    let slack = nanos(book.terms.told);
     let due = book.awake(life.proc, due.max(grant.at), slack);
     let latest = due.saturating_add(slack);
     let left = life.leaving.map(|leaving| leaving.at).into_iter().chain(life.crashed).min();

@@ -2,27 +2,35 @@
 //!
 //! [`check`] reads a history once and answers a [`Report`] with a verdict for each [`Invariant`]: what was checked, figures, and
 //! for a violation the smallest excerpt that shows it. No alarm is false as long as the stamping rule of
-//! [`history`](crate::history) was kept. Exclusion is `O(n log n)` in the number of holds.
+//! [`history`](crate::history) was kept and [`Terms`] say what the run promised.
 
 mod book;
 mod finding;
+mod invariant;
 mod life;
+mod load;
 mod report;
+mod standing;
+mod tell;
 mod terms;
+mod totals;
 
 mod cancels;
 mod deadlines;
 mod exclusion;
+mod fence;
 mod leaks;
 mod limits;
 mod loss;
+mod one_order;
 mod order;
 mod releases;
 mod shape;
 mod tokens;
 mod wakeups;
 
-pub use report::{Invariant, Report, Verdict, Violation};
+pub use invariant::Invariant;
+pub use report::{Figure, Figures, Outcome, Report, Verdict, Violation};
 pub use terms::Terms;
 
 use crate::history::History;
@@ -31,19 +39,23 @@ use book::Book;
 /// Checks a history of one run.
 #[must_use]
 pub fn check(history: &History, terms: &Terms) -> Report {
-    let book = Book::read(history);
+    let book = Book::read(history, terms);
+    let [one_order, taken] = one_order::check(&book);
     let verdicts = vec![
         shape::check(&book),
         exclusion::check(&book),
-        deadlines::check(&book, terms),
-        tokens::check(&book, terms),
+        deadlines::check(&book),
+        one_order,
+        tokens::check(&book),
+        fence::check(&book),
         leaks::check(&book),
-        wakeups::check(&book, terms),
-        order::check(&book, terms),
-        loss::check(&book, terms),
-        releases::check(&book, terms),
-        cancels::check(&book, terms),
-        limits::check(&book, terms),
+        wakeups::check(&book),
+        order::check(&book),
+        loss::check(&book),
+        releases::check(&book),
+        cancels::check(&book),
+        limits::check(&book),
+        taken,
     ];
-    Report { verdicts }
+    Report { figures: totals::figures(&book), verdicts }
 }

@@ -1,56 +1,91 @@
 //! I8: who stood in line before another asked is granted first.
 
-use super::{Invariant, Terms, Verdict, book::Book, finding::Finding, life::Life};
+use super::{Figure, Invariant, Verdict, book::Book, finding::Finding, life::Life};
 
-pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Order);
-    let Some(allowed) = terms.overtakes else {
-        finding.figure("order", "not promised");
-        return finding.done();
-    };
-    let mut most = 0;
+    let mut seen = Seen::default();
     for lives in book.by_lock() {
-        most = most.max(overtakes(&lives, allowed, &mut finding));
+        overtakes(book, &lives, &mut seen, &mut finding);
     }
-    finding.figure("most overtakes", most);
+    finding.figure("most overtakes of one waiter", Figure::Most(seen.most));
+    finding.figure("overtakes", Figure::Sum(seen.all));
     finding.done()
 }
 
-/// Counts for each waiter who asked after it stood in line and was granted before it. Tokens tell the order of grants:
-/// acquires return in another.
-fn overtakes<'h>(lives: &[&Life<'h>], allowed: u64, finding: &mut Finding<'_, 'h>) -> u64 {
-    let granted: Vec<_> =
+#[derive(Default)]
+struct Seen {
+    most: u64,
+    all: u64,
+}
+
+/// A place in the order of grants: acquires return in another, tokens tell.
+type Place<'h> = (&'h str, u64);
+
+fn place<'h>(life: &Life<'h>) -> Option<Place<'h>> {
+    life.grant.map(|grant| (grant.lineage, grant.token))
+}
+
+/// Counts for each waiter who asked after it stood in line and was granted before it was granted, or gave up.
+fn overtakes<'h>(book: &Book<'h>, lives: &[&Life<'h>], seen: &mut Seen, finding: &mut Finding<'_, 'h>) {
+    let mut granted: Vec<_> =
         lives.iter().filter(|life| life.grant.is_some() && life.within.is_none()).copied().collect();
-    let lineage = |life: &Life<'h>| life.grant.map_or("", |grant| grant.lineage);
-    let token = |life: &Life<'h>| life.grant.map_or(0, |grant| grant.token);
-    let mut ranks: Vec<_> = granted.iter().map(|life| (lineage(life), token(life))).collect();
+    let mut ranks: Vec<_> = granted.iter().filter_map(|life| place(life)).collect();
     ranks.sort_unstable();
     ranks.dedup();
-    let rank = |life: &Life<'h>| ranks.partition_point(|&other| other < (lineage(life), token(life)));
+    let rank = |place: Place<'h>| ranks.partition_point(|&other| other < place);
+    granted.sort_by_key(|life| life.returned());
     let mut by_call = granted.clone();
     by_call.sort_by_key(|life| std::cmp::Reverse(life.invoked));
-    let mut waiters: Vec<_> = granted.iter().filter_map(|life| Some((life.queued?, *life))).collect();
-    waiters.sort_by_key(|(queued, _)| std::cmp::Reverse(*queued));
+    let mut waiters: Vec<_> = lives.iter().filter_map(|life| waiter(book, life, &granted)).collect();
+    waiters.sort_by_key(|waiter| std::cmp::Reverse(waiter.queued));
     // From the last backwards: everybody who was called after the waiter queued is in the tree already.
-    let (mut tree, mut later, mut most) = (Counts::new(ranks.len()), by_call.into_iter().peekable(), 0);
-    for (queued, waiter) in waiters {
+    let (mut tree, mut later) = (Counts::new(ranks.len()), by_call.into_iter().peekable());
+    for Waiter { life, queued, before } in waiters {
         while let Some(life) = later.next_if(|life| life.invoked > queued) {
-            tree.add(rank(life));
+            tree.add(place(life).map_or(0, rank));
         }
+        let first_of_lineage = ranks.partition_point(|&(lineage, _)| lineage < before.0);
+        let overtaken = tree.below(rank(before)) - tree.below(first_of_lineage);
+        (seen.most, seen.all) = (seen.most.max(overtaken), seen.all + overtaken);
+        let Some(allowed) = book.terms.overtakes else { continue };
         finding.checked();
-        let first_of_lineage = ranks.partition_point(|&(other, _)| other < lineage(waiter));
-        let overtaken = tree.below(rank(waiter)) - tree.below(first_of_lineage);
-        most = most.max(overtaken);
         if overtaken > allowed {
-            let is_after = |life: &&&Life<'h>| life.invoked > queued && lineage(life) == lineage(waiter);
-            let first = granted.iter().filter(is_after).min_by_key(|life| token(life));
-            let shown: Vec<&Life<'h>> = first.copied().into_iter().chain([waiter]).collect();
+            let is_after = |life: &&&Life<'h>| {
+                life.invoked > queued && place(life).is_some_and(|place| place.0 == before.0)
+            };
+            let first = granted.iter().filter(is_after).min_by_key(|life| place(life));
+            let shown: Vec<&Life<'h>> = first.copied().into_iter().chain([life]).collect();
             finding.violated(&shown, &[], || {
-                format!("{waiter} was overtaken {overtaken} times, {allowed} are allowed")
+                format!("{life} was overtaken {overtaken} times, {allowed} are allowed")
             });
         }
     }
-    most
+}
+
+/// Who stood in line since `queued`, and the place in the order of grants before which nobody may go first.
+struct Waiter<'b, 'h> {
+    life: &'b Life<'h>,
+    queued: u64,
+    before: Place<'h>,
+}
+
+/// `granted` is in the order of returns.
+fn waiter<'b, 'h>(book: &Book<'h>, life: &'b Life<'h>, granted: &[&Life<'h>]) -> Option<Waiter<'b, 'h>> {
+    let queued = life.queued.filter(|_| life.crashed.is_none() && life.within.is_none())?;
+    let until = life.returned().unwrap_or(book.end);
+    // A waiter that the server heard nothing of for too long may have lost its place.
+    let storm = book.storms.partition_point(|storm| storm.1 <= queued);
+    let storm = book.storms.get(storm).is_some_and(|storm| storm.0 < until);
+    if storm || book.awake(life.proc, queued, until - queued) != queued {
+        return None;
+    }
+    let before = place(life).or_else(|| {
+        // Whoever had its grant when this one gave up was granted before.
+        let last = granted.partition_point(|other| other.returned() < Some(until)).checked_sub(1)?;
+        place(granted[last]).map(|(lineage, token)| (lineage, token + 1))
+    })?;
+    Some(Waiter { life, queued, before })
 }
 
 /// Counts by rank, with sums in logarithmic time (Fenwick 1994).

@@ -3,48 +3,55 @@
 use leasehold_core::Mode;
 
 use super::{
-    Invariant, Terms, Verdict,
+    Invariant, Verdict,
     book::Book,
     finding::Finding,
     life::{Life, Outcome},
+    load::clash,
 };
 use crate::history::AttemptId;
 
-pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Releases);
     for lives in book.by_lock() {
         for life in &lives {
-            denied(life, terms, &mut finding);
+            denied(life, book.terms.lossy, &mut finding);
         }
-        overtaken(&lives, &mut finding);
+        overtaken(book, &lives, &mut finding);
     }
     still_there(book, &mut finding);
     finding.done()
 }
 
 /// "Was not held" within the lease: somebody took it away, and nobody said so.
-fn denied<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
+fn denied<'h>(life: &Life<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
     let Some((at, outcome)) = life.answer else { return };
     finding.checked();
     let within = life.deadline().is_none_or(|deadline| at < deadline);
-    if outcome == Outcome::NotHeld && within && life.lost.is_none() && !terms.lossy {
+    if outcome == Outcome::NotHeld && within && life.lost.is_none() && !lossy {
         finding.violated(&[life], &[], || {
             format!("the release of {life} found nothing, within its lease and not told lost")
         });
     }
 }
 
-/// "Freed" although it lapsed, and somebody else believed to hold it alone before the release: it was gone long before.
-fn overtaken<'h>(lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
-    let alone = lives.iter().filter(|life| life.mode == Mode::Exclusive && life.within.is_none());
+/// "Freed" although it lapsed, and somebody whom it excludes believed to hold before the release: it was gone long before.
+fn overtaken<'h>(book: &Book<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
+    let alone = lives.iter().filter(|life| life.within.is_none() && life.mode.limit().is_none());
     let mut beliefs: Vec<_> = alone.filter_map(|life| Some((life.belief()?, *life))).collect();
     beliefs.retain(|(belief, _)| !belief.is_empty());
     beliefs.sort_by_key(|(belief, _)| belief.start);
+    let exclusive: Vec<_> =
+        beliefs.iter().filter(|(_, life)| life.mode == Mode::Exclusive).cloned().collect();
     for life in lives {
         let (Some(deadline), Some(leaving)) = (life.deadline(), life.leaving) else { continue };
-        let next = beliefs.partition_point(|(belief, _)| belief.start < deadline);
         let freed = life.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
-        if let Some((_, next)) = beliefs.get(next).filter(|(belief, _)| freed && belief.start < leaving.at) {
+        if !freed || life.mode.limit().is_some() || book.forgotten(life).is_some() {
+            continue;
+        }
+        let others = if clash(life.mode, Mode::Shared) { &beliefs } else { &exclusive };
+        let next = others.partition_point(|(belief, _)| belief.start < deadline);
+        if let Some((_, next)) = others.get(next).filter(|(belief, _)| belief.start < leaving.at) {
             finding.violated(&[life, next], &[], || {
                 format!(
                     "the release of {life} answered freed, but it had lapsed and {next} was granted before"

@@ -2,92 +2,86 @@
 
 use std::fmt;
 
-use crate::history::Event;
+use serde::{Serialize, Serializer, ser::SerializeMap};
 
-/// What must hold, by the numbers of the design.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Invariant {
-    /// The history itself is whole: every event has its cause, and no record is missing.
-    Shape,
-    /// I1: exclusive excludes everything, shared excludes exclusive, permits stay within their limit.
-    Exclusion,
-    /// I2: deadlines are honest.
-    Deadlines,
-    /// I4: tokens are unique and grow in the order of grants.
-    Tokens,
-    /// I6: nothing is left at rest.
-    Leaks,
-    /// I7: no wake-up is lost.
-    WakeUps,
-    /// I8: first come, first served.
-    Order,
-    /// I9: a loss is told, and `check` is false from the deadline on.
-    Loss,
-    /// I10: a release answers the truth.
-    Releases,
-    /// I11: a cancelled attempt leaves nothing.
-    Cancels,
-    /// I12: a limited wait ends within its limit.
-    Limits,
-}
+use super::Invariant;
+use crate::history::{Event, What};
 
-impl fmt::Display for Invariant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Shape => "shape of the history",
-            Self::Exclusion => "I1 exclusion",
-            Self::Deadlines => "I2 deadlines",
-            Self::Tokens => "I4 tokens",
-            Self::Leaks => "I6 leaks",
-            Self::WakeUps => "I7 wake-ups",
-            Self::Order => "I8 order",
-            Self::Loss => "I9 loss told",
-            Self::Releases => "I10 releases",
-            Self::Cancels => "I11 cancels",
-            Self::Limits => "I12 limits",
-        })
-    }
-}
-
-/// The verdicts on one history.
-#[derive(Clone, Debug)]
+/// The verdicts on one history. Its text is for people, its JSON for programs; both say the same.
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// What the history holds, and its verdicts may be worth.
+    #[serde(serialize_with = "figures_as_map")]
+    pub figures: Figures,
     /// One for each invariant.
     pub verdicts: Vec<Verdict>,
 }
 
+/// Figures, each with its name.
+pub type Figures = Vec<(&'static str, Figure)>;
+
 /// The verdict on one invariant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// Which.
     pub invariant: Invariant,
-    /// How many things were checked: 0 proves nothing.
+    /// What it came to.
+    pub outcome: Outcome,
+    /// How many things were checked.
     pub checked: u64,
     /// How many violations there are.
     pub violations: u64,
-    /// The first of them.
+    /// How many locks were given up.
+    pub undecided: u64,
+    /// Figures.
+    #[serde(serialize_with = "figures_as_map")]
+    pub figures: Figures,
+    /// The first violations.
     pub examples: Vec<Violation>,
-    /// Figures, each with its name.
-    pub figures: Vec<(&'static str, String)>,
+}
+
+/// What a verdict came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Nothing was violated.
+    Holds,
+    /// Something was.
+    Violated,
+    /// The search was given up at its bound. Counts as failed.
+    Undecided,
+    /// The history holds nothing of that kind: this proves nothing.
+    NotChecked,
+}
+
+/// A figure. In JSON a plain number; times are milliseconds there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// A count: several runs add up.
+    Sum(u64),
+    /// A largest count: of several runs, the largest.
+    Most(u64),
+    /// A longest time in nanoseconds: of several runs, the longest.
+    Longest(u64),
 }
 
 /// One violation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Violation {
-    /// The lock; empty for the whole run.
+    /// The lock or the resource; empty for the whole run.
     pub lock: String,
     /// What went wrong.
     pub what: String,
-    /// The events that show it.
+    /// The events that show it, as few as do.
+    #[serde(serialize_with = "relative")]
     pub excerpt: Vec<Event>,
 }
 
 impl Report {
-    /// Whether nothing was violated.
+    /// Whether nothing was violated, and nothing was left undecided.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.violations == 0)
+        self.verdicts.iter().all(|verdict| matches!(verdict.outcome, Outcome::Holds | Outcome::NotChecked))
     }
 
     /// The verdict on one invariant.
@@ -110,16 +104,34 @@ impl Report {
     }
 }
 
+impl Verdict {
+    /// One of its figures.
+    #[must_use]
+    pub fn figure(&self, name: &str) -> Option<Figure> {
+        self.figures.iter().find(|(other, _)| *other == name).map(|(_, figure)| *figure)
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (name, figure)) in self.figures.iter().enumerate() {
+            write!(f, "{}{name} {figure}", if at == 0 { "" } else { ", " })?;
+        }
+        writeln!(f)?;
         for verdict in &self.verdicts {
-            let Verdict { invariant, checked, violations, examples, figures } = verdict;
-            write!(f, "{invariant}: {violations} violations in {checked} checked")?;
-            for (name, figure) in figures {
+            let Verdict { invariant, outcome, checked, violations, undecided, .. } = verdict;
+            write!(f, "{invariant}: {outcome}, {checked} checked")?;
+            if *violations > 0 {
+                write!(f, ", {violations} violations")?;
+            }
+            if *undecided > 0 {
+                write!(f, ", {undecided} undecided")?;
+            }
+            for (name, figure) in &verdict.figures {
                 write!(f, ", {name} {figure}")?;
             }
             writeln!(f)?;
-            for example in examples {
+            for example in &verdict.examples {
                 write!(f, "{example}")?;
             }
         }
@@ -138,6 +150,65 @@ impl fmt::Display for Violation {
         }
         Ok(())
     }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Holds => "holds",
+            Self::Violated => "VIOLATED",
+            Self::Undecided => "UNDECIDED",
+            Self::NotChecked => "not checked",
+        })
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sum(count) | Self::Most(count) => count.fmt(f),
+            Self::Longest(nanos) => f.write_str(&millis(*nanos)),
+        }
+    }
+}
+
+impl Serialize for Figure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Sum(count) | Self::Most(count) => serializer.serialize_u64(*count),
+            Self::Longest(nanos) => serializer.serialize_f64(*nanos as f64 / 1e6),
+        }
+    }
+}
+
+fn figures_as_map<S: Serializer>(figures: &Figures, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(figures.len()))?;
+    for (name, figure) in figures {
+        map.serialize_entry(name, figure)?;
+    }
+    map.end()
+}
+
+/// An event in an excerpt: its time in milliseconds since the first one.
+#[derive(Serialize)]
+struct Shown<'e> {
+    ms: f64,
+    proc: u32,
+    task: u32,
+    attempt: u64,
+    #[serde(flatten)]
+    what: &'e What,
+}
+
+fn relative<S: Serializer>(excerpt: &[Event], serializer: S) -> Result<S::Ok, S::Error> {
+    let start = excerpt.first().map_or(0, |event| event.t);
+    serializer.collect_seq(excerpt.iter().map(|event| Shown {
+        ms: (event.t - start) as f64 / 1e6,
+        proc: event.proc,
+        task: event.task,
+        attempt: event.attempt,
+        what: &event.what,
+    }))
 }
 
 /// Nanoseconds as milliseconds, for people.

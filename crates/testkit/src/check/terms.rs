@@ -14,19 +14,26 @@ pub struct Terms {
     pub reading: Duration,
     /// How coarse the server tells its expiry.
     pub precision: Duration,
-    /// The run disturbs its system so that the engine, as configured, promises no exclusion: orders of tokens are
-    /// required only where one acquire returned before the other was called, and truths are not compared.
+    /// The engine, as configured, promises no exclusion from the first disturbance on (a failover, a restart without
+    /// its data): from then on the server may end a hold at any time, orders of tokens are required only where one
+    /// acquire returned before the other was called, overlaps are counted and not accused, truths are not compared.
     pub lossy: bool,
     /// How often a waiter may be overtaken; `None`: no order is promised.
     pub overtakes: Option<u64>,
     /// How long a free lock may stand beside a live waiter.
     pub wake: Duration,
+    /// How much longer it may where nothing rings: a hold lapsed, or news were cut.
+    pub poll: Duration,
+    /// The kinds of disturbances that cut news and nothing else.
+    pub cuts: Vec<String>,
     /// How long after a loss `lost()` may take to say so.
     pub told: Duration,
-    /// How long a cancelled attempt may stay on a server that can be reached.
+    /// How long what ended without a grant may stay on a server that can be reached.
     pub cancelled: Duration,
     /// How much longer than its limit an acquire may take.
     pub over_limit: Duration,
+    /// The resources that check no tokens: what they lose is a figure and no violation.
+    pub unfenced: Vec<String>,
 }
 
 impl Default for Terms {
@@ -39,10 +46,25 @@ impl Default for Terms {
             lossy: false,
             overtakes: None,
             wake: Duration::from_millis(250),
+            poll: Duration::ZERO,
+            cuts: Vec::new(),
             told: Duration::from_millis(50),
             cancelled: Duration::from_secs(1),
             over_limit: Duration::from_millis(100),
+            unfenced: Vec::new(),
         }
+    }
+}
+
+impl Terms {
+    /// The time for which a lease of `ttl` certainly lasts, by any clock.
+    pub(super) fn shortest(&self, ttl: u64) -> u64 {
+        (ttl as f64 * (1.0 - self.drift)) as u64
+    }
+
+    /// The time after which a lease of `ttl` is certainly over, by any clock.
+    pub(super) fn longest(&self, ttl: u64) -> u64 {
+        (ttl as f64 * (1.0 + self.drift)) as u64
     }
 }
 

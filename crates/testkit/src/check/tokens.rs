@@ -1,12 +1,12 @@
 //! I4: tokens are unique and grow in the order of grants, per lock and lineage.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use leasehold_core::Mode;
 
-use super::{Invariant, Terms, Verdict, book::Book, finding::Finding, life::Life};
+use super::{Figure, Invariant, Terms, Verdict, book::Book, finding::Finding, life::Life};
 
-pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Tokens);
     for lives in book.by_lock() {
         let mut lineages: BTreeMap<&str, Vec<Hold<'_, '_>>> = BTreeMap::new();
@@ -21,9 +21,11 @@ pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
         }
         for holds in lineages.values_mut() {
             unique(holds, &mut finding);
-            growing(holds, terms, &mut finding);
+            growing(holds, book.terms, &mut finding);
         }
     }
+    let lineages = book.lives.iter().filter_map(|life| life.grant).map(|grant| grant.lineage);
+    finding.figure("lineages", Figure::Most(lineages.collect::<BTreeSet<_>>().len() as u64));
     finding.done()
 }
 

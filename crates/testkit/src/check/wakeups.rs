@@ -1,122 +1,209 @@
-//! I7: a free lock does not stand beside a live waiter.
+//! I7: nobody waits beside a lock that would admit everybody who waits.
+
+use std::collections::{BTreeSet, HashMap};
+
+use leasehold_core::Mode;
 
 use super::{
-    Invariant, Terms, Verdict,
+    Figure, Invariant, Verdict,
     book::Book,
     finding::Finding,
     life::{Failure, Life, Outcome},
+    load::Load,
     report::millis,
     terms::nanos,
 };
 
-pub(super) fn check(book: &Book<'_>, terms: &Terms) -> Verdict {
+pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::WakeUps);
     let mut gaps = Vec::new();
     for lives in book.by_lock() {
-        sweep(book, &lives, terms, &mut finding, &mut gaps);
+        let mut sweep =
+            Sweep { book, lives: &lives, finding: &mut finding, gaps: &mut gaps, now: Now::default() };
+        sweep.run();
     }
     gaps.sort_unstable();
     if let (Some(max), Some(p99)) = (gaps.last(), gaps.get(gaps.len().saturating_sub(1) * 99 / 100)) {
-        finding.figure("longest", millis(*max));
-        finding.figure("p99", millis(*p99));
+        finding.figure("longest", Figure::Longest(*max));
+        finding.figure("p99", Figure::Longest(*p99));
     }
     finding.done()
 }
 
-/// When the count of what may hold the lock, or of who waits for it, changes.
+/// What begins or ends at a moment. Of one moment, ends come first: an acquire that returns ends a wait and begins a hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     at: u64,
-    /// Ends first at one instant; an acquire that returns ends a wait and begins a hold.
     begins: bool,
-    waiter: Option<usize>,
+    what: Span,
 }
 
-fn sweep<'h>(
-    book: &Book<'h>,
-    lives: &[&Life<'h>],
-    terms: &Terms,
-    finding: &mut Finding<'_, 'h>,
-    gaps: &mut Vec<u64>,
-) {
-    let ttl = |life: &&Life<'h>| life.grant.and_then(|grant| grant.ttl);
-    // Without a lease that lapses, what a killed process left behind stays for ever, or is gone with it: not ours to say.
-    let longest = lives.iter().filter_map(ttl).max().unwrap_or(u64::MAX);
-    let mut marks = Vec::new();
-    for (number, life) in lives.iter().enumerate() {
-        if let Some((from, until)) = busy(life, terms, longest) {
-            marks.extend([
-                Mark { at: from, begins: true, waiter: None },
-                Mark { at: until, begins: false, waiter: None },
-            ]);
-        }
-        if life.limit != Some(0) {
-            let until = life.returned().into_iter().chain(life.crashed).min().unwrap_or(book.end);
-            let waiter = Some(number);
-            marks.extend([
-                Mark { at: life.invoked, begins: true, waiter },
-                Mark { at: until, begins: false, waiter },
-            ]);
-        }
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Span {
+    /// It may hold the lock.
+    Holds(usize),
+    /// The same, and nothing rings when it ends.
+    Lapses(usize),
+    Waits(usize),
+    /// The system is disturbed, or a process is stopped that may be the next: everybody is excused.
+    Storm,
+    /// News are cut.
+    Cut,
+}
+
+/// The state of the lock between two marks.
+#[derive(Default)]
+struct Now {
+    load: Load,
+    waiting: BTreeSet<usize>,
+    wanted: HashMap<Mode, usize>,
+    storms: usize,
+    cuts: usize,
+    /// Since when everybody who waits would be admitted.
+    free: Option<Free>,
+}
+
+#[derive(Clone, Copy)]
+struct Free {
+    since: u64,
+    /// Who went last before.
+    after: Option<usize>,
+    /// Whoever waits has to find out by itself.
+    silent: bool,
+}
+
+impl Now {
+    fn is_free(&self) -> bool {
+        let admitted = || self.wanted.keys().all(|mode| self.load.admits(*mode));
+        self.storms == 0 && !self.waiting.is_empty() && admitted()
     }
-    // What disturbs the system or stops a process excuses everybody: whoever is next may be the one that is stopped.
-    for &(from, until) in book.storms.iter().chain(book.stops.values().flatten()) {
-        marks.extend([
-            Mark { at: from, begins: true, waiter: None },
-            Mark { at: until, begins: false, waiter: None },
-        ]);
-    }
-    marks.sort_by_key(|mark| (mark.at, !mark.begins, mark.waiter.is_some()));
-    let (mut holders, mut waiting, mut since) = (0_u64, std::collections::BTreeSet::new(), None);
-    for mark in marks {
-        let was_free = holders == 0 && !waiting.is_empty();
-        let waiter = waiting.first().copied();
-        match (mark.waiter, mark.begins) {
-            (None, true) => holders += 1,
-            (None, false) => holders -= 1,
-            (Some(number), true) => drop(waiting.insert(number)),
-            (Some(number), false) => drop(waiting.remove(&number)),
-        }
-        let is_free = holders == 0 && !waiting.is_empty();
-        match (was_free, is_free) {
-            (false, true) => since = Some(mark.at),
-            (true, false) => {
-                finding.checked();
-                let gap = mark.at - since.take().unwrap_or(mark.at);
-                gaps.push(gap);
-                if let Some(waiter) = waiter.filter(|_| gap > nanos(terms.wake)) {
-                    finding.violated(&[lives[waiter]], &[], || {
-                        format!("the lock was free for {} while {} waited", millis(gap), lives[waiter])
-                    });
+
+    fn apply(&mut self, mark: Mark, mode: impl Fn(usize) -> Mode) {
+        let count = |count: &mut usize| if mark.begins { *count += 1 } else { *count -= 1 };
+        match mark.what {
+            Span::Holds(life) | Span::Lapses(life) if mark.begins => self.load.add(mode(life)),
+            Span::Holds(life) | Span::Lapses(life) => self.load.remove(mode(life)),
+            Span::Storm => count(&mut self.storms),
+            Span::Cut => count(&mut self.cuts),
+            Span::Waits(life) => {
+                if mark.begins {
+                    self.waiting.insert(life)
+                } else {
+                    self.waiting.remove(&life)
+                };
+                let wanted = self.wanted.entry(mode(life)).or_default();
+                count(wanted);
+                if *wanted == 0 {
+                    self.wanted.remove(&mode(life));
                 }
             }
-            _ => {}
         }
     }
 }
 
-/// When an attempt may hold the lock on the server; `longest` is the longest lease seen on the lock.
-fn busy(life: &Life<'_>, terms: &Terms, longest: u64) -> Option<(u64, u64)> {
-    let Some(grant) = life.grant else {
-        // It may have been applied: until its own clean-up, or, where the process was killed, until its lease runs out.
-        let until = match (life.failure, life.crashed) {
-            (Some((_, Failure::Definite)), _) | (None, None) => return None,
-            (_, Some(crashed)) => crashed.saturating_add(longest),
-            (Some((at, _)), None) => at.saturating_add(nanos(terms.cancelled)),
-        };
-        return Some((life.invoked, until));
-    };
-    let lapses = |from: u64| {
-        let believed = life.deadline().max(Some(from));
-        believed.zip(grant.ttl).map_or(u64::MAX, |(at, ttl)| at.saturating_add(ttl))
-    };
-    let until = match (life.answer, life.leaving) {
-        (Some((answered, Outcome::Freed)), Some(leaving)) => {
-            answered.saturating_add(leaving.keep.unwrap_or(0))
+/// A pass over the marks of one lock.
+struct Sweep<'s, 'b, 'h> {
+    book: &'b Book<'h>,
+    lives: &'s [&'b Life<'h>],
+    finding: &'s mut Finding<'b, 'h>,
+    gaps: &'s mut Vec<u64>,
+    now: Now,
+}
+
+impl Sweep<'_, '_, '_> {
+    fn run(&mut self) {
+        let lives = self.lives;
+        for mark in marks(self.book, lives) {
+            if let (Span::Waits(life), false) = (mark.what, mark.begins) {
+                self.waited(life, mark.at, true);
+            }
+            self.now.apply(mark, |life| lives[life].mode);
+            match (self.now.is_free(), self.now.free) {
+                (true, None) => {
+                    let (after, rings) = match mark.what {
+                        Span::Holds(life) => (Some(life), true),
+                        Span::Lapses(life) => (Some(life), false),
+                        _ => (None, true),
+                    };
+                    let silent = !rings || self.now.cuts > 0;
+                    self.now.free = Some(Free { since: mark.at, after, silent });
+                }
+                (true, Some(free)) => {
+                    self.now.free = Some(Free { silent: free.silent || self.now.cuts > 0, ..free });
+                }
+                (false, Some(_)) => {
+                    if let Some(&oldest) = self.now.waiting.first() {
+                        self.waited(oldest, mark.at, false);
+                    }
+                    self.now.free = None;
+                }
+                (false, None) => {}
+            }
         }
-        (Some((answered, Outcome::Unknown)), _) => lapses(answered),
-        (Some((answered, _)), _) => answered,
-        (None, Some(leaving)) => lapses(leaving.at),
-        (None, None) => lapses(life.crashed.unwrap_or(grant.at)),
+    }
+
+    /// How long one has waited in vain, up to `at`.
+    fn waited(&mut self, life: usize, at: u64, leaves: bool) {
+        let Some(free) = self.now.free else { return };
+        let waiter = self.lives[life];
+        let gap = at - free.since.max(waiter.invoked);
+        if leaves {
+            self.finding.checked();
+            self.gaps.push(gap);
+        }
+        let terms = self.book.terms;
+        let allowed = if free.silent { terms.wake.saturating_add(terms.poll) } else { terms.wake };
+        if gap > nanos(allowed) {
+            let shown: Vec<_> = free.after.map(|life| self.lives[life]).into_iter().chain([waiter]).collect();
+            self.finding.violated(&shown, &[], || {
+                format!("the lock was free for {} while {waiter} waited", millis(gap))
+            });
+        }
+    }
+}
+
+fn marks(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    let mut span = |from, until, what| {
+        if from < until {
+            marks.push(Mark { at: from, begins: true, what });
+            marks.push(Mark { at: until, begins: false, what });
+        }
     };
-    Some((grant.at, until.max(grant.at)))
+    for (number, life) in lives.iter().enumerate() {
+        if let Some((from, until, rings)) = busy(book, life) {
+            span(from, until, if rings { Span::Holds(number) } else { Span::Lapses(number) });
+        }
+        if !life.is_try() {
+            let until = life.returned().into_iter().chain(life.crashed).min().unwrap_or(book.end);
+            span(life.invoked, until, Span::Waits(number));
+        }
+    }
+    for &(from, until) in book.storms.iter().chain(book.stops.values().flatten()) {
+        span(from, until, Span::Storm);
+    }
+    for &(from, until) in &book.cuts {
+        span(from, until, Span::Cut);
+    }
+    marks.sort_unstable();
+    marks
+}
+
+/// When an attempt may hold the lock on the server, and whether the waiters are told when it ends.
+fn busy(book: &Book<'_>, life: &Life<'_>) -> Option<(u64, u64, bool)> {
+    let until = book.gone_by(life);
+    let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
+    match (life.grant, life.failure) {
+        (Some(grant), _) => {
+            let told = life.answer.is_some_and(|(_, outcome)| outcome != Outcome::Unknown) && !kept;
+            Some((grant.at, until.max(grant.at), told))
+        }
+        (None, Some((_, Failure::Taken))) if life.is_try() => None,
+        (None, failure) => {
+            // Who waits and lives does not hold, or is the one who was not woken.
+            let waited = failure.map(|(at, _)| at).or(life.crashed)?;
+            let from = if life.is_try() { life.invoked } else { waited };
+            Some((from, until.max(from), life.crashed.is_none()))
+        }
+    }
 }

@@ -69,7 +69,12 @@ impl<'a> Attempt<'a> {
         Belief(self)
     }
 
-    /// The acquire certainly failed.
+    /// The acquire answered "taken", at once or when its limit was over.
+    pub fn taken(self) {
+        self.record(What::AcqTaken);
+    }
+
+    /// The acquire certainly failed, for another reason.
     pub fn failed(self, err: &str) {
         self.record(What::AcqFail { err: err.into() });
     }
@@ -117,6 +122,12 @@ impl<'a> Belief<'a> {
         valid
     }
 
+    /// A write of `element`, unique in the run, is about to leave to the resource `to` under `token`.
+    pub fn writing(&self, to: &str, token: u64, element: u64) -> Writing<'_> {
+        self.0.record(What::WriteInv { to: to.into(), token, element });
+        Writing { attempt: &self.0, element }
+    }
+
     /// `lost()` resolved.
     pub fn lost(&self, err: &str) {
         self.0.record(What::Lost { err: err.into() });
@@ -126,6 +137,26 @@ impl<'a> Belief<'a> {
     pub fn releasing(self, keep_nanos: Option<u64>) -> Leaving<'a> {
         self.0.record(What::RelInv { keep: keep_nanos });
         Leaving(self.0)
+    }
+}
+
+/// A write that was sent. Dropping it without an answer leaves open whether it was applied.
+#[derive(Debug)]
+#[must_use = "record what the resource answered"]
+pub struct Writing<'a> {
+    attempt: &'a Attempt<'a>,
+    element: u64,
+}
+
+impl Writing<'_> {
+    /// The resource acknowledged it.
+    pub fn acknowledged(self) {
+        self.attempt.record(What::WriteOk { element: self.element });
+    }
+
+    /// The resource refused it for its token.
+    pub fn fenced(self) {
+        self.attempt.record(What::WriteFenced { element: self.element });
     }
 }
 

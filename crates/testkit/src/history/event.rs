@@ -76,7 +76,9 @@ pub enum What {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         fixed: bool,
     },
-    /// The acquire certainly failed: taken, timed out, refused, ...
+    /// The acquire answered "taken": at once, or after it had waited for as long as it may.
+    AcqTaken,
+    /// The acquire certainly failed, for another reason: refused, unreachable, ...
     AcqFail {
         /// The kind of error.
         err: String,
@@ -133,18 +135,29 @@ pub enum What {
     Cancel,
     /// A write under the lock is about to leave.
     WriteInv {
+        /// To which resource.
+        to: String,
         /// The token it carries.
         token: u64,
+        /// What it adds, unique in the run.
+        element: u64,
     },
     /// The resource acknowledged the write.
     WriteOk {
-        /// The token it carried.
-        token: u64,
+        /// What was added.
+        element: u64,
     },
     /// The resource refused the write for its token.
     WriteFenced {
-        /// The token it carried.
-        token: u64,
+        /// What was not added.
+        element: u64,
+    },
+    /// What a resource holds, read when nobody writes any more.
+    Contents {
+        /// Which resource.
+        of: String,
+        /// What was added, the oldest first.
+        elements: Vec<u64>,
     },
     /// A process is about to be killed.
     Crash {
@@ -193,8 +206,12 @@ pub enum What {
 /// A holder, as the server tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// The attempt.
+    /// The attempt; 0 where the server does not tell, but the token.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: AttemptId,
+    /// The first token of the grant, whose further ones go to those who share the hold or are handed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
     /// When it expires on the server; absent: it never lapses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,

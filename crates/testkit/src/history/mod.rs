@@ -10,7 +10,7 @@ mod event;
 mod recorder;
 mod timeline;
 
-pub use attempt::{Attempt, Belief, Granted, Leaving};
+pub use attempt::{Attempt, Belief, Granted, Leaving, Writing};
 pub use clock::now_nanos;
 pub use event::{AttemptId, Event, Held, HowHeld, Phase, What};
 pub use recorder::Recorder;

@@ -1,5 +1,6 @@
 //! The checker, on histories of known verdicts.
 
-mod mutants;
+mod dice;
+mod second_opinion;
 mod tale;
 mod verdicts;

@@ -1,29 +1,63 @@
 //! Histories told in a line for each event: `<ms> p<process> a<attempt> <event> [<value>...]`.
 
-use leasehold_core::Mode;
-use leasehold_testkit::history::{AttemptId, Event, Held, History, HowHeld, Phase, What};
+use std::time::Duration;
 
-/// What is known of a tale.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Verdict {
-    Good,
-    Bad,
+use leasehold_core::Mode;
+use leasehold_testkit::{
+    check::{Invariant, Terms, check},
+    history::{AttemptId, Event, Held, History, HowHeld, Phase, What},
+};
+
+/// A history whose verdict is known.
+pub(crate) struct Tale<'t> {
+    pub(crate) title: &'t str,
+    /// What it violates, and nothing else.
+    pub(crate) violates: Vec<Invariant>,
+    pub(crate) terms: Terms,
+    pub(crate) history: History,
 }
 
-/// Reads a file of tales, each under a line `# good: <title>` or `# bad: <title>`.
-pub(crate) fn tales(text: &str) -> Vec<(Verdict, &str, History)> {
+/// Reads a file of tales, each under a line `# <verdict> [(<terms>)]: <title>`, the verdict `holds` or `I1 I3 ...`.
+pub(crate) fn tales(text: &str) -> Vec<Tale<'_>> {
     text.split("# ")
         .filter(|part| !part.trim().is_empty())
         .map(|part| {
             let (head, events) = part.split_once('\n').unwrap();
-            let (verdict, title) = match head.split_once(": ").unwrap() {
-                ("good", title) => (Verdict::Good, title),
-                ("bad", title) => (Verdict::Bad, title),
-                (other, _) => panic!("neither good nor bad: {other}"),
-            };
-            (verdict, title, tale(events))
+            let (verdict, title) = head.split_once(": ").unwrap();
+            let (verdict, told) = verdict.split_once(" (").unwrap_or((verdict, ")"));
+            Tale {
+                title,
+                violates: match verdict {
+                    "holds" => Vec::new(),
+                    ids => ids.split(' ').map(invariant).collect(),
+                },
+                terms: terms(told.strip_suffix(')').unwrap()),
+                history: tale(events),
+            }
         })
         .collect()
+}
+
+/// The invariant with this number.
+pub(crate) fn invariant(id: &str) -> Invariant {
+    let report = check(&History::default(), &Terms::default());
+    let mut all = report.verdicts.iter().map(|verdict| verdict.invariant);
+    all.find(|invariant| invariant.id() == id).unwrap_or_else(|| panic!("no invariant {id}"))
+}
+
+fn terms(words: &str) -> Terms {
+    let mut terms = Terms::default();
+    for word in words.split_whitespace() {
+        match word.split_once('=').unwrap_or((word, "")) {
+            ("lossy", _) => terms.lossy = true,
+            ("overtakes", count) => terms.overtakes = Some(count.parse().unwrap()),
+            ("poll", time) => terms.poll = Duration::from_nanos(ms(time)),
+            ("cut", kind) => terms.cuts.push(kind.into()),
+            ("unfenced", resource) => terms.unfenced.push(resource.into()),
+            other => panic!("no term: {other:?}"),
+        }
+    }
+    terms
 }
 
 /// Reads a tale. The lock is `l` unless a word says `lock=`.
@@ -48,7 +82,7 @@ fn event(line: &str) -> Event {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [t, proc, attempt, ev, values @ ..] = &words[..] else { panic!("too short: {line}") };
     let values = Values(values);
-    let lock = if ["crash", "stop", "cont", "storm", "calm", "probe"].contains(ev) {
+    let lock = if ["crash", "stop", "cont", "storm", "calm", "probe", "contents"].contains(ev) {
         ""
     } else {
         values.word("lock").unwrap_or("l")
@@ -68,6 +102,8 @@ fn event(line: &str) -> Event {
 fn what(ev: &str, values: &Values<'_>) -> What {
     let victim = || values.0[0].parse().unwrap();
     let err = || "told".to_owned();
+    let kind = || values.0.first().copied().unwrap_or("storm").to_owned();
+    let number = |at: usize| values.0[at].parse().unwrap();
     match ev {
         "inv" => What::AcqInv {
             mode: HowHeld::try_from(values.0[0].to_owned()).unwrap(),
@@ -84,6 +120,7 @@ fn what(ev: &str, values: &Values<'_>) -> What {
             watched: values.0.contains(&"watched"),
             fixed: values.0.contains(&"fixed"),
         },
+        "taken" => What::AcqTaken,
         "fail" => What::AcqFail { err: err() },
         "unknown" => What::AcqUnknown { err: err() },
         "cancel" => What::Cancel,
@@ -98,8 +135,14 @@ fn what(ev: &str, values: &Values<'_>) -> What {
         "crash" => What::Crash { victim: victim() },
         "stop" => What::Stop { victim: victim() },
         "cont" => What::Cont { victim: victim() },
-        "storm" => What::NemesisBegin { kind: err() },
-        "calm" => What::NemesisEnd { kind: err() },
+        "write" => What::WriteInv { to: values.0[0].into(), token: number(1), element: number(2) },
+        "written" => What::WriteOk { element: number(0) },
+        "fenced" => What::WriteFenced { element: number(0) },
+        "contents" => {
+            What::Contents { of: values.0[0].into(), elements: (1..values.0.len()).map(number).collect() }
+        }
+        "storm" => What::NemesisBegin { kind: kind() },
+        "calm" => What::NemesisEnd { kind: kind() },
         "probe" => probe(values),
         "truth" => truth(values),
         other => panic!("no event: {other}"),
@@ -117,11 +160,16 @@ fn probe(values: &Values<'_>) -> What {
     What::Probe { phase, found: values.0.iter().filter_map(count).collect() }
 }
 
-/// `truth until=<ms> [a<holder>=<expiry ms or ->]... [waits=a<attempt>]...`
+/// `truth until=<ms> [a<holder>=<expiry ms or ->]... [t<token>=<expiry ms or ->]... [waits=a<attempt>]...`
 fn truth(values: &Values<'_>) -> What {
     let held = |word: &&str| {
-        let (attempt, expires) = word.strip_prefix('a')?.split_once('=')?;
-        Some(Held { attempt: attempt.parse().ok()?, expires: (expires != "-").then(|| ms(expires)) })
+        let (who, expires) = word.split_once('=')?;
+        let (attempt, token) = match (who.get(..1)?, who.get(1..)?.parse().ok()?) {
+            ("a", attempt) => (attempt, None),
+            ("t", token) => (0, Some(token)),
+            _ => return None,
+        };
+        Some(Held { attempt, token, expires: (expires != "-").then(|| ms(expires)) })
     };
     let waits = |word: &&str| word.strip_prefix("waits=").map(id);
     What::Truth {

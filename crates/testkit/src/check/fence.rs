@@ -1,0 +1,157 @@
+//! I5: a resource that checks tokens accepts none smaller than before, and loses no update that it acknowledged.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{
+    Figure, Invariant, Verdict,
+    book::Book,
+    finding::Finding,
+    life::{Acceptance, Life, Write},
+};
+use crate::history::What;
+
+pub(super) fn check(book: &Book<'_>) -> Verdict {
+    let mut finding = Finding::new(book, Invariant::Fence);
+    let mut resources: BTreeMap<&str, Vec<Sent<'_, '_>>> = BTreeMap::new();
+    for life in &book.lives {
+        for write in &life.writes {
+            resources.entry(write.to).or_default().push(Sent { life, write });
+        }
+    }
+    let contents = contents(book);
+    let (mut acknowledged, mut refused, mut lost) = (0, 0, [0, 0]);
+    for (resource, writes) in &resources {
+        let fenced = !book.terms.unfenced.iter().any(|unfenced| unfenced == resource);
+        if fenced {
+            by_answers(writes, &mut finding);
+        }
+        acknowledged += count(writes, Acceptance::Acknowledged);
+        refused += count(writes, Acceptance::Fenced);
+        if let Some((read, elements)) = contents.get(resource) {
+            if fenced {
+                by_log(writes, *read, elements, &mut finding);
+            }
+            lost[usize::from(fenced)] += missing(book, writes, *read, elements, fenced, &mut finding);
+        }
+    }
+    finding.figure("acknowledged", Figure::Sum(acknowledged));
+    finding.figure("refused", Figure::Sum(refused));
+    finding.figure("lost", Figure::Sum(lost[1]));
+    finding.figure("lost without a fence", Figure::Sum(lost[0]));
+    finding.done()
+}
+
+/// A write, and under which hold.
+struct Sent<'b, 'h> {
+    life: &'b Life<'h>,
+    write: &'b Write<'h>,
+}
+
+impl<'b, 'h> Sent<'b, 'h> {
+    fn lineage(&self) -> &'h str {
+        self.life.grant.map_or("", |grant| grant.lineage)
+    }
+
+    fn acknowledged(&self) -> Option<(u64, usize)> {
+        let answer = self.write.answer.filter(|(_, how, _)| *how == Acceptance::Acknowledged);
+        answer.map(|(at, _, event)| (at, event))
+    }
+
+    fn events(&self) -> impl Iterator<Item = usize> {
+        [self.write.event].into_iter().chain(self.write.answer.map(|(_, _, event)| event))
+    }
+}
+
+fn count(writes: &[Sent<'_, '_>], how: Acceptance) -> u64 {
+    writes.iter().filter(|sent| sent.write.answer.is_some_and(|(_, answer, _)| answer == how)).count() as u64
+}
+
+/// What each resource held at last, and the event that tells it.
+fn contents<'h>(book: &Book<'h>) -> HashMap<&'h str, (usize, &'h [u64])> {
+    let told = book.events.iter().enumerate().filter_map(|(at, event)| match &event.what {
+        What::Contents { of, elements } => Some((of.as_str(), (at, elements.as_slice()))),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// No write is acknowledged that was sent after one of a larger token was.
+fn by_answers<'h>(writes: &[Sent<'_, 'h>], finding: &mut Finding<'_, 'h>) {
+    let mut answered: Vec<_> = writes.iter().filter(|sent| sent.acknowledged().is_some()).collect();
+    let mut sent = answered.clone();
+    answered.sort_by_key(|sent| sent.acknowledged());
+    sent.sort_by_key(|sent| sent.write.sent);
+    let (mut answered, mut largest) = (answered.into_iter().peekable(), HashMap::new());
+    for write in sent {
+        while let Some(past) =
+            answered.next_if(|past| past.acknowledged().is_some_and(|(at, _)| at < write.write.sent))
+        {
+            let last = largest.entry(past.lineage()).or_insert(past);
+            if past.write.token > last.write.token {
+                *last = past;
+            }
+        }
+        finding.checked();
+        if let Some(last) = largest.get(write.lineage()) {
+            accuse(last, write, &[], finding);
+        }
+    }
+}
+
+/// In the resource's own order, tokens never decrease.
+fn by_log<'h>(writes: &[Sent<'_, 'h>], read: usize, elements: &[u64], finding: &mut Finding<'_, 'h>) {
+    let by_element: HashMap<u64, &Sent<'_, 'h>> =
+        writes.iter().map(|sent| (sent.write.element, sent)).collect();
+    let mut largest: HashMap<&str, &Sent<'_, 'h>> = HashMap::new();
+    for element in elements {
+        finding.checked();
+        let Some(write) = by_element.get(element) else {
+            finding.violated(&[], &[read], || format!("it holds {element}, which nobody wrote"));
+            continue;
+        };
+        let last = largest.entry(write.lineage()).or_insert(write);
+        accuse(last, write, &[read], finding);
+        if write.write.token > last.write.token {
+            *last = write;
+        }
+    }
+}
+
+/// A violation, if the token of `write` is smaller than that of `last`.
+fn accuse<'h>(last: &Sent<'_, 'h>, write: &Sent<'_, 'h>, more: &[usize], finding: &mut Finding<'_, 'h>) {
+    if write.write.token >= last.write.token {
+        return;
+    }
+    let events: Vec<_> = last.events().chain(write.events()).chain(more.iter().copied()).collect();
+    finding.violated(&[last.life, write.life], &events, || {
+        format!("{:?} accepted token {} after token {}", write.write.to, write.write.token, last.write.token)
+    });
+}
+
+/// Counts the acknowledged writes that are not in the contents; of a fenced resource they are violations.
+fn missing<'h>(
+    book: &Book<'h>,
+    writes: &[Sent<'_, 'h>],
+    read: usize,
+    elements: &[u64],
+    fenced: bool,
+    finding: &mut Finding<'_, 'h>,
+) -> u64 {
+    let there: HashSet<u64> = elements.iter().copied().collect();
+    let mut lost = 0;
+    for sent in writes {
+        let before = sent.acknowledged().is_some_and(|(at, _)| at < book.events[read].t);
+        finding.checked();
+        if !before || there.contains(&sent.write.element) {
+            continue;
+        }
+        lost += 1;
+        if fenced {
+            let events: Vec<_> = sent.events().chain([read]).collect();
+            finding.violated(&[sent.life], &events, || {
+                format!("{:?} acknowledged {} and does not hold it", sent.write.to, sent.write.element)
+            });
+        }
+    }
+    lost
+}

@@ -1,0 +1,76 @@
+//! What is held at one moment, and what may be held beside it.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::Mode;
+
+/// A count of holds by mode.
+#[derive(Default)]
+pub(super) struct Load {
+    exclusive: usize,
+    shared: usize,
+    permits: BTreeMap<u32, (usize, u64)>,
+}
+
+impl Load {
+    /// Whether one more may be held.
+    pub(super) fn admits(&self, mode: Mode) -> bool {
+        let alone = self.exclusive == 0 && self.shared == 0;
+        match mode {
+            Mode::Exclusive => alone && self.permits.is_empty(),
+            Mode::Shared => self.exclusive == 0 && self.permits.is_empty(),
+            Mode::Permits { count, limit } => {
+                let held = self.permits.get(&limit).map_or(0, |(_, held)| *held);
+                alone
+                    && self.permits.keys().all(|other| *other == limit)
+                    && held + u64::from(count) <= limit.into()
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.exclusive += 1,
+            Mode::Shared => self.shared += 1,
+            Mode::Permits { count, limit } => {
+                let (holders, held) = self.permits.entry(limit).or_default();
+                (*holders, *held) = (*holders + 1, *held + u64::from(count));
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.exclusive -= 1,
+            Mode::Shared => self.shared -= 1,
+            Mode::Permits { count, limit } => {
+                let Some((holders, held)) = self.permits.get_mut(&limit) else { return };
+                (*holders, *held) = (*holders - 1, *held - u64::from(count));
+                if *holders == 0 {
+                    self.permits.remove(&limit);
+                }
+            }
+        }
+    }
+}
+
+impl FromIterator<Mode> for Load {
+    fn from_iter<I: IntoIterator<Item = Mode>>(modes: I) -> Self {
+        let mut load = Self::default();
+        modes.into_iter().for_each(|mode| load.add(mode));
+        load
+    }
+}
+
+/// Whether two modes may be at fault for each other.
+pub(super) fn clash(a: Mode, b: Mode) -> bool {
+    (a, b) != (Mode::Shared, Mode::Shared)
+}
+
+/// How many permits; 0 for a lock.
+pub(super) fn count(mode: Mode) -> u64 {
+    match mode {
+        Mode::Permits { count, .. } => count.into(),
+        Mode::Exclusive | Mode::Shared => 0,
+    }
+}

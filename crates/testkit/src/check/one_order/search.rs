@@ -1,0 +1,227 @@
+//! Looks for an order of the begins and ends of the holds of one lock.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+};
+
+use leasehold_core::Mode;
+
+use super::{
+    steps::{Order, Stuck, insert},
+    window::{Hold, Refusal},
+};
+
+/// How many orders are followed at once: more than a hundred times what a hundred clients need. Beyond it a lock is
+/// given up, so that the time of a check does not depend on luck.
+const MOST_ORDERS: usize = 20_000;
+
+/// What no order explains.
+pub(super) struct Fault {
+    pub(super) what: What,
+    /// The refusal that excluded orders last: without it, one might.
+    pub(super) given: Option<usize>,
+}
+
+pub(super) enum What {
+    /// A hold that began while the others stood.
+    Beside(usize, Vec<usize>),
+    /// A hold that began after another of a larger token, or the same.
+    Disordered(usize, usize),
+    /// A refusal, although nothing stood in its way.
+    Unjustified(usize),
+}
+
+/// What a search came to.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) faults: Vec<Fault>,
+    /// How many orders there were at once.
+    pub(super) most: usize,
+}
+
+/// The lock was given up.
+pub(super) struct Undecided;
+
+/// What the history tells at a moment. Of one moment, calls come before returns: they overlap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mark {
+    Called(usize),
+    Asked(usize),
+    Refused(usize),
+    Granted(usize),
+    Gone(usize),
+}
+
+pub(super) struct Search<'s, 'b, 'h> {
+    pub(super) holds: &'s [Hold<'b, 'h>],
+    pub(super) refusals: &'s [Refusal<'b, 'h>],
+    /// Acquires that were called and have not returned.
+    pub(super) pending: Vec<usize>,
+    /// Refusals likewise.
+    pub(super) open: Vec<usize>,
+    orders: BTreeSet<Order>,
+    /// The largest token that returned, of each lineage: of an exclusive hold, and of any.
+    pub(super) newest: HashMap<&'h str, (Option<usize>, Option<usize>)>,
+    given: Option<usize>,
+    found: Found,
+}
+
+impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
+    pub(super) fn new(holds: &'s [Hold<'b, 'h>], refusals: &'s [Refusal<'b, 'h>]) -> Self {
+        Self {
+            holds,
+            refusals,
+            pending: Vec::new(),
+            open: Vec::new(),
+            orders: BTreeSet::from([Order::default()]),
+            newest: HashMap::new(),
+            given: None,
+            found: Found::default(),
+        }
+    }
+
+    /// Follows every order through the history; after a fault, as if it had not been one.
+    pub(super) fn run(mut self) -> Result<Found, Undecided> {
+        for (at, mark) in self.marks() {
+            match mark {
+                Mark::Called(hold) => self.pending.push(hold),
+                Mark::Asked(refusal) => {
+                    self.open.push(refusal);
+                    self.change(|search, order| search.meet(order));
+                }
+                Mark::Refused(refusal) => {
+                    self.explore(at)?;
+                    self.refused(refusal);
+                }
+                Mark::Granted(hold) => {
+                    self.explore(at)?;
+                    self.granted(hold, at);
+                }
+                Mark::Gone(hold) => {
+                    self.explore(at)?;
+                    self.change(|_, order| order.held.retain(|held| *held != hold));
+                }
+            }
+        }
+        Ok(self.found)
+    }
+
+    fn marks(&self) -> Vec<(u64, Mark)> {
+        let mut marks = Vec::with_capacity(self.holds.len() * 3 + self.refusals.len() * 2);
+        for (number, hold) in self.holds.iter().enumerate() {
+            marks.push((*hold.begin.start(), Mark::Called(number)));
+            marks.push((*hold.begin.end(), Mark::Granted(number)));
+            if *hold.end.end() < u64::MAX {
+                marks.push((*hold.end.end().max(hold.begin.end()), Mark::Gone(number)));
+            }
+        }
+        for (number, refusal) in self.refusals.iter().enumerate() {
+            marks.push((*refusal.during.start(), Mark::Asked(number)));
+            marks.push((*refusal.during.end(), Mark::Refused(number)));
+        }
+        marks.sort_unstable();
+        marks
+    }
+
+    fn change(&mut self, change: impl Fn(&Self, &mut Order)) {
+        let orders = mem::take(&mut self.orders);
+        self.orders = orders
+            .into_iter()
+            .map(|mut order| {
+                change(self, &mut order);
+                order
+            })
+            .collect();
+    }
+
+    /// Tries what may have happened before its time: acquires that began long before they returned, where that may
+    /// justify a refusal, or where the hold may be over by then. Everything else is best as late as it can be.
+    fn explore(&mut self, at: u64) -> Result<(), Undecided> {
+        let is_late = |hold: &usize| self.holds[*hold].late;
+        if self.open.is_empty() && !self.pending.iter().any(is_late) {
+            return Ok(());
+        }
+        let mut new: Vec<Order> = self.orders.iter().cloned().collect();
+        while let Some(order) = new.pop() {
+            let unmet = self.open.iter().any(|refusal| !order.met.contains(refusal));
+            for &hold in &self.pending {
+                if order.early.contains(&hold) || !(unmet || is_late(&hold)) {
+                    continue;
+                }
+                for next in self.begun(&order, hold, at) {
+                    if self.orders.insert(next.clone()) {
+                        new.push(next);
+                    }
+                }
+            }
+            if self.orders.len() > MOST_ORDERS {
+                return Err(Undecided);
+            }
+        }
+        self.found.most = self.found.most.max(self.orders.len());
+        Ok(())
+    }
+
+    fn granted(&mut self, hold: usize, at: u64) {
+        let mut forced = BTreeSet::new();
+        let mut stuck = None;
+        for order in &self.orders {
+            match self.forced(order, hold, at) {
+                Ok(orders) => forced.extend(orders),
+                Err(_) if self.holds[hold].forgotten => drop(forced.insert(order.clone())),
+                Err(at) => stuck = stuck.or(Some(at)),
+            }
+        }
+        if let Some(stuck) = stuck.filter(|_| forced.is_empty()) {
+            forced.insert(self.accuse(hold, stuck));
+        }
+        self.orders = forced;
+        self.change(|_, order| order.early.retain(|early| *early != hold));
+        self.pending.retain(|pending| *pending != hold);
+        self.remember(hold);
+    }
+
+    fn remember(&mut self, hold: usize) {
+        let Some((lineage, token)) = self.holds[hold].token else { return };
+        let (writer, any) = self.newest.entry(lineage).or_default();
+        let larger = |last: &Option<usize>| {
+            last.is_none_or(|last| self.holds[last].token.is_none_or(|(_, last)| last < token))
+        };
+        if larger(any) {
+            *any = Some(hold);
+        }
+        if self.holds[hold].life.mode == Mode::Exclusive && larger(writer) {
+            *writer = Some(hold);
+        }
+    }
+
+    fn refused(&mut self, refusal: usize) {
+        let met = self.orders.iter().filter(|order| order.met.contains(&refusal)).count();
+        if met == 0 {
+            self.fault(What::Unjustified(refusal));
+        } else if met < self.orders.len() {
+            self.orders.retain(|order| order.met.contains(&refusal));
+            self.given = Some(refusal);
+        }
+        self.open.retain(|open| *open != refusal);
+        self.change(|_, order| order.met.retain(|met| *met != refusal));
+    }
+
+    fn fault(&mut self, what: What) {
+        self.found.faults.push(Fault { what, given: self.given });
+    }
+
+    /// Says why `hold` could not begin, and answers an order in which it did all the same.
+    fn accuse(&mut self, hold: usize, stuck: Stuck) -> Order {
+        let Stuck { mut order, hold: first } = stuck;
+        self.fault(match self.disorder(&order, first) {
+            Some(other) => What::Disordered(first, other),
+            None => What::Beside(first, self.blockers(&order, first)),
+        });
+        let blockers = self.blockers(&order, hold);
+        order.held.retain(|held| !blockers.contains(held));
+        insert(&mut order.held, hold);
+        order
+    }
+}

@@ -1,0 +1,120 @@
+//! What may come next in an order.
+
+use super::search::Search;
+use crate::check::load::{Load, clash, count};
+
+/// How far one order has come.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Order {
+    /// The holds that stand.
+    pub(super) held: Vec<usize>,
+    /// The holds that began, and whose acquires have not returned yet.
+    pub(super) early: Vec<usize>,
+    /// The refusals that were true at some moment, and have not returned yet.
+    pub(super) met: Vec<usize>,
+}
+
+/// An order in which a hold cannot begin that must.
+pub(super) struct Stuck {
+    pub(super) order: Order,
+    pub(super) hold: usize,
+}
+
+impl Search<'_, '_, '_> {
+    /// The orders in which `hold` has begun, after those that must begin before it; else how far they come.
+    pub(super) fn forced(&self, order: &Order, hold: usize, at: u64) -> Result<Vec<Order>, Stuck> {
+        let must = |other: &usize| self.precedes(*other, hold);
+        let mut first: Vec<_> = self.pending.iter().copied().filter(must).collect();
+        first.sort_by_key(|&other| self.holds[other].token);
+        let mut orders = vec![order.clone()];
+        for next in first.into_iter().chain([hold]) {
+            let begun = |order: &Order| match order.early.contains(&next) {
+                true => vec![order.clone()],
+                false => self.begun(order, next, at),
+            };
+            let further: Vec<_> = orders.iter().flat_map(begun).collect();
+            if further.is_empty() {
+                return Err(Stuck { order: orders.swap_remove(0), hold: next });
+            }
+            orders = further;
+        }
+        Ok(orders)
+    }
+
+    /// The orders in which `hold` begins next, by the time `at`.
+    pub(super) fn begun(&self, order: &Order, hold: usize, at: u64) -> Vec<Order> {
+        if self.disorder(order, hold).is_some() {
+            return Vec::new();
+        }
+        let blockers = self.blockers(order, hold);
+        let mode = |hold: usize| self.holds[hold].life.mode;
+        if blockers.is_empty() {
+            let mut next = order.clone();
+            insert(&mut next.held, hold);
+            insert(&mut next.early, hold);
+            self.meet(&mut next);
+            return vec![next];
+        }
+        // Of permits some must go; of those of one count, first the one that may stay for the shortest. All others must.
+        let must =
+            |&&other: &&usize| mode(hold).limit().is_none() || mode(other).limit() != mode(hold).limit();
+        let mut over = blockers.iter().find(must).map_or(blockers.clone(), |&first| vec![first]);
+        over.retain(|&other| *self.holds[other].end.start() <= at);
+        over.sort_by_key(|&other| (count(mode(other)), *self.holds[other].end.end()));
+        over.dedup_by_key(|other| count(mode(*other)));
+        let without = |over: usize| {
+            let mut rest = order.clone();
+            rest.held.retain(|held| *held != over);
+            self.begun(&rest, hold, at)
+        };
+        over.into_iter().flat_map(without).collect()
+    }
+
+    /// What stands in the way of `hold`.
+    pub(super) fn blockers(&self, order: &Order, hold: usize) -> Vec<usize> {
+        let mode = self.holds[hold].life.mode;
+        if self.load(order).admits(mode) {
+            return Vec::new();
+        }
+        order.held.iter().copied().filter(|&other| clash(mode, self.holds[other].life.mode)).collect()
+    }
+
+    fn load(&self, order: &Order) -> Load {
+        order.held.iter().map(|&hold| self.holds[hold].life.mode).collect()
+    }
+
+    /// Whether tokens say that `other` is before `hold`, or neither before the other.
+    fn precedes(&self, other: usize, hold: usize) -> bool {
+        let (one, two) = (&self.holds[other], &self.holds[hold]);
+        let (Some((lineage, token)), Some((same, larger))) = (one.token, two.token) else { return false };
+        other != hold && lineage == same && token <= larger && clash(one.life.mode, two.life.mode)
+    }
+
+    /// What must have begun before `hold` and has not, or has begun and must not have.
+    pub(super) fn disorder(&self, order: &Order, hold: usize) -> Option<usize> {
+        let (lineage, _) = self.holds[hold].token?;
+        let waiting =
+            self.pending.iter().filter(|&&other| !order.early.contains(&other) && self.precedes(other, hold));
+        let (writer, any) = self.newest.get(lineage).copied().unwrap_or_default();
+        let begun =
+            order.early.iter().chain(&writer).chain(&any).filter(|&&other| self.precedes(hold, other));
+        waiting.chain(begun).next().copied()
+    }
+
+    /// Marks the refusals that are true right now.
+    pub(super) fn meet(&self, order: &mut Order) {
+        let load = self.load(order);
+        for &refusal in &self.open {
+            if !load.admits(self.refusals[refusal].life.mode) {
+                insert(&mut order.met, refusal);
+            }
+        }
+    }
+}
+
+/// Keeps them sorted, so that equal orders are equal.
+pub(super) fn insert(numbers: &mut Vec<usize>, number: usize) {
+    if let Err(place) = numbers.binary_search(&number) {
+        numbers.insert(place, number);
+    }
+}

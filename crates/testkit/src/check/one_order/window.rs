@@ -1,0 +1,136 @@
+//! What the history says of each hold: when it began at the earliest and at the latest, and when it ended.
+
+use std::{collections::HashMap, ops::RangeInclusive};
+
+use crate::{
+    check::{
+        book::Book,
+        life::{Failure, Life, Outcome},
+        terms::nanos,
+    },
+    history::AttemptId,
+};
+
+/// A hold. A hold that its owner entered again is one with it.
+pub(super) struct Hold<'b, 'h> {
+    pub(super) life: &'b Life<'h>,
+    pub(super) begin: RangeInclusive<u64>,
+    pub(super) end: RangeInclusive<u64>,
+    /// Its place in the order of grants; `None`: its token orders nothing.
+    pub(super) token: Option<(&'h str, u64)>,
+    /// Its lease may have run out before its acquire returned, so it may have come and gone meanwhile.
+    pub(super) late: bool,
+    /// The server may have forgotten it before its acquire returned.
+    pub(super) forgotten: bool,
+}
+
+/// An acquire that answered "taken".
+pub(super) struct Refusal<'b, 'h> {
+    pub(super) life: &'b Life<'h>,
+    pub(super) during: RangeInclusive<u64>,
+}
+
+/// The holds of one lock, in the order of their calls.
+pub(super) fn holds<'b, 'h>(book: &Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold<'b, 'h>> {
+    let mut holds: Vec<Hold<'b, 'h>> = Vec::new();
+    let mut of: HashMap<AttemptId, usize> = HashMap::new();
+    for &life in lives {
+        let Some(grant) = life.grant else { continue };
+        let (from, until) = ends(book, life);
+        let again = |hold: &&usize| {
+            let outer = holds[**hold].life.grant;
+            outer.is_some_and(|outer| (outer.lineage, outer.token) == (grant.lineage, grant.token))
+        };
+        let outer = life.within.and_then(|id| of.get(&id)).filter(again).copied();
+        of.insert(life.id, outer.unwrap_or(holds.len()));
+        if let Some(hold) = outer {
+            // It ends when the last of them leaves.
+            let end = &mut holds[hold].end;
+            *end = from.max(*end.start())..=until.max(*end.end());
+            continue;
+        }
+        let forgotten = book.forgotten(life).filter(|since| *since < from);
+        let from = forgotten.unwrap_or(from);
+        let ordered = !book.terms.lossy && life.mode.limit().is_none();
+        holds.push(Hold {
+            life,
+            begin: life.invoked..=grant.at,
+            end: from..=until,
+            token: ordered.then_some((grant.lineage, grant.token)),
+            late: from <= grant.at && forgotten.is_none(),
+            forgotten: from <= grant.at && forgotten.is_some(),
+        });
+    }
+    holds
+}
+
+/// When a hold ended at the earliest, and at the latest.
+fn ends(book: &Book<'_>, life: &Life<'_>) -> (u64, u64) {
+    let terms = book.terms;
+    let lapses = life.lost.into_iter().fold(book.lapses(life), u64::min);
+    let from = match (life.leaving, life.answer) {
+        (Some(leaving), Some((_, Outcome::Freed))) => match leaving.keep {
+            None => leaving.at,
+            Some(keep) => {
+                leaving.at.saturating_add(terms.shortest(keep)).saturating_sub(nanos(terms.precision))
+            }
+        },
+        (Some(leaving), _) => lapses.min(leaving.at),
+        (None, _) => lapses,
+    };
+    (from, book.gone_by(life).max(from))
+}
+
+/// The refusals of one lock that only a hold can justify. `checked` hears of the others too.
+pub(super) fn refusals<'b, 'h>(
+    book: &Book<'h>,
+    lives: &[&'b Life<'h>],
+    mut checked: impl FnMut(),
+) -> Vec<Refusal<'b, 'h>> {
+    let line = Line::of(book, lives);
+    let mut refusals = Vec::new();
+    for &life in lives {
+        let Some((at, Failure::Taken)) = life.failure else { continue };
+        checked();
+        if !line.justifies(life, at) && !resurrected(book, life, at) {
+            refusals.push(Refusal { life, during: life.invoked..=at });
+        }
+    }
+    refusals
+}
+
+/// Where exclusion is not promised, a hold that was released may come back with an old state of the server.
+fn resurrected(book: &Book<'_>, life: &Life<'_>, at: u64) -> bool {
+    let lease = book.longest.get(life.lock).map_or(0, |ttl| book.terms.longest(*ttl));
+    let over = |storm: &(u64, u64)| storm.1.saturating_add(lease) < life.invoked;
+    let storm = book.storms.get(book.storms.partition_point(over));
+    book.terms.lossy && storm.is_some_and(|storm| storm.0 <= at)
+}
+
+/// Who stood in line, or may have: waiters, and what ended without a grant until nothing is left of it.
+struct Line {
+    begins: Vec<u64>,
+    ends: Vec<u64>,
+}
+
+impl Line {
+    fn of(book: &Book<'_>, lives: &[&Life<'_>]) -> Self {
+        let spans = lives.iter().filter_map(|life| match (life.grant, life.failure) {
+            (Some(_), _) if life.is_try() => None,
+            (Some(grant), _) => Some((life.invoked, grant.at)),
+            (None, Some((_, Failure::Taken))) if life.is_try() => None,
+            (None, _) => Some((life.invoked, book.gone_by(life))),
+        });
+        let (mut begins, mut ends): (Vec<_>, Vec<_>) = spans.unzip();
+        begins.sort_unstable();
+        ends.sort_unstable();
+        Self { begins, ends }
+    }
+
+    /// Whether somebody else stood in it while `life` asked, until `at`.
+    fn justifies(&self, life: &Life<'_>, at: u64) -> bool {
+        let begun = self.begins.partition_point(|begin| *begin <= at);
+        let ended = self.ends.partition_point(|end| *end < life.invoked);
+        begun - ended > usize::from(!life.is_try())
+    }
+}

@@ -1,0 +1,93 @@
+//! From when until when an attempt may stand on the server, as far as its user can know.
+
+use super::{
+    book::Book,
+    life::{Failure, Life, Outcome},
+    terms::nanos,
+};
+
+impl Book<'_> {
+    /// Where exclusion is not promised: since when the server may have forgotten a hold that a disturbance met.
+    pub(super) fn forgotten(&self, life: &Life<'_>) -> Option<u64> {
+        let storm = self.storms.partition_point(|storm| storm.1 <= life.invoked);
+        self.storms.get(storm).filter(|_| self.terms.lossy).map(|storm| storm.0.max(life.invoked))
+    }
+
+    /// When the lease of a hold may run out on the server at the earliest. A deadline of unknown cause is believed to be
+    /// honest: that is another invariant.
+    pub(super) fn lapses(&self, life: &Life<'_>) -> u64 {
+        let Some(grant) = life.grant else { return life.invoked };
+        let precision = nanos(self.terms.precision);
+        let certain = |asked: Option<u64>, ttl: Option<u64>| {
+            let lease = self.terms.shortest(ttl?);
+            Some(asked?.saturating_add(lease).saturating_sub(precision))
+        };
+        let first = certain(grant.asked, grant.ttl).or(grant.deadline);
+        let renewed = life
+            .renewals
+            .iter()
+            .map(|renewal| certain(renewal.asked, renewal.ttl).unwrap_or(renewal.deadline));
+        let read = life.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
+        // What never lapses ends with its process.
+        first.map_or(life.crashed.unwrap_or(u64::MAX), |first| renewed.chain(read).fold(first, u64::max))
+    }
+
+    /// When nothing of an attempt is left on the server; `u64::MAX`: that is not known.
+    pub(super) fn gone_by(&self, life: &Life<'_>) -> u64 {
+        match (life.grant, life.answer) {
+            (None, _) => self.left_by(life),
+            (_, Some((at, Outcome::NotHeld))) => at,
+            (_, Some((at, Outcome::Freed))) => match life.leaving.and_then(|leaving| leaving.keep) {
+                Some(keep) => at.saturating_add(self.terms.longest(keep)),
+                None => at,
+            },
+            _ => self.ended_by(life),
+        }
+    }
+
+    /// For an attempt without a grant: when it is cleaned up, or its lease has run out where it cannot be.
+    fn left_by(&self, life: &Life<'_>) -> u64 {
+        let slack = nanos(self.terms.cancelled);
+        let lease = self.longest.get(life.lock).filter(|ttl| **ttl > 0);
+        let lease = lease.map_or(u64::MAX, |ttl| self.lease(*ttl));
+        let killed = |at: u64| life.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
+        let due = match life.failure {
+            Some((at, Failure::Taken)) if life.is_try() => return at,
+            Some((at, _)) if killed(at).is_none() => self.awake(life.proc, at, slack).saturating_add(slack),
+            _ => life.crashed.map_or(u64::MAX, |crashed| crashed.saturating_add(lease)),
+        };
+        self.put_off(life.invoked, due, lease)
+    }
+
+    /// For a hold that nobody saw released: when its last lease has run out.
+    fn ended_by(&self, life: &Life<'_>) -> u64 {
+        let fixed = life.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
+        let renewed_until = [life.leaving.map(|leaving| leaving.at), life.lost, life.crashed, fixed];
+        let Some(last) = renewed_until.into_iter().flatten().min() else { return u64::MAX };
+        let lease = match (life.longest_ttl(), life.crashed) {
+            (Some(ttl), _) => self.lease(ttl),
+            // What never lapses ends with its process.
+            (None, Some(_)) => self.lease(0),
+            (None, None) => return u64::MAX,
+        };
+        let due = last.saturating_add(lease).max(life.deadline().unwrap_or(0));
+        self.put_off(life.invoked, due, lease)
+    }
+
+    /// The longest time for which a lease stands after it was asked for by a process that the system served at once.
+    fn lease(&self, ttl: u64) -> u64 {
+        self.terms.longest(ttl).saturating_add(nanos(self.terms.told))
+    }
+
+    /// `due`, unless a disturbance since `from` may have kept a request: then `lease` after the disturbance.
+    fn put_off(&self, from: u64, mut due: u64, lease: u64) -> u64 {
+        let first = self.storms.partition_point(|storm| storm.1 <= from);
+        for &(begin, end) in &self.storms[first..] {
+            if begin >= due {
+                break;
+            }
+            due = due.max(end.saturating_add(lease));
+        }
+        due
+    }
+}

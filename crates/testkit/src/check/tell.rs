@@ -1,0 +1,89 @@
+//! Puts a life together, event by event.
+
+use super::life::{Acceptance, Checked, Failure, Granted, Leaving, Life, Outcome, Renewal, Write};
+use crate::history::{Event, What};
+
+/// Tells a life what happened to it; answers why that cannot be.
+pub(super) fn tell<'h>(
+    life: &mut Life<'h>,
+    at: usize,
+    event: &'h Event,
+    asked: Option<u64>,
+) -> Option<&'static str> {
+    let t = event.t;
+    match &event.what {
+        What::AcqInv { .. } => {}
+        What::Enq => life.queued = life.queued.or(Some(t)),
+        What::AcqOk { token, lineage, deadline, ttl, asked, watched, fixed } => {
+            let (deadline, ttl, asked, watched, fixed) = (*deadline, *ttl, *asked, *watched, *fixed);
+            let grant = Granted { at: t, token: *token, lineage, deadline, ttl, asked, watched, fixed };
+            if life.returned().is_some() {
+                return Some("an acquire returned twice");
+            }
+            life.grant = Some(grant);
+        }
+        What::AcqTaken => return fail(life, t, Failure::Taken),
+        What::AcqFail { .. } => return fail(life, t, Failure::Definite),
+        What::AcqUnknown { .. } => return fail(life, t, Failure::Unknown),
+        What::Cancel => return fail(life, t, Failure::Cancelled),
+        What::RenewOk { deadline, ttl } => {
+            life.renewals.push(Renewal { at: t, deadline: *deadline, ttl: *ttl, asked, event: at });
+        }
+        What::Check { valid, deadline } => {
+            life.checks.push(Checked { at: t, valid: *valid, deadline: *deadline, event: at });
+        }
+        What::Lost { .. } => life.lost = life.lost.or(Some(t)),
+        What::RelInv { keep } => {
+            if life.grant.is_none() || life.leaving.is_some() {
+                return Some("a release of what was not granted, or released before");
+            }
+            life.leaving = Some(Leaving { at: t, keep: *keep });
+        }
+        What::RelOk => return answer(life, t, Outcome::Freed),
+        What::RelNotheld => return answer(life, t, Outcome::NotHeld),
+        What::RelUnknown { .. } => return answer(life, t, Outcome::Unknown),
+        What::RenewInv | What::RenewFail { .. } => {}
+        What::WriteInv { to, token, element } => {
+            let (token, element) = (*token, *element);
+            life.writes.push(Write { to, token, element, sent: t, event: at, answer: None });
+        }
+        What::WriteOk { element } => return written(life, *element, (t, Acceptance::Acknowledged, at)),
+        What::WriteFenced { element } => return written(life, *element, (t, Acceptance::Fenced, at)),
+        What::Crash { .. } | What::Stop { .. } | What::Cont { .. } => {
+            return Some("an event of a process names an attempt");
+        }
+        What::NemesisBegin { .. }
+        | What::NemesisEnd { .. }
+        | What::Probe { .. }
+        | What::Truth { .. }
+        | What::Contents { .. } => return Some("an event of the run names an attempt"),
+    }
+    let needs_grant = matches!(
+        event.what,
+        What::RenewOk { .. } | What::Check { .. } | What::Lost { .. } | What::WriteInv { .. }
+    );
+    (needs_grant && life.grant.is_none()).then_some("an event of a hold that was not granted")
+}
+
+fn fail(life: &mut Life<'_>, t: u64, failure: Failure) -> Option<&'static str> {
+    if life.returned().is_some() {
+        return Some("an acquire returned twice");
+    }
+    life.failure = Some((t, failure));
+    None
+}
+
+fn answer(life: &mut Life<'_>, t: u64, outcome: Outcome) -> Option<&'static str> {
+    if life.leaving.is_none() || life.answer.is_some() {
+        return Some("a release answered that was not called, or twice");
+    }
+    life.answer = Some((t, outcome));
+    None
+}
+
+fn written(life: &mut Life<'_>, element: u64, answer: (u64, Acceptance, usize)) -> Option<&'static str> {
+    let sent = life.writes.iter_mut().rfind(|write| write.element == element && write.answer.is_none());
+    let Some(sent) = sent else { return Some("a write answered that was not sent, or twice") };
+    sent.answer = Some(answer);
+    None
+}

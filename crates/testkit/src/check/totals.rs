@@ -1,0 +1,42 @@
+//! What a history holds: how much its verdicts are worth.
+
+use super::{
+    Figure,
+    book::Book,
+    life::{Failure, Life},
+    report::Figures,
+};
+
+pub(super) fn figures(book: &Book<'_>) -> Figures {
+    let count = |what: &dyn Fn(&Life<'_>) -> bool| {
+        Figure::Sum(book.lives.iter().filter(|life| what(life)).count() as u64)
+    };
+    let failed = |how| count(&|life| life.failure.is_some_and(|(_, failure)| failure == how));
+    let releases = book.lives.iter().filter(|life| life.leaving.is_some()).count();
+    let waits = book.lives.iter().filter_map(|life| Some(life.grant?.at - life.invoked));
+    let stops: usize = book.stops.values().map(Vec::len).sum();
+    vec![
+        ("operations", Figure::Sum((book.lives.len() + releases) as u64)),
+        ("grants", count(&|life| life.grant.is_some())),
+        ("hand-overs", Figure::Sum(book.by_lock().map(|lives| hand_overs(&lives)).sum())),
+        ("taken", failed(Failure::Taken)),
+        ("unknown", failed(Failure::Unknown)),
+        ("cancelled", failed(Failure::Cancelled)),
+        ("lost", count(&|life| life.lost.is_some())),
+        ("longest wait", Figure::Longest(waits.max().unwrap_or(0))),
+        ("disturbances", Figure::Sum(book.disturbances)),
+        ("stops", Figure::Sum(stops as u64)),
+        ("crashes", Figure::Sum(book.crashes.len() as u64)),
+    ]
+}
+
+/// Grants to who had asked before the one before it was released.
+fn hand_overs(lives: &[&Life<'_>]) -> u64 {
+    let mut granted: Vec<_> = lives.iter().filter_map(|life| Some((life.grant?.at, *life))).collect();
+    granted.sort_by_key(|(at, _)| *at);
+    let handed = |pair: &&[(u64, &Life<'_>)]| {
+        let [(_, before), (at, life)] = pair else { return false };
+        before.leaving.is_some_and(|leaving| life.invoked < leaving.at && leaving.at < *at)
+    };
+    granted.windows(2).filter(handed).count() as u64
+}

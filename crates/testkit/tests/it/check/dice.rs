@@ -1,0 +1,31 @@
+//! Numbers that look random and follow from a seed (SplitMix64, Steele et al. 2014).
+
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number from `from` to below `to`.
+    pub(crate) fn from_to(&mut self, from: u64, to: u64) -> u64 {
+        from + self.next() % (to - from)
+    }
+
+    /// True in so many of a hundred cases.
+    pub(crate) fn percent(&mut self, share: u64) -> bool {
+        self.from_to(0, 100) < share
+    }
+
+    pub(crate) fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.from_to(0, of.len() as u64) as usize]
+    }
+}
