@@ -199,6 +199,7 @@ fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
                     Err(error) => leaving.unknown(&error.to_string()),
                 }
             }
+            Err(error) if error.is_taken() => attempt.taken(),
             Err(error) if error.is_unknown() => attempt.unknown(&error.to_string()),
             Err(error) => attempt.failed(&error.to_string()),
         }

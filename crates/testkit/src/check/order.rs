@@ -1,6 +1,6 @@
 //! I8: who stood in line before another asked is granted first.
 
-use super::{Figure, Invariant, Verdict, book::Book, finding::Finding, life::Life};
+use super::{Figure, Invariant, Verdict, book::Book, finding::Finding, life::Life, terms::nanos};
 
 pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Order);
@@ -81,8 +81,9 @@ fn waiter<'b, 'h>(book: &Book<'h>, life: &'b Life<'h>, granted: &[&Life<'h>]) ->
         return None;
     }
     let before = place(life).or_else(|| {
-        // Whoever had its grant when this one gave up was granted before.
-        let last = granted.partition_point(|other| other.returned() < Some(until)).checked_sub(1)?;
+        // Whoever had its grant long before this one gave up was granted before: its own would have arrived.
+        let arrived = until.saturating_sub(nanos(book.terms.wake));
+        let last = granted.partition_point(|other| other.returned() < Some(arrived)).checked_sub(1)?;
         place(granted[last]).map(|(lineage, token)| (lineage, token + 1))
     })?;
     Some(Waiter { life, queued, before })

@@ -30,13 +30,14 @@ pub(super) fn figures(book: &Book<'_>) -> Figures {
     ]
 }
 
-/// Grants to who had asked before the one before it was released.
+/// Grants to who stood in line while the one before it was released.
 fn hand_overs(lives: &[&Life<'_>]) -> u64 {
     let mut granted: Vec<_> = lives.iter().filter_map(|life| Some((life.grant?.at, *life))).collect();
     granted.sort_by_key(|(at, _)| *at);
     let handed = |pair: &&[(u64, &Life<'_>)]| {
         let [(_, before), (at, life)] = pair else { return false };
-        before.leaving.is_some_and(|leaving| life.invoked < leaving.at && leaving.at < *at)
+        let waited = |release: u64| !life.is_try() && life.invoked < release && release < *at;
+        before.leaving.is_some_and(|leaving| waited(leaving.at))
     };
     granted.windows(2).filter(handed).count() as u64
 }

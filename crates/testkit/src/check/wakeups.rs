@@ -115,6 +115,7 @@ impl Sweep<'_, '_, '_> {
         let lives = self.lives;
         for mark in marks(self.book, lives) {
             if let (Span::Waits(life), false) = (mark.what, mark.begins) {
+                self.finding.checked();
                 self.waited(life, mark.at, true);
             }
             self.now.apply(mark, |life| lives[life].mode);
@@ -148,7 +149,6 @@ impl Sweep<'_, '_, '_> {
         let waiter = self.lives[life];
         let gap = at - free.since.max(waiter.invoked);
         if leaves {
-            self.finding.checked();
             self.gaps.push(gap);
         }
         let terms = self.book.terms;

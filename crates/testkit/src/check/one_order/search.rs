@@ -12,8 +12,8 @@ use super::{
     window::{Hold, Refusal},
 };
 
-/// How many orders are followed at once: more than a hundred times what a hundred clients need. Beyond it a lock is
-/// given up, so that the time of a check does not depend on luck.
+/// How many orders of one lock are followed at once. A hundred clients need a handful; beyond the bound the lock is given
+/// up, so that the time of a check does not depend on luck.
 const MOST_ORDERS: usize = 20_000;
 
 /// What no order explains.

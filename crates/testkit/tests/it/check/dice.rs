@@ -1,5 +1,6 @@
 //! Numbers that look random and follow from a seed (SplitMix64, Steele et al. 2014).
 
+#[derive(Default)]
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -16,16 +17,16 @@ impl Dice {
     }
 
     /// A number from `from` to below `to`.
-    pub(crate) fn from_to(&mut self, from: u64, to: u64) -> u64 {
+    pub(crate) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from)
     }
 
     /// True in so many of a hundred cases.
     pub(crate) fn percent(&mut self, share: u64) -> bool {
-        self.from_to(0, 100) < share
+        self.between(0, 100) < share
     }
 
     pub(crate) fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.from_to(0, of.len() as u64) as usize]
+        of[self.between(0, of.len() as u64) as usize]
     }
 }

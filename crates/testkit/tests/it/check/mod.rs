@@ -1,6 +1,8 @@
 //! The checker, on histories of known verdicts.
 
 mod dice;
+mod mutants;
 mod second_opinion;
 mod tale;
 mod verdicts;
+mod world;

@@ -46,28 +46,28 @@ enum Left {
 }
 
 fn stories(dice: &mut Dice) -> Vec<Story> {
-    let modes: &[Mode] = match dice.from_to(0, 3) {
+    let modes: &[Mode] = match dice.between(0, 3) {
         0 => &[Mode::Exclusive],
         1 => &[Mode::Exclusive, Mode::Shared],
         _ => &[Mode::Permits { count: 1, limit: 3 }, Mode::Permits { count: 2, limit: 3 }],
     };
     let ordered = dice.percent(70);
-    (1..=dice.from_to(2, 5))
+    (1..=dice.between(2, 5))
         .map(|number| {
-            let called = dice.from_to(0, 20) * MS;
-            let returned = called + dice.from_to(1, 8) * MS;
+            let called = dice.between(0, 20) * MS;
+            let returned = called + dice.between(1, 8) * MS;
             // Half of the time tokens follow the calls, so that enough histories are legal.
-            let token = if ordered { called / MS * 10 + number } else { dice.from_to(1, 6) };
-            let leaves = returned + dice.from_to(0, 12) * MS;
-            let answered = leaves + dice.from_to(0, 5) * MS;
-            let left = match dice.from_to(0, 8) {
+            let token = if ordered { called / MS * 10 + number } else { dice.between(1, 6) };
+            let leaves = returned + dice.between(0, 12) * MS;
+            let answered = leaves + dice.between(0, 5) * MS;
+            let left = match dice.between(0, 8) {
                 0 => Left::Never,
                 1 => Left::NotHeld(leaves, answered),
                 2 => Left::Unknown(leaves, answered),
-                3 => Left::Kept(leaves, answered, dice.from_to(1, 8) * MS),
+                3 => Left::Kept(leaves, answered, dice.between(1, 8) * MS),
                 _ => Left::Freed(leaves, answered),
             };
-            let end = match dice.from_to(0, 10) {
+            let end = match dice.between(0, 10) {
                 0 => End::Unknown,
                 1..4 => End::Taken,
                 _ => End::Granted(token, left),
