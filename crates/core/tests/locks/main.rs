@@ -16,6 +16,7 @@ mod keeper;
 mod loss;
 mod modes;
 mod observe;
+mod recorded;
 mod restored;
 mod waiting;
 

@@ -1,5 +1,6 @@
 //! The checker, on histories of known verdicts.
 
+mod changes;
 mod dice;
 mod mutants;
 mod second_opinion;

@@ -1,0 +1,128 @@
+//! The clients of the model.
+
+use leasehold_core::Mode;
+use leasehold_testkit::history::{HowHeld, What};
+
+use super::{
+    CLEAN_UP, Claim, END, GiveUp, MODES, MS, PATIENCE, SHORT, Stage, Step, TTL, World, honest, proc,
+};
+
+impl World {
+    pub(super) fn call(&mut self, task: u32) {
+        if self.now > END || self.killed == Some(proc(task)) {
+            return;
+        }
+        let lock = self.dice.between(0, 3) as usize;
+        let (mode, is_try) = (self.dice.one_of(MODES[lock]), self.dice.percent(50));
+        let ttl = if self.dice.percent(30) { SHORT } else { TTL };
+        let id = self.claims.len();
+        let (asked, stage, undone) = (self.now, Stage::Asks, false);
+        self.claims.push(Claim {
+            task,
+            lock,
+            mode,
+            is_try,
+            ttl,
+            asked,
+            stage,
+            undone,
+            token: 0,
+            deadline: 0,
+        });
+        let limit = match (is_try, self.dice.percent(60)) {
+            (true, _) => Some(0),
+            (false, limited) => limited.then_some(150 * MS),
+        };
+        self.tell(id, What::AcqInv { mode: HowHeld(mode), limit, within: None });
+        if let Some(limit) = limit.filter(|limit| *limit > 0) {
+            self.plan(limit, Step::GiveUp(id, GiveUp::Taken));
+        }
+        if !is_try && self.dice.percent(15) {
+            let at = self.dice.between(0, 100 * MS);
+            self.plan(at, Step::GiveUp(id, GiveUp::Cancel));
+        }
+        if is_try {
+            self.plan(PATIENCE, Step::GiveUp(id, GiveUp::Unknown));
+        }
+        if !is_try || !self.dice.percent(3) {
+            self.send(Step::Arrive(id));
+        }
+    }
+
+    pub(super) fn granted(&mut self, id: usize) {
+        let claim = &mut self.claims[id];
+        if claim.stage != Stage::Asks {
+            return;
+        }
+        claim.stage = Stage::Holds;
+        claim.deadline = honest(claim.asked, claim.ttl);
+        let (deadline, ttl, lock, mode) = (claim.deadline, claim.ttl, claim.lock, claim.mode);
+        let ok = What::AcqOk {
+            token: claim.token,
+            lineage: "0".into(),
+            deadline: Some(deadline),
+            ttl: Some(ttl),
+            asked: Some(claim.asked),
+            watched: ttl == SHORT,
+            fixed: ttl == SHORT,
+        };
+        self.tell(id, ok);
+        self.plan(MS / 2, Step::Check(id));
+        if (lock, mode) == (0, Mode::Exclusive) {
+            self.plan(MS, Step::Write(id));
+        }
+        let left = deadline - self.now;
+        let stay = match (ttl, self.dice.percent(15)) {
+            (SHORT, true) => {
+                self.plan(left + MS * 3 / 2, Step::Check(id));
+                self.plan(left + MS, Step::Lost(id));
+                let late = left + self.dice.between(2 * MS, 60 * MS);
+                self.plan(late - MS, Step::Write(id));
+                late
+            }
+            (TTL, true) => self.dice.between(100 * MS, 500 * MS),
+            _ => self.dice.between(2 * MS, 40 * MS),
+        };
+        if ttl == TTL {
+            self.plan(TTL / 3, Step::Renew(id));
+        }
+        self.plan(stay, Step::Leave(id));
+    }
+
+    pub(super) fn give_up(&mut self, id: usize, how: GiveUp) {
+        if self.claims[id].stage != Stage::Asks {
+            return;
+        }
+        self.claims[id].stage = Stage::Over;
+        self.tell(
+            id,
+            match how {
+                GiveUp::Taken => What::AcqTaken,
+                GiveUp::Unknown => What::AcqUnknown { err: "no answer".into() },
+                GiveUp::Cancel => What::Cancel,
+            },
+        );
+        if !self.is_killed(id) {
+            self.plan(CLEAN_UP, Step::Undo(id));
+        }
+        self.pause(self.claims[id].task);
+    }
+
+    pub(super) fn write(&mut self, id: usize) {
+        if self.claims[id].lock == 0 && self.holds(id) {
+            let element = self.events.len() as u64;
+            let token = self.claims[id].token;
+            self.tell(id, What::WriteInv { to: "list".into(), token, element });
+            self.send(Step::WriteArrives(id, element));
+        }
+    }
+
+    pub(super) fn leave(&mut self, id: usize) {
+        if self.holds(id) {
+            self.claims[id].stage = Stage::Over;
+            let keep = self.dice.percent(5).then_some(30 * MS);
+            self.tell(id, What::RelInv { keep });
+            self.send(Step::Release(id, keep));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A model of a lock server and its clients on virtual time: from a seed, a history that keeps every promise.
+
+mod client;
+mod server;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use leasehold_core::Mode;
+use leasehold_testkit::{
+    check::Terms,
+    history::{Event, Phase, What},
+};
+
+use super::{dice::Dice, tale::number};
+
+pub(crate) const MS: u64 = 1_000_000;
+/// Clients call until then.
+const END: u64 = 3_000 * MS;
+/// The lease of holds that are renewed, and of those that are not.
+pub(crate) const TTL: u64 = 300 * MS;
+const SHORT: u64 = 80 * MS;
+const TASKS: u32 = 8;
+/// No answer for so long: the outcome is unknown.
+const PATIENCE: u64 = 100 * MS;
+/// Requests take less, so a clean-up comes after what it cleans up.
+const CLEAN_UP: u64 = 3 * MS;
+
+pub(crate) const LOCKS: [&str; 3] = ["alone", "shared", "permits"];
+const MODES: [&[Mode]; 3] = [
+    &[Mode::Exclusive],
+    &[Mode::Exclusive, Mode::Shared, Mode::Shared],
+    &[
+        Mode::Permits { count: 1, limit: 3 },
+        Mode::Permits { count: 2, limit: 3 },
+        Mode::Permits { count: 3, limit: 3 },
+    ],
+];
+
+/// What the server of the model promises.
+pub(crate) fn terms() -> Terms {
+    let mut terms = Terms::default();
+    terms.overtakes = Some(0);
+    terms
+}
+
+/// The events of one run, in order.
+pub(crate) fn events(seed: u64) -> Vec<Event> {
+    let mut world = World { dice: Dice::new(seed), ..World::default() };
+    world.run();
+    number(world.events)
+}
+
+#[derive(Default)]
+struct World {
+    dice: Dice,
+    now: u64,
+    steps: BTreeMap<(u64, usize), Step>,
+    planned: usize,
+    locks: [Lock; 3],
+    claims: Vec<Claim>,
+    killed: Option<u32>,
+    fence: u64,
+    list: Vec<u64>,
+    events: Vec<Event>,
+}
+
+/// A lock on the server.
+#[derive(Default)]
+struct Lock {
+    held: Vec<(usize, u64)>,
+    line: VecDeque<usize>,
+    token: u64,
+}
+
+struct Claim {
+    task: u32,
+    lock: usize,
+    mode: Mode,
+    is_try: bool,
+    ttl: u64,
+    asked: u64,
+    stage: Stage,
+    undone: bool,
+    token: u64,
+    deadline: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Asks,
+    Holds,
+    Over,
+}
+
+/// What happens at a time; most of it to a claim.
+#[derive(Clone, Copy)]
+enum Step {
+    Call(u32),
+    Arrive(usize),
+    Enqueued(usize),
+    Granted(usize),
+    GiveUp(usize, GiveUp),
+    Undo(usize),
+    Write(usize),
+    WriteArrives(usize, u64),
+    Renew(usize),
+    RenewArrives(usize, u64),
+    Renewed(usize, u64),
+    Check(usize),
+    Lost(usize),
+    Leave(usize),
+    Release(usize, Option<u64>),
+    Answer(usize, Answer),
+    WriteAnswer(usize, u64, bool),
+    Expire(usize),
+    Look(usize),
+    Kill(u32),
+}
+
+#[derive(Clone, Copy)]
+enum GiveUp {
+    Taken,
+    Unknown,
+    Cancel,
+}
+
+#[derive(Clone, Copy)]
+enum Answer {
+    Freed,
+    NotHeld,
+    Unknown,
+}
+
+fn proc(task: u32) -> u32 {
+    task / 2 + 1
+}
+
+impl World {
+    fn run(&mut self) {
+        self.tell_run(What::Probe { phase: Phase::Start, found: [("keys".into(), 3)].into() });
+        for task in 0..TASKS {
+            self.pause(task);
+        }
+        (0..3).for_each(|lock| self.plan(10 * MS, Step::Look(lock)));
+        if self.dice.percent(50) {
+            let (at, victim) = (self.dice.between(0, END), self.dice.between(1, 5) as u32);
+            self.plan(at, Step::Kill(victim));
+        }
+        while let Some(((at, _), step)) = self.steps.pop_first() {
+            self.now = at;
+            self.step(step);
+        }
+        self.now += 1_000 * MS;
+        self.tell_run(What::Contents { of: "list".into(), elements: self.list.clone() });
+        self.tell_run(What::Probe { phase: Phase::Rest, found: [("keys".into(), 3)].into() });
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Call(task) => self.call(task),
+            Step::Arrive(id) => self.arrive(id),
+            Step::Enqueued(id) if self.claims[id].stage == Stage::Asks => self.tell(id, What::Enq),
+            Step::Enqueued(_) => {}
+            Step::Granted(id) => self.granted(id),
+            Step::GiveUp(id, how) => self.give_up(id, how),
+            Step::Undo(id) => self.undo(id),
+            Step::Write(id) => self.write(id),
+            Step::WriteArrives(id, element) => self.accept(id, element),
+            Step::WriteAnswer(id, element, true) => self.tell(id, What::WriteOk { element }),
+            Step::WriteAnswer(id, element, false) => self.tell(id, What::WriteFenced { element }),
+            Step::Renew(id) if self.holds(id) => {
+                self.tell(id, What::RenewInv);
+                self.send(Step::RenewArrives(id, self.now));
+                self.plan(TTL / 3, Step::Renew(id));
+            }
+            Step::Renew(_) => {}
+            Step::RenewArrives(id, sent) => self.renew(id, sent),
+            Step::Renewed(id, sent) if self.holds(id) => {
+                self.claims[id].deadline = honest(sent, TTL);
+                self.tell(id, What::RenewOk { deadline: honest(sent, TTL), ttl: Some(TTL) });
+            }
+            Step::Renewed(..) => {}
+            Step::Check(id) if self.holds(id) => {
+                let deadline = self.claims[id].deadline;
+                self.tell(id, What::Check { valid: self.now < deadline, deadline: Some(deadline) });
+            }
+            Step::Check(_) => {}
+            Step::Lost(id) if self.holds(id) => self.tell(id, What::Lost { err: "lapsed".into() }),
+            Step::Lost(_) => {}
+            Step::Leave(id) => self.leave(id),
+            Step::Release(id, keep) => self.release(id, keep),
+            Step::Answer(id, answer) => {
+                self.tell(
+                    id,
+                    match answer {
+                        Answer::Freed => What::RelOk,
+                        Answer::NotHeld => What::RelNotheld,
+                        Answer::Unknown => What::RelUnknown { err: "no answer".into() },
+                    },
+                );
+                self.pause(self.claims[id].task);
+            }
+            Step::Expire(lock) => self.expire(lock),
+            Step::Look(lock) => self.look(lock),
+            Step::Kill(victim) => {
+                self.tell_run(What::Crash { victim });
+                self.killed = Some(victim);
+            }
+        }
+    }
+
+    fn holds(&self, id: usize) -> bool {
+        self.claims[id].stage == Stage::Holds && !self.is_killed(id)
+    }
+
+    fn is_killed(&self, id: usize) -> bool {
+        self.killed == Some(proc(self.claims[id].task))
+    }
+
+    fn pause(&mut self, task: u32) {
+        let pause = self.dice.between(1, 40 * MS);
+        self.plan(pause, Step::Call(task));
+    }
+
+    /// Over the wire.
+    fn send(&mut self, step: Step) {
+        let delay = self.dice.between(MS / 10, 2 * MS);
+        self.plan(delay, step);
+    }
+
+    fn plan(&mut self, after: u64, step: Step) {
+        self.planned += 1;
+        self.steps.insert((self.now + after, self.planned), step);
+    }
+
+    fn tell(&mut self, id: usize, what: What) {
+        let Claim { task, lock, .. } = self.claims[id];
+        if self.killed != Some(proc(task)) {
+            self.record(proc(task), task, LOCKS[lock], id as u64 + 1, what);
+        }
+    }
+
+    fn tell_run(&mut self, what: What) {
+        self.record(9, 0, "", 0, what);
+    }
+
+    fn record(&mut self, proc: u32, task: u32, lock: &str, attempt: u64, what: What) {
+        self.events.push(Event { run: 1, proc, seq: 0, t: self.now, task, lock: lock.into(), attempt, what });
+    }
+}
+
+/// The deadline of a lease asked for at `asked`.
+fn honest(asked: u64, ttl: u64) -> u64 {
+    asked + ttl / 100 * 98
+}
