@@ -95,14 +95,24 @@ impl<'h> Book<'h> {
 
     /// `t`, or the moment at which the process ran again when it was stopped within `slack` after `t`.
     pub(super) fn awake(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
-        let stops = self.stops.get(&proc).map_or(&[][..], Vec::as_slice);
-        for &(from, until) in &stops[stops.partition_point(|stop| stop.1 <= t)..] {
+        for &(from, until) in self.stops_since(proc, t) {
             if from > t.saturating_add(slack) {
                 break;
             }
             t = until;
         }
         t
+    }
+
+    /// When the process was stopped between two moments.
+    pub(super) fn stopped(&self, proc: u32, from: u64, until: u64) -> impl Iterator<Item = (u64, u64)> {
+        let stops = self.stops_since(proc, from).iter().take_while(move |stop| stop.0 < until);
+        stops.map(move |stop| (stop.0.max(from), stop.1.min(until)))
+    }
+
+    fn stops_since(&self, proc: u32, t: u64) -> &[(u64, u64)] {
+        let stops = self.stops.get(&proc).map_or(&[][..], Vec::as_slice);
+        &stops[stops.partition_point(|stop| stop.1 <= t)..]
     }
 
     fn disturbed(&mut self, kind: &str, from: u64, until: u64) {

@@ -21,17 +21,16 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
     let contents = contents(book);
     let (mut acknowledged, mut refused, mut lost) = (0, 0, [0, 0]);
     for (resource, writes) in &resources {
-        let fenced = !book.terms.unfenced.iter().any(|unfenced| unfenced == resource);
-        if fenced {
-            by_answers(writes, &mut finding);
-        }
         acknowledged += count(writes, Acceptance::Acknowledged);
         refused += count(writes, Acceptance::Fenced);
-        if let Some((read, elements)) = contents.get(resource) {
-            if fenced {
-                by_log(writes, *read, elements, &mut finding);
-            }
-            lost[usize::from(fenced)] += missing(book, writes, *read, elements, fenced, &mut finding);
+        let contents = contents.get(resource);
+        let missing = contents.map_or(Vec::new(), |contents| missing(book, writes, contents));
+        let fenced = !book.terms.unfenced.iter().any(|unfenced| unfenced == resource);
+        lost[usize::from(fenced)] += missing.len() as u64;
+        if fenced {
+            by_answers(writes, &mut finding);
+            contents.into_iter().for_each(|contents| by_log(writes, contents, &mut finding));
+            missing.into_iter().for_each(|sent| accuse_loss(sent, &mut finding));
         }
     }
     finding.figure("acknowledged", Figure::Sum(acknowledged));
@@ -66,13 +65,31 @@ fn count(writes: &[Sent<'_, '_>], how: Acceptance) -> u64 {
     writes.iter().filter(|sent| sent.write.answer.is_some_and(|(_, answer, _)| answer == how)).count() as u64
 }
 
-/// What each resource held at last, and the event that tells it.
-fn contents<'h>(book: &Book<'h>) -> HashMap<&'h str, (usize, &'h [u64])> {
-    let told = book.events.iter().enumerate().filter_map(|(at, event)| match &event.what {
-        What::Contents { of, elements } => Some((of.as_str(), (at, elements.as_slice()))),
+/// What a resource held at last, and the event that tells it.
+struct Contents<'h> {
+    event: usize,
+    elements: &'h [u64],
+}
+
+fn contents<'h>(book: &Book<'h>) -> HashMap<&'h str, Contents<'h>> {
+    let told = book.events.iter().enumerate().filter_map(|(event, told)| match &told.what {
+        What::Contents { of, elements } => Some((of.as_str(), Contents { event, elements })),
         _ => None,
     });
     told.collect()
+}
+
+/// The acknowledged writes that are not in the contents, each with the event that should tell it.
+fn missing<'w, 'b, 'h>(
+    book: &Book<'h>,
+    writes: &'w [Sent<'b, 'h>],
+    contents: &Contents<'h>,
+) -> Vec<(&'w Sent<'b, 'h>, usize)> {
+    let there: HashSet<u64> = contents.elements.iter().copied().collect();
+    let read = book.events[contents.event].t;
+    let due = |sent: &&Sent<'_, '_>| sent.acknowledged().is_some_and(|(at, _)| at < read);
+    let missing = writes.iter().filter(due).filter(|sent| !there.contains(&sent.write.element));
+    missing.map(|sent| (sent, contents.event)).collect()
 }
 
 /// No write is acknowledged that was sent after one of a larger token was.
@@ -99,18 +116,18 @@ fn by_answers<'h>(writes: &[Sent<'_, 'h>], finding: &mut Finding<'_, 'h>) {
 }
 
 /// In the resource's own order, tokens never decrease.
-fn by_log<'h>(writes: &[Sent<'_, 'h>], read: usize, elements: &[u64], finding: &mut Finding<'_, 'h>) {
+fn by_log<'h>(writes: &[Sent<'_, 'h>], contents: &Contents<'h>, finding: &mut Finding<'_, 'h>) {
     let by_element: HashMap<u64, &Sent<'_, 'h>> =
         writes.iter().map(|sent| (sent.write.element, sent)).collect();
     let mut largest: HashMap<&str, &Sent<'_, 'h>> = HashMap::new();
-    for element in elements {
+    for element in contents.elements {
         finding.checked();
         let Some(write) = by_element.get(element) else {
-            finding.violated(&[], &[read], || format!("it holds {element}, which nobody wrote"));
+            finding.violated(&[], &[contents.event], || format!("it holds {element}, which nobody wrote"));
             continue;
         };
         let last = largest.entry(write.lineage()).or_insert(write);
-        accuse(last, write, &[read], finding);
+        accuse(last, write, &[contents.event], finding);
         if write.write.token > last.write.token {
             *last = write;
         }
@@ -128,30 +145,9 @@ fn accuse<'h>(last: &Sent<'_, 'h>, write: &Sent<'_, 'h>, more: &[usize], finding
     });
 }
 
-/// Counts the acknowledged writes that are not in the contents; of a fenced resource they are violations.
-fn missing<'h>(
-    book: &Book<'h>,
-    writes: &[Sent<'_, 'h>],
-    read: usize,
-    elements: &[u64],
-    fenced: bool,
-    finding: &mut Finding<'_, 'h>,
-) -> u64 {
-    let there: HashSet<u64> = elements.iter().copied().collect();
-    let mut lost = 0;
-    for sent in writes {
-        let before = sent.acknowledged().is_some_and(|(at, _)| at < book.events[read].t);
-        finding.checked();
-        if !before || there.contains(&sent.write.element) {
-            continue;
-        }
-        lost += 1;
-        if fenced {
-            let events: Vec<_> = sent.events().chain([read]).collect();
-            finding.violated(&[sent.life], &events, || {
-                format!("{:?} acknowledged {} and does not hold it", sent.write.to, sent.write.element)
-            });
-        }
-    }
-    lost
+fn accuse_loss<'h>((sent, read): (&Sent<'_, 'h>, usize), finding: &mut Finding<'_, 'h>) {
+    let events: Vec<_> = sent.events().chain([read]).collect();
+    finding.violated(&[sent.life], &events, || {
+        format!("{:?} acknowledged {} and does not hold it", sent.write.to, sent.write.element)
+    });
 }

@@ -2,7 +2,8 @@
 //!
 //! [`check`] reads a history once and answers a [`Report`] with a verdict for each [`Invariant`]: what was checked, figures, and
 //! for a violation the smallest excerpt that shows it. No alarm is false as long as the stamping rule of
-//! [`history`](crate::history) was kept and [`Terms`] say what the run promised.
+//! [`history`](crate::history) was kept and [`Terms`] say what the run promised. [`Report::holds`] decides; the report prints as
+//! text, and as JSON by serde.
 
 mod book;
 mod finding;

@@ -77,7 +77,7 @@ fn waiter<'b, 'h>(book: &Book<'h>, life: &'b Life<'h>, granted: &[&Life<'h>]) ->
     // A waiter that the server heard nothing of for too long may have lost its place.
     let storm = book.storms.partition_point(|storm| storm.1 <= queued);
     let storm = book.storms.get(storm).is_some_and(|storm| storm.0 < until);
-    if storm || book.awake(life.proc, queued, until - queued) != queued {
+    if storm || book.stopped(life.proc, queued, until).next().is_some() {
         return None;
     }
     let before = place(life).or_else(|| {

@@ -10,7 +10,7 @@ use crate::history::{Event, What};
 /// The verdicts on one history. Its text is for people, its JSON for programs; both say the same.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the history holds, and its verdicts may be worth.
+    /// How much the history holds: what the verdicts are worth.
     #[serde(serialize_with = "figures_as_map")]
     pub figures: Figures,
     /// One for each invariant.

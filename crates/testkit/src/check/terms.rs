@@ -22,7 +22,7 @@ pub struct Terms {
     pub overtakes: Option<u64>,
     /// How long a free lock may stand beside a live waiter.
     pub wake: Duration,
-    /// How much longer it may where nothing rings: a hold lapsed, or news were cut.
+    /// How much longer it may where nothing rings: a hold lapsed, news were cut, or a disturbance has just ended.
     pub poll: Duration,
     /// The kinds of disturbances that cut news and nothing else.
     pub cuts: Vec<String>,

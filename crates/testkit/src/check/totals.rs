@@ -1,4 +1,4 @@
-//! What a history holds: how much its verdicts are worth.
+//! How much a history holds: what its verdicts are worth.
 
 use super::{
     Figure,

@@ -45,7 +45,7 @@ enum Span {
     /// The same, and nothing rings when it ends.
     Lapses(usize),
     Waits(usize),
-    /// The system is disturbed, or a process is stopped that may be the next: everybody is excused.
+    /// The system is disturbed, or a process is stopped that asks for it: everybody is excused.
     Storm,
     /// News are cut.
     Cut,
@@ -124,7 +124,8 @@ impl Sweep<'_, '_, '_> {
                     let (after, rings) = match mark.what {
                         Span::Holds(life) => (Some(life), true),
                         Span::Lapses(life) => (Some(life), false),
-                        _ => (None, true),
+                        Span::Storm => (None, false),
+                        Span::Waits(_) | Span::Cut => (None, true),
                     };
                     let silent = !rings || self.now.cuts > 0;
                     self.now.free = Some(Free { since: mark.at, after, silent });
@@ -174,12 +175,15 @@ fn marks(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
         if let Some((from, until, rings)) = busy(book, life) {
             span(from, until, if rings { Span::Holds(number) } else { Span::Lapses(number) });
         }
+        let until = life.returned().into_iter().chain(life.crashed).min().unwrap_or(book.end);
         if !life.is_try() {
-            let until = life.returned().into_iter().chain(life.crashed).min().unwrap_or(book.end);
             span(life.invoked, until, Span::Waits(number));
         }
+        for (from, until) in book.stopped(life.proc, life.invoked, until) {
+            span(from, until, Span::Storm);
+        }
     }
-    for &(from, until) in book.storms.iter().chain(book.stops.values().flatten()) {
+    for &(from, until) in &book.storms {
         span(from, until, Span::Storm);
     }
     for &(from, until) in &book.cuts {

@@ -8,7 +8,7 @@ use std::{
 use leasehold_core::Mode;
 
 use super::{
-    steps::{Order, Stuck, insert},
+    steps::{Order, insert},
     window::{Hold, Refusal},
 };
 
@@ -164,19 +164,22 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
     }
 
     fn granted(&mut self, hold: usize, at: u64) {
-        let mut forced = BTreeSet::new();
-        let mut stuck = None;
+        let mut orders = BTreeSet::new();
         for order in &self.orders {
-            match self.forced(order, hold, at) {
-                Ok(orders) => forced.extend(orders),
-                Err(_) if self.holds[hold].forgotten => drop(forced.insert(order.clone())),
-                Err(at) => stuck = stuck.or(Some(at)),
+            if order.early.contains(&hold) {
+                orders.insert(order.clone());
+                continue;
             }
+            let begun = self.begun(order, hold, at);
+            if begun.is_empty() && self.holds[hold].forgotten {
+                orders.insert(order.clone());
+            }
+            orders.extend(begun);
         }
-        if let Some(stuck) = stuck.filter(|_| forced.is_empty()) {
-            forced.insert(self.accuse(hold, stuck));
+        if orders.is_empty() {
+            orders.extend(self.accuse(hold));
         }
-        self.orders = forced;
+        self.orders = orders;
         self.change(|_, order| order.early.retain(|early| *early != hold));
         self.pending.retain(|pending| *pending != hold);
         self.remember(hold);
@@ -213,15 +216,15 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
     }
 
     /// Says why `hold` could not begin, and answers an order in which it did all the same.
-    fn accuse(&mut self, hold: usize, stuck: Stuck) -> Order {
-        let Stuck { mut order, hold: first } = stuck;
-        self.fault(match self.disorder(&order, first) {
-            Some(other) => What::Disordered(first, other),
-            None => What::Beside(first, self.blockers(&order, first)),
-        });
+    fn accuse(&mut self, hold: usize) -> Option<Order> {
+        let mut order = self.orders.first()?.clone();
         let blockers = self.blockers(&order, hold);
         order.held.retain(|held| !blockers.contains(held));
+        self.fault(match self.disorder(&order, hold) {
+            Some(other) => What::Disordered(hold, other),
+            None => What::Beside(hold, blockers),
+        });
         insert(&mut order.held, hold);
-        order
+        Some(order)
     }
 }

@@ -14,33 +14,7 @@ pub(super) struct Order {
     pub(super) met: Vec<usize>,
 }
 
-/// An order in which a hold cannot begin that must.
-pub(super) struct Stuck {
-    pub(super) order: Order,
-    pub(super) hold: usize,
-}
-
 impl Search<'_, '_, '_> {
-    /// The orders in which `hold` has begun, after those that must begin before it; else how far they come.
-    pub(super) fn forced(&self, order: &Order, hold: usize, at: u64) -> Result<Vec<Order>, Stuck> {
-        let must = |other: &usize| self.precedes(*other, hold);
-        let mut first: Vec<_> = self.pending.iter().copied().filter(must).collect();
-        first.sort_by_key(|&other| self.holds[other].token);
-        let mut orders = vec![order.clone()];
-        for next in first.into_iter().chain([hold]) {
-            let begun = |order: &Order| match order.early.contains(&next) {
-                true => vec![order.clone()],
-                false => self.begun(order, next, at),
-            };
-            let further: Vec<_> = orders.iter().flat_map(begun).collect();
-            if further.is_empty() {
-                return Err(Stuck { order: orders.swap_remove(0), hold: next });
-            }
-            orders = further;
-        }
-        Ok(orders)
-    }
-
     /// The orders in which `hold` begins next, by the time `at`.
     pub(super) fn begun(&self, order: &Order, hold: usize, at: u64) -> Vec<Order> {
         if self.disorder(order, hold).is_some() {

@@ -69,7 +69,7 @@ fn with_episode(mut events: Vec<Event>, episode: &[Event]) -> Vec<Event> {
     events[rest..].iter_mut().for_each(|event| event.t += 1_000 * MS);
     let told = episode.iter().cloned().map(|event| Event {
         t: event.t + begin,
-        attempt: event.attempt + 10_000,
+        attempt: if event.attempt == 0 { 0 } else { event.attempt + 10_000 },
         ..event
     });
     events.splice(rest..rest, told);
