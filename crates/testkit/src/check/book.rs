@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Terms, life::Life, tell::tell};
+use super::{
+    Terms,
+    life::{Life, Renewing},
+    tell::tell,
+};
 use crate::history::{AttemptId, Event, Held, History, What};
 
 /// Everything the checks need.
@@ -135,6 +139,7 @@ impl<'h> Book<'h> {
                 grant: None,
                 failure: None,
                 renewals: Vec::new(),
+                renewing: Renewing::default(),
                 checks: Vec::new(),
                 writes: Vec::new(),
                 lost: None,
@@ -154,18 +159,11 @@ impl<'h> Book<'h> {
             self.strays.push((at, "an event of an attempt that never began"));
             return;
         };
-        let asked = self.last_request(life);
         let life = &mut self.lives[life];
         life.events.push(at);
-        if let Some(why) = tell(life, at, event, asked) {
+        if let Some(why) = tell(life, at, event) {
             self.strays.push((at, why));
         }
-    }
-
-    /// When the last renewal of a life left, if nothing was acknowledged since.
-    fn last_request(&self, life: usize) -> Option<u64> {
-        let last = *self.lives[life].events.last()?;
-        matches!(self.events[last].what, What::RenewInv).then(|| self.events[last].t)
     }
 
     fn of_run(&mut self, at: usize, event: &'h Event, open: &mut Open<'h>) {

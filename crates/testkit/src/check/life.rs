@@ -21,6 +21,7 @@ pub(super) struct Life<'h> {
     /// When it ended without a grant.
     pub(super) failure: Option<(u64, Failure)>,
     pub(super) renewals: Vec<Renewal>,
+    pub(super) renewing: Renewing,
     pub(super) checks: Vec<Checked>,
     pub(super) writes: Vec<Write<'h>>,
     pub(super) lost: Option<u64>,
@@ -50,6 +51,26 @@ pub(super) struct Renewal {
     pub(super) ttl: Option<u64>,
     pub(super) asked: Option<u64>,
     pub(super) event: usize,
+}
+
+/// Renewals that are under way. Which of several was answered, nobody knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Renewing {
+    count: usize,
+    asked: Option<u64>,
+}
+
+impl Renewing {
+    pub(super) fn ask(&mut self, t: u64) {
+        self.count += 1;
+        self.asked = Some(t).filter(|_| self.count == 1);
+    }
+
+    /// When the one left that was answered, if that is known.
+    pub(super) fn answer(&mut self) -> Option<u64> {
+        self.count = self.count.saturating_sub(1);
+        self.asked.take()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -4,12 +4,7 @@ use super::life::{Acceptance, Checked, Failure, Granted, Leaving, Life, Outcome,
 use crate::history::{Event, What};
 
 /// Tells a life what happened to it; answers why that cannot be.
-pub(super) fn tell<'h>(
-    life: &mut Life<'h>,
-    at: usize,
-    event: &'h Event,
-    asked: Option<u64>,
-) -> Option<&'static str> {
+pub(super) fn tell<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) -> Option<&'static str> {
     let t = event.t;
     match &event.what {
         What::AcqInv { .. } => {}
@@ -26,7 +21,10 @@ pub(super) fn tell<'h>(
         What::AcqFail { .. } => return fail(life, t, Failure::Definite),
         What::AcqUnknown { .. } => return fail(life, t, Failure::Unknown),
         What::Cancel => return fail(life, t, Failure::Cancelled),
+        What::RenewInv => life.renewing.ask(t),
+        What::RenewFail { .. } => drop(life.renewing.answer()),
         What::RenewOk { deadline, ttl } => {
+            let asked = life.renewing.answer();
             life.renewals.push(Renewal { at: t, deadline: *deadline, ttl: *ttl, asked, event: at });
         }
         What::Check { valid, deadline } => {
@@ -42,7 +40,6 @@ pub(super) fn tell<'h>(
         What::RelOk => return answer(life, t, Outcome::Freed),
         What::RelNotheld => return answer(life, t, Outcome::NotHeld),
         What::RelUnknown { .. } => return answer(life, t, Outcome::Unknown),
-        What::RenewInv | What::RenewFail { .. } => {}
         What::WriteInv { to, token, element } => {
             let (token, element) = (*token, *element);
             life.writes.push(Write { to, token, element, sent: t, event: at, answer: None });

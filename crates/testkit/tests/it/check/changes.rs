@@ -251,12 +251,11 @@ fn contents(events: &mut [Event]) -> Option<&mut Vec<u64>> {
 
 /// The server tells of an attempt that it is in line, `later` than the event of it that fits.
 fn stays(events: &mut [Event], dice: &mut Dice, fits: fn(&What) -> bool, later: u64) -> Option<()> {
-    let crashed = events.iter().any(|event| matches!(event.what, What::Crash { .. }));
     let over = any(events, dice, |events, event| {
         let kept = events.iter().any(|other| {
             other.attempt == event.attempt && matches!(other.what, What::RelInv { keep: Some(_) })
         });
-        fits(&event.what) && !kept && !crashed
+        fits(&event.what) && !kept
     })?;
     let (t, id, lock) = (events[over].t, events[over].attempt, events[over].lock.clone());
     let truth = events.iter_mut().find_map(|event| match &mut event.what {

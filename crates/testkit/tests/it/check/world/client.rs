@@ -16,16 +16,16 @@ impl World {
         let (mode, is_try) = (self.dice.one_of(MODES[lock]), self.dice.percent(50));
         let ttl = if self.dice.percent(30) { SHORT } else { TTL };
         let id = self.claims.len();
-        let (asked, stage, undone) = (self.now, Stage::Asks, false);
         self.claims.push(Claim {
             task,
             lock,
             mode,
             is_try,
             ttl,
-            asked,
-            stage,
-            undone,
+            asked: self.now,
+            stage: Stage::Asks,
+            undone: false,
+            heard: false,
             token: 0,
             deadline: 0,
         });
@@ -35,7 +35,7 @@ impl World {
         };
         self.tell(id, What::AcqInv { mode: HowHeld(mode), limit, within: None });
         if let Some(limit) = limit.filter(|limit| *limit > 0) {
-            self.plan(limit, Step::GiveUp(id, GiveUp::Taken));
+            self.plan(limit, Step::GiveUp(id, GiveUp::Limit));
         }
         if !is_try && self.dice.percent(15) {
             let at = self.dice.between(0, 100 * MS);
@@ -54,8 +54,11 @@ impl World {
         if claim.stage != Stage::Asks {
             return;
         }
-        claim.stage = Stage::Holds;
         claim.deadline = honest(claim.asked, claim.ttl);
+        if claim.deadline <= self.now {
+            return self.give_up(id, GiveUp::Late);
+        }
+        claim.stage = Stage::Holds;
         let (deadline, ttl, lock, mode) = (claim.deadline, claim.ttl, claim.lock, claim.mode);
         let ok = What::AcqOk {
             token: claim.token,
@@ -94,16 +97,20 @@ impl World {
             return;
         }
         self.claims[id].stage = Stage::Over;
+        let heard = self.claims[id].heard;
         self.tell(
             id,
             match how {
                 GiveUp::Taken => What::AcqTaken,
+                GiveUp::Limit if heard => What::AcqTaken,
+                GiveUp::Limit => What::AcqFail { err: "no answer".into() },
                 GiveUp::Unknown => What::AcqUnknown { err: "no answer".into() },
+                GiveUp::Late => What::AcqFail { err: "arrived after its lease had run out".into() },
                 GiveUp::Cancel => What::Cancel,
             },
         );
         if !self.is_killed(id) {
-            self.plan(CLEAN_UP, Step::Undo(id));
+            self.plan(self.calm() + CLEAN_UP, Step::Undo(id));
         }
         self.pause(self.claims[id].task);
     }

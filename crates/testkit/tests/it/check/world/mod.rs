@@ -43,9 +43,17 @@ pub(crate) fn terms() -> Terms {
     terms
 }
 
+/// Whether processes are killed and stopped, and the wire is cut.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub(crate) enum Weather {
+    #[default]
+    Calm,
+    Rough,
+}
+
 /// The events of one run, in order.
-pub(crate) fn events(seed: u64) -> Vec<Event> {
-    let mut world = World { dice: Dice::new(seed), ..World::default() };
+pub(crate) fn events(seed: u64, weather: Weather) -> Vec<Event> {
+    let mut world = World { dice: Dice::new(seed), weather, ..World::default() };
     world.run();
     number(world.events)
 }
@@ -53,12 +61,17 @@ pub(crate) fn events(seed: u64) -> Vec<Event> {
 #[derive(Default)]
 struct World {
     dice: Dice,
+    weather: Weather,
     now: u64,
     steps: BTreeMap<(u64, usize), Step>,
     planned: usize,
     locks: [Lock; 3],
     claims: Vec<Claim>,
     killed: Option<u32>,
+    /// The process that is stopped, and until when.
+    stopped: Option<(u32, u64)>,
+    /// Until when nothing gets through.
+    storm: u64,
     fence: u64,
     list: Vec<u64>,
     events: Vec<Event>,
@@ -81,6 +94,8 @@ struct Claim {
     asked: u64,
     stage: Stage,
     undone: bool,
+    /// The server said that it waits.
+    heard: bool,
     token: u64,
     deadline: u64,
 }
@@ -115,12 +130,38 @@ enum Step {
     Expire(usize),
     Look(usize),
     Kill(u32),
+    Stop(u32, u64),
+    Continue(u32),
+    Storm(u64),
+    Calm,
+}
+
+impl Step {
+    /// The claim in whose process it happens; `None`: elsewhere.
+    fn by(self) -> Option<usize> {
+        match self {
+            Self::Enqueued(id)
+            | Self::Granted(id)
+            | Self::GiveUp(id, _)
+            | Self::Write(id)
+            | Self::WriteAnswer(id, ..)
+            | Self::Renew(id)
+            | Self::Renewed(id, _)
+            | Self::Check(id)
+            | Self::Lost(id)
+            | Self::Leave(id)
+            | Self::Answer(id, _) => Some(id),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
 enum GiveUp {
     Taken,
+    Limit,
     Unknown,
+    Late,
     Cancel,
 }
 
@@ -142,24 +183,48 @@ impl World {
             self.pause(task);
         }
         (0..3).for_each(|lock| self.plan(10 * MS, Step::Look(lock)));
-        if self.dice.percent(50) {
-            let (at, victim) = (self.dice.between(0, END), self.dice.between(1, 5) as u32);
-            self.plan(at, Step::Kill(victim));
+        if self.weather == Weather::Rough {
+            self.brew();
         }
         while let Some(((at, _), step)) = self.steps.pop_first() {
             self.now = at;
-            self.step(step);
+            match (step.by().map(|id| proc(self.claims[id].task)), self.stopped) {
+                (Some(proc), Some((stopped, until))) if proc == stopped => self.plan(until - at, step),
+                _ => self.step(step),
+            }
         }
         self.now += 1_000 * MS;
         self.tell_run(What::Contents { of: "list".into(), elements: self.list.clone() });
         self.tell_run(What::Probe { phase: Phase::Rest, found: [("keys".into(), 3)].into() });
     }
 
+    /// Each seed has some of what may go wrong.
+    fn brew(&mut self) {
+        let mut at =
+            |share| (self.dice.percent(share), self.dice.between(0, END), self.dice.between(1, 5) as u32);
+        let (kill, stop, storm) = (at(50), at(50), at(30));
+        let pause = |dice: &mut Dice| dice.between(10 * MS, 600 * MS);
+        if let (true, at, victim) = kill {
+            self.plan(at, Step::Kill(victim));
+        }
+        if let (true, at, victim) = stop {
+            let pause = pause(&mut self.dice);
+            self.plan(at, Step::Stop(victim, pause));
+        }
+        if let (true, at, _) = storm {
+            let length = pause(&mut self.dice);
+            self.plan(at, Step::Storm(length));
+        }
+    }
+
     fn step(&mut self, step: Step) {
         match step {
             Step::Call(task) => self.call(task),
             Step::Arrive(id) => self.arrive(id),
-            Step::Enqueued(id) if self.claims[id].stage == Stage::Asks => self.tell(id, What::Enq),
+            Step::Enqueued(id) if self.claims[id].stage == Stage::Asks => {
+                self.claims[id].heard = true;
+                self.tell(id, What::Enq);
+            }
             Step::Enqueued(_) => {}
             Step::Granted(id) => self.granted(id),
             Step::GiveUp(id, how) => self.give_up(id, how),
@@ -168,7 +233,7 @@ impl World {
             Step::WriteArrives(id, element) => self.accept(id, element),
             Step::WriteAnswer(id, element, true) => self.tell(id, What::WriteOk { element }),
             Step::WriteAnswer(id, element, false) => self.tell(id, What::WriteFenced { element }),
-            Step::Renew(id) if self.holds(id) => {
+            Step::Renew(id) if self.holds(id) && self.now < self.claims[id].deadline => {
                 self.tell(id, What::RenewInv);
                 self.send(Step::RenewArrives(id, self.now));
                 self.plan(TTL / 3, Step::Renew(id));
@@ -206,6 +271,21 @@ impl World {
                 self.tell_run(What::Crash { victim });
                 self.killed = Some(victim);
             }
+            Step::Stop(victim, pause) => {
+                self.tell_run(What::Stop { victim });
+                self.plan(pause, Step::Continue(victim));
+                self.stopped = Some((victim, self.now + pause));
+            }
+            Step::Continue(victim) => {
+                self.tell_run(What::Cont { victim });
+                self.stopped = None;
+            }
+            Step::Storm(length) => {
+                self.tell_run(What::NemesisBegin { kind: "storm".into() });
+                self.plan(length, Step::Calm);
+                self.storm = self.now + length;
+            }
+            Step::Calm => self.tell_run(What::NemesisEnd { kind: "storm".into() }),
         }
     }
 
@@ -225,7 +305,12 @@ impl World {
     /// Over the wire.
     fn send(&mut self, step: Step) {
         let delay = self.dice.between(MS / 10, 2 * MS);
-        self.plan(delay, step);
+        self.plan(self.calm() + delay, step);
+    }
+
+    /// How long until the wire is calm.
+    fn calm(&self) -> u64 {
+        self.storm.saturating_sub(self.now)
     }
 
     fn plan(&mut self, after: u64, step: Step) {
