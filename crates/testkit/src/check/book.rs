@@ -18,7 +18,7 @@ pub(super) struct Book<'h> {
     /// The attempts of each lock in the order of their invocation.
     pub(super) locks: BTreeMap<&'h str, Vec<usize>>,
     pub(super) truths: Vec<Truth<'h>>,
-    /// The longest lease known of each lock.
+    /// The longest lease known of each lock; 0: its holds end with their processes.
     pub(super) longest: HashMap<&'h str, u64>,
     /// When each process was stopped; an open end is the end of the history.
     pub(super) stops: HashMap<u32, Vec<(u64, u64)>>,
@@ -82,8 +82,10 @@ impl<'h> Book<'h> {
         book.cuts = united(book.cuts);
         for life in &mut book.lives {
             life.crashed = book.crashes.get(&life.proc).copied();
-            let longest = book.longest.entry(life.lock).or_default();
-            *longest = (*longest).max(life.longest_ttl().unwrap_or(0));
+            if life.grant.is_some() {
+                let longest = book.longest.entry(life.lock).or_default();
+                *longest = (*longest).max(life.longest_ttl().unwrap_or(0));
+            }
         }
         book
     }

@@ -48,8 +48,7 @@ impl Book<'_> {
     /// For an attempt without a grant: when it is cleaned up, or its lease has run out where it cannot be.
     fn left_by(&self, life: &Life<'_>) -> u64 {
         let slack = nanos(self.terms.cancelled);
-        let lease = self.longest.get(life.lock).filter(|ttl| **ttl > 0);
-        let lease = lease.map_or(u64::MAX, |ttl| self.lease(*ttl));
+        let lease = self.longest.get(life.lock).map_or(u64::MAX, |ttl| self.lease(*ttl));
         let killed = |at: u64| life.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
         let due = match life.failure {
             Some((at, Failure::Taken)) if life.is_try() => return at,
