@@ -39,7 +39,7 @@ pub use error::{EngineError, Error, ErrorKind, Fault};
 pub use file::FileEngine;
 pub use guard::Guard;
 pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};
-pub use keeper::{Entropy, Env, Keeper};
+pub use keeper::{Entropy, Env, Keeper, Runtime};
 pub use lease::{Lease, Renewal, Step, deadline};
 pub use locks::{Builder, Locks, Rw};
 pub use mailbox::{MAX_NEWS, Mailbox};

@@ -42,8 +42,8 @@ pub(crate) struct Shared {
     pub(crate) contacted: AtomicBool,
     /// When the holds were last put in doubt, in nanoseconds: grants that were asked for before are in doubt too.
     pub(crate) doubted: AtomicU64,
+    pub(crate) keeper: Keeper,
     owner: Arc<str>,
-    keeper: Keeper,
     /// `None` when nobody will do it any more.
     work: Mutex<Option<Vec<Work>>>,
     starting: Mutex<()>,
@@ -69,9 +69,9 @@ impl Shared {
         Self {
             profile: parts.engine.profile().clone(),
             engine: parts.engine,
+            table: Table::new(parts.env.random()),
             env: parts.env,
             observer: parts.observer,
-            table: Table::default(),
             seen: Seen::default(),
             timers: Timers::default(),
             pending: Pending::default(),
@@ -79,8 +79,8 @@ impl Shared {
             connect_timeout: parts.connect_timeout,
             contacted: AtomicBool::new(false),
             doubted: AtomicU64::new(0),
-            owner: parts.owner,
             keeper: parts.keeper,
+            owner: parts.owner,
             work: Mutex::new(Some(Vec::new())),
             starting: Mutex::default(),
             serving: AtomicBool::new(false),

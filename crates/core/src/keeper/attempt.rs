@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::env::sleep_until;
 use crate::{
     Answer, Claim, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
     local::{Asked, Sent},
@@ -24,7 +23,7 @@ pub(crate) async fn attempt(
     let mut last = unanswered(&life, &asked);
     let over = async {
         match until {
-            Some(until) => sleep_until(&*life.env.clock, until).await,
+            Some(until) => life.sleep_until(until).await,
             None => std::future::pending().await,
         }
     };
@@ -63,7 +62,7 @@ async fn try_on(life: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Erro
         else {
             break;
         };
-        sleep_until(&*life.env.clock, at).await;
+        life.sleep_until(at).await;
     }
     None
 }

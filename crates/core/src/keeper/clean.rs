@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{env::sleep_until, exit::One};
+use super::exit::One;
 use crate::{
     EngineError, Error, Fault, Instant, Loss, Name, Release, Released,
     keeper::{Work, at_once_all},
@@ -100,7 +100,7 @@ async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
         if parcels.is_empty() {
             return;
         }
-        sleep_until(&*shared.env.clock, shared.now().after(pause)).await;
+        shared.sleep_until(shared.now().after(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
         let now = shared.now();
         let (late, rest): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|parcel| now >= parcel.give_up);
@@ -110,11 +110,10 @@ async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
 }
 
 /// One request; gives back what has to be sent again.
-#[expect(clippy::disallowed_methods, reason = "the keeper bounds every request")]
 async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
     let releases: Vec<Release> = parcels.iter().map(|parcel| parcel.release.clone()).collect();
-    let answers =
-        tokio::time::timeout(shared.profile.request_timeout, shared.engine.release(&releases)).await;
+    let request = shared.engine.release(&releases);
+    let answers = shared.within(shared.profile.request_timeout, request).await;
     let mut answers = answers.unwrap_or_default().into_iter();
     let now = shared.now();
     let mut rest = Vec::new();

@@ -18,7 +18,7 @@ pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
     let closing = Arc::clone(shared);
     shared.give(super::Work::Spawn(Box::pin(async move {
         while closing.now() < until && !(closing.table.len() == 0 && closing.pending.is_zero()) {
-            super::env::sleep(LOOK_AGAIN).await;
+            closing.keeper.sleep(LOOK_AGAIN).await;
         }
         let _ = tx.send(closing.lose_all(Loss::Closed));
     })));

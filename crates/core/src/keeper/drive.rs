@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, PoisonError, atomic::Ordering};
 
-use super::env::sleep_until;
 use crate::{
     Answer, Claim, EngineError, Fault, Grant, How, Instant, lease,
     local::{Arrival, Control},
@@ -103,7 +102,7 @@ impl Drive {
         tokio::select! {
             biased;
             () = self.control.ring.notified() => {}
-            () = sleep_until(&*self.shared.env.clock, at) => {}
+            () = self.shared.sleep_until(at) => {}
         }
         let pushed = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (_, grant, since) = pushed.filter(|(id, ..)| *id == self.claim.id)?;
@@ -149,16 +148,14 @@ fn is_stale(since: Instant, grant: &Grant, now: Instant) -> bool {
 
 impl Shared {
     /// One bounded claim request. Without an answer in time its outcome is unknown.
-    #[expect(clippy::disallowed_methods, reason = "the keeper bounds every request")]
     pub(crate) async fn ask(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let request = self.engine.claim(claim, how);
         if self.profile.inline {
             return request.await;
         }
         let timeout = self.profile.request_timeout;
-        match tokio::time::timeout(timeout, request).await {
-            Ok(answer) => answer,
-            Err(_) => Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))),
-        }
+        self.within(timeout, request)
+            .await
+            .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))
     }
 }

@@ -1,9 +1,9 @@
 //! The outside world as the keeper sees it: a clock, randomness, and sleeping.
 #![expect(clippy::disallowed_methods, reason = "the door through which time and randomness come in")]
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use crate::{Clock, Instant, Lineage};
+use crate::{Clock, Instant, Lineage, shared::Shared};
 
 /// Where claim ids come from.
 pub trait Entropy: Send + Sync + 'static {
@@ -48,7 +48,7 @@ impl Env {
     }
 }
 
-/// Waits for `duration` on the keeper's runtime.
+/// Waits for `duration` on tokio's runtime.
 pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
     tokio::time::sleep(duration)
 }
@@ -56,14 +56,25 @@ pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
 /// The longest sleep in one piece: runtime timers stop while the machine is suspended, the boot-time clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// Waits until `clock` says `at`.
-pub(crate) async fn sleep_until(clock: &dyn Clock, at: Instant) {
-    loop {
-        let left = at.since(clock.now());
-        if left.is_zero() {
-            return;
+impl Shared {
+    /// Waits, in a task of the keeper, until the clock says `at`.
+    pub(crate) async fn sleep_until(&self, at: Instant) {
+        loop {
+            let left = at.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            self.keeper.sleep(left.min(LONGEST_SLEEP)).await;
         }
-        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
+    }
+
+    /// What comes of `work` within `limit`.
+    pub(crate) async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.keeper.sleep(limit) => None,
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) use close::close;
 pub use env::{Entropy, Env};
 pub(crate) use exit::{Pending, farewell, register};
 pub(crate) use serve::{Work, serve};
-pub use thread::Keeper;
+pub use thread::{Keeper, Runtime};
 pub(crate) use timers::{Due, Key as TimerKey, Timers, Wake};
 
 use std::{

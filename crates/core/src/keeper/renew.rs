@@ -37,7 +37,6 @@ enum Stepped {
 }
 
 /// One request for a batch, and what its answers change; the last thing that went wrong, if any did.
-#[expect(clippy::disallowed_methods, reason = "the keeper bounds every request")]
 async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> {
     let sent = shared.now();
     let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
@@ -46,7 +45,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     let answers = if shared.profile.inline {
         request.await
     } else {
-        tokio::time::timeout(timeout, request).await.unwrap_or_default()
+        shared.within(timeout, request).await.unwrap_or_default()
     };
     let mut answers = answers.into_iter();
     let (mut kept, mut unknown) = (0, 0);

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Due, env, renew::renew_due};
+use super::{Due, renew::renew_due};
 use crate::{Answer, Claim, EngineError, Instant, Loss, keeper::Parcel, local::Control, shared::Shared};
 
 /// The keeper looks around at least this often: runtime timers stop while the machine is suspended.
@@ -39,10 +39,13 @@ async fn serve_on(shared: &Arc<Shared>) {
             return;
         }
         let until = shared.timers.sleep_until(shared.now().after(LONGEST_NAP));
+        // Always in one order, so that the simulation can repeat what it did. Nobody starves: work and timers are looked at
+        // after each of them.
         tokio::select! {
-            () = shared.wake.notified() => {}
+            biased;
             batch = shared.engine.news() => shared.hear(batch),
-            () = env::sleep_until(&*shared.env.clock, until) => {}
+            () = shared.wake.notified() => {}
+            () = shared.sleep_until(until) => {}
         }
     }
 }

@@ -3,11 +3,21 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use tokio::{runtime::Handle, sync::oneshot};
 
-use crate::{Error, ErrorKind, process};
+use crate::{BoxFuture, Error, ErrorKind, process};
+
+/// A runtime that is not tokio's, for a [`Keeper`]: the simulation brings its own.
+pub trait Runtime: Send + Sync + 'static {
+    /// Runs `task` to its end, beside the others.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// Resolves when `duration` has passed by the clock of the keeper's [`Env`](crate::Env).
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+}
 
 /// Runs the background work of one or several `Locks`. Cheap to clone; all clones are one keeper.
 #[derive(Clone)]
@@ -20,6 +30,7 @@ pub struct Keeper {
 enum Inner {
     Thread(Mutex<Option<Running>>),
     Handle(Handle),
+    Other(Arc<dyn Runtime>),
 }
 
 struct Running {
@@ -44,6 +55,12 @@ impl Keeper {
         Self::new(Inner::Handle(handle))
     }
 
+    /// A keeper on a runtime that is not tokio's.
+    #[must_use]
+    pub fn with(runtime: Arc<dyn Runtime>) -> Self {
+        Self::new(Inner::Other(runtime))
+    }
+
     fn new(inner: Inner) -> Self {
         Self { inner: Arc::new(inner), generation: process::generation() }
     }
@@ -57,6 +74,7 @@ impl Keeper {
             Inner::Handle(handle) => {
                 handle.spawn(task);
             }
+            Inner::Other(runtime) => runtime.spawn(Box::pin(task)),
             Inner::Thread(running) => {
                 let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
                 if running.is_none() {
@@ -68,6 +86,14 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// Waits for `duration`, in a task that it runs.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        match &*self.inner {
+            Inner::Thread(_) | Inner::Handle(_) => super::env::sleep(duration).await,
+            Inner::Other(runtime) => runtime.sleep(duration).await,
+        }
     }
 }
 
@@ -94,7 +120,7 @@ impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &*self.inner {
             Inner::Thread(_) => "Keeper(own thread)",
-            Inner::Handle(_) => "Keeper(runtime of the caller)",
+            Inner::Handle(_) | Inner::Other(_) => "Keeper(runtime of the caller)",
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Names to their local state, in shards so that threads seldom meet.
 
 use std::{
-    collections::{HashMap, hash_map::RandomState},
-    hash::BuildHasher,
+    collections::HashMap,
+    hash::{BuildHasher, DefaultHasher, Hasher},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -12,15 +12,35 @@ use crate::Name;
 /// Enough that a handful of threads seldom meet on one lock, few enough to walk through.
 const SHARDS: usize = 16;
 
-pub(crate) type Shard = HashMap<Name, NameState>;
+pub(crate) type Shard = HashMap<Name, NameState, Keyed>;
 
-#[derive(Default)]
 pub(crate) struct Table {
     shards: [Mutex<Shard>; SHARDS],
-    hasher: RandomState,
+    hasher: Keyed,
+}
+
+/// Hashes under a random key: nobody can choose names that fall on one another, and with the same key all names are walked
+/// through in the same order again.
+#[derive(Clone)]
+pub(crate) struct Keyed(DefaultHasher);
+
+impl BuildHasher for Keyed {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        self.0.clone()
+    }
 }
 
 impl Table {
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        let mut keyed = DefaultHasher::new();
+        keyed.write(&key);
+        let hasher = Keyed(keyed);
+        let shards = std::array::from_fn(|_| Mutex::new(Shard::with_hasher(hasher.clone())));
+        Self { shards, hasher }
+    }
+
     /// The locked shard of `name`.
     pub(crate) fn shard(&self, name: &Name) -> MutexGuard<'_, Shard> {
         let hash = self.hasher.hash_one(name) as usize;
