@@ -4,14 +4,13 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Fault, Grant, Hint, Hold, How,
-    Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token, queue::entry_life,
+    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Fault, Flights, Grant, Hint, Hold,
+    How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token, queue::entry_life,
 };
 
 use crate::{
     config::Config,
     error::{is_foreign_type, said_in_script},
-    flights::Flights,
     keys::{Keys, channel},
     link::{Conn, Link},
     news::{Ears, LINEAGE, letter, previous},

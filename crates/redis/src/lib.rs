@@ -5,13 +5,11 @@
 //! inside the same script and pushed to it (`lua/name.lua` tells the keys and the rules). Documentation for users:
 //! `docs/engines/redis.md`.
 
-mod clock;
 mod config;
 mod dial;
 mod engine;
 mod error;
 mod fence;
-mod flights;
 mod guarantee;
 mod inspect;
 mod keys;

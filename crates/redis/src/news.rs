@@ -9,14 +9,14 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{ClaimId, Grant, Instant, Lineage, Loss, Mailbox, Name, News, Previous, Token};
+use leasehold_core::{
+    ClaimId, Grant, Instant, Lineage, Loss, Mailbox, Name, News, Previous, ServerClock, Token,
+};
 use redis::{
     PushInfo, PushKind, Value,
     aio::{AsyncPushSender, SendError},
 };
 use tokio::sync::Notify;
-
-use crate::clock::ServerClock;
 
 /// Tokens are larger than the server's microseconds at their grant, so they grow across all that may happen to its data:
 /// one run of numbers.
@@ -57,7 +57,7 @@ impl Ears {
     /// An answer, come at `now`, to a request that left at `sent` tells the server's time. Only successful answers do: an
     /// error may overtake what was sent before it.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) {
-        let ahead = lock_of(&self.clock).learn(sent, now, server_micros);
+        let ahead = lock_of(&self.clock).learn(sent, now, Duration::from_micros(server_micros));
         if let Some(ahead) = ahead {
             tracing::warn!(?ahead, "the server's clock went forward: holds are in doubt");
             self.mailbox.push(News::Doubt);
@@ -140,7 +140,7 @@ impl Ears {
         let token = Token { lineage: LINEAGE, number: word()?.parse().ok()? };
         let tokens = word()?.parse().ok()?;
         let ttl = Duration::from_millis(word()?.parse().ok()?);
-        let granted_at = word()?.parse().ok()?;
+        let granted_at = Duration::from_micros(word()?.parse().ok()?);
         let previous = previous(word()?);
         let name = self.name(word()?)?;
         self.waits(id, false);

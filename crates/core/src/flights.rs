@@ -1,4 +1,4 @@
-//! Which requests may still be on their way: R9.
+//! Which requests of a client may still be on their way to its server: R9.
 //!
 //! On one connection the server applies requests in the order in which they left, so a release that follows all requests
 //! of its claim there finds whatever they did. A claim whose request left on a connection that broke before the answer came
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{ClaimId, Instant, queue::Graves};
+use crate::{ClaimId, Instant, queue::Graves};
 
 /// The most claims remembered as unsettled. Core releases most of them, which settles them; beyond this bound all releases
 /// leave tombstones for a while.
@@ -18,10 +18,11 @@ const MAX_UNSETTLED: usize = 65_536;
 /// What is older is forgotten when room is needed: no connection that broke then has anything left under way.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
 
-#[derive(Default)]
-pub(crate) struct Flights(Mutex<Inner>);
+/// The requests of one client that were not answered, by the connection on which they left.
+#[derive(Debug, Default)]
+pub struct Flights(Mutex<Inner>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Inner {
     /// Claims whose request was not answered, and the connection on which it left.
     unsettled: HashMap<ClaimId, (u64, Instant)>,
@@ -32,7 +33,9 @@ struct Inner {
 }
 
 /// One request on its way. Dropped before it landed, its claim is unsettled.
-pub(crate) struct Flight<'a> {
+#[derive(Debug)]
+#[must_use = "a flight that is dropped did not land"]
+pub struct Flight<'a> {
     flights: &'a Flights,
     claim: ClaimId,
     connection: u64,
@@ -41,16 +44,19 @@ pub(crate) struct Flight<'a> {
 }
 
 impl Flights {
-    pub(crate) fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> Flight<'_> {
+    /// A request of the claim leaves on a connection; connections are counted from the oldest.
+    pub fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> Flight<'_> {
         Flight { flights: self, claim, connection, left, landed: false }
     }
 
-    pub(crate) fn is_released(&self, claim: ClaimId, now: Instant) -> bool {
+    /// Whether the claim was released: nothing of it is to be sent any more.
+    pub fn is_released(&self, claim: ClaimId, now: Instant) -> bool {
         self.lock().released.contains(claim, now)
     }
 
-    /// The claim is about to be released; true if a request of it may still arrive on another connection than this.
-    pub(crate) fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
+    /// The claim is about to be released, for good until `until`; true if a request of it may still arrive on another
+    /// connection than this, so that the release must leave a tombstone.
+    pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
         let mut inner = self.lock();
         inner.released.bury(claim, now, until);
         inner.overflown.is_some_and(|until| now < until)
@@ -58,7 +64,7 @@ impl Flights {
     }
 
     /// The release of the claim was answered: nothing of it is left.
-    pub(crate) fn settle(&self, claim: ClaimId) {
+    pub fn settle(&self, claim: ClaimId) {
         self.lock().unsettled.remove(&claim);
     }
 
@@ -69,7 +75,7 @@ impl Flights {
 
 impl Flight<'_> {
     /// The server answered.
-    pub(crate) fn land(mut self) {
+    pub fn land(mut self) {
         self.landed = true;
     }
 }

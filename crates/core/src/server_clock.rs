@@ -2,22 +2,21 @@
 
 use std::time::Duration;
 
-use leasehold_core::Instant;
+use crate::Instant;
 
 /// By how much more than a hundredth the server's clock may go faster than ours: the least margin that leases keep.
 const MARGIN: Duration = Duration::from_millis(2);
 
 /// The server's clock said `server` after our clock said `ours`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Evidence {
     ours: Instant,
-    /// In microseconds.
-    server: u64,
+    server: Duration,
 }
 
-/// What is known of the server's clock.
-#[derive(Default)]
-pub(crate) struct ServerClock {
+/// What is known of a server's clock. Its times count from any point, as long as it stays the same one.
+#[derive(Debug, Default)]
+pub struct ServerClock {
     /// Dates grants: an older one would date them too early to be worth anything, and know nothing of later steps.
     newest: Option<Evidence>,
     /// Finds steps: the evidence that leaves the server's clock the least room. What leaves less than another now does so for
@@ -27,19 +26,19 @@ pub(crate) struct ServerClock {
 }
 
 impl ServerClock {
-    /// The server's clock said `server_micros` in an answer, come at `now`, to a request that left at `sent`. R3: where more
+    /// The server's clock said `server` in an answer, come at `now`, to a request that left at `sent`. R3: where more
     /// time passed there than can have passed here, leases may have ended early: by how much at least.
     ///
     /// Then this answer begins anew, for no hold is believed in by an older one. A clock that was set back leaves less room,
     /// so it begins anew by itself.
-    pub(crate) fn learn(&mut self, sent: Instant, now: Instant, server_micros: u64) -> Option<Duration> {
-        let new = Evidence { ours: sent, server: server_micros };
+    pub fn learn(&mut self, sent: Instant, now: Instant, server: Duration) -> Option<Duration> {
+        let new = Evidence { ours: sent, server };
         self.newest = Some(new);
         let tightest = self.tightest.get_or_insert(new);
         // Answers may be learned out of turn.
         let now = now.max(tightest.ours);
         let room = tightest.room(now);
-        let ahead = Duration::from_micros(server_micros).saturating_sub(room);
+        let ahead = server.saturating_sub(room);
         let stepped = ahead > MARGIN;
         if stepped || new.room(now) < room {
             *tightest = new;
@@ -47,14 +46,15 @@ impl ServerClock {
         stepped.then_some(ahead)
     }
 
-    /// A local time certainly not after the server's clock said `micros`.
+    /// A local time certainly not after the server's clock said `server`; `None` before the first answer.
     ///
     /// Our clock said `ours` before the server's said `server`. What the server's clock says at a grant is later than
     /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that was
     /// set forward in between makes this no later.
-    pub(crate) fn not_after(&self, micros: u64) -> Option<Instant> {
+    #[must_use]
+    pub fn not_after(&self, server: Duration) -> Option<Instant> {
         let evidence = self.newest?;
-        Some(evidence.ours.before(Duration::from_micros(evidence.server.saturating_sub(micros))))
+        Some(evidence.ours.before(evidence.server.saturating_sub(server)))
     }
 }
 
@@ -62,7 +62,7 @@ impl Evidence {
     /// The most that the server's clock says at `now`, unless it was set forward.
     fn room(self, now: Instant) -> Duration {
         let here = now.since(self.ours);
-        Duration::from_micros(self.server) + here + here / 100
+        self.server + here + here / 100
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
 
     /// Learns a time in milliseconds; whether the clock was set forward.
     fn stepped(clock: &mut ServerClock, sent: u64, now: u64, server: u64) -> bool {
-        clock.learn(at(sent), at(now), server * 1000).is_some()
+        clock.learn(at(sent), at(now), Duration::from_millis(server)).is_some()
     }
 
     #[test]
@@ -104,7 +104,10 @@ mod tests {
         for slow in [2000, 3000, 4000] {
             assert!(!stepped(&mut clock, slow, slow + 600, slow + 49_500));
         }
-        assert_eq!(clock.learn(at(5000), at(5001), 54_500_000), Some(Duration::from_micros(458_990)));
+        assert_eq!(
+            clock.learn(at(5000), at(5001), Duration::from_micros(54_500_000)),
+            Some(Duration::from_micros(458_990))
+        );
     }
 
     #[test]
@@ -118,11 +121,11 @@ mod tests {
     #[test]
     fn grants_are_dated_by_the_newest_evidence() {
         let mut clock = ServerClock::default();
-        assert_eq!(clock.not_after(1), None);
-        clock.learn(at(100), at(101), 50_000_000);
-        clock.learn(at(5000), at(5600), 55_500_000);
-        assert_eq!(clock.not_after(55_500_001), Some(at(5000)));
-        assert_eq!(clock.not_after(55_000_000), Some(at(4500)));
+        assert_eq!(clock.not_after(Duration::from_micros(1)), None);
+        clock.learn(at(100), at(101), Duration::from_micros(50_000_000));
+        clock.learn(at(5000), at(5600), Duration::from_micros(55_500_000));
+        assert_eq!(clock.not_after(Duration::from_micros(55_500_001)), Some(at(5000)));
+        assert_eq!(clock.not_after(Duration::from_micros(55_000_000)), Some(at(4500)));
     }
 
     /// What happens until the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the way back.
@@ -153,7 +156,7 @@ mod tests {
         ) {
             let mut clock = ServerClock::default();
             for (sent, now, server) in told(&answers, percent) {
-                prop_assert_eq!(clock.learn(at(sent), at(now), server), None);
+                prop_assert_eq!(clock.learn(at(sent), at(now), Duration::from_micros(server)), None);
             }
         }
 
@@ -166,7 +169,7 @@ mod tests {
             for (sent, now, server) in told(&answers, percent) {
                 let proves = |&(before, said): &(u64, u64)| server > said + (now - before) * 1010 + 2000;
                 let proven = since_found.iter().any(proves);
-                prop_assert_eq!(clock.learn(at(sent), at(now), server).is_some(), proven);
+                prop_assert_eq!(clock.learn(at(sent), at(now), Duration::from_micros(server)).is_some(), proven);
                 if proven {
                     since_found.clear();
                 }
