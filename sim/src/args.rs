@@ -1,0 +1,44 @@
+//! What stands on the command line.
+
+use leasehold_sim::{Bug, Plan};
+
+const USAGE: &str = "usage: leasehold-sim [--seeds N] [--from SEED] [--ops N] [--bug NAME] [--replay SEED]
+
+  --seeds N      run so many seeds (1000)
+  --from SEED    beginning with this one (1)
+  --ops N        with so many acquisitions each (32)
+  --bug NAME     with a mistake in the model, to see it found
+  --replay SEED  run one seed, tell what happens, and reduce it if it violates something";
+
+/// The arguments.
+pub(crate) struct Args {
+    pub(crate) seeds: u64,
+    pub(crate) from: u64,
+    pub(crate) replay: Option<u64>,
+    ops: usize,
+    bug: Option<Bug>,
+}
+
+impl Args {
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut args = Self { seeds: 1000, from: 1, replay: None, ops: 32, bug: None };
+        while let Some(option) = words.next() {
+            let value = words.next().ok_or_else(|| format!("{option} needs a value\n\n{USAGE}"))?;
+            let wrong = || format!("{option}: {value:?} cannot be\n\n{USAGE}");
+            let number = || value.parse::<u64>().map_err(|_| wrong());
+            match option.as_str() {
+                "--seeds" => args.seeds = number()?,
+                "--from" => args.from = number()?,
+                "--ops" => args.ops = usize::try_from(number()?).map_err(|_| wrong())?,
+                "--replay" => args.replay = Some(number()?),
+                "--bug" => args.bug = Some(Bug::named(&value).ok_or_else(wrong)?),
+                _ => return Err(format!("{option} is unknown\n\n{USAGE}")),
+            }
+        }
+        Ok(args)
+    }
+
+    pub(crate) fn plan(&self, seed: u64) -> Plan {
+        Plan::draw(seed, self.ops, self.bug)
+    }
+}

@@ -1,0 +1,78 @@
+//! The boot-time clock of a client: it has a rate of its own, never stands, and may be where the client is stopped.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Clock, Instant};
+use leasehold_testkit::history::What;
+
+use crate::{
+    clockwork::{Clockwork, Group, Moment, Sleeps},
+    journal::Journal,
+};
+
+const MILLION: u128 = 1_000_000;
+
+/// The clock of one client.
+pub(crate) struct ClientClock {
+    journal: Arc<Journal>,
+    group: Group,
+    /// What it says when the world's clock says zero.
+    boot: Duration,
+    /// How many of its own millionths pass in each of the world's.
+    rate: u128,
+}
+
+impl ClientClock {
+    /// A clock that is `fast` millionths faster than the world's.
+    #[must_use]
+    pub(crate) fn new(journal: Arc<Journal>, group: Group, boot: Duration, fast: i64) -> Self {
+        Self { journal, group, boot, rate: MILLION.saturating_add_signed(fast.into()) }
+    }
+
+    /// How long something takes in the world that takes so long by this clock.
+    #[must_use]
+    pub(crate) fn in_world(&self, own: Duration) -> Duration {
+        Duration::from_nanos(u64::try_from(own.as_nanos() * MILLION / self.rate).unwrap_or(u64::MAX))
+    }
+
+    /// The client stands still here, in the middle of whatever it does, while the rest of the world goes on.
+    fn stand(&self, length: Duration) {
+        let clockwork = self.journal.clockwork();
+        let victim = self.group.number();
+        let until = clockwork.now().after(length);
+        if clockwork.stop(self.group, length, Sleeps::GoOn) {
+            self.journal.fault("client stopped in a step");
+            self.journal.note("", What::Stop { victim });
+            clockwork.run(until);
+            clockwork.cont(self.group);
+            self.journal.note("", What::Cont { victim });
+        }
+    }
+
+    fn read(&self) -> Instant {
+        let world = self.clockwork().now().as_nanos();
+        let own = u64::try_from(u128::from(world) * self.rate / MILLION).unwrap_or(u64::MAX);
+        Instant::from_nanos(own).after(self.boot)
+    }
+
+    fn clockwork(&self) -> &Arc<Clockwork> {
+        self.journal.clockwork()
+    }
+}
+
+impl Clock for ClientClock {
+    fn now(&self) -> Instant {
+        match self.clockwork().read(self.group) {
+            None => self.read(),
+            Some((length, Moment::Before)) => {
+                self.stand(length);
+                self.read()
+            }
+            Some((length, Moment::After)) => {
+                let read = self.read();
+                self.stand(length);
+                read
+            }
+        }
+    }
+}

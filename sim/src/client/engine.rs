@@ -1,0 +1,216 @@
+//! The engine of a client: the five verbs over the wire.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{
+    Answer, BoxFuture, Breaking, Broken, Claim, Engine, EngineError, Fault, Guarantee, Hold, How, Inspect,
+    Level, Name, News, Profile, Release, Released, Renewed, View,
+};
+use tokio::sync::oneshot;
+
+use super::{Host, port::Port};
+use crate::{
+    bug::Bug,
+    plan::{Manner, Plan},
+    server::{REQUEST_LIFE, Reply, Request},
+    wire::Wire,
+};
+
+/// How long a request may take before its outcome is unknown.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One client of the modelled server.
+pub(crate) struct Remote {
+    port: Arc<Port>,
+    profile: Profile,
+    level: Level,
+    /// Where requests may overtake each other, each leaves as on a connection of its own.
+    requests: AtomicU64,
+    /// Dropped with it: ends its tasks.
+    _alive: [oneshot::Sender<()>; 2],
+}
+
+impl Remote {
+    /// A client that runs on `host`.
+    #[must_use]
+    pub(crate) fn new(plan: &Plan, host: &Host, wire: &Arc<Wire>) -> Self {
+        let inbox = wire.plug_in(host.group);
+        let port = Arc::new(Port::new(host.clone(), Arc::clone(wire), plan.manner, plan.bug));
+        let _alive = [
+            while_alive(host, Arc::clone(&port).listen(inbox)),
+            while_alive(host, Arc::clone(&port).keep_connected()),
+        ];
+        let level = if plan.promise().exclusion { Level::LeaseBounded } else { Level::BestEffort };
+        Self { port, profile: profile(plan.manner), level, requests: AtomicU64::new(0), _alive }
+    }
+
+    async fn conn(&self) -> Result<u64, EngineError> {
+        match self.port.manner {
+            Manner::Push => self.port.conn().await,
+            Manner::Ring | Manner::Poll => Ok(self.requests.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        if self.port.flights.is_released(claim.id, self.port.now()) {
+            return Ok(Answer::Gone);
+        }
+        let conn = self.conn().await?;
+        let flight = self.port.flights.start(claim.id, conn, self.port.now());
+        let said = match self.port.call(conn, Request::Claim(claim.clone(), how)).await {
+            Err(error) if error.fault == Fault::Unknown => return Err(error),
+            said => said,
+        };
+        flight.land();
+        let Reply::Claim(answer) = said? else { return Err(unreadable()) };
+        self.port.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
+        answer
+    }
+
+    async fn renew_now(&self, holds: &[Hold]) -> Result<Vec<Renewed>, EngineError> {
+        let conn = self.conn().await?;
+        match self.port.call(conn, Request::Renew(holds.to_vec())).await? {
+            Reply::Renew(renewed) => Ok(renewed),
+            _ => Err(unreadable()),
+        }
+    }
+
+    async fn release_now(&self, releases: &[Release]) -> Result<Vec<Released>, EngineError> {
+        releases.iter().for_each(|release| self.port.waits(release.id, false));
+        let conn = self.conn().await?;
+        let now = self.port.now();
+        let orders = releases.iter().map(|release| {
+            let late = self.port.flights.release(release.id, conn, now, now.after(REQUEST_LIFE));
+            let bury = late || self.port.manner != Manner::Push;
+            (release.clone(), bury && self.port.bug != Some(Bug::NeverBuries))
+        });
+        match self.port.call(conn, Request::Release(orders.collect())).await? {
+            Reply::Release(released) => {
+                releases.iter().for_each(|release| self.port.flights.settle(release.id));
+                Ok(released)
+            }
+            _ => Err(unreadable()),
+        }
+    }
+
+    async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
+        let conn = self.conn().await?;
+        match self.port.call(conn, Request::Break(name.clone(), token, force)).await? {
+            Reply::Break(broken) => Ok(broken),
+            _ => Err(unreadable()),
+        }
+    }
+}
+
+impl Engine for Remote {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(self.claim_now(claim, how))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(async move {
+            self.renew_now(holds)
+                .await
+                .unwrap_or_else(|error| holds.iter().map(|_| Renewed::Unknown(same(&error))).collect())
+        })
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(async move {
+            self.release_now(releases)
+                .await
+                .unwrap_or_else(|error| releases.iter().map(|_| Released::Unknown(same(&error))).collect())
+        })
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(self.port.mailbox.read())
+    }
+}
+
+impl Inspect for Remote {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(async move { Ok(Guarantee::new(self.level, &[])) })
+    }
+
+    fn list<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(async { Err(not_modelled()) })
+    }
+
+    fn show<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(async { Err(not_modelled()) })
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(self.break_now(name, token, force))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.port.unplug();
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("profile", &self.profile.engine).finish_non_exhaustive()
+    }
+}
+
+/// Runs `task` until what this answers is dropped.
+fn while_alive(host: &Host, task: impl Future<Output = ()> + Send + 'static) -> oneshot::Sender<()> {
+    let (alive, gone) = oneshot::channel();
+    host.run(async move {
+        tokio::select! {
+            biased;
+            _ = gone => {}
+            () = task => {}
+        }
+    });
+    alive
+}
+
+fn same(error: &EngineError) -> EngineError {
+    EngineError::new(error.fault, error.message.clone())
+}
+
+fn unreadable() -> EngineError {
+    EngineError::new(Fault::Internal, "an answer to another question")
+}
+
+fn not_modelled() -> EngineError {
+    EngineError::new(Fault::Refused, "the modelled server cannot do this")
+}
+
+fn profile(manner: Manner) -> Profile {
+    let mut profile = Profile::new("sim");
+    profile.push = manner != Manner::Poll;
+    profile.poll = match manner {
+        Manner::Push | Manner::Ring => Duration::from_millis(250)..=Duration::from_secs(2),
+        Manner::Poll => Duration::from_millis(50)..=Duration::from_secs(1),
+    };
+    profile.token_blocks = manner == Manner::Push;
+    profile.fifo = true;
+    profile.can_keep = true;
+    profile.breaking = Breaking::Lease;
+    profile.request_timeout = REQUEST_TIMEOUT;
+    profile.request_life = REQUEST_LIFE;
+    profile
+}

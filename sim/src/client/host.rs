@@ -1,0 +1,76 @@
+//! What the keeper of a client runs on, and where its randomness comes from.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use leasehold_core::{BoxFuture, Entropy, Runtime};
+
+use super::ClientClock;
+use crate::{
+    clockwork::{Clockwork, Group, Sleep},
+    dice::Dice,
+};
+
+/// One process: tasks and sleeps in its group, by its clock.
+#[derive(Clone)]
+pub(crate) struct Host {
+    pub(super) clockwork: Arc<Clockwork>,
+    pub(super) group: Group,
+    pub(super) clock: Arc<ClientClock>,
+}
+
+impl Host {
+    /// The process of a group.
+    #[must_use]
+    pub(crate) const fn new(clockwork: Arc<Clockwork>, group: Group, clock: Arc<ClientClock>) -> Self {
+        Self { clockwork, group, clock }
+    }
+
+    /// Runs a task of this process.
+    pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.clockwork.spawn(self.group, Box::pin(task));
+    }
+
+    /// How long something takes in the world that takes so long by the clock of this process.
+    #[must_use]
+    pub(crate) fn in_world(&self, own: Duration) -> Duration {
+        self.clock.in_world(own)
+    }
+
+    /// Waits for so long by the clock of this process.
+    pub(crate) fn nap(&self, length: Duration) -> Sleep {
+        self.clockwork.sleep(self.group, self.in_world(length))
+    }
+}
+
+impl Runtime for Host {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.clockwork.spawn(self.group, task);
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(self.nap(duration))
+    }
+}
+
+/// Randomness of a client.
+pub(crate) struct ClientDice(Mutex<Dice>);
+
+impl ClientDice {
+    /// The randomness of a group in the world of this seed.
+    #[must_use]
+    pub(crate) fn new(seed: u64, group: Group) -> Self {
+        Self(Mutex::new(Dice::of(&[seed, group.number().into(), u64::from_be_bytes(*b" entropy")])))
+    }
+}
+
+impl Entropy for ClientDice {
+    fn fill(&self, buf: &mut [u8]) {
+        let mut dice = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for bytes in buf.chunks_mut(8) {
+            bytes.copy_from_slice(&dice.next().to_le_bytes()[..bytes.len()]);
+        }
+    }
+}

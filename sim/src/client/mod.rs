@@ -1,0 +1,11 @@
+//! A client: one process with the real core in it, its clock and randomness, and its end of the wire.
+
+mod clock;
+mod engine;
+mod host;
+mod link;
+mod port;
+
+pub(crate) use clock::ClientClock;
+pub(crate) use engine::{REQUEST_TIMEOUT, Remote};
+pub(crate) use host::{ClientDice, Host};

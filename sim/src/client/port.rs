@@ -1,0 +1,170 @@
+//! A client's end of the wire: requests under way, and what is heard.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use leasehold_core::{
+    ClaimId, Clock, EngineError, Evidence, Fault, Flights, Instant, Loss, Mailbox, News as CoreNews,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Host, link::Link};
+use crate::{
+    bug::Bug,
+    plan::Manner,
+    server::{News, Reply, Request},
+    wire::{Parcel, Wire},
+};
+
+/// What came of a request.
+pub(super) type Said = Result<Reply, EngineError>;
+
+/// A client's end of the wire.
+pub(super) struct Port {
+    pub(super) host: Host,
+    pub(super) manner: Manner,
+    pub(super) bug: Option<Bug>,
+    pub(super) mailbox: Mailbox,
+    pub(super) flights: Flights,
+    pub(super) link: Link,
+    wire: Arc<Wire>,
+    evidence: Mutex<Evidence>,
+    under_way: Mutex<UnderWay>,
+    /// Claims that stand in line.
+    waiting: Mutex<BTreeSet<ClaimId>>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    calls: BTreeMap<u64, Call>,
+    numbers: u64,
+}
+
+struct Call {
+    conn: u64,
+    sent: Instant,
+    said: oneshot::Sender<Said>,
+}
+
+impl Port {
+    pub(super) fn new(host: Host, wire: Arc<Wire>, manner: Manner, bug: Option<Bug>) -> Self {
+        Self {
+            host,
+            manner,
+            bug,
+            mailbox: Mailbox::default(),
+            flights: Flights::default(),
+            link: Link::default(),
+            wire,
+            evidence: Mutex::default(),
+            under_way: Mutex::default(),
+            waiting: Mutex::default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.host.clock.now()
+    }
+
+    /// Sends a request on a connection and waits for what comes of it.
+    pub(super) async fn call(&self, conn: u64, request: Request) -> Said {
+        let (said, answer) = oneshot::channel();
+        let sent = self.now();
+        let number = {
+            let mut under_way = lock(&self.under_way);
+            under_way.numbers += 1;
+            let number = under_way.numbers;
+            under_way.calls.insert(number, Call { conn, sent, said });
+            number
+        };
+        self.wire.send(self.host.group, conn, number, request);
+        answer.await.unwrap_or_else(|_| Err(self.unknown("the connection broke before the answer came")))
+    }
+
+    /// Hears whatever arrives, until the wire is unplugged.
+    pub(super) async fn listen(self: Arc<Self>, mut inbox: mpsc::UnboundedReceiver<Parcel>) {
+        while let Some(parcel) = inbox.recv().await {
+            match parcel {
+                Parcel::Reply { number, clock, reply } => self.answered(number, clock, reply),
+                Parcel::Refused { number } => {
+                    let refused = EngineError::new(Fault::Retry, "the server is down");
+                    if let Some(call) = self.take(number) {
+                        let _ = call.said.send(Err(refused));
+                    }
+                }
+                Parcel::News(news) => self.hear(news),
+                Parcel::Reset { conn } => self.link.broke(conn),
+            }
+        }
+    }
+
+    /// All that was sent on a connection that broke stays without an answer.
+    pub(super) fn give_up(&self, conn: u64) {
+        // Dropped without the lock: it wakes others.
+        let _gone: Vec<Call> = {
+            let mut under_way = lock(&self.under_way);
+            let calls = std::mem::take(&mut under_way.calls);
+            let (gone, kept) = calls.into_iter().partition(|(_, call)| call.conn == conn);
+            under_way.calls = kept;
+            let gone: BTreeMap<u64, Call> = gone;
+            gone.into_values().collect()
+        };
+    }
+
+    pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
+        let mut waiting = lock(&self.waiting);
+        let _ = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
+    }
+
+    /// Somebody waits for news or an answer.
+    pub(super) fn is_wanted(&self) -> bool {
+        !lock(&self.waiting).is_empty() || !lock(&self.under_way).calls.is_empty()
+    }
+
+    pub(super) fn unplug(&self) {
+        self.wire.unplug(self.host.group);
+    }
+
+    pub(super) fn unknown(&self, message: &str) -> EngineError {
+        let fault = if self.bug == Some(Bug::TakesUnknownForNo) { Fault::Retry } else { Fault::Unknown };
+        EngineError::new(fault, message)
+    }
+
+    fn answered(&self, number: u64, clock: Duration, reply: Reply) {
+        let Some(call) = self.take(number) else { return };
+        let now = self.now();
+        let ahead = lock(&self.evidence).learn(call.sent, now, clock);
+        if ahead.is_some() {
+            self.mailbox.push(CoreNews::Doubt);
+        }
+        let _ = call.said.send(Ok(reply));
+    }
+
+    fn hear(&self, news: News) {
+        let news = match news {
+            News::Granted { name, id, .. } if self.manner == Manner::Ring => CoreNews::Ring { name, id },
+            News::Granted { name, id, grant, at } => {
+                self.waits(id, false);
+                let since = if self.bug == Some(Bug::DatesByArrival) {
+                    Some(self.now())
+                } else {
+                    lock(&self.evidence).not_after(at)
+                };
+                CoreNews::Granted { name, id, grant, since }
+            }
+            News::Broken { name, id } => CoreNews::Lost { name, id, loss: Loss::Broken },
+        };
+        self.mailbox.push(news);
+    }
+
+    fn take(&self, number: u64) -> Option<Call> {
+        lock(&self.under_way).calls.remove(&number)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

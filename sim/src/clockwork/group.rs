@@ -1,0 +1,134 @@
+//! Groups of tasks that live, stop and die together, as the threads of a process do.
+
+use std::time::Duration;
+
+use super::{Clockwork, task::TaskId};
+
+/// A group of tasks. [`Group::WORLD`] never stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group(pub(super) usize);
+
+impl Group {
+    /// What belongs to no client.
+    pub(crate) const WORLD: Self = Self(0);
+
+    /// Its number, as histories call it.
+    #[must_use]
+    pub(crate) const fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// How a group is.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    stopped: bool,
+    dead: bool,
+    /// Those of a stopped group that would be ready.
+    pub(super) parked: Vec<TaskId>,
+    /// For how long it was suspended in all: its sleeps last that much longer.
+    pub(super) suspended: Duration,
+    /// After so many more readings of its clock it stops, for so long.
+    pub(super) stop_at_reading: Option<(u32, Duration, Moment)>,
+    /// How many of its tasks are not done.
+    pub(super) tasks: usize,
+}
+
+impl State {
+    pub(super) fn runs(&self) -> bool {
+        !self.stopped && !self.dead
+    }
+}
+
+/// Whether the sleeps of a stopped group go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleeps {
+    /// As for a process that got SIGSTOP.
+    GoOn,
+    /// As when the whole machine is suspended.
+    Stand,
+}
+
+/// Where a group stops that stops at a reading of its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Just before it.
+    Before,
+    /// Just after it: what it read is old when it goes on.
+    After,
+}
+
+impl Clockwork {
+    /// A new group.
+    #[must_use]
+    pub(crate) fn new_group(&self) -> Group {
+        let mut inside = self.lock();
+        inside.groups.push(State::default());
+        Group(inside.groups.len() - 1)
+    }
+
+    /// Stops a group for `length`; false if it does not run now. [`cont`](Self::cont) lets it run again.
+    pub(crate) fn stop(&self, group: Group, length: Duration, sleeps: Sleeps) -> bool {
+        let mut inside = self.lock();
+        let state = &mut inside.groups[group.0];
+        if !state.runs() {
+            return false;
+        }
+        state.stopped = true;
+        if sleeps == Sleeps::Stand {
+            state.suspended += length;
+        }
+        inside.park(group);
+        true
+    }
+
+    /// Lets a stopped group run again.
+    pub(crate) fn cont(&self, group: Group) {
+        let mut inside = self.lock();
+        let state = &mut inside.groups[group.0];
+        state.stopped = false;
+        let parked = std::mem::take(&mut state.parked);
+        inside.ready.extend(parked);
+    }
+
+    /// Nothing of the group runs any more, not even what would run when it is dropped.
+    pub(crate) fn kill(&self, group: Group) {
+        let mut inside = self.lock();
+        inside.groups[group.0].dead = true;
+        inside.park(group);
+    }
+
+    /// Whether it was not killed.
+    #[must_use]
+    pub(crate) fn is_alive(&self, group: Group) -> bool {
+        !self.lock().groups[group.0].dead
+    }
+
+    /// How many tasks of a group are not done.
+    #[must_use]
+    pub(crate) fn tasks(&self, group: Group) -> usize {
+        self.lock().groups[group.0].tasks
+    }
+
+    /// After `readings` more readings of its clock the group stops for `length`, in the middle of whatever it does.
+    pub(crate) fn stop_at_reading(&self, group: Group, readings: u32, length: Duration, moment: Moment) {
+        self.lock().groups[group.0].stop_at_reading = Some((readings, length, moment));
+    }
+
+    /// The clock of a group is being read: this may be where it is to stop, and for how long.
+    pub(crate) fn read(&self, group: Group) -> Option<(Duration, Moment)> {
+        let mut inside = self.lock();
+        let state = &mut inside.groups[group.0];
+        let (readings, length, moment) = state.stop_at_reading?;
+        if readings > 0 || !state.runs() {
+            state.stop_at_reading = Some((readings.saturating_sub(1), length, moment));
+            return None;
+        }
+        state.stop_at_reading = None;
+        Some((length, moment))
+    }
+
+    pub(super) fn suspended(&self, group: Group) -> Duration {
+        self.lock().groups[group.0].suspended
+    }
+}

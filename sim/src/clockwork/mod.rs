@@ -1,0 +1,13 @@
+//! Time that passes only when nothing is left to do: tasks, sleeps and events of the whole world on one thread, in an order
+//! that the seed decides.
+//!
+//! Tasks belong to groups, one for each client, which can be stopped, suspended and killed as processes can.
+
+mod group;
+mod sleep;
+mod task;
+mod work;
+
+pub(crate) use group::{Group, Moment, Sleeps};
+pub(crate) use sleep::Sleep;
+pub(crate) use work::Clockwork;

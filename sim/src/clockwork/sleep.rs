@@ -1,0 +1,57 @@
+//! Sleeping until the world's clock says so.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use leasehold_core::Instant;
+
+use super::{Clockwork, Group, work::Key};
+
+/// Resolves at an instant of the world's clock, later by as long as its group was suspended.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub(crate) struct Sleep {
+    clockwork: Arc<Clockwork>,
+    group: Group,
+    at: Instant,
+    /// For how long the group had been suspended in all when `at` was right.
+    suspended: Duration,
+    entry: Option<Key>,
+}
+
+impl Sleep {
+    pub(super) fn new(clockwork: &Arc<Clockwork>, group: Group, at: Instant) -> Self {
+        let suspended = clockwork.suspended(group);
+        Self { clockwork: Arc::clone(clockwork), group, at, suspended, entry: None }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let suspended = self.clockwork.suspended(self.group);
+        let more = suspended.saturating_sub(std::mem::replace(&mut self.suspended, suspended));
+        self.at = self.at.after(more);
+        if let Some(entry) = self.entry.take() {
+            self.clockwork.forget(entry);
+        }
+        if self.clockwork.now() >= self.at {
+            return Poll::Ready(());
+        }
+        self.entry = Some(self.clockwork.wake_at(self.at, cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry {
+            self.clockwork.forget(entry);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A task, and the bell that makes it run again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Wake,
+};
+
+use leasehold_core::BoxFuture;
+
+use super::{Clockwork, Group};
+
+/// Names a task; never used again in a run.
+pub(super) type TaskId = usize;
+
+/// One task. Its future is away while it is polled.
+pub(super) struct Task {
+    pub(super) group: Group,
+    pub(super) future: Option<BoxFuture<'static, ()>>,
+    pub(super) bell: Arc<Bell>,
+}
+
+/// Rings for one task.
+pub(super) struct Bell {
+    pub(super) clockwork: Arc<Clockwork>,
+    pub(super) task: TaskId,
+    /// It rang since the last poll.
+    pub(super) rung: AtomicBool,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.rung.swap(true, Ordering::Relaxed) {
+            self.clockwork.make_ready(self.task);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Randomness that is the same again for the same seed.
+
+use std::ops::RangeInclusive;
+
+/// A stream of random numbers (SplitMix64: Steele, Lea, Flood 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    /// The stream that belongs to these words. What is drawn for one thing does not depend on what others drew, so a
+    /// plan from which something was taken away goes on as before.
+    #[must_use]
+    pub(crate) fn of(words: &[u64]) -> Self {
+        let mut dice = Self(0);
+        for word in words {
+            dice.0 = dice.next() ^ word;
+        }
+        dice
+    }
+
+    /// The next number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One of the numbers in `range`.
+    pub(crate) fn among(&mut self, range: RangeInclusive<u64>) -> u64 {
+        // The bias of the remainder is far below what a run could show.
+        range.start() + self.next() % (range.end() - range.start() + 1)
+    }
+
+    /// True in so many of a hundred cases.
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+
+    /// One of these.
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[(self.next() % from.len() as u64) as usize]
+    }
+}

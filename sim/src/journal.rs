@@ -1,0 +1,122 @@
+//! What happened in a run: the history as users saw it, and figures.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use leasehold_core::Instant;
+use leasehold_testkit::history::{AttemptId, Event, History, What};
+
+use crate::{
+    clockwork::{Clockwork, Group},
+    tally::Tally,
+};
+
+/// Writes down what happens. All times are the world's.
+pub(crate) struct Journal {
+    clockwork: Arc<Clockwork>,
+    run: u64,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    events: Vec<Event>,
+    /// How many events each process recorded, and how many attempts it made.
+    counts: BTreeMap<Group, (u64, u64)>,
+    tally: Tally,
+}
+
+/// Who records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    /// The process.
+    pub(crate) process: Group,
+    /// The task.
+    pub(crate) task: u32,
+}
+
+impl Journal {
+    /// An empty one, of the run with this number.
+    #[must_use]
+    pub(crate) fn new(clockwork: Arc<Clockwork>, run: u64) -> Self {
+        Self { clockwork, run, inside: Mutex::default() }
+    }
+
+    /// The clockwork by which it tells the time.
+    #[must_use]
+    pub(crate) const fn clockwork(&self) -> &Arc<Clockwork> {
+        &self.clockwork
+    }
+
+    /// The id of an attempt that is about to be made.
+    pub(crate) fn new_attempt(&self, process: Group) -> AttemptId {
+        let mut inside = self.lock();
+        let (_, attempts) = inside.counts.entry(process).or_default();
+        *attempts += 1;
+        u64::from(process.number()) << 32 | *attempts
+    }
+
+    /// Something happened to an attempt, at `at`. The dead record nothing.
+    pub(crate) fn record(&self, at: Instant, who: Who, lock: &str, attempt: AttemptId, what: What) {
+        if !self.clockwork.is_alive(who.process) {
+            return;
+        }
+        self.clockwork.note(attempt, || {
+            format!("process {} task {} {lock} {attempt:x}: {what:?}", who.process.number(), who.task)
+        });
+        let mut inside = self.lock();
+        let (seq, _) = inside.counts.entry(who.process).or_default();
+        let event = Event {
+            run: self.run,
+            proc: who.process.number(),
+            seq: *seq,
+            t: at.as_nanos(),
+            task: who.task,
+            lock: lock.to_owned(),
+            attempt,
+            what,
+        };
+        *seq += 1;
+        inside.events.push(event);
+    }
+
+    /// Something happened to a process, a lock or the whole world, now.
+    pub(crate) fn note(&self, lock: &str, what: What) {
+        self.record(self.clockwork.now(), Who { process: Group::WORLD, task: 0 }, lock, 0, what);
+    }
+
+    /// Something of this kind went wrong.
+    pub(crate) fn fault(&self, kind: &'static str) {
+        self.clockwork.note(0, || format!("fault: {kind}"));
+        self.figures(|tally| *tally.faults.entry(kind).or_default() += 1);
+    }
+
+    /// A disturbance of the whole system begins, and ends after `length`.
+    pub(crate) fn storm(self: &Arc<Self>, kind: &str, length: Duration) {
+        // Two of a kind at one time are two.
+        let kind = format!("{kind} {}", self.clockwork.now().as_nanos());
+        self.note("", What::NemesisBegin { kind: kind.clone() });
+        let journal = Arc::clone(self);
+        let end = self.clockwork.now().after(length);
+        self.clockwork.at(end, move || journal.note("", What::NemesisEnd { kind }));
+    }
+
+    /// Changes the figures.
+    pub(crate) fn figures(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.lock().tally);
+    }
+
+    /// What was recorded.
+    #[must_use]
+    pub(crate) fn take(&self) -> (History, Tally) {
+        let inside = std::mem::take(&mut *self.lock());
+        (History::from_events(inside.events), inside.tally)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,99 @@
+//! Makes go wrong what the plan says.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_testkit::history::What;
+
+use crate::{clockwork::Clockwork, plan::Fault, world::World};
+
+/// A fault will happen in its time. Those of single messages are the wire's.
+pub(crate) fn arm(world: &Arc<World>, fault: &Fault) {
+    let (at, fault) = match *fault {
+        Fault::Request { .. } | Fault::News { .. } => return,
+        Fault::Stop { at, .. }
+        | Fault::StopAtReading { at, .. }
+        | Fault::Crash { at, .. }
+        | Fault::Reset { at, .. }
+        | Fault::Cut { at, .. }
+        | Fault::Stall { at, .. }
+        | Fault::Restart { at, .. }
+        | Fault::Step { at, .. }
+        | Fault::Failover { at, .. } => (at, *fault),
+    };
+    let clockwork = Arc::clone(&world.clockwork);
+    let world = Arc::clone(world);
+    clockwork.at(Clockwork::instant(at), move || {
+        if !world.is_over() {
+            world.disturb(&fault);
+        }
+    });
+}
+
+impl World {
+    fn disturb(self: &Arc<Self>, fault: &Fault) {
+        let now = self.clockwork.now();
+        let kind = fault.kind();
+        match *fault {
+            Fault::Request { .. } | Fault::News { .. } => {}
+            Fault::Stop { client, length, sleeps, .. } => {
+                let group = self.groups[client];
+                if self.clockwork.stop(group, length, sleeps) {
+                    self.journal.fault(kind);
+                    self.journal.note("", What::Stop { victim: group.number() });
+                    let world = Arc::clone(self);
+                    self.clockwork.at(now.after(length), move || {
+                        world.clockwork.cont(group);
+                        world.journal.note("", What::Cont { victim: group.number() });
+                    });
+                }
+            }
+            // Counted when it happens, if it does.
+            Fault::StopAtReading { client, readings, length, moment, .. } => {
+                self.clockwork.stop_at_reading(self.groups[client], readings, length, moment);
+            }
+            Fault::Crash { client, unnoticed, .. } => {
+                let group = self.groups[client];
+                if self.clockwork.is_alive(group) {
+                    self.journal.fault(kind);
+                    self.journal.note("", What::Crash { victim: group.number() });
+                    self.clockwork.kill(group);
+                    if !unnoticed {
+                        self.wire.hang_up(group);
+                    }
+                }
+            }
+            Fault::Reset { client, .. } => {
+                self.journal.fault(kind);
+                self.wire.reset(self.groups[client]);
+            }
+            Fault::Cut { client, length, way, .. } => {
+                self.storm(kind, length);
+                self.wire.cut(self.groups[client], way, now.after(length));
+            }
+            Fault::Stall { length, .. } => {
+                self.storm(kind, length);
+                self.wire.stall(now.after(length));
+            }
+            Fault::Restart { length, .. } => {
+                self.storm(kind, length);
+                self.wire.take_down(now.after(length));
+            }
+            Fault::Step { by, .. } => {
+                self.storm(kind, Duration::from_nanos(by.unsigned_abs()));
+                self.wire.set_clock(by);
+            }
+            Fault::Failover { length, loses, skew, .. } => {
+                self.storm(kind, length + Duration::from_nanos(skew.unsigned_abs()));
+                self.wire.take_down(now.after(length));
+                self.wire.fail_over(now.before(loses), skew);
+                self.truths.look();
+            }
+        }
+    }
+
+    /// The whole system is disturbed for so long, and for as long as it takes after that until all is in order again.
+    fn storm(&self, kind: &'static str, length: Duration) {
+        self.journal.fault(kind);
+        self.journal.storm(kind, length + self.plan.recovery());
+    }
+}

@@ -1,0 +1,213 @@
+//! A plan from a seed.
+
+use std::time::Duration;
+
+use super::{ClientPlan, End, Fate, Fault, Lock, Manner, Op, Patience, Plan, Way};
+use crate::{
+    bug::Bug,
+    clockwork::{Moment, Sleeps},
+    dice::Dice,
+};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// The leases of a run are about so long, in ms.
+const LEASES: [u64; 4] = [500, 1000, 2000, 5000];
+/// Messages take so long, in µs: in a rack, in a town, over a slow line.
+const DELAYS: [(u64, u64); 3] = [(30, 300), (300, 3000), (2000, 40_000)];
+
+/// What the rest of a plan is drawn by.
+struct Draw {
+    dice: Dice,
+    lease: Duration,
+    /// About how long the run takes.
+    length: Duration,
+    /// How many clients there are from the beginning.
+    clients: usize,
+    locks: usize,
+}
+
+pub(super) fn plan(mut dice: Dice, seed: u64, ops: usize, bug: Option<Bug>) -> Plan {
+    let manner = *dice.pick(&[Manner::Push, Manner::Push, Manner::Push, Manner::Ring, Manner::Poll]);
+    let locks: Vec<Lock> = NAMES[..*dice.pick(&[1, 1, 1, 2, 2, 3])]
+        .iter()
+        .map(|name| Lock { name, limit: dice.percent(15).then(|| dice.among(1..=3) as u32) })
+        .collect();
+    let (least, most) = *dice.pick(&DELAYS);
+    let lease = Duration::from_millis(*dice.pick(&LEASES));
+    let clients = dice.among(2..=4) as usize;
+    let mut draw = Draw { dice, lease, length: lease * 6, clients, locks: locks.len() };
+    let mut clients: Vec<ClientPlan> = (0..clients).map(|_| draw.client(Duration::ZERO)).collect();
+    for _ in 0..ops {
+        let client = draw.among(0, clients.len() as u64 - 1) as usize;
+        let task = draw.among(0, clients[client].tasks.len() as u64 - 1) as usize;
+        let op = draw.op(manner);
+        clients[client].tasks[task].push(op);
+    }
+    let faults = draw.faults(manner, &mut clients);
+    Plan {
+        seed,
+        manner,
+        bug,
+        named: draw.dice.percent(40),
+        delay: (Duration::from_micros(least), Duration::from_micros(most)),
+        look: lease / draw.among(2, 12) as u32,
+        locks,
+        clients,
+        faults,
+    }
+}
+
+impl Draw {
+    fn among(&mut self, least: u64, most: u64) -> u64 {
+        self.dice.among(least..=most)
+    }
+
+    /// Between so many hundredths of `whole`.
+    fn part(&mut self, whole: Duration, least: u64, most: u64) -> Duration {
+        whole.mul_f64(self.among(least * 1000, most * 1000) as f64 / 100_000.0)
+    }
+
+    fn when(&mut self) -> Duration {
+        self.part(self.length, 0, 100)
+    }
+
+    fn whom(&mut self) -> usize {
+        self.among(0, self.clients as u64 - 1) as usize
+    }
+
+    fn client(&mut self, starts: Duration) -> ClientPlan {
+        let fast = match self.among(0, 9) {
+            0..2 => 0,
+            // Faster than allowed for is safe.
+            2 => self.among(10_000, 200_000) as i64,
+            _ => self.among(0, 18_000) as i64 - 9000,
+        };
+        ClientPlan { starts, fast, tasks: vec![Vec::new(); self.among(1, 4) as usize] }
+    }
+
+    fn op(&mut self, manner: Manner) -> Op {
+        let lease = self.lease;
+        let hold = match self.among(0, 9) {
+            0..5 => self.part(lease, 0, 3),
+            5..8 => self.part(lease, 2, 60),
+            _ => self.part(lease, 60, 250),
+        };
+        let patience = match self.among(0, 19) {
+            0..11 => Patience::Endless,
+            11..15 => Patience::Within(self.part(lease, 3, 200)),
+            15..18 => Patience::Try,
+            _ => Patience::Tries(self.among(2, 5) as u32),
+        };
+        let end = match self.among(0, 19) {
+            0..14 => End::Release,
+            14..18 => End::Drop,
+            _ => End::Keep(hold + self.part(lease, 0, 40)),
+        };
+        // Requests for unlike leases share no hold.
+        let ttl = if self.dice.percent(85) { lease } else { lease * 2 };
+        Op {
+            pause: if self.dice.percent(70) { self.part(lease, 0, 4) } else { self.part(lease, 0, 120) },
+            lock: self.among(0, self.locks as u64 - 1) as usize,
+            want: self.among(0, 5) as u32,
+            ttl,
+            renew: self.dice.percent(80),
+            max_hold: self.dice.percent(8).then(|| self.part(lease, 1, 150)),
+            patience,
+            cancel: self.dice.percent(15).then(|| self.part(lease, 0, 60)),
+            hold,
+            writes: if self.dice.percent(50) { self.among(1, 2) as u32 } else { 0 },
+            stubborn: self.dice.percent(50),
+            confirm: self.dice.percent(10),
+            end: if manner == Manner::Push || !matches!(end, End::Keep(_)) { end } else { End::Release },
+        }
+    }
+
+    fn faults(&mut self, manner: Manner, clients: &mut Vec<ClientPlan>) -> Vec<Fault> {
+        if self.dice.percent(4) {
+            return Vec::new();
+        }
+        let mut faults: Vec<Fault> = (0..self.among(4, 10)).map(|_| self.fault(manner)).collect();
+        if self.dice.percent(35) {
+            self.beyond(manner, clients, &mut faults);
+        }
+        for fault in &faults {
+            if let Fault::Crash { client, at, .. } = *fault {
+                // Another one takes up the work of one that crashed.
+                let starts = at + self.part(self.lease, 0, 200);
+                let mut next = self.client(starts);
+                next.tasks = clients[client].tasks.iter().map(|ops| ops[ops.len() / 2..].to_vec()).collect();
+                clients.push(next);
+            }
+        }
+        faults
+    }
+
+    fn fault(&mut self, manner: Manner) -> Fault {
+        let (client, at, lease) = (self.whom(), self.when(), self.lease);
+        match self.among(0, 29) {
+            0..9 => {
+                let nth = self.among(0, 30);
+                Fault::Request { client, nth, fate: self.fate(manner) }
+            }
+            9..13 => {
+                let nth = self.among(0, 6);
+                let fate = self.fate(Manner::Ring);
+                Fault::News { client, nth, fate }
+            }
+            13..16 => {
+                let sleeps = if self.dice.percent(70) { Sleeps::GoOn } else { Sleeps::Stand };
+                Fault::Stop { client, at, length: self.part(lease, 5, 300), sleeps }
+            }
+            16..20 => {
+                let (readings, length) = (self.among(0, 12) as u32, self.part(lease, 5, 300));
+                let moment = if self.dice.percent(50) { Moment::Before } else { Moment::After };
+                Fault::StopAtReading { client, at, readings, length, moment }
+            }
+            20..22 => Fault::Crash { client, at, unnoticed: self.dice.percent(50) },
+            22 => Fault::Reset { client, at },
+            23..26 => {
+                let way = *self.dice.pick(&[Way::Up, Way::Down, Way::Both]);
+                Fault::Cut { client, at, length: self.part(lease, 5, 250), way }
+            }
+            26 => Fault::Stall { at, length: self.part(lease, 5, 200) },
+            27 => Fault::Restart { at, length: self.part(lease, 1, 150) },
+            _ => Fault::Step { at, by: -(self.part(lease, 1, 300).as_nanos() as i64) },
+        }
+    }
+
+    fn fate(&mut self, manner: Manner) -> Fate {
+        let late = Duration::from_millis(self.among(1, 1900));
+        match self.among(0, 3) {
+            0 => Fate::Lost,
+            1 => Fate::Unanswered,
+            2 => Fate::Late(late),
+            // A connection delivers nothing twice.
+            _ if manner == Manner::Push => Fate::Lost,
+            _ => Fate::Twice(late),
+        }
+    }
+
+    /// What a lock server cannot be expected to stand: then not exclusion is asked for, but that the loss is told and the
+    /// fence holds.
+    fn beyond(&mut self, manner: Manner, clients: &mut [ClientPlan], faults: &mut Vec<Fault>) {
+        let at = self.when();
+        match self.among(0, 3) {
+            0 => faults.push(Fault::Step { at, by: self.part(self.lease, 1, 300).as_nanos() as i64 }),
+            1 => {
+                let client = self.whom();
+                clients[client].fast = -(self.among(20_000, 200_000) as i64);
+            }
+            // What a counter forgets it mints again: engines whose tokens are counters do not survive this.
+            _ if manner != Manner::Push => {}
+            _ => {
+                let (loses, length) = (self.part(self.lease, 0, 150), self.part(self.lease, 1, 50));
+                let skew = match self.among(0, 3) {
+                    0 => -(self.part(self.lease, 0, 100).as_nanos() as i64),
+                    1 => self.part(self.lease, 0, 100).as_nanos() as i64,
+                    _ => 0,
+                };
+                faults.push(Fault::Failover { at, length, loses, skew });
+            }
+        }
+    }
+}

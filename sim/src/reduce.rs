@@ -1,0 +1,89 @@
+//! Takes away from a plan that fails whatever it fails without: faults, clients, tasks, acquisitions (delta debugging: Zeller
+//! and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002).
+
+use crate::{
+    plan::{ClientPlan, Plan},
+    world,
+};
+
+/// Runs that a reduction takes at most.
+const MOST_RUNS: usize = 3000;
+
+/// The smallest plan found that fails in the same way; `None` if this one does not fail.
+#[must_use]
+pub fn reduce(plan: &Plan) -> Option<Plan> {
+    let kind = failure(plan)?;
+    let mut reducer = Reducer { plan: plan.clone(), kind, runs: 0 };
+    loop {
+        let before = size(&reducer.plan);
+        reducer.list(|plan| &mut plan.faults);
+        for client in 0..plan.clients.len() {
+            reducer.list(move |plan| &mut plan.clients[client].tasks);
+            for task in 0..reducer.plan.clients[client].tasks.len() {
+                reducer.list(move |plan| &mut plan.clients[client].tasks[task]);
+            }
+        }
+        reducer.simplify();
+        if size(&reducer.plan) == before || reducer.runs >= MOST_RUNS {
+            return Some(reducer.plan);
+        }
+    }
+}
+
+/// How a plan fails, if it does.
+fn failure(plan: &Plan) -> Option<String> {
+    world::run(plan, false).complaints.first().map(|complaint| complaint.kind.clone())
+}
+
+fn size(plan: &Plan) -> (usize, usize, usize) {
+    let tasks: usize = plan.clients.iter().map(|client| client.tasks.len()).sum();
+    let odd = plan.clients.iter().filter(|client| client.fast != 0).count();
+    (plan.faults.len() + tasks, plan.ops(), odd)
+}
+
+struct Reducer {
+    plan: Plan,
+    kind: String,
+    runs: usize,
+}
+
+impl Reducer {
+    /// Keeps a smaller plan if it fails as well.
+    fn keep(&mut self, smaller: Plan) -> bool {
+        self.runs += 1;
+        let fails = self.runs <= MOST_RUNS && failure(&smaller).as_ref() == Some(&self.kind);
+        if fails {
+            self.plan = smaller;
+        }
+        fails
+    }
+
+    /// Takes away from a list: halves, quarters, ... and at last one after the other.
+    fn list<T>(&mut self, of: impl Fn(&mut Plan) -> &mut Vec<T>) {
+        let mut chunk = of(&mut self.plan).len();
+        while chunk > 0 {
+            let mut from = 0;
+            while from < of(&mut self.plan).len() {
+                let mut smaller = self.plan.clone();
+                let list = of(&mut smaller);
+                let to = (from + chunk).min(list.len());
+                drop(list.drain(from..to));
+                if !self.keep(smaller) {
+                    from += chunk;
+                }
+            }
+            chunk /= 2;
+        }
+    }
+
+    /// Makes what is left plainer.
+    fn simplify(&mut self) {
+        for client in 0..self.plan.clients.len() {
+            if self.plan.clients[client].fast != 0 {
+                let mut plainer = self.plan.clone();
+                plainer.clients[client] = ClientPlan { fast: 0, ..plainer.clients[client].clone() };
+                self.keep(plainer);
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What the locks protect: for each of them a list with a fence and one without, to which holders add what they read before.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    clockwork::{Clockwork, Group},
+    dice::Dice,
+    tally::Updates,
+};
+
+/// In so many of a hundred cases a message to the resource is so long on its way.
+const SLOW: (u64, Duration) = (8, Duration::from_millis(900));
+
+/// The resources behind all locks.
+pub(crate) struct Resources {
+    clockwork: Arc<Clockwork>,
+    seed: u64,
+    delay: (Duration, Duration),
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    visits: u64,
+    by_lock: BTreeMap<&'static str, Lists>,
+}
+
+/// The two lists of one lock.
+#[derive(Default)]
+pub(crate) struct Lists {
+    /// Refuses whoever comes with a smaller token than the largest that it saw.
+    pub(crate) fenced: List,
+    /// Lets everybody write.
+    pub(crate) unfenced: List,
+    largest: u64,
+}
+
+/// A list.
+#[derive(Default)]
+pub(crate) struct List {
+    elements: Vec<u64>,
+    acknowledged: BTreeSet<u64>,
+    refused: u64,
+}
+
+/// The holder was overtaken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overtaken;
+
+impl Resources {
+    /// Empty ones, as far away as the server.
+    #[must_use]
+    pub(crate) fn new(clockwork: Arc<Clockwork>, seed: u64, delay: (Duration, Duration)) -> Self {
+        Self { clockwork, seed, delay, inside: Mutex::default() }
+    }
+
+    /// Sends a request to the lists of a lock. It arrives also when its sender has gone meanwhile.
+    pub(crate) async fn visit<T: Send + 'static>(
+        self: &Arc<Self>,
+        from: Group,
+        lock: &'static str,
+        request: impl FnOnce(&mut Lists) -> T + Send + 'static,
+    ) -> T {
+        let (answer, answered) = oneshot::channel();
+        if !self.clockwork.is_alive(from) {
+            // What runs on in a step after a crash reaches nobody.
+            return std::future::pending().await;
+        }
+        let (there, back) = self.delays();
+        let resources = Arc::clone(self);
+        self.clockwork.at(self.clockwork.now().after(there), move || {
+            let said = request(resources.lock().by_lock.entry(lock).or_default());
+            let at = resources.clockwork.now().after(back);
+            resources.clockwork.at(at, move || drop(answer.send(said)));
+        });
+        match answered.await {
+            Ok(said) => said,
+            // The world ended.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// The writer of an element was told that it is there.
+    pub(crate) fn acknowledge(
+        &self,
+        lock: &'static str,
+        list: impl FnOnce(&mut Lists) -> &mut List,
+        element: u64,
+    ) {
+        list(self.lock().by_lock.entry(lock).or_default()).acknowledged.insert(element);
+    }
+
+    /// What became of the updates, with a fence and without.
+    #[must_use]
+    pub(crate) fn updates(&self) -> (Updates, Updates) {
+        let mut all = (Updates::default(), Updates::default());
+        for lists in self.lock().by_lock.values() {
+            lists.fenced.count(&mut all.0);
+            lists.unfenced.count(&mut all.1);
+        }
+        all
+    }
+
+    fn delays(&self) -> (Duration, Duration) {
+        let mut inside = self.lock();
+        inside.visits += 1;
+        let mut dice = Dice::of(&[self.seed, u64::from_be_bytes(*b"resource"), inside.visits]);
+        let mut delay = || {
+            let most = if dice.percent(SLOW.0) { SLOW.1 } else { self.delay.1 };
+            Duration::from_nanos(dice.among(self.delay.0.as_nanos() as u64..=most.as_nanos() as u64))
+        };
+        (delay(), delay())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lists {
+    /// Shows the fence a token: before the first read, so that nobody changes what was read.
+    ///
+    /// # Errors
+    /// A larger one was shown before.
+    pub(crate) fn seal(&mut self, token: u64) -> Result<Vec<u64>, Overtaken> {
+        if token < self.largest {
+            self.fenced.refused += 1;
+            return Err(Overtaken);
+        }
+        self.largest = token;
+        Ok(self.fenced.elements.clone())
+    }
+
+    /// Replaces the fenced list.
+    ///
+    /// # Errors
+    /// A larger token was shown before.
+    pub(crate) fn write_fenced(&mut self, token: u64, elements: Vec<u64>) -> Result<(), Overtaken> {
+        self.seal(token)?;
+        self.fenced.elements = elements;
+        Ok(())
+    }
+}
+
+impl List {
+    /// What is in it.
+    #[must_use]
+    pub(crate) fn read(&self) -> Vec<u64> {
+        self.elements.clone()
+    }
+
+    /// Replaces it.
+    pub(crate) fn write(&mut self, elements: Vec<u64>) {
+        self.elements = elements;
+    }
+
+    fn count(&self, updates: &mut Updates) {
+        let there: BTreeSet<u64> = self.elements.iter().copied().collect();
+        updates.acknowledged += self.acknowledged.len() as u64;
+        updates.lost += self.acknowledged.difference(&there).count() as u64;
+        updates.refused += self.refused;
+    }
+}

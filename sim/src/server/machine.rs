@@ -1,0 +1,101 @@
+//! The machine that the server runs on: its clock, and what it remembers when it starts again.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use leasehold_core::{Instant, View};
+
+use super::{
+    Mail, Reply, Request, Store,
+    store::{Around, micros},
+};
+use crate::{bug::Bug, clockwork::Group, plan::Manner};
+
+/// What the server's clock says when the world's says zero.
+const EPOCH: u64 = 1_700_000_000_000_000_000;
+
+/// The machine that the server runs on.
+pub(crate) struct Machine {
+    store: Store,
+    manner: Manner,
+    bug: Option<Bug>,
+    /// By how much its clock was set, in nanoseconds.
+    set: i64,
+    log: Vec<Entry>,
+}
+
+/// One request, as another server would hear of it.
+struct Entry {
+    at: Instant,
+    now: Instant,
+    from: Group,
+    request: Request,
+    deaf: BTreeSet<Group>,
+}
+
+/// What it says to a request: its clock, its answer, and what it tells others.
+pub(crate) struct Said {
+    /// What its clock said.
+    pub(crate) clock: Duration,
+    /// The answer.
+    pub(crate) reply: Reply,
+    /// For others.
+    pub(crate) mail: Vec<Mail>,
+}
+
+impl Machine {
+    /// One that knows nothing.
+    #[must_use]
+    pub(crate) fn new(manner: Manner, bug: Option<Bug>) -> Self {
+        Self { store: Store::new(manner, bug), manner, bug, set: 0, log: Vec::new() }
+    }
+
+    /// Serves a request that arrives at `at` by the world's clock.
+    pub(crate) fn serve(
+        &mut self,
+        at: Instant,
+        from: Group,
+        request: Request,
+        deaf: &BTreeSet<Group>,
+    ) -> Said {
+        let now = self.clock(at);
+        let mut around = Around { now, deaf, mail: Vec::new() };
+        let reply = self.store.serve(&mut around, from, &request);
+        let mail = around.mail;
+        if !matches!(request, Request::Hello | Request::Time) {
+            self.log.push(Entry { at, now, from, request, deaf: deaf.clone() });
+        }
+        Said { clock: Duration::from_micros(micros(now)), reply, mail }
+    }
+
+    /// Sets its clock.
+    pub(crate) const fn set_clock(&mut self, by: i64) {
+        self.set += by;
+    }
+
+    /// Another machine takes over that has heard of everything before `known` only.
+    pub(crate) fn fail_over(&mut self, known: Instant, skew: i64) {
+        self.set += skew;
+        self.log.retain(|entry| entry.at < known);
+        self.store = Store::new(self.manner, self.bug);
+        for Entry { now, from, request, deaf, .. } in &self.log {
+            let mut around = Around { now: *now, deaf, mail: Vec::new() };
+            self.store.serve(&mut around, *from, request);
+        }
+    }
+
+    /// Who holds and who waits.
+    #[must_use]
+    pub(crate) fn look(&self, at: Instant) -> Vec<View> {
+        self.store.look(self.clock(at))
+    }
+
+    /// How many names are in use.
+    pub(crate) fn in_use(&mut self, at: Instant) -> usize {
+        let now = self.clock(at);
+        self.store.in_use(now)
+    }
+
+    fn clock(&self, at: Instant) -> Instant {
+        Instant::from_nanos((EPOCH + at.as_nanos()).wrapping_add_signed(self.set))
+    }
+}

@@ -1,0 +1,85 @@
+//! What clients and the server say to each other.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Answer, Broken, Claim, ClaimId, EngineError, Grant, Hold, How, Name, Release, Released, Renewed,
+};
+
+use crate::clockwork::Group;
+
+/// What a client asks.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    /// What its clock says; the first request of a connection.
+    Hello,
+    /// What its clock says.
+    Time,
+    /// A claim.
+    Claim(Claim, How),
+    /// Renewals.
+    Renew(Vec<Hold>),
+    /// Releases; with each, whether it must leave a tombstone.
+    Release(Vec<(Release, bool)>),
+    /// The end of a hold that carries this token.
+    Break(Name, u64, bool),
+}
+
+/// What the server answers.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Nothing but its time.
+    Time,
+    /// To a claim.
+    Claim(Result<Answer, EngineError>),
+    /// To renewals.
+    Renew(Vec<Renewed>),
+    /// To releases.
+    Release(Vec<Released>),
+    /// To a break.
+    Break(Broken),
+}
+
+/// What the server tells unasked.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    /// A waiting claim was granted, when its clock said `at`.
+    Granted { name: Name, id: ClaimId, grant: Grant, at: Duration },
+    /// A hold was broken.
+    Broken { name: Name, id: ClaimId },
+}
+
+/// News, and for whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Mail {
+    /// For whom.
+    pub(crate) to: Group,
+    /// What.
+    pub(crate) news: News,
+}
+
+impl Request {
+    /// The claims whose leases begin anew with it.
+    pub(crate) fn extends(&self) -> impl Iterator<Item = ClaimId> {
+        let (claim, holds): (_, &[Hold]) = match self {
+            Self::Claim(claim, _) => (Some(claim.id), &[]),
+            Self::Renew(holds) => (None, holds),
+            _ => (None, &[]),
+        };
+        claim.into_iter().chain(holds.iter().map(|hold| hold.id))
+    }
+
+    /// The verb, for traces.
+    #[must_use]
+    pub(crate) const fn verb(&self) -> &'static str {
+        match self {
+            Self::Hello => "hello",
+            Self::Time => "time",
+            Self::Claim(_, How::Create) => "claim",
+            Self::Claim(_, How::Ask) => "ask",
+            Self::Renew(_) => "renew",
+            Self::Release(_) => "release",
+            Self::Break(..) => "break",
+        }
+    }
+}

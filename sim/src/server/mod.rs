@@ -1,0 +1,10 @@
+//! The modelled server: the machine of `leasehold_core::queue` for every name, on a clock of its own that can be set, on a
+//! machine that can stand still, start again, and forget.
+
+mod machine;
+mod message;
+mod store;
+
+pub(crate) use machine::Machine;
+pub(crate) use message::{Mail, News, Reply, Request};
+pub(crate) use store::{REQUEST_LIFE, Store};

@@ -1,0 +1,243 @@
+//! What the server knows, and its verbs. Time comes in as an argument, so what was done can be done again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    time::Duration,
+};
+
+use leasehold_core::{
+    Answer, Broken, Claim, EngineError, Fault, Grant, Hold, How, Instant, Lineage, Loss, Name, Previous,
+    Release, Released, Renewed, Token, View,
+    queue::{Graves, Pushed, Queue, Refusal, Step},
+};
+
+use super::{Mail, News, Reply, Request};
+use crate::{bug::Bug, clockwork::Group, plan::Manner};
+
+/// How long after it was sent a request may still arrive.
+pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(2);
+
+const LINEAGE: Lineage = Lineage::new(7);
+/// A mistake that is not always made is made in one of so many requests.
+const SELDOM: u64 = 4;
+
+/// What the server knows.
+pub(crate) struct Store {
+    manner: Manner,
+    bug: Option<Bug>,
+    names: BTreeMap<Name, Queue<Group>>,
+    graves: Graves,
+    /// The newest token.
+    newest: u64,
+    /// How many requests came.
+    served: u64,
+}
+
+/// What surrounds a request.
+pub(crate) struct Around<'a> {
+    /// What the server's clock says.
+    pub(crate) now: Instant,
+    /// The clients of which the server knows that they are gone.
+    pub(crate) deaf: &'a BTreeSet<Group>,
+    /// What is told to clients unasked.
+    pub(crate) mail: Vec<Mail>,
+}
+
+impl Store {
+    /// An empty one.
+    #[must_use]
+    pub(crate) fn new(manner: Manner, bug: Option<Bug>) -> Self {
+        Self { manner, bug, names: BTreeMap::new(), graves: Graves::default(), newest: 0, served: 0 }
+    }
+
+    /// Does what a client asks.
+    pub(crate) fn serve(&mut self, around: &mut Around<'_>, from: Group, request: &Request) -> Reply {
+        self.served += 1;
+        match request {
+            Request::Hello | Request::Time => Reply::Time,
+            Request::Claim(claim, how) => Reply::Claim(self.claim(around, from, claim, *how)),
+            Request::Renew(holds) => {
+                Reply::Renew(holds.iter().map(|hold| self.renew(around, hold)).collect())
+            }
+            Request::Release(releases) => {
+                let freed = |freed| if freed { Released::Freed } else { Released::NotThere };
+                let release = |(release, bury): &(Release, bool)| self.release(around, release, *bury);
+                Reply::Release(releases.iter().map(release).map(freed).collect())
+            }
+            Request::Break(name, token, force) => Reply::Break(self.break_hold(around, name, *token, *force)),
+        }
+    }
+
+    /// Who holds and who waits.
+    #[must_use]
+    pub(crate) fn look(&self, now: Instant) -> Vec<View> {
+        self.names.iter().map(|(name, queue)| queue.view(name, name.as_str(), now)).collect()
+    }
+
+    /// How many names are in use at `now`.
+    pub(crate) fn in_use(&mut self, now: Instant) -> usize {
+        let mut around = Around { now, deaf: &BTreeSet::new(), mail: Vec::new() };
+        let names: Vec<Name> = self.names.keys().cloned().collect();
+        for name in &names {
+            self.step(&mut around, name, REQUEST_LIFE, Queue::settle);
+        }
+        self.names.values().filter(|queue| queue.is_used()).count()
+    }
+
+    fn claim(
+        &mut self,
+        around: &mut Around<'_>,
+        from: Group,
+        claim: &Claim,
+        how: How,
+    ) -> Result<Answer, EngineError> {
+        let stored = Claim { ttl: self.lasts(claim.ttl), ..claim.clone() };
+        let answer = self
+            .step(around, &claim.name, REQUEST_LIFE, |queue, step| queue.claim(&stored, how, &from, step))
+            .map_err(refused)?;
+        Ok(match answer {
+            Answer::Held(grant) => {
+                Answer::Held(Grant { ttl: Some(claim.ttl), token: self.shown(grant.token), ..grant })
+            }
+            Answer::Waiting(_) if self.errs(Bug::GrantsTwice) => {
+                Answer::Held(self.from_nowhere(around, claim, claim.ttl))
+            }
+            Answer::Waiting(hint) if self.errs(Bug::PushesUnstored) => {
+                let grant = self.from_nowhere(around, claim, claim.claim_time);
+                around.tell(from, &claim.name, Pushed { client: from, id: claim.id, grant });
+                Answer::Waiting(hint)
+            }
+            answer => answer,
+        })
+    }
+
+    fn renew(&mut self, around: &mut Around<'_>, hold: &Hold) -> Renewed {
+        let (token, lasts) = (self.shown(hold.token), self.lasts(hold.ttl));
+        let kept = self
+            .step(around, &hold.name, REQUEST_LIFE, |queue, step| queue.renew(hold.id, token, lasts, step));
+        match kept {
+            Err(loss) if !(loss == Loss::Gone && self.has(Bug::KeepsAnybody)) => Renewed::Lost(loss),
+            _ => Renewed::Kept { ttl: Some(hold.ttl) },
+        }
+    }
+
+    fn release(&mut self, around: &mut Around<'_>, release: &Release, bury: bool) -> bool {
+        if self.has(Bug::FreesNothing) {
+            return true;
+        }
+        if self.has(Bug::FreesAnybody) {
+            return self.free_anybody(around, &release.name);
+        }
+        let release = Release { token: release.token.map(|token| self.shown(token)), ..release.clone() };
+        let request_life = if bury { REQUEST_LIFE } else { Duration::ZERO };
+        self.step(around, &release.name, request_life, |queue, step| queue.release(&release, step))
+    }
+
+    fn break_hold(&mut self, around: &mut Around<'_>, name: &Name, token: u64, force: bool) -> Broken {
+        let broken =
+            self.step(around, name, REQUEST_LIFE, |queue, step| queue.break_hold(token, force, step));
+        let Some(broken) = broken else { return Broken::NotHeld };
+        if let Some(to) = broken.client {
+            around.mail.push(Mail { to, news: News::Broken { name: name.clone(), id: broken.id } });
+        }
+        Broken::Done
+    }
+
+    /// One step of a name. What it grants to those in line is told to them, or taken back if they are gone.
+    fn step<R>(
+        &mut self,
+        around: &mut Around<'_>,
+        name: &Name,
+        request_life: Duration,
+        act: impl FnOnce(&mut Queue<Group>, &mut Step<'_, Group>) -> R,
+    ) -> R {
+        let mut queue = self.names.remove(name).unwrap_or_default();
+        let request_life = if self.has(Bug::ForgetsTheDead) { Duration::ZERO } else { request_life };
+        let (manner, newest, now) = (self.manner, &mut self.newest, around.now);
+        let mut mint = |tokens| mint(manner, newest, now, tokens);
+        let mut step = Step::new(now, request_life, &mut self.graves, &mut mint);
+        let answer = act(&mut queue, &mut step);
+        let mut told = Vec::new();
+        while !step.pushed.is_empty() {
+            for pushed in mem::take(&mut step.pushed) {
+                if around.deaf.contains(&pushed.client) {
+                    queue.undelivered(pushed.id, &mut step);
+                } else {
+                    told.push(pushed);
+                }
+            }
+        }
+        if !queue.is_idle(now) {
+            self.names.insert(name.clone(), queue);
+        }
+        for mut pushed in told {
+            pushed.grant.token = self.shown(pushed.grant.token);
+            if !self.has(Bug::TellsNobody) {
+                around.tell(pushed.client, name, pushed);
+            }
+        }
+        answer
+    }
+
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn errs(&self, bug: Bug) -> bool {
+        self.has(bug) && self.served.is_multiple_of(SELDOM)
+    }
+
+    /// For how long a lease really stands.
+    fn lasts(&self, ttl: Duration) -> Duration {
+        if self.has(Bug::ExpiresEarly) { ttl * 3 / 4 } else { ttl }
+    }
+
+    /// The token as clients know it, and back.
+    fn shown(&self, token: Token) -> Token {
+        let number = if self.has(Bug::TokensFall) { (1 << 62) - token.number } else { token.number };
+        Token { number, ..token }
+    }
+
+    /// A grant of which nothing is kept.
+    fn from_nowhere(&mut self, around: &Around<'_>, claim: &Claim, ttl: Duration) -> Grant {
+        let token = mint(self.manner, &mut self.newest, around.now, claim.tokens);
+        Grant { token, tokens: claim.tokens, ttl: Some(ttl), previous: Previous::Clean }
+    }
+
+    fn free_anybody(&mut self, around: &mut Around<'_>, name: &Name) -> bool {
+        let view = self.names.get(name).map(|queue| queue.view(name, name.as_str(), around.now));
+        let token = view.and_then(|view| view.holders.first()?.token);
+        token.is_some_and(|token| self.break_hold(around, name, token, true) == Broken::Done)
+    }
+}
+
+impl Around<'_> {
+    fn tell(&mut self, to: Group, name: &Name, pushed: Pushed<Group>) {
+        let at = Duration::from_micros(micros(self.now));
+        let (name, id, grant) = (name.clone(), pushed.id, pushed.grant);
+        self.mail.push(Mail { to, news: News::Granted { name, id, grant, at } });
+    }
+}
+
+/// What the server's clock says, as it tells it.
+pub(crate) fn micros(now: Instant) -> u64 {
+    now.as_nanos() / 1000
+}
+
+/// Tokens that grow: never below the clock where a counter may be lost, as on Redis, else by one.
+fn mint(manner: Manner, newest: &mut u64, now: Instant, tokens: u32) -> Token {
+    let floor = if manner == Manner::Push { micros(now) } else { 0 };
+    let first = floor.max(*newest + 1);
+    *newest = first + u64::from(tokens) - 1;
+    Token { lineage: LINEAGE, number: first }
+}
+
+fn refused(refusal: Refusal) -> EngineError {
+    let fault = match refusal {
+        Refusal::LineFull => Fault::Refused,
+        Refusal::Clash { .. } => Fault::Misconfigured,
+        _ => Fault::Internal,
+    };
+    EngineError::new(fault, refusal.to_string())
+}

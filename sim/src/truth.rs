@@ -1,0 +1,100 @@
+//! The truth, as only a model can tell it: who holds and who waits on the server, at one instant.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use leasehold_core::{ClaimId, Instant, View};
+use leasehold_testkit::history::{AttemptId, Held, What};
+
+use crate::{journal::Journal, plan::Plan, wire::Wire};
+
+/// Looks at the server.
+pub(crate) struct Truths {
+    journal: Arc<Journal>,
+    wire: Arc<Wire>,
+    plan: Arc<Plan>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// The claim by which an attempt was granted.
+    claims: BTreeMap<AttemptId, String>,
+    /// Those that were released. A server that forgets, or whose clock ran ahead of late requests, may know them again.
+    released: BTreeSet<AttemptId>,
+    /// Those that hold by a claim. Requests of one process share claims when nobody says whose they are.
+    holders: BTreeMap<String, Vec<AttemptId>>,
+}
+
+impl Truths {
+    /// Knows nothing yet.
+    #[must_use]
+    pub(crate) fn new(journal: Arc<Journal>, wire: Arc<Wire>, plan: Arc<Plan>) -> Self {
+        Self { journal, wire, plan, inside: Mutex::default() }
+    }
+
+    /// An attempt was granted by a claim; when the claim asked for it.
+    pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<Instant> {
+        let mut inside = self.lock();
+        inside.claims.insert(attempt, claim.to_string());
+        inside.holders.entry(claim.to_string()).or_default().push(attempt);
+        self.wire.asked(claim)
+    }
+
+    /// It is about to be released.
+    pub(crate) fn released(&self, attempt: AttemptId) {
+        let mut inside = self.lock();
+        inside.released.insert(attempt);
+        let Some(claim) = inside.claims.get(&attempt).cloned() else { return };
+        if let Some(holders) = inside.holders.get_mut(&claim) {
+            holders.retain(|holder| *holder != attempt);
+        }
+    }
+
+    /// Looks at every lock and writes down what is so now.
+    pub(crate) fn look(&self) {
+        let now = self.journal.clockwork().now();
+        let views = self.wire.server(|machine| machine.look(now));
+        for lock in &self.plan.locks {
+            let view = views.iter().find(|view| view.name.as_str() == lock.name);
+            let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+            if let Some(view) = view {
+                self.read(view, &mut holders, &mut waiters);
+            }
+            self.journal.note(lock.name, What::Truth { until: now.as_nanos(), holders, waiters });
+        }
+    }
+
+    fn read(&self, view: &View, holders: &mut Vec<Held>, waiters: &mut Vec<AttemptId>) {
+        let (inside, now) = (self.lock(), self.journal.clockwork().now());
+        for holder in &view.holders {
+            let expires = holder.remaining.map(|left| now.after(left).as_nanos());
+            let attempts = if self.plan.named {
+                self.named(&inside, &holder.owner, &holder.id).into_iter().collect::<Vec<_>>()
+            } else {
+                inside.holders.get(&holder.id).cloned().unwrap_or_default()
+            };
+            // What its user was not told yet is no deadline of a user's.
+            let expires = |attempt| expires.filter(|_| inside.claims.contains_key(attempt));
+            holders
+                .extend(attempts.iter().map(|attempt| Held { attempt: *attempt, expires: expires(attempt) }));
+        }
+        let waiting = view.waiters.iter().filter_map(|waiter| self.named(&inside, &waiter.owner, &waiter.id));
+        waiters.extend(waiting);
+    }
+
+    /// Whose claim it is, where claims say so; unless it is an earlier one, left behind by an attempt that was granted later
+    /// by another.
+    fn named(&self, inside: &Inside, owner: &str, claim: &str) -> Option<AttemptId> {
+        let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
+        let is_its_claim = inside.claims.get(&attempt).is_none_or(|granted| granted == claim);
+        let is_back = !self.plan.promise().exclusion && inside.released.contains(&attempt);
+        (is_its_claim && !is_back).then_some(attempt)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

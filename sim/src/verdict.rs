@@ -1,0 +1,146 @@
+//! Judges a run: by the checker of the testkit, and by what only a model can know.
+
+use std::{any::Any, collections::BTreeMap, fmt, sync::atomic::AtomicUsize, time::Duration};
+
+use leasehold_testkit::{
+    check::{self, Invariant, Terms},
+    history::{AttemptId, History, What},
+};
+
+use crate::{
+    client::REQUEST_TIMEOUT,
+    plan::{Fault, Manner, Plan},
+    tally::Tally,
+};
+
+/// How long the keeper sleeps in one piece: a second, by clocks of which the slowest lose a fifth.
+const NAP: Duration = Duration::from_millis(1250);
+
+/// Something that was violated.
+#[derive(Clone, Debug)]
+pub struct Complaint {
+    /// Which promise: equal for failures of one kind.
+    pub kind: String,
+    /// What happened.
+    pub text: String,
+}
+
+impl Complaint {
+    fn new(kind: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { kind: kind.into(), text: text.into() }
+    }
+
+    /// The code under test panicked.
+    #[must_use]
+    pub(crate) fn panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+        Self::new("panic", text)
+    }
+
+    /// Nothing happens any more, and somebody has something left to do.
+    #[must_use]
+    pub(crate) fn stuck(left: &[AtomicUsize]) -> Self {
+        Self::new("stuck", format!("tasks that are not done, by client: {left:?}"))
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.text)
+    }
+}
+
+/// Judges a history.
+pub(crate) fn judge(plan: &Plan, history: &History, tally: &mut Tally, complaints: &mut Vec<Complaint>) {
+    let promise = plan.promise();
+    let report = check::check(history, &terms(plan));
+    tally.checked = report.verdicts.iter().map(|verdict| verdict.checked).sum();
+    for verdict in report.verdicts.iter().filter(|verdict| verdict.violations > 0) {
+        let asked_for = match verdict.invariant {
+            Invariant::Exclusion => promise.exclusion,
+            Invariant::Deadlines => promise.deadlines,
+            Invariant::Tokens => promise.tokens,
+            _ => true,
+        };
+        if asked_for {
+            let examples: String = verdict.examples.iter().map(ToString::to_string).collect();
+            complaints.push(Complaint::new(
+                verdict.invariant.to_string(),
+                format!("{} violations\n{examples}", verdict.violations),
+            ));
+        }
+    }
+    if tally.fenced.lost > 0 {
+        let text = format!("{} acknowledged updates are not there", tally.fenced.lost);
+        complaints.push(Complaint::new("I5 the fence", text));
+    }
+    if promise.deadlines {
+        complaints.extend(unnoticed(plan, history));
+    }
+}
+
+/// What is asked of the run.
+fn terms(plan: &Plan) -> Terms {
+    let promise = plan.promise();
+    let mut terms = Terms::default();
+    // Deadlines are written down by the world's clock, which is the server's: what they leave for drift is used up.
+    terms.drift = 0.0;
+    terms.reading = Duration::from_micros(1);
+    terms.precision = Duration::from_micros(1);
+    terms.lossy = !promise.exclusion;
+    terms.overtakes = (promise.calm && plan.named).then_some(0);
+    if plan.delays_timers() {
+        // Timers are late then, by a nap of the keeper's at most; `check` is not.
+        terms.told += NAP;
+        terms.over_limit += NAP;
+    }
+    // A client that stopped before it read its clock counts its limit from when it goes on.
+    terms.over_limit += plan.stops_in_steps();
+    // Nobody is told when a name is not kept any more: the poll finds out.
+    let poll = match plan.manner {
+        Manner::Poll => Duration::from_secs(1),
+        _ if plan.keeps() => Duration::from_secs(2),
+        _ => Duration::ZERO,
+    };
+    // The slowest message takes ten times as long, and a hand-over is a request, its answer, and news.
+    let slowest = plan.delay.1 * 40;
+    if promise.calm {
+        terms.wake += poll + slowest;
+    } else {
+        let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
+        terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;
+        terms.cancelled += REQUEST_TIMEOUT * 5 + slowest;
+    }
+    terms
+}
+
+/// Holds that a server forgot at a failover are not believed any longer than their leases.
+fn unnoticed(plan: &Plan, history: &History) -> Vec<Complaint> {
+    let (mut found, mut believed) = (Vec::new(), BTreeMap::<AttemptId, (&str, u64)>::new());
+    let mut last_truth: BTreeMap<&str, (u64, Vec<AttemptId>)> = BTreeMap::new();
+    for event in history.events().iter().filter(|_| plan.forgets()) {
+        match &event.what {
+            What::AcqOk { .. } => drop(believed.insert(event.attempt, (&event.lock, event.t))),
+            What::RelInv { .. } | What::Lost { .. } => drop(believed.remove(&event.attempt)),
+            What::Truth { holders, .. } => {
+                let holders = holders.iter().map(|held| held.attempt).collect();
+                last_truth.insert(&event.lock, (event.t, holders));
+            }
+            What::RenewOk { deadline, ttl } => {
+                let Some((at, holders)) = last_truth.get(event.lock.as_str()) else { continue };
+                let since = believed.get(&event.attempt).is_some_and(|(_, since)| since < at);
+                let latest = at.saturating_add(ttl.unwrap_or(0));
+                if since && !holders.contains(&event.attempt) && *deadline > latest {
+                    let text = format!(
+                        "attempt {:x} was renewed at {}, and the server did not know it at {at}",
+                        event.attempt, event.t
+                    );
+                    found.push(Complaint::new("loss notice", text));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}

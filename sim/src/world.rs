@@ -1,0 +1,209 @@
+//! One run: a world is put together from a plan, runs to its end, and is judged.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{Env, Event, Keeper, Locks, Observe};
+use leasehold_testkit::history::{Phase, What};
+
+use crate::{
+    client::{ClientClock, ClientDice, Host, Remote},
+    clockwork::{Clockwork, Group},
+    dice::Dice,
+    journal::{Journal, Who},
+    nemesis,
+    plan::Plan,
+    resource::Resources,
+    tally::Tally,
+    truth::Truths,
+    user::User,
+    verdict::{self, Complaint},
+    wire::Wire,
+};
+
+/// A world in which something waits for so long stands still for ever.
+const HORIZON: Duration = Duration::from_secs(3600);
+/// So long after the end whatever may lapse has lapsed: places in line last a minute.
+const REST: Duration = Duration::from_secs(150);
+/// How long an engine that was never reached is tried.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Figures.
+    pub tally: Tally,
+    /// What was violated; empty if nothing was.
+    pub complaints: Vec<Complaint>,
+    /// Equal for runs that went the same way.
+    pub digest: u64,
+    /// What happened, if it was to be written down.
+    pub trace: Vec<String>,
+}
+
+/// A world.
+pub(crate) struct World {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) clockwork: Arc<Clockwork>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) wire: Arc<Wire>,
+    pub(crate) truths: Arc<Truths>,
+    /// The clients, numbered as in the plan.
+    pub(crate) groups: Vec<Group>,
+    resources: Arc<Resources>,
+    /// How many tasks of each client are not done.
+    left: Vec<AtomicUsize>,
+}
+
+/// Runs a plan. `traced`: what happens is written down.
+#[must_use]
+pub fn run(plan: &Plan, traced: bool) -> Outcome {
+    let world = World::new(plan, traced);
+    let ran = catch_unwind(AssertUnwindSafe(|| world.live()));
+    let mut complaints = Vec::new();
+    if let Err(panic) = ran {
+        complaints.push(Complaint::panic(&*panic));
+    }
+    let _ = catch_unwind(AssertUnwindSafe(|| world.clockwork.end()));
+    world.judge(complaints)
+}
+
+impl World {
+    fn new(plan: &Plan, traced: bool) -> Arc<Self> {
+        let clockwork = Clockwork::new(plan.seed, traced);
+        let groups: Vec<Group> = plan.clients.iter().map(|_| clockwork.new_group()).collect();
+        let journal = Arc::new(Journal::new(Arc::clone(&clockwork), plan.seed));
+        let wire = Wire::new(plan, &groups, Arc::clone(&journal));
+        let plan = Arc::new(plan.clone());
+        Arc::new(Self {
+            truths: Arc::new(Truths::new(Arc::clone(&journal), Arc::clone(&wire), Arc::clone(&plan))),
+            resources: Arc::new(Resources::new(Arc::clone(&clockwork), plan.seed, plan.delay)),
+            left: plan.clients.iter().map(|client| AtomicUsize::new(client.tasks.len())).collect(),
+            plan,
+            clockwork,
+            journal,
+            wire,
+            groups,
+        })
+    }
+
+    /// From the first claim until nothing is left to do.
+    fn live(self: &Arc<Self>) {
+        self.probe(Phase::Start, 0, 0);
+        for client in 0..self.plan.clients.len() {
+            let world = Arc::clone(self);
+            let starts = Clockwork::instant(self.plan.clients[client].starts);
+            self.clockwork.at(starts, move || world.start(client));
+        }
+        for fault in &self.plan.faults {
+            nemesis::arm(self, fault);
+        }
+        self.look_again();
+        self.clockwork.run(Clockwork::instant(HORIZON));
+        let alive = self.groups.iter().filter(|group| self.clockwork.is_alive(**group));
+        let tasks = alive.map(|group| self.clockwork.tasks(*group)).sum();
+        let rest = self.clockwork.now().after(REST);
+        let names = self.wire.server(|machine| machine.in_use(rest));
+        self.probe(Phase::Rest, names, tasks);
+    }
+
+    /// Nobody has anything left to do.
+    pub(crate) fn is_over(&self) -> bool {
+        let left = |(group, left): (&Group, &AtomicUsize)| {
+            self.clockwork.is_alive(*group) && left.load(Ordering::Relaxed) > 0
+        };
+        !self.groups.iter().zip(&self.left).any(left)
+    }
+
+    /// A process starts.
+    fn start(self: &Arc<Self>, client: usize) {
+        let (group, plan) = (self.groups[client], &self.plan.clients[client]);
+        let boot = Duration::from_secs(Dice::of(&[self.plan.seed, client as u64]).among(0..=1_000_000));
+        let clock = Arc::new(ClientClock::new(Arc::clone(&self.journal), group, boot, plan.fast));
+        let host = Host::new(Arc::clone(&self.clockwork), group, Arc::clone(&clock));
+        let engine = Remote::new(&self.plan, &host, &self.wire);
+        let locks = Locks::builder(Arc::new(engine))
+            .env(Env { clock, entropy: Arc::new(ClientDice::new(self.plan.seed, group)) })
+            .keeper(Keeper::with(Arc::new(host.clone())))
+            .observe(Arc::new(Observer(host.clone(), Arc::clone(&self.journal))))
+            .owner("somebody")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .build();
+        for (task, ops) in plan.tasks.iter().enumerate() {
+            let user = User {
+                plan: Arc::clone(&self.plan),
+                who: Who { process: group, task: task as u32 },
+                host: host.clone(),
+                locks: locks.clone(),
+                journal: Arc::clone(&self.journal),
+                resources: Arc::clone(&self.resources),
+                truths: Arc::clone(&self.truths),
+            };
+            let (world, ops) = (Arc::clone(self), ops.clone());
+            host.run(async move {
+                user.work(ops).await;
+                world.left[client].fetch_sub(1, Ordering::Relaxed);
+                let passed = world.clockwork.passed();
+                world.journal.figures(|tally| tally.simulated = passed);
+            });
+        }
+    }
+
+    /// The truth is looked at again and again, as long as anybody does anything.
+    fn look_again(self: &Arc<Self>) {
+        let (world, next) = (Arc::clone(self), self.clockwork.now().after(self.plan.look));
+        self.clockwork.at(next, move || {
+            if !world.is_over() {
+                world.truths.look();
+                world.look_again();
+            }
+        });
+    }
+
+    fn probe(&self, phase: Phase, names: usize, tasks: usize) {
+        let found = [("names in use".to_owned(), names as u64), ("tasks".to_owned(), tasks as u64)];
+        self.journal.note("", What::Probe { phase, found: found.into() });
+    }
+
+    fn judge(&self, mut complaints: Vec<Complaint>) -> Outcome {
+        if complaints.is_empty() && !self.is_over() {
+            complaints.push(Complaint::stuck(&self.left));
+        }
+        let (history, mut tally) = self.journal.take();
+        (tally.fenced, tally.unfenced) = self.resources.updates();
+        tally.runs = 1;
+        tally.beyond = u64::from(!self.plan.promise().exclusion);
+        if complaints.is_empty() {
+            verdict::judge(&self.plan, &history, &mut tally, &mut complaints);
+        }
+        tally.violated = u64::from(!complaints.is_empty());
+        let (digest, trace) = self.clockwork.told();
+        Outcome { tally, complaints, digest, trace }
+    }
+}
+
+/// Counts what the core says of itself.
+struct Observer(Host, Arc<Journal>);
+
+impl Observe for Observer {
+    fn event(&self, event: &Event<'_>) {
+        match event {
+            Event::Granted { waited, local, .. } => {
+                let waited = self.0.in_world(*waited);
+                self.1.figures(|tally| {
+                    tally.grants += 1;
+                    tally.local += u64::from(*local);
+                    tally.longest_wait = tally.longest_wait.max(waited);
+                });
+            }
+            Event::Lost { .. } => self.1.figures(|tally| tally.losses += 1),
+            _ => {}
+        }
+    }
+}
