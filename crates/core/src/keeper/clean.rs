@@ -9,6 +9,7 @@ use crate::{
     EngineError, Error, Fault, Instant, Loss, Name, Release, Released,
     keeper::{Work, at_once_all},
     local::truth,
+    queue::MIN_ENTRY_LIFE,
     shared::Shared,
 };
 
@@ -39,7 +40,8 @@ struct OfHold {
 
 impl Parcel {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
-        let give_up = shared.now().after(ttl + shared.profile.request_life);
+        // A place in line may outlive a short lease, also that of a pushed grant which lapsed.
+        let give_up = shared.now().after(ttl.max(MIN_ENTRY_LIFE) + shared.profile.request_life);
         Self { release, give_up, sent: false, hold: None, _pending: shared.pending.one() }
     }
 
@@ -97,15 +99,15 @@ async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
     let mut pause = FIRST_PAUSE;
     loop {
         parcels = once(&shared, parcels).await;
-        if parcels.is_empty() {
-            return;
-        }
-        shared.sleep_until(shared.now().after(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
         let now = shared.now();
         let (late, rest): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|parcel| now >= parcel.give_up);
         late.into_iter().for_each(Parcel::abandon);
         parcels = rest;
+        if parcels.is_empty() {
+            return;
+        }
+        shared.sleep_until(now.after(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

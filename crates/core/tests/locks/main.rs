@@ -11,6 +11,7 @@ mod doubt;
 mod executors;
 mod faults;
 mod fork;
+mod given_up;
 mod handover;
 mod keeper;
 mod loss;

@@ -1,0 +1,73 @@
+//! Releases that do not get through: how long they are sent again, and what is left when they are given up. On paused time.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Clock, Env, Instant, Keeper, Lineage, Locks,
+    memory::{MemoryEngine, MemoryStore},
+};
+use leasehold_testkit::decorators::{Counting, Fault, Faulty, Verb};
+use tokio::{runtime::Runtime, time};
+
+const TTL: Duration = Duration::from_secs(1);
+
+/// The clock of a paused runtime.
+struct Paused(time::Instant);
+
+impl Clock for Paused {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(1_000_000_000).after(time::Instant::now() - self.0)
+    }
+}
+
+/// A client of `store` whose wire may be faulty.
+fn client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Faulty>, Arc<Counting>) {
+    let faulty = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(store)))));
+    let counting = Arc::new(Counting::new(Arc::clone(&faulty) as _));
+    let keeper = Keeper::on(tokio::runtime::Handle::current());
+    let locks = Locks::builder(Arc::clone(&counting) as _).keeper(keeper).env(env.clone()).build();
+    (locks, faulty, counting)
+}
+
+fn paused() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+fn world() -> (Arc<MemoryStore>, Env) {
+    let env = Env { clock: Arc::new(Paused(time::Instant::now())), ..Env::system() };
+    (MemoryStore::new(Lineage::new(7), Arc::clone(&env.clock)), env)
+}
+
+#[test]
+fn a_place_in_line_is_given_up_no_earlier_than_it_ends() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (holder, ..) = client(&store, &env);
+        let (waiter, faulty, _) = client(&store, &env);
+        let _guard = holder.mutex("x").acquire().await.unwrap();
+        let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).acquire());
+        assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
+        // Sent again for 3.6 s: longer than lease and request live, not so long as the place in line.
+        (0..8).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
+        drop(waiting);
+        time::sleep(Duration::from_secs(6)).await;
+        assert!(
+            holder.show("x").await.unwrap().waiters.is_empty(),
+            "nobody stands in line for the dropped wait"
+        );
+    });
+}
+
+#[test]
+fn a_release_that_was_given_up_sends_nothing_more() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, faulty, counting) = client(&store, &env);
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
+        faulty.lose_session().await;
+        assert!(guard.release().await.unwrap_err().is_unknown());
+        time::sleep(Duration::from_secs(60)).await;
+        let sent = counting.count(Verb::Release);
+        assert_eq!(sent.calls, sent.items, "each release had something to release");
+    });
+}
