@@ -86,7 +86,8 @@ impl World {
                 self.storm(kind, length + Duration::from_nanos(skew.unsigned_abs()));
                 self.wire.take_down(now.after(length));
                 self.wire.fail_over(now.before(loses), skew);
-                self.truths.look();
+                let world = Arc::clone(self);
+                self.clockwork.at(now, move || world.truths.look());
             }
         }
     }

@@ -21,6 +21,8 @@ use crate::{
     truth::Truths,
 };
 
+/// The least time for which a long lease is granted: when it is pushed.
+const CLAIM_TIME: Duration = Duration::from_secs(2);
 /// A hold is looked at so often while it is used.
 const LOOKS: u32 = 4;
 
@@ -147,8 +149,8 @@ impl Attempt<'_> {
         let asked = user.truths.granted(*id, guard.id());
         let mut deadline = self.deadline(&guard);
         if deadline.as_nanos() == 0 {
-            // Lapsed, or in doubt: believed for no time at all, and no lease that was granted was shorter than this.
-            deadline = user.now().min(asked.unwrap_or(deadline).after(op.ttl / 8));
+            // Lapsed, or in doubt: believed for no time at all, but granted for nine tenths of this at least.
+            deadline = user.now().min(asked.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
         }
         self.record(What::AcqOk {
             token: guard.token().number,

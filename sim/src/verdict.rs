@@ -103,14 +103,15 @@ fn terms(plan: &Plan) -> Terms {
         _ if plan.keeps() => Duration::from_secs(2),
         _ => Duration::ZERO,
     };
-    // The slowest message takes ten times as long, and a hand-over is a request, its answer, and news.
-    let slowest = plan.delay.1 * 40;
+    // The slowest message takes ten times as long, and few of the four of a hand-over are slow.
+    let slowest = plan.delay.1 * 14;
     if promise.calm {
         terms.wake += poll + slowest;
     } else {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;
-        terms.cancelled += REQUEST_TIMEOUT * 5 + slowest;
+        // Who is stopped cleans up later, or is killed before it can.
+        terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops();
     }
     terms
 }

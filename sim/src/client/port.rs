@@ -19,6 +19,9 @@ use crate::{
     wire::{Parcel, Wire},
 };
 
+/// How long the client library waits for an answer: sometimes it is more patient than core, which has less time to renew.
+const PATIENCE: Duration = Duration::from_millis(700);
+
 /// What came of a request.
 pub(super) type Said = Result<Reply, EngineError>;
 
@@ -81,7 +84,11 @@ impl Port {
             number
         };
         self.wire.send(self.host.group, conn, number, request);
-        answer.await.unwrap_or_else(|_| Err(self.unknown("the connection broke before the answer came")))
+        tokio::select! {
+            biased;
+            said = answer => said.unwrap_or_else(|_| Err(self.unknown("the connection broke"))),
+            () = self.host.nap(PATIENCE) => Err(self.unknown("no answer came in time")),
+        }
     }
 
     /// Hears whatever arrives, until the wire is unplugged.

@@ -24,6 +24,8 @@ struct Draw {
     /// How many clients there are from the beginning.
     clients: usize,
     locks: usize,
+    /// Names may be kept taken.
+    keeps: bool,
 }
 
 pub(super) fn plan(mut dice: Dice, seed: u64, ops: usize, bug: Option<Bug>) -> Plan {
@@ -35,12 +37,13 @@ pub(super) fn plan(mut dice: Dice, seed: u64, ops: usize, bug: Option<Bug>) -> P
     let (least, most) = *dice.pick(&DELAYS);
     let lease = Duration::from_millis(*dice.pick(&LEASES));
     let clients = dice.among(2..=4) as usize;
-    let mut draw = Draw { dice, lease, length: lease * 6, clients, locks: locks.len() };
+    let keeps = dice.percent(30);
+    let mut draw = Draw { dice, lease, length: lease * 6, clients, locks: locks.len(), keeps };
     let mut clients: Vec<ClientPlan> = (0..clients).map(|_| draw.client(Duration::ZERO)).collect();
     for _ in 0..ops {
         let client = draw.among(0, clients.len() as u64 - 1) as usize;
         let task = draw.among(0, clients[client].tasks.len() as u64 - 1) as usize;
-        let op = draw.op(manner);
+        let op = draw.op();
         clients[client].tasks[task].push(op);
     }
     let faults = draw.faults(manner, &mut clients);
@@ -48,7 +51,7 @@ pub(super) fn plan(mut dice: Dice, seed: u64, ops: usize, bug: Option<Bug>) -> P
         seed,
         manner,
         bug,
-        named: draw.dice.percent(40),
+        named: draw.dice.percent(50),
         delay: (Duration::from_micros(least), Duration::from_micros(most)),
         look: lease / draw.among(2, 12) as u32,
         locks,
@@ -85,7 +88,7 @@ impl Draw {
         ClientPlan { starts, fast, tasks: vec![Vec::new(); self.among(1, 4) as usize] }
     }
 
-    fn op(&mut self, manner: Manner) -> Op {
+    fn op(&mut self) -> Op {
         let lease = self.lease;
         let hold = match self.among(0, 9) {
             0..5 => self.part(lease, 0, 3),
@@ -101,7 +104,8 @@ impl Draw {
         let end = match self.among(0, 19) {
             0..14 => End::Release,
             14..18 => End::Drop,
-            _ => End::Keep(hold + self.part(lease, 0, 40)),
+            _ if self.keeps => End::Keep(hold + self.part(lease, 0, 40)),
+            _ => End::Release,
         };
         // Requests for unlike leases share no hold.
         let ttl = if self.dice.percent(85) { lease } else { lease * 2 };
@@ -118,12 +122,12 @@ impl Draw {
             writes: if self.dice.percent(50) { self.among(1, 2) as u32 } else { 0 },
             stubborn: self.dice.percent(50),
             confirm: self.dice.percent(10),
-            end: if manner == Manner::Push || !matches!(end, End::Keep(_)) { end } else { End::Release },
+            end,
         }
     }
 
     fn faults(&mut self, manner: Manner, clients: &mut Vec<ClientPlan>) -> Vec<Fault> {
-        if self.dice.percent(4) {
+        if self.dice.percent(5) {
             return Vec::new();
         }
         let mut faults: Vec<Fault> = (0..self.among(4, 10)).map(|_| self.fault(manner)).collect();

@@ -130,6 +130,15 @@ impl Plan {
         self.faults.iter().map(length).sum()
     }
 
+    /// For how long clients are stopped, in all.
+    pub(crate) fn stops(&self) -> Duration {
+        let length = |fault: &Fault| match *fault {
+            Fault::Stop { length, .. } | Fault::StopAtReading { length, .. } => length,
+            _ => Duration::ZERO,
+        };
+        self.faults.iter().map(length).sum()
+    }
+
     /// Whether a name is kept taken by nobody.
     pub(crate) fn keeps(&self) -> bool {
         let mut ops = self.clients.iter().flat_map(|client| client.tasks.iter().flatten());
