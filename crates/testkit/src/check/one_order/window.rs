@@ -44,9 +44,10 @@ pub(super) fn holds<'b, 'h>(book: &Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold
         let outer = life.within.and_then(|id| of.get(&id)).filter(again).copied();
         of.insert(life.id, outer.unwrap_or(holds.len()));
         if let Some(hold) = outer {
-            // It ends when the last of them leaves.
-            let end = &mut holds[hold].end;
-            *end = from.max(*end.start())..=until.max(*end.end());
+            // It ends when the last of them leaves, unless the server forgot it.
+            let hold = &mut holds[hold];
+            let from = if book.forgotten(hold.life).is_some() { 0 } else { from };
+            hold.end = from.max(*hold.end.start())..=until.max(*hold.end.end());
             continue;
         }
         let forgotten = book.forgotten(life).filter(|since| *since < from);
