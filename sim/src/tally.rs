@@ -9,10 +9,12 @@ pub struct Tally {
     pub runs: u64,
     /// Acquisitions that were called.
     pub calls: u64,
-    /// Guards that were granted, and how many of them without the server.
+    /// Guards that were granted; how many of them without the server, and of these to an owner that held already.
     pub grants: u64,
     /// See there.
     pub local: u64,
+    /// See there.
+    pub again: u64,
     /// Grants that were pushed to a claim in line, or found by it.
     pub in_line: u64,
     /// Holds that were told lost.
@@ -53,6 +55,7 @@ impl Tally {
         self.calls += other.calls;
         self.grants += other.grants;
         self.local += other.local;
+        self.again += other.again;
         self.in_line += other.in_line;
         self.losses += other.losses;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
@@ -84,7 +87,8 @@ impl fmt::Display for Tally {
         row("acquisitions", self.calls.to_string())?;
         row("operations checked", self.checked.to_string())?;
         row("grants", self.grants.to_string())?;
-        row("  handed on in a process", self.local.to_string())?;
+        row("  handed on in a process", (self.local - self.again).to_string())?;
+        row("  entered again", self.again.to_string())?;
         row("  handed on by the server", self.in_line.to_string())?;
         row("holds told lost", self.losses.to_string())?;
         row("longest wait", format!("{:.1} s", self.longest_wait.as_secs_f64()))?;

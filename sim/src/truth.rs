@@ -53,6 +53,13 @@ impl Truths {
         }
     }
 
+    /// A token of whoever holds a lock now.
+    pub(crate) fn holder(&self, name: &str) -> Option<u64> {
+        let now = self.journal.clockwork().now();
+        let views = self.wire.server(|machine| machine.look(now));
+        views.iter().find(|view| view.name.as_str() == name)?.holders.first()?.token
+    }
+
     /// Looks at every lock and writes down what is so now.
     pub(crate) fn look(&self) {
         let now = self.journal.clockwork().now();
@@ -71,15 +78,14 @@ impl Truths {
         let (inside, now) = (self.lock(), self.journal.clockwork().now());
         for holder in &view.holders {
             let expires = holder.remaining.map(|left| now.after(left).as_nanos());
-            let attempts = if self.plan.named {
-                self.named(&inside, &holder.owner, &holder.id).into_iter().collect::<Vec<_>>()
-            } else {
-                inside.holders.get(&holder.id).cloned().unwrap_or_default()
-            };
+            let mut attempts = inside.holders.get(&holder.id).cloned().unwrap_or_default();
+            // Who was not told yet, or has let go.
+            let named = self.named(&inside, &holder.owner, &holder.id);
+            attempts.extend(named.filter(|attempt| !attempts.contains(attempt)));
             // What its user was not told yet is no deadline of a user's.
-            let expires = |attempt| expires.filter(|_| inside.claims.contains_key(attempt));
-            holders
-                .extend(attempts.iter().map(|attempt| Held { attempt: *attempt, expires: expires(attempt) }));
+            let expires = |attempt: &AttemptId| expires.filter(|_| inside.claims.contains_key(attempt));
+            let held = |attempt| Held { attempt, token: holder.token, expires: expires(&attempt) };
+            holders.extend(attempts.into_iter().map(held));
         }
         let waiting = view.waiters.iter().filter_map(|waiter| self.named(&inside, &waiter.owner, &waiter.id));
         waiters.extend(waiting);

@@ -75,8 +75,8 @@ pub(crate) fn judge(plan: &Plan, history: &History, tally: &mut Tally, complaint
         let text = format!("{} acknowledged updates are not there", tally.fenced.lost);
         complaints.push(Complaint::new("I5 the fence", text));
     }
-    if promise.deadlines {
-        complaints.extend(unnoticed(plan, history));
+    if promise.deadlines && promise.new_tokens {
+        complaints.extend(unnoticed(history));
     }
 }
 
@@ -116,11 +116,11 @@ fn terms(plan: &Plan) -> Terms {
     terms
 }
 
-/// Holds that a server forgot at a failover are not believed any longer than their leases.
-fn unnoticed(plan: &Plan, history: &History) -> Vec<Complaint> {
+/// A hold that the server does not know any more is not believed in for longer than its lease.
+fn unnoticed(history: &History) -> Vec<Complaint> {
     let (mut found, mut believed) = (Vec::new(), BTreeMap::<AttemptId, (&str, u64)>::new());
     let mut last_truth: BTreeMap<&str, (u64, Vec<AttemptId>)> = BTreeMap::new();
-    for event in history.events().iter().filter(|_| plan.forgets()) {
+    for event in history.events() {
         match &event.what {
             What::AcqOk { .. } => drop(believed.insert(event.attempt, (&event.lock, event.t))),
             What::RelInv { .. } | What::Lost { .. } => drop(believed.remove(&event.attempt)),

@@ -206,7 +206,7 @@ fn profile(manner: Manner) -> Profile {
         Manner::Push | Manner::Ring => Duration::from_millis(250)..=Duration::from_secs(2),
         Manner::Poll => Duration::from_millis(50)..=Duration::from_secs(1),
     };
-    profile.token_blocks = manner == Manner::Push;
+    profile.tokens = if manner == Manner::Push { 65 } else { 1 };
     profile.fifo = true;
     profile.can_keep = true;
     profile.breaking = Breaking::Lease;

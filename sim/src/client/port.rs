@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, EngineError, Evidence, Fault, Flights, Instant, Loss, Mailbox, News as CoreNews,
+    ClaimId, Clock, EngineError, Fault, Flights, Instant, Loss, Mailbox, News as CoreNews, ServerClock,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -34,7 +34,7 @@ pub(super) struct Port {
     pub(super) flights: Flights,
     pub(super) link: Link,
     wire: Arc<Wire>,
-    evidence: Mutex<Evidence>,
+    evidence: Mutex<ServerClock>,
     under_way: Mutex<UnderWay>,
     /// Claims that stand in line.
     waiting: Mutex<BTreeSet<ClaimId>>,

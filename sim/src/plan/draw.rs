@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ClientPlan, End, Fate, Fault, Lock, Manner, Op, Patience, Plan, Way};
+use super::{Breaking, ClientPlan, End, Fate, Fault, Lock, Manner, Op, Patience, Plan, Way};
 use crate::{
     bug::Bug,
     clockwork::{Moment, Sleeps},
@@ -11,7 +11,7 @@ use crate::{
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// The leases of a run are about so long, in ms.
-const LEASES: [u64; 4] = [500, 1000, 2000, 5000];
+const LEASES: [u64; 5] = [500, 1000, 2000, 5000, 10_000];
 /// Messages take so long, in µs: in a rack, in a town, over a slow line.
 const DELAYS: [(u64, u64); 3] = [(30, 300), (300, 3000), (2000, 40_000)];
 
@@ -110,6 +110,7 @@ impl Draw {
         // Requests for unlike leases share no hold.
         let ttl = if self.dice.percent(85) { lease } else { lease * 2 };
         Op {
+            breaks: self.dice.percent(2).then_some(Breaking::Gentle),
             pause: if self.dice.percent(70) { self.part(lease, 0, 4) } else { self.part(lease, 0, 120) },
             lock: self.among(0, self.locks as u64 - 1) as usize,
             want: self.among(0, 5) as u32,
@@ -122,7 +123,9 @@ impl Draw {
             writes: if self.dice.percent(50) { self.among(1, 2) as u32 } else { 0 },
             stubborn: self.dice.percent(50),
             confirm: self.dice.percent(10),
+            again: self.dice.percent(10),
             end,
+            closes: self.dice.percent(1).then(|| self.part(lease, 0, 100)),
         }
     }
 
@@ -195,14 +198,19 @@ impl Draw {
     /// fence holds.
     fn beyond(&mut self, manner: Manner, clients: &mut [ClientPlan], faults: &mut Vec<Fault>) {
         let at = self.when();
-        match self.among(0, 3) {
+        // What a counter forgets it mints again: engines whose tokens are counters do not survive a failover.
+        let most = if manner == Manner::Push { 5 } else { 2 };
+        match self.among(0, most) {
             0 => faults.push(Fault::Step { at, by: self.part(self.lease, 1, 300).as_nanos() as i64 }),
             1 => {
                 let client = self.whom();
                 clients[client].fast = -(self.among(20_000, 200_000) as i64);
             }
-            // What a counter forgets it mints again: engines whose tokens are counters do not survive this.
-            _ if manner != Manner::Push => {}
+            2 => {
+                let mut ops = clients.iter_mut().flat_map(|client| client.tasks.iter_mut().flatten());
+                let forced = ops.find(|op| op.breaks.is_some());
+                forced.into_iter().for_each(|op| op.breaks = Some(Breaking::Forced));
+            }
             _ => {
                 let (loses, length) = (self.part(self.lease, 0, 150), self.part(self.lease, 1, 50));
                 let skew = match self.among(0, 3) {

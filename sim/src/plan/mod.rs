@@ -13,7 +13,7 @@ use leasehold_core::Mode;
 
 pub(crate) use client::ClientPlan;
 pub(crate) use fault::{Fate, Fault, Way};
-pub(crate) use op::{End, Op, Patience};
+pub(crate) use op::{Breaking, End, Op, Patience};
 
 use crate::{
     bug::Bug,
@@ -68,11 +68,13 @@ pub(crate) struct Lock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
     /// I1 and what follows from it. Broken by a server that loses what it acknowledged, whose clock is set forward, or
-    /// against which a client's clock is slower than by a hundredth.
+    /// against which a client's clock is slower than by a hundredth; and by an operator's force.
     pub(crate) exclusion: bool,
     /// I2. A clock that is too slow cannot be honest.
     pub(crate) deadlines: bool,
-    /// I4. A server that loses what it acknowledged and whose clock was set back as well may mint a token again.
+    /// No token is minted twice. A server that loses what it acknowledged, and whose clock was set back as well, may do so.
+    pub(crate) new_tokens: bool,
+    /// I4. A process hands a hold on, with its older tokens, until it hears that the hold ended.
     pub(crate) tokens: bool,
     /// No clock runs ahead, or seems to because answers overtook each other: nobody has a reason to doubt a hold that is not
     /// lost.
@@ -91,14 +93,13 @@ impl Plan {
     /// How many acquisitions there are.
     #[must_use]
     pub fn ops(&self) -> usize {
-        self.clients.iter().flat_map(|client| &client.tasks).map(Vec::len).sum()
+        self.acquisitions().count()
     }
 
     /// The longest lease.
     #[must_use]
     pub(crate) fn longest_lease(&self) -> Duration {
-        let ops = self.clients.iter().flat_map(|client| client.tasks.iter().flatten());
-        ops.map(|op| op.ttl).max().unwrap_or_default()
+        self.acquisitions().map(|op| op.ttl).max().unwrap_or_default()
     }
 
     /// How long it takes after a disturbance, at most, until all is in order again: what was lost is asked for anew, what
@@ -139,10 +140,18 @@ impl Plan {
         self.faults.iter().map(length).sum()
     }
 
+    /// Whether an operator ends a hold by force.
+    fn forces(&self) -> bool {
+        self.acquisitions().any(|op| op.breaks == Some(Breaking::Forced))
+    }
+
+    fn acquisitions(&self) -> impl Iterator<Item = &Op> {
+        self.clients.iter().flat_map(|client| client.tasks.iter().flatten())
+    }
+
     /// Whether a name is kept taken by nobody.
     pub(crate) fn keeps(&self) -> bool {
-        let mut ops = self.clients.iter().flat_map(|client| client.tasks.iter().flatten());
-        ops.any(|op| matches!(op.end, End::Keep(_)))
+        self.acquisitions().any(|op| matches!(op.end, End::Keep(_)))
     }
 
     /// Whether the server forgets what it acknowledged.
@@ -162,10 +171,13 @@ impl Plan {
         };
         let forgets = self.forgets();
         let slow = self.clients.iter().any(|client| client.is_too_slow());
+        let new_tokens = !(forgets && set(false));
+        let exclusion = !(forgets || set(true) || slow || self.forces());
         Promise {
-            exclusion: !(forgets || set(true) || slow),
+            exclusion,
             deadlines: !slow,
-            tokens: !(forgets && set(false)),
+            new_tokens,
+            tokens: new_tokens && (exclusion || self.named),
             no_doubt: !(set(true) || slow || set(false) && self.manner != Manner::Push),
             calm: self.faults.is_empty() && self.clients.iter().all(|client| client.starts.is_zero()),
         }

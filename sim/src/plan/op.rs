@@ -26,9 +26,20 @@ pub(crate) enum End {
     Keep(Duration),
 }
 
+/// How an operator breaks a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breaking {
+    /// The holder keeps its lease.
+    Gentle,
+    /// Its lease ends at once.
+    Forced,
+}
+
 /// One acquisition and what follows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
+    /// Breaks whatever hold there is before.
+    pub(crate) breaks: Option<Breaking>,
     /// Before it.
     pub(crate) pause: Duration,
     /// Which of the locks.
@@ -53,6 +64,10 @@ pub(crate) struct Op {
     pub(crate) stubborn: bool,
     /// Asks the server in between whether it holds.
     pub(crate) confirm: bool,
+    /// Takes the same lock again in between.
+    pub(crate) again: bool,
     /// How it lets go.
     pub(crate) end: End,
+    /// Closes the locks of its process afterwards, within so long.
+    pub(crate) closes: Option<Duration>,
 }

@@ -1,0 +1,150 @@
+//! One acquisition.
+
+use std::pin::pin;
+
+use leasehold_core::{Error, ErrorKind, Guard, Mode, Owner, Request};
+use leasehold_testkit::history::{AttemptId, HowHeld, What};
+
+use super::{LOOKS, User, belief::Belief, nanos};
+use crate::plan::{Lock, Op, Patience};
+
+/// One acquisition.
+pub(super) struct Attempt<'a> {
+    pub(super) user: &'a User,
+    pub(super) op: &'a Op,
+    pub(super) lock: &'a Lock,
+    pub(super) id: AttemptId,
+    /// Whose it is, where requests say so.
+    owner: Option<Owner>,
+    /// The hold that it enters again.
+    within: Option<AttemptId>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(user: &'a User, op: &'a Op) -> Self {
+        let id = user.journal.new_attempt(user.who.process);
+        let owner = user.plan.named.then(|| Owner::new(&id.to_string()));
+        Self { user, op, lock: &user.plan.locks[op.lock], id, owner, within: None }
+    }
+
+    pub(super) async fn run(&self) {
+        let limit = match self.op.patience {
+            Patience::Within(limit) => Some(nanos(self.user.host.in_world(limit))),
+            // Who tries stands in no line: nothing wakes it.
+            Patience::Try | Patience::Tries(_) => Some(0),
+            Patience::Endless => None,
+        };
+        self.called(limit);
+        match self.acquire().await {
+            None => self.record(What::Cancel),
+            Some(Err(error)) => self.refused(&error),
+            Some(Ok(guard)) => {
+                let mut belief = Belief::begin(self, guard);
+                self.use_it(&mut belief).await;
+                belief.end().await;
+            }
+        }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.lock.mode(self.op.want)
+    }
+
+    /// `None` when it was given up.
+    async fn acquire(&self) -> Option<Result<Guard, Error>> {
+        let request = self.request();
+        let acquire = pin!(match self.op.patience {
+            Patience::Endless => request.acquire(),
+            Patience::Within(limit) => request.acquire_within(limit),
+            Patience::Try => request.try_acquire(),
+            Patience::Tries(tries) => request.attempts(tries).acquire(),
+        });
+        let Some(after) = self.op.cancel else { return Some(acquire.await) };
+        tokio::select! {
+            biased;
+            granted = acquire => Some(granted),
+            () = self.user.host.nap(after) => None,
+        }
+    }
+
+    fn request(&self) -> Request {
+        let Self { user, op, lock, .. } = self;
+        let mut request = match self.mode() {
+            Mode::Exclusive => user.locks.mutex(lock.name),
+            Mode::Shared => user.locks.rw(lock.name).read(),
+            Mode::Permits { count, limit } => user.locks.semaphore(lock.name, limit).permits(count),
+        };
+        request = request.ttl(op.ttl).renew(op.renew);
+        if let Some(max_hold) = op.max_hold {
+            request = request.max_hold(max_hold);
+        }
+        if let Some(owner) = &self.owner {
+            request = request.owner(owner.clone());
+        }
+        request
+    }
+
+    fn called(&self, limit: Option<u64>) {
+        self.record(What::AcqInv { mode: HowHeld(self.mode()), limit, within: self.within });
+        self.user.journal.figures(|tally| tally.calls += 1);
+    }
+
+    fn refused(&self, error: &Error) {
+        let err = format!("{:?}", error.kind());
+        // Whoever waited may still be on the way out of the line.
+        let certain = error.kind() == ErrorKind::Taken && self.op.patience == Patience::Try;
+        self.record(if certain { What::AcqTaken } else { What::AcqUnknown { err } });
+    }
+
+    async fn use_it(&self, belief: &mut Belief<'_>) {
+        let Self { user, op, .. } = self;
+        for look in 0..LOOKS {
+            user.host.nap(op.hold / LOOKS).await;
+            belief.look();
+            if belief.is_told() && !op.stubborn {
+                return;
+            }
+            if look < op.writes && self.mode() == Mode::Exclusive {
+                self.write_fenced(belief, look).await;
+                self.write_unfenced(belief, look).await;
+            }
+            if look == 1 && op.confirm {
+                // What it answers shows in the deadline.
+                drop(belief.guard.confirm().await);
+            }
+            if look == 2 && op.again {
+                self.enter_again(belief).await;
+            }
+        }
+    }
+
+    /// The same owner takes the same lock again, and lets go of it first.
+    async fn enter_again(&self, belief: &Belief<'_>) {
+        let is_one = !matches!(self.mode(), Mode::Permits { .. });
+        if !is_one || self.owner.is_none() || !belief.guard.check() {
+            return;
+        }
+        let id = self.user.journal.new_attempt(self.user.who.process);
+        let again = Attempt { id, owner: self.owner.clone(), within: Some(self.id), ..*self };
+        again.called(Some(0));
+        match again.request().try_acquire().await {
+            Ok(guard) if guard.token() == belief.guard.token() => {
+                self.user.journal.figures(|tally| tally.again += 1);
+                let inner = Belief::begin(&again, guard);
+                self.user.host.nap(self.op.hold / LOOKS).await;
+                inner.end().await;
+            }
+            // The hold was lost in between, and this is another.
+            Ok(_) => again.record(What::AcqUnknown { err: "another hold".into() }),
+            Err(error) => again.refused(&error),
+        }
+    }
+
+    pub(super) fn record(&self, what: What) {
+        self.record_at(self.user.now(), what);
+    }
+
+    pub(super) fn record_at(&self, at: leasehold_core::Instant, what: What) {
+        self.user.journal.record(at, self.user.who, self.lock.name, self.id, what);
+    }
+}

@@ -1,0 +1,146 @@
+//! A hold that is used, as its user sees it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{ErrorKind, Guard, Instant, Loss};
+use leasehold_testkit::history::What;
+use tokio::sync::oneshot;
+
+use super::{attempt::Attempt, nanos};
+use crate::plan::{End, Patience};
+
+/// The least time for which a long lease is granted: when it is pushed.
+const CLAIM_TIME: Duration = Duration::from_secs(2);
+
+/// A hold that is used.
+pub(super) struct Belief<'a> {
+    attempt: &'a Attempt<'a>,
+    pub(super) guard: Guard,
+    /// The latest deadline that it told.
+    deadline: Instant,
+    /// The loss was told.
+    told: Arc<AtomicBool>,
+    /// Dropped with it: nobody waits for its loss any more.
+    _watch: oneshot::Sender<()>,
+}
+
+impl<'a> Belief<'a> {
+    /// The acquire returned a guard.
+    pub(super) fn begin(attempt: &'a Attempt<'a>, guard: Guard) -> Self {
+        let Attempt { user, op, lock, id, .. } = attempt;
+        let told = Arc::new(AtomicBool::new(false));
+        let _watch = attempt.watch(&guard, &told);
+        let asked = user.truths.granted(*id, guard.id());
+        let mut deadline = attempt.deadline(&guard);
+        if deadline.as_nanos() == 0 && !user.plan.promise().no_doubt {
+            // In doubt: believed for no time at all, but granted for nine tenths of this at least.
+            deadline = user.now().min(asked.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
+        }
+        attempt.record(What::AcqOk {
+            token: guard.token().number,
+            lineage: guard.token().lineage.to_string(),
+            deadline: Some(deadline.as_nanos()),
+            ttl: Some(nanos(op.ttl)),
+            asked: asked.map(Instant::as_nanos),
+            watched: true,
+            fixed: attempt.is_fixed(),
+        });
+        user.journal.clockwork().note(*id, || format!("{} was granted to {id:x}", lock.name));
+        Self { attempt, guard, deadline, told, _watch }
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+
+    /// Checks the hold, and reads its deadline.
+    pub(super) fn look(&mut self) {
+        let Self { attempt, guard, .. } = self;
+        let before = attempt.user.now();
+        let valid = guard.check();
+        let deadline = attempt.deadline(guard);
+        if deadline > self.deadline {
+            self.deadline = deadline;
+            let ttl = Some(nanos(attempt.op.ttl));
+            attempt.record(What::RenewOk { deadline: deadline.as_nanos(), ttl });
+        }
+        // A hold in doubt is neither valid nor lost: it may come back.
+        let is_lost = attempt.user.plan.promise().no_doubt || self.told.load(Ordering::Relaxed);
+        // Between check and deadline it may have lapsed: then its deadline at the check is not known.
+        let is_known = deadline > before;
+        if valid && is_known || !valid && is_lost {
+            let deadline = valid.then_some(self.deadline.as_nanos());
+            attempt.record_at(before, What::Check { valid, deadline });
+        }
+    }
+
+    pub(super) async fn end(mut self) {
+        self.look();
+        let Self { attempt, guard, told, .. } = self;
+        let keep = match attempt.op.end {
+            End::Keep(at_least) => Some(nanos(at_least)),
+            End::Release | End::Drop => None,
+        };
+        attempt.user.truths.released(attempt.id);
+        attempt.record(What::RelInv { keep });
+        let was_lost = told.load(Ordering::Relaxed) || !guard.check();
+        let released = match attempt.op.end {
+            End::Drop => return drop(guard),
+            End::Release => guard.release().await,
+            End::Keep(at_least) => guard.release_at_least(at_least).await,
+        };
+        attempt.record(match released {
+            Ok(()) => What::RelOk,
+            Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !was_lost => What::RelNotheld,
+            // A loss that the guard knew of is answered at once, and says nothing of the server.
+            Err(error) => What::RelUnknown { err: format!("{:?}", error.kind()) },
+        });
+    }
+}
+
+impl Attempt<'_> {
+    /// The first deadline is the last. Not of what is confirmed, nor of a pushed grant, which is made as long as was asked for
+    /// once; not where a stop may have come between reading the clock and reading the deadline, nor in doubt.
+    fn is_fixed(&self) -> bool {
+        let (op, plan) = (self.op, &self.user.plan);
+        let is_last = !op.renew && !op.confirm && op.patience == Patience::Try;
+        is_last && plan.stops_in_steps().is_zero() && plan.promise().no_doubt
+    }
+
+    /// Writes down, in a task of its own, when the loss is told.
+    fn watch(&self, guard: &Guard, told: &Arc<AtomicBool>) -> oneshot::Sender<()> {
+        let (watch, over) = oneshot::channel();
+        let (lost, told) = (guard.lost(), Arc::clone(told));
+        let (journal, who, id) = (Arc::clone(&self.user.journal), self.user.who, self.id);
+        let name = self.lock.name;
+        self.user.host.run(async move {
+            tokio::select! {
+                biased;
+                _ = over => {}
+                loss = lost => {
+                    told.store(true, Ordering::Relaxed);
+                    let now = journal.clockwork().now();
+                    journal.record(now, who, name, id, What::Lost { err: format!("{loss:?}") });
+                }
+            }
+        });
+        watch
+    }
+
+    /// Until when the guard may be believed, by the world's clock; never too late, for that is read first. Long ago if it may
+    /// not be believed now.
+    fn deadline(&self, guard: &Guard) -> Instant {
+        let before = self.user.now();
+        match guard.remaining() {
+            None => Instant::NEVER,
+            Some(Duration::ZERO) => Instant::from_nanos(0),
+            Some(left) => before.after(self.user.host.in_world(left)),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Writing to what a lock protects: with a fence, and without.
+
+use super::{LOOKS, attempt::Attempt, belief::Belief};
+use crate::resource::Overtaken;
+use leasehold_testkit::history::What;
+
+impl Attempt<'_> {
+    /// Adds an element: to what it read after it had shown its token.
+    pub(super) async fn write_fenced(&self, belief: &Belief<'_>, number: u32) {
+        let (token, name) = (belief.guard.token().number, self.lock.name);
+        if !self.dares(belief) {
+            return;
+        }
+        let (visit, element) = (&self.user.resources, self.element(number));
+        self.record(What::WriteInv { to: name.to_owned(), token, element });
+        let process = self.user.who.process;
+        let written = match visit.visit(process, name, move |lists| lists.seal(token)).await {
+            Err(overtaken) => Err(overtaken),
+            Ok(mut elements) => {
+                elements.push(element);
+                visit.visit(process, name, move |lists| lists.write_fenced(token, elements)).await
+            }
+        };
+        match written {
+            Ok(()) => {
+                visit.acknowledge(name, |lists| &mut lists.fenced, element);
+                self.record(What::WriteOk { element });
+            }
+            Err(Overtaken) => self.record(What::WriteFenced { element }),
+        }
+    }
+
+    /// The same where nobody looks at tokens.
+    pub(super) async fn write_unfenced(&self, belief: &Belief<'_>, number: u32) {
+        let (name, process) = (self.lock.name, self.user.who.process);
+        let (visit, element) = (&self.user.resources, self.element(number));
+        if !self.dares(belief) {
+            return;
+        }
+        let mut elements = visit.visit(process, name, |lists| lists.unfenced.read()).await;
+        elements.push(element);
+        if self.dares(belief) {
+            visit.visit(process, name, move |lists| lists.unfenced.write(elements)).await;
+            visit.acknowledge(name, |lists| &mut lists.unfenced, element);
+        }
+    }
+
+    /// Careful users check before they write.
+    fn dares(&self, belief: &Belief<'_>) -> bool {
+        self.op.stubborn || belief.guard.check()
+    }
+
+    fn element(&self, number: u32) -> u64 {
+        self.id * u64::from(LOOKS) + u64::from(number)
+    }
+}

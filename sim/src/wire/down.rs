@@ -1,0 +1,67 @@
+//! From the server to clients.
+
+use std::sync::Arc;
+
+use leasehold_core::Instant;
+
+use super::{
+    Inside, Wire,
+    end::{Parcel, in_order},
+};
+use crate::{
+    clockwork::Group,
+    plan::{Fate, Fault, Manner},
+    server::News,
+};
+
+impl Wire {
+    /// Sends something to a client, on the connection on which it asked.
+    pub(super) fn post(self: &Arc<Self>, inside: &mut Inside, to: Group, conn: u64, parcel: Parcel) {
+        let now = self.clockwork().now();
+        let Some(end) = inside.ends.get_mut(&to) else { return };
+        let mut arrival = now.after(self.takes(to, 1, end.replies));
+        end.replies += 1;
+        if self.keeps_order() {
+            if end.conn.number != conn || end.conn.down_broken {
+                return;
+            }
+            arrival = in_order(&mut end.conn.down, arrival);
+        }
+        if now < end.cut_down {
+            end.conn.down_broken = true;
+            return;
+        }
+        self.hand_over(to, arrival, parcel);
+    }
+
+    /// Tells a client unasked.
+    pub(super) fn tell(self: &Arc<Self>, inside: &mut Inside, to: Group, news: News) {
+        if self.manner == Manner::Poll {
+            return;
+        }
+        let Some(end) = inside.ends.get_mut(&to) else { return };
+        let nth = end.news;
+        end.news += 1;
+        let conn = end.conn.number;
+        let Some(fault) = inside.news.remove(&(to, nth)) else {
+            return self.post(inside, to, conn, Parcel::News(news));
+        };
+        self.journal.fault(fault.kind());
+        let Fault::News { fate: Fate::Late(late) | Fate::Twice(late), .. } = fault else { return };
+        if matches!(fault, Fault::News { fate: Fate::Twice(_), .. }) {
+            self.post(inside, to, conn, Parcel::News(news.clone()));
+        }
+        self.hand_over(to, self.clockwork().now().after(late), Parcel::News(news));
+    }
+
+    pub(super) fn hand_over(self: &Arc<Self>, to: Group, at: Instant, parcel: Parcel) {
+        let wire = Arc::clone(self);
+        self.clockwork().at(at, move || {
+            wire.clockwork().note(0, || format!("client {} receives {parcel:?}", to.number()));
+            // Without an end, nobody is there any more.
+            if let Some(end) = wire.lock().ends.get(&to) {
+                let _ = end.inbox.send(parcel);
+            }
+        });
+    }
+}

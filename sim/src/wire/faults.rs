@@ -1,0 +1,90 @@
+//! What goes wrong with the network and with the server behind it.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::Instant;
+
+use super::{Inside, Wire, end::Parcel};
+use crate::{clockwork::Group, dice::Dice, plan::Way};
+
+/// In so many of a hundred cases an end hears of it when a connection breaks.
+pub(super) const HEARD: u64 = 60;
+
+impl Wire {
+    /// The client is gone, and the server noticed.
+    pub(crate) fn hang_up(&self, client: Group) {
+        self.lock().deaf.insert(client);
+    }
+
+    /// Nothing passes between a client and the server until `until`.
+    pub(crate) fn cut(&self, client: Group, way: Way, until: Instant) {
+        let mut inside = self.lock();
+        let Some(end) = inside.ends.get_mut(&client) else { return };
+        if way != Way::Down {
+            end.cut_up = end.cut_up.max(until);
+        }
+        if way != Way::Up {
+            end.cut_down = end.cut_down.max(until);
+        }
+    }
+
+    /// The server does nothing until `until`.
+    pub(crate) fn stall(&self, until: Instant) {
+        let mut inside = self.lock();
+        inside.still = inside.still.max(until);
+    }
+
+    /// The server is down until `until`.
+    pub(crate) fn take_down(self: &Arc<Self>, until: Instant) {
+        let mut inside = self.lock();
+        inside.down = inside.down.max(until);
+        let clients: Vec<Group> = inside.ends.keys().copied().collect();
+        for client in clients {
+            self.break_conn(&mut inside, client, 70);
+        }
+    }
+
+    /// The connection of a client breaks, and the client hears of it.
+    pub(crate) fn reset(self: &Arc<Self>, client: Group) {
+        self.break_conn(&mut self.lock(), client, 100);
+    }
+
+    /// The server's clock is set. What is set back lasts so much longer.
+    pub(crate) fn set_clock(&self, by: i64) {
+        let mut inside = self.lock();
+        inside.machine.set_clock(by);
+        inside.prolong(by);
+    }
+
+    /// Another machine takes over that has heard of everything before `known` only.
+    pub(crate) fn fail_over(&self, known: Instant, skew: i64) {
+        let mut inside = self.lock();
+        inside.machine.fail_over(known, skew);
+        inside.prolong(skew);
+    }
+
+    /// Nothing passes on the connection of a client any more; in so many of a hundred cases each end hears of it.
+    pub(super) fn break_conn(self: &Arc<Self>, inside: &mut Inside, client: Group, heard: u64) {
+        if !self.keeps_order() {
+            return;
+        }
+        let Some(end) = inside.ends.get_mut(&client) else { return };
+        let conn = end.conn.number;
+        (end.conn.up_broken, end.conn.down_broken) = (true, true);
+        let mut dice = Dice::of(&[self.seed, client.number().into(), conn, 2]);
+        if dice.percent(heard) {
+            inside.deaf.insert(client);
+        }
+        if dice.percent(heard) {
+            let at = self.clockwork().now().after(self.takes(client, 3, conn));
+            self.hand_over(client, at, Parcel::Reset { conn });
+        }
+    }
+}
+
+impl Inside {
+    fn prolong(&mut self, by: i64) {
+        let longer = Duration::from_nanos(by.min(0).unsigned_abs());
+        self.asked.values_mut().for_each(|asked| *asked = asked.after(longer));
+    }
+}

@@ -1,0 +1,127 @@
+//! The network between clients and server: it delays, loses, doubles, and holds back.
+
+mod down;
+mod end;
+mod faults;
+mod up;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use leasehold_core::{ClaimId, Instant};
+use tokio::sync::mpsc;
+
+use crate::{
+    clockwork::{Clockwork, Group},
+    dice::Dice,
+    journal::Journal,
+    plan::{Fault, Manner, Plan},
+    server::Machine,
+};
+use end::End;
+pub(crate) use end::Parcel;
+
+/// In so many of a hundred cases a message takes ten times as long.
+const SLOW: u64 = 2;
+
+/// The network, and the server behind it.
+pub(crate) struct Wire {
+    journal: Arc<Journal>,
+    manner: Manner,
+    seed: u64,
+    delay: (Duration, Duration),
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    machine: Machine,
+    ends: BTreeMap<Group, End>,
+    /// Clients of which the server knows that they are not there.
+    deaf: BTreeSet<Group>,
+    /// What becomes of requests and news, by their number.
+    requests: BTreeMap<(Group, u64), Fault>,
+    news: BTreeMap<(Group, u64), Fault>,
+    /// When the last request of each claim left, or the server granted it unasked.
+    asked: BTreeMap<ClaimId, Instant>,
+    /// Until when the server stands still, or is down.
+    still: Instant,
+    down: Instant,
+}
+
+impl Wire {
+    /// The network of a plan whose clients have these groups.
+    #[must_use]
+    pub(crate) fn new(plan: &Plan, groups: &[Group], journal: Arc<Journal>) -> Arc<Self> {
+        let (mut requests, mut news) = (BTreeMap::new(), BTreeMap::new());
+        for fault in &plan.faults {
+            match *fault {
+                Fault::Request { client, nth, .. } => drop(requests.insert((groups[client], nth), *fault)),
+                Fault::News { client, nth, .. } => drop(news.insert((groups[client], nth), *fault)),
+                _ => {}
+            }
+        }
+        let inside = Inside {
+            machine: Machine::new(plan.manner, plan.bug),
+            ends: BTreeMap::new(),
+            deaf: BTreeSet::new(),
+            requests,
+            news,
+            asked: BTreeMap::new(),
+            still: Instant::from_nanos(0),
+            down: Instant::from_nanos(0),
+        };
+        Arc::new(Self {
+            journal,
+            manner: plan.manner,
+            seed: plan.seed,
+            delay: plan.delay,
+            inside: Mutex::new(inside),
+        })
+    }
+
+    /// Plugs a client in; what arrives for it comes here.
+    pub(crate) fn plug_in(&self, client: Group) -> mpsc::UnboundedReceiver<Parcel> {
+        let (inbox, parcels) = mpsc::unbounded_channel();
+        self.lock().ends.insert(client, End::new(inbox));
+        parcels
+    }
+
+    /// Unplugs a client: what is under way to it reaches nobody.
+    pub(crate) fn unplug(&self, client: Group) {
+        self.lock().ends.remove(&client);
+    }
+
+    /// Looks at the server.
+    pub(crate) fn server<R>(&self, look: impl FnOnce(&mut Machine) -> R) -> R {
+        look(&mut self.lock().machine)
+    }
+
+    /// When the last request of a claim left, or the server granted it unasked: no lease of it can be counted from later;
+    /// but for as long as the server's clock was set back since.
+    pub(crate) fn asked(&self, claim: ClaimId) -> Option<Instant> {
+        self.lock().asked.get(&claim).copied()
+    }
+
+    fn keeps_order(&self) -> bool {
+        self.manner == Manner::Push
+    }
+
+    /// How long the `nth` message of a client takes on this way.
+    fn takes(&self, client: Group, way: u64, nth: u64) -> Duration {
+        let mut dice = Dice::of(&[self.seed, client.number().into(), way, nth]);
+        let nanos = |time: Duration| time.as_nanos() as u64;
+        let takes = dice.among(nanos(self.delay.0)..=nanos(self.delay.1));
+        Duration::from_nanos(if dice.percent(SLOW) { takes * 10 } else { takes })
+    }
+
+    fn clockwork(&self) -> &Arc<Clockwork> {
+        self.journal.clockwork()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,135 @@
+//! From clients to the server.
+
+use std::sync::Arc;
+
+use leasehold_core::Instant;
+
+use super::{
+    Wire,
+    end::{Conn, Parcel, in_order},
+    faults::HEARD,
+};
+use crate::{
+    clockwork::Group,
+    plan::{Fate, Fault},
+    server::{News, REQUEST_LIFE, Request},
+};
+
+/// A request on its way.
+struct Letter {
+    from: Group,
+    conn: u64,
+    number: u64,
+    request: Request,
+    sent: Instant,
+    fare: Fare,
+}
+
+/// How a request travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fare {
+    /// With its answer.
+    Return,
+    /// Without an answer.
+    Single,
+    /// Without an answer, and behind those that left after it.
+    Stray,
+}
+
+impl Wire {
+    /// A client sends a request on one of its connections.
+    pub(crate) fn send(self: &Arc<Self>, from: Group, conn: u64, number: u64, request: Request) {
+        let clockwork = self.clockwork();
+        if !clockwork.is_alive(from) {
+            return;
+        }
+        let now = clockwork.now();
+        let mut inside = self.lock();
+        let inside = &mut *inside;
+        inside.asked.extend(request.extends().map(|claim| (claim, now)));
+        let Some(end) = inside.ends.get_mut(&from) else { return };
+        let nth = end.requests;
+        end.requests += 1;
+        clockwork
+            .note(nth, || format!("client {} sends {} as its request {nth}", from.number(), request.verb()));
+        let mut arrival = now.after(self.takes(from, 0, nth));
+        if self.keeps_order() {
+            if matches!(request, Request::Hello) {
+                end.conn = Conn { number: conn, ..Conn::default() };
+            }
+            if end.conn.number != conn || end.conn.up_broken {
+                return;
+            }
+            arrival = in_order(&mut end.conn.up, arrival);
+        }
+        if now < end.cut_up {
+            end.conn.up_broken = true;
+            return;
+        }
+        let letter = |request, fare| Letter { from, conn, number, request, sent: now, fare };
+        let Some(fault) = inside.requests.remove(&(from, nth)) else {
+            return self.deliver(arrival, letter(request, Fare::Return));
+        };
+        self.journal.fault(fault.kind());
+        let Fault::Request { fate, .. } = fault else { return };
+        match fate {
+            Fate::Lost => {}
+            Fate::Unanswered => self.deliver(arrival, letter(request, Fare::Single)),
+            Fate::Late(late) => self.deliver(arrival.after(late), letter(request, Fare::Stray)),
+            Fate::Twice(late) => {
+                // Of a try that was answered "taken" nothing is left by which its double could be known.
+                let may_double = !matches!(&request, Request::Claim(claim, _) if !claim.may_queue);
+                if may_double {
+                    self.deliver(arrival.after(late), letter(request.clone(), Fare::Stray));
+                }
+                self.deliver(arrival, letter(request, Fare::Return));
+            }
+        }
+        if fate != Fate::Unanswered {
+            self.break_conn(inside, from, HEARD);
+        }
+    }
+
+    fn deliver(self: &Arc<Self>, at: Instant, letter: Letter) {
+        let wire = Arc::clone(self);
+        self.clockwork().at(at, move || wire.arrive(letter));
+    }
+
+    fn arrive(self: &Arc<Self>, letter: Letter) {
+        let now = self.clockwork().now();
+        let mut inside = self.lock();
+        if now < inside.still {
+            return self.deliver(inside.still, letter);
+        }
+        let Letter { from, conn, number, request, sent, fare } = letter;
+        let may_be_late = self.keeps_order() && fare != Fare::Stray;
+        if !may_be_late && now.since(sent) > REQUEST_LIFE {
+            return;
+        }
+        if now < inside.down {
+            if fare == Fare::Return {
+                self.post(&mut inside, from, conn, Parcel::Refused { number });
+            }
+            return;
+        }
+        let is_hello = matches!(request, Request::Hello);
+        self.clockwork().note(number, || format!("{} of client {} arrives", request.verb(), from.number()));
+        let inside = &mut *inside;
+        if is_hello && self.clockwork().is_alive(from) {
+            inside.deaf.remove(&from);
+        }
+        let said = inside.machine.serve(now, from, request, &inside.deaf);
+        if fare == Fare::Return {
+            self.post(inside, from, conn, Parcel::Reply { number, clock: said.clock, reply: said.reply });
+        } else if fare == Fare::Single && inside.ends.get(&from).is_some_and(|end| end.conn.number == conn) {
+            self.break_conn(inside, from, HEARD);
+        }
+        for mail in said.mail {
+            if let News::Granted { id, .. } = mail.news {
+                inside.asked.insert(id, now);
+                self.journal.figures(|tally| tally.in_line += 1);
+            }
+            self.tell(inside, mail.to, mail.news);
+        }
+    }
+}

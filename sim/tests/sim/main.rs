@@ -1,0 +1,19 @@
+//! The simulation itself: what it finds, that it repeats itself, and that the core stands the first seeds.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod bugs;
+mod replay;
+mod smoke;
+
+use leasehold_sim::{Bug, Outcome, Plan, run};
+
+/// Acquisitions of a run.
+const OPS: usize = 32;
+
+fn plan(seed: u64, bug: Option<Bug>) -> Plan {
+    Plan::draw(seed, OPS, bug)
+}
+
+fn outcome(seed: u64) -> Outcome {
+    run(&plan(seed, None), false)
+}
