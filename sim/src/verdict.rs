@@ -61,6 +61,7 @@ pub(crate) fn judge(plan: &Plan, history: &History, tally: &mut Tally, complaint
             Invariant::Exclusion => promise.exclusion,
             Invariant::Deadlines => promise.deadlines,
             Invariant::Tokens => promise.tokens,
+            Invariant::OneOrder | Invariant::Taken => promise.exclusion && !plan.breaks(),
             _ => true,
         };
         if asked_for {

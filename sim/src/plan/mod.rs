@@ -145,6 +145,11 @@ impl Plan {
         self.acquisitions().any(|op| op.breaks == Some(Breaking::Forced))
     }
 
+    /// Whether an operator ends a hold in any way: histories do not tell.
+    pub(crate) fn breaks(&self) -> bool {
+        self.acquisitions().any(|op| op.breaks.is_some())
+    }
+
     fn acquisitions(&self) -> impl Iterator<Item = &Op> {
         self.clients.iter().flat_map(|client| client.tasks.iter().flatten())
     }

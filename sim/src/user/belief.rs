@@ -24,6 +24,8 @@ pub(super) struct Belief<'a> {
     pub(super) guard: Guard,
     /// The latest deadline that it told.
     deadline: Instant,
+    /// Since when it certainly was granted, so that what is kept counts from no later.
+    since: Instant,
     /// The loss was told.
     told: Arc<AtomicBool>,
     /// Dropped with it: nobody waits for its loss any more.
@@ -52,7 +54,8 @@ impl<'a> Belief<'a> {
             fixed: attempt.is_fixed(),
         });
         user.journal.clockwork().note(*id, || format!("{} was granted to {id:x}", lock.name));
-        Self { attempt, guard, deadline, told, _watch }
+        let since = asked.unwrap_or_else(|| user.now());
+        Self { attempt, guard, deadline, since, told, _watch }
     }
 
     pub(super) fn is_told(&self) -> bool {
@@ -82,9 +85,13 @@ impl<'a> Belief<'a> {
 
     pub(super) async fn end(mut self) {
         self.look();
-        let Self { attempt, guard, told, .. } = self;
+        let Self { attempt, guard, told, since, .. } = self;
         let keep = match attempt.op.end {
-            End::Keep(at_least) => Some(nanos(at_least)),
+            // What is left of it goes to the server; how much has passed, the client's clock says.
+            End::Keep(at_least) => {
+                let passed = attempt.user.own_time(attempt.user.now().since(since));
+                Some(nanos(at_least.saturating_sub(passed)))
+            }
             End::Release | End::Drop => None,
         };
         attempt.user.truths.released(attempt.id);

@@ -61,6 +61,12 @@ impl User {
         }
     }
 
+    /// How long this clock says that something takes.
+    fn own_time(&self, world: Duration) -> Duration {
+        let fast = self.plan.clients[self.who.process.number() as usize - 1].fast;
+        world.mul_f64(1.0 + fast as f64 / 1e6)
+    }
+
     fn now(&self) -> Instant {
         self.journal.clockwork().now()
     }

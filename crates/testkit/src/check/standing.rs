@@ -13,8 +13,8 @@ impl Book<'_> {
         self.storms.get(storm).filter(|_| self.terms.lossy).map(|storm| storm.0.max(life.invoked))
     }
 
-    /// When the lease of a hold may run out on the server at the earliest. A deadline of unknown cause is believed to be
-    /// honest: that is another invariant.
+    /// When the lease of a hold may run out on the server at the earliest. A deadline is believed to be honest, which is another
+    /// invariant, and counts where it is earlier than what was asked for: a grant may be for less.
     pub(super) fn lapses(&self, life: &Life<'_>) -> u64 {
         let Some(grant) = life.grant else { return life.invoked };
         let precision = nanos(self.terms.precision);
@@ -22,11 +22,10 @@ impl Book<'_> {
             let lease = self.terms.shortest(ttl?);
             Some(asked?.saturating_add(lease).saturating_sub(precision))
         };
-        let first = certain(grant.asked, grant.ttl).or(grant.deadline);
-        let renewed = life
-            .renewals
-            .iter()
-            .map(|renewal| certain(renewal.asked, renewal.ttl).unwrap_or(renewal.deadline));
+        let first = certain(grant.asked, grant.ttl).into_iter().chain(grant.deadline).min();
+        let renewed = life.renewals.iter().map(|renewal| {
+            certain(renewal.asked, renewal.ttl).map_or(renewal.deadline, |at| at.min(renewal.deadline))
+        });
         let read = life.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
         // What never lapses ends with its process.
         first.map_or(life.crashed.unwrap_or(u64::MAX), |first| renewed.chain(read).fold(first, u64::max))
