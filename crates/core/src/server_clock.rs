@@ -7,11 +7,22 @@ use crate::Instant;
 /// By how much more than a hundredth the server's clock may go faster than ours: the least margin that leases keep.
 const MARGIN: Duration = Duration::from_millis(2);
 
-/// The server's clock said `server` after our clock said `ours`.
+/// No news is under way for longer: a connection over which nothing comes is given up much earlier.
+const LONGEST_UNDER_WAY: Duration = Duration::from_secs(60);
+
+/// The server's clock said `server` after our clock said `ours`, and before it said `heard`.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
     ours: Instant,
+    heard: Instant,
     server: Duration,
+}
+
+/// The server's clock was set back: it says all times before this one twice, and until then there may be news of the first time.
+#[derive(Clone, Copy, Debug)]
+struct Twice {
+    before: Duration,
+    until: Instant,
 }
 
 /// What is known of a server's clock. Its times count from any point, as long as it stays the same one.
@@ -23,6 +34,7 @@ pub struct ServerClock {
     /// ever, for the room of all grows at one pace; so none that was let go could find what this one does not. Answers that
     /// were slow leave more room, and change nothing.
     tightest: Option<Evidence>,
+    twice: Option<Twice>,
 }
 
 impl ServerClock {
@@ -32,8 +44,16 @@ impl ServerClock {
     /// Then this answer begins anew, for no hold is believed in by an older one. A clock that was set back leaves less room,
     /// so it begins anew by itself.
     pub fn learn(&mut self, sent: Instant, now: Instant, server: Duration) -> Option<Duration> {
-        let new = Evidence { ours: sent, server };
-        self.newest = Some(new);
+        let new = Evidence { ours: sent, heard: now, server };
+        self.twice.take_if(|twice| now >= twice.until);
+        if let Some(old) = self.newest.replace(new) {
+            let least = old.server + sent.since(old.heard) * 99 / 100;
+            if server + MARGIN < least {
+                let before = old.room(now) + MARGIN;
+                let before = self.twice.map_or(before, |twice| twice.before.max(before));
+                self.twice = Some(Twice { before, until: now.after(LONGEST_UNDER_WAY) });
+            }
+        }
         let tightest = self.tightest.get_or_insert(new);
         // Answers may be learned out of turn.
         let now = now.max(tightest.ours);
@@ -46,7 +66,8 @@ impl ServerClock {
         stepped.then_some(ahead)
     }
 
-    /// A local time certainly not after the server's clock said `server`; `None` before the first answer.
+    /// A local time certainly not after the server's clock said `server`; `None` before the first answer, and where it may have
+    /// said so twice.
     ///
     /// Our clock said `ours` before the server's said `server`. What the server's clock says at a grant is later than
     /// that, and then so is the grant; or it is earlier, and then by no more than the difference. A server clock that was
@@ -54,6 +75,9 @@ impl ServerClock {
     #[must_use]
     pub fn not_after(&self, server: Duration) -> Option<Instant> {
         let evidence = self.newest?;
+        if self.twice.is_some_and(|twice| server < twice.before) {
+            return None;
+        }
         Some(evidence.ours.before(evidence.server.saturating_sub(server)))
     }
 }
@@ -126,6 +150,44 @@ mod tests {
         clock.learn(at(5000), at(5600), Duration::from_micros(55_500_000));
         assert_eq!(clock.not_after(Duration::from_micros(55_500_001)), Some(at(5000)));
         assert_eq!(clock.not_after(Duration::from_micros(55_000_000)), Some(at(4500)));
+    }
+
+    const fn said(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_time_that_a_clock_set_back_says_twice_is_no_date() {
+        let mut clock = ServerClock::default();
+        clock.learn(at(1000), at(1001), said(100_000));
+        // A grant is pushed at 101 s and late. The clock is set back by 3 s.
+        clock.learn(at(3000), at(3001), said(99_000));
+        assert_eq!(clock.not_after(said(101_000)), None, "two seconds ago, or not yet");
+        assert_eq!(clock.not_after(said(102_100)), Some(at(3000)), "it never was so late before");
+        clock.learn(at(7000), at(7001), said(103_000));
+        assert_eq!(clock.not_after(said(101_000)), None, "which of both times?");
+        assert_eq!(clock.not_after(said(102_900)), Some(at(6900)));
+    }
+
+    #[test]
+    fn a_clock_set_back_far_is_asked_no_longer_than_news_may_be_late() {
+        let mut clock = ServerClock::default();
+        clock.learn(at(1000), at(1001), said(900_000));
+        clock.learn(at(2000), at(2001), said(100_000));
+        clock.learn(at(30_000), at(30_001), said(128_000));
+        assert_eq!(clock.not_after(said(128_100)), None);
+        clock.learn(at(62_002), at(62_003), said(160_002));
+        assert_eq!(clock.not_after(said(160_100)), Some(at(62_002)));
+    }
+
+    #[test]
+    fn answers_that_overtake_nothing_set_no_clock_back() {
+        let mut clock = ServerClock::default();
+        // Two requests leave together, the second is answered after the first.
+        clock.learn(at(1000), at(1050), said(50_000));
+        clock.learn(at(1000), at(1051), said(50_001));
+        clock.learn(at(9000), at(9100), said(57_930));
+        assert_eq!(clock.not_after(said(50_500)), Some(at(9000 - 7430)));
     }
 
     /// What happens until the next answer, in milliseconds: a pause, a step of the server's clock, the way there, the way back.
