@@ -107,6 +107,14 @@ local function one(at)
   end
   settle(s)
   save(s, keep)
+  -- Nothing happens when the time of a kept name is over: the first in line asks then, and is to know when that is.
+  if told == 'freed' and (keep > 0 or c.holder and c.holder.state == 'kept') then
+    local first = redis.call('ZRANGE', s.line, 0, 0)[1]
+    local e = first and entry(s, first)
+    if e then
+      heard(e.channel, { 'ring', first, s.lock })
+    end
+  end
   return told == 'other' and 'absent' or told
 end
 

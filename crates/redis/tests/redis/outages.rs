@@ -161,6 +161,29 @@ fn a_waiter_that_died_is_passed_over() {
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
+/// I7: nothing happens on the server when the time of a kept name is over, so its first waiter must know when that is.
+#[test]
+fn a_waiter_gets_a_kept_name_when_its_time_is_over_and_not_at_its_next_look() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    for request in [locks.mutex("a"), locks.semaphore("s", 1)] {
+        let begin = Instant::now();
+        let guard = request.blocking().acquire_within(PATIENCE).unwrap();
+        let name = guard.name().as_str().to_owned();
+        let other = if name == "a" { other.mutex("a") } else { other.semaphore("s", 1) };
+        let waiting = spawn(move || other.blocking().acquire_within(PATIENCE));
+        rig.until("it waits", || rig.show(&name).waiters.len() == 1);
+        let keep = Duration::from_millis(100);
+        let held = Instant::now();
+        // At least from the grant on: the time until here counts.
+        rig.run(guard.release_at_least(begin.elapsed() + keep)).unwrap();
+        let next = waiting.join().unwrap().unwrap();
+        // Without being told it asks again after a second at the earliest.
+        assert!(held.elapsed() < Duration::from_millis(700), "{name}: {:?}", held.elapsed());
+        next.release_blocking().unwrap();
+    }
+}
+
 #[test]
 fn a_server_that_still_loads_its_data_is_waited_for() {
     let slowly = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"];
