@@ -22,6 +22,7 @@ struct Shared {
 #[derive(Default)]
 struct Inner {
     connections: Vec<Connection>,
+    made: usize,
     delay: Duration,
     closed: bool,
 }
@@ -33,11 +34,22 @@ struct Connection {
     answers: Arc<Gate>,
 }
 
-/// Lets bytes pass, or holds them.
+/// Lets bytes pass, or not.
 #[derive(Default)]
 struct Gate {
-    holds: Mutex<bool>,
-    opened: Condvar,
+    passage: Mutex<Passage>,
+    changed: Condvar,
+}
+
+/// What happens to bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Passage {
+    #[default]
+    Open,
+    /// They wait.
+    Held,
+    /// They vanish, and the connection with them.
+    Lost,
 }
 
 impl Proxy {
@@ -72,18 +84,18 @@ impl Proxy {
 
     /// From now on, what clients of the connections that there are now send is held.
     pub fn hold_requests(&self) {
-        self.each(|connection| connection.requests.set(true));
+        self.each(|connection| connection.requests.set(Passage::Held));
     }
 
     /// From now on, what the server says on the connections that there are now is held.
     pub fn hold_answers(&self) {
-        self.each(|connection| connection.answers.set(true));
+        self.each(|connection| connection.answers.set(Passage::Held));
     }
 
     /// From now on, what the server says on the newest connection is held.
     pub fn hold_newest_answers(&self) {
         if let Some(connection) = self.shared.lock().connections.last() {
-            connection.answers.set(true);
+            connection.answers.set(Passage::Held);
         }
     }
 
@@ -100,15 +112,38 @@ impl Proxy {
     /// Lets go what is held.
     pub fn let_go(&self) {
         self.each(|connection| {
-            connection.requests.set(false);
-            connection.answers.set(false);
+            connection.requests.set(Passage::Open);
+            connection.answers.set(Passage::Open);
         });
+    }
+
+    /// Cuts all connections on both sides. What is held on its way is lost.
+    pub fn lose(&self) {
+        self.end_all(false);
+    }
+
+    /// As [`lose`](Self::lose), by a reset: clients are told of an error, not of an end.
+    pub fn reset(&self) {
+        self.end_all(true);
     }
 
     /// How many connections were made through it so far.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.lock().connections.len()
+        self.shared.lock().made
+    }
+
+    fn end_all(&self, reset: bool) {
+        for Connection { client, server, requests, answers } in self.shared.lock().connections.drain(..) {
+            requests.set(Passage::Lost);
+            answers.set(Passage::Lost);
+            if reset {
+                // Closed with this, a connection ends by a reset, once its pumps have let go of it.
+                let _ = socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
+            }
+            // Wakes the pumps, which say nothing more to either side.
+            let _ = (client.shutdown(Shutdown::Read), server.shutdown(Shutdown::Read));
+        }
     }
 
     fn each(&self, act: impl Fn(&Connection)) {
@@ -128,7 +163,9 @@ impl Shared {
             let delay = self.lock().delay;
             spawn(move || to_server.map(|from| pump(from, server, &requests, Duration::ZERO)));
             spawn(move || to_client.map(|from| pump(from, client, &answers, delay)));
-            self.lock().connections.push(connection);
+            let mut inner = self.lock();
+            inner.made += 1;
+            inner.connections.push(connection);
         }
     }
 
@@ -141,27 +178,36 @@ impl Shared {
 fn pump(mut from: TcpStream, mut to: TcpStream, gate: &Gate, delay: Duration) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        gate.pass();
+        if !gate.pass() {
+            return;
+        }
         sleep(delay);
         if to.write_all(&buffer[..length]).is_err() {
             break;
         }
     }
-    gate.pass();
-    let _ = to.shutdown(Shutdown::Write);
+    if gate.pass() {
+        let _ = to.shutdown(Shutdown::Write);
+    }
 }
 
 impl Gate {
-    fn set(&self, holds: bool) {
-        *self.holds.lock().unwrap_or_else(PoisonError::into_inner) = holds;
-        self.opened.notify_all();
+    fn set(&self, passage: Passage) {
+        *self.lock() = passage;
+        self.changed.notify_all();
     }
 
-    fn pass(&self) {
-        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
-        while *holds {
-            holds = self.opened.wait(holds).unwrap_or_else(PoisonError::into_inner);
+    /// Waits while bytes are held; whether they pass then.
+    fn pass(&self) -> bool {
+        let mut passage = self.lock();
+        while *passage == Passage::Held {
+            passage = self.changed.wait(passage).unwrap_or_else(PoisonError::into_inner);
         }
+        *passage == Passage::Open
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Passage> {
+        self.passage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
