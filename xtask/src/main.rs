@@ -1,4 +1,5 @@
-//! The project's own chores. `cargo xtask check` runs every check, `cargo xtask test` sets up, checks and tests.
+//! The project's own chores. `cargo xtask check` runs every check, `cargo xtask test` sets up, checks and tests,
+//! `cargo xtask torture` breaks an engine and says whether it kept its promises.
 
 mod check;
 mod own_rules;
@@ -13,7 +14,7 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The chores, as typed: the README may name these and no others.
-const CHORES: [&str; 2] = ["check", "test"];
+const CHORES: [&str; 3] = ["check", "test", "torture"];
 
 fn main() -> ExitCode {
     let mut steps = Steps::default();
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let ended = match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["check"] => Workspace::find().and_then(|workspace| check_chore(&mut steps, &workspace)),
         ["test"] => Workspace::find().and_then(|workspace| test_chore(&mut steps, &workspace)),
+        ["torture", ref orders @ ..] => return torture(orders),
         _ => {
             eprintln!("usage: cargo xtask {}", CHORES.join(" | "));
             return ExitCode::from(64);
@@ -29,6 +31,26 @@ fn main() -> ExitCode {
     steps.print_times();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Faults on a real engine, by `leasehold-e2e`, whose words and exit code are the answer.
+fn torture(orders: &[&str]) -> ExitCode {
+    let status = Workspace::find().map(|workspace| {
+        let mut run = workspace.cargo("run");
+        run.args(["--quiet", "--release", "--locked", "-p", "leasehold-e2e", "--", "torture"]).args(orders);
+        run.status()
+    });
+    match status {
+        Ok(Ok(status)) => status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),
+        Ok(Err(error)) => {
+            eprintln!("xtask: cargo cannot be run: {error}");
+            ExitCode::FAILURE
+        }
         Err(failure) => {
             eprintln!("xtask: {failure}");
             ExitCode::FAILURE

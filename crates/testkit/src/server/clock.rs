@@ -1,4 +1,4 @@
-//! Wall clocks of a server's own.
+//! Wall clocks of a process's own.
 
 use std::{
     fs::{self, File},
@@ -7,16 +7,20 @@ use std::{
     process::Command,
 };
 
-/// The wall clock of one server: the machine's, and so many seconds more or less.
-pub(super) struct Clock {
+/// The wall clock of one process: the machine's, and so many seconds more or less.
+pub struct WallClock {
     file: PathBuf,
     library: PathBuf,
 }
 
-impl Clock {
-    /// A clock that goes with the machine's. What a server is to be started under is built here, by the compiler that links
+impl WallClock {
+    /// A clock that goes with the machine's. What a process is to be started under is built here, by the compiler that links
     /// Rust programs.
-    pub(super) fn new(directory: &Path) -> Self {
+    ///
+    /// # Panics
+    /// When there is no compiler.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
         let clock = Self { file: directory.join("clock"), library: directory.join("clock.so") };
         let source = directory.join("clock.c");
         fs::write(&source, include_str!("clock.c")).expect("a private directory takes a file");
@@ -29,14 +33,18 @@ impl Clock {
     }
 
     /// Sets it this many seconds away from the machine's.
-    pub(super) fn set(&self, seconds: i64) {
+    ///
+    /// # Panics
+    /// When its directory is gone.
+    pub fn set(&self, seconds: i64) {
         let file = File::options().create(true).truncate(false).write(true).open(&self.file);
         let written = file.and_then(|file| file.write_all_at(&seconds.to_ne_bytes(), 0));
         written.expect("a private directory takes a file");
     }
 
-    /// What the server's process is told of it.
-    pub(super) fn environment(&self) -> [(&'static str, String); 2] {
+    /// What the process is told of it.
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, String); 2] {
         let path = |path: &Path| path.display().to_string();
         [("LD_PRELOAD", path(&self.library)), ("LEASEHOLD_TEST_CLOCK", path(&self.file))]
     }

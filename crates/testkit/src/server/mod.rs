@@ -7,5 +7,6 @@ mod clock;
 mod proxy;
 mod redis;
 
+pub use clock::WallClock;
 pub use proxy::Proxy;
 pub use redis::{RedisServer, redis_command};

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::{
     child::{Server, free_port},
-    clock::Clock,
+    clock::WallClock,
 };
 
 /// A private Redis server: no persistence unless its arguments say so.
@@ -19,7 +19,7 @@ pub struct RedisServer {
     directory: TempDir,
     port: u16,
     arguments: Vec<String>,
-    clock: Option<Clock>,
+    clock: Option<WallClock>,
     #[cfg(feature = "tls")]
     tls_port: Option<u16>,
 }
@@ -43,7 +43,7 @@ impl RedisServer {
     #[must_use]
     pub fn with_clock(arguments: &[&str]) -> Self {
         let mut server = Self::prepared(arguments);
-        server.clock = Some(Clock::new(server.directory.path()));
+        server.clock = Some(WallClock::new(server.directory.path()));
         server.restart();
         server
     }

@@ -1,0 +1,138 @@
+//! A client: a process, or in the memory of one process what stands for it, whose tasks work under locks until its time is up.
+
+use std::{
+    path::{Path, PathBuf},
+    process,
+    sync::Arc,
+    time::Duration,
+};
+
+use leasehold_core::Locks;
+use leasehold_testkit::history::{Phase, Recorder, What, now_nanos};
+
+use crate::{Failure, pulse::Pulse, shelf::Shelf, task};
+
+/// How many tasks each client has.
+const TASKS: u32 = 10;
+/// How many threads they run on.
+pub const THREADS: usize = 2;
+/// How long `close` may take: longer than the slowest request and its clean-up.
+const CLOSE: Duration = Duration::from_secs(12);
+
+/// What a client is told.
+#[derive(Clone, Debug)]
+pub struct Orders {
+    /// Where the locks are.
+    pub url: String,
+    /// The round.
+    pub run: u64,
+    /// The seed of this client.
+    pub seed: u64,
+    /// When to begin nothing new, by the clock of histories.
+    pub until: u64,
+    /// Where it writes down what it sees.
+    pub history: PathBuf,
+    /// The protected resources.
+    pub shelf: PathBuf,
+}
+
+/// What the tasks of a client share.
+#[derive(Clone)]
+pub struct Desk {
+    /// Their locks.
+    pub locks: Locks,
+    /// Where they write down what they see.
+    pub recorder: Arc<Recorder>,
+    /// The protected resources.
+    pub shelf: Shelf,
+    /// The seed of the client.
+    pub seed: u64,
+    /// When to begin nothing new.
+    pub until: u64,
+}
+
+impl Orders {
+    /// As arguments of the program.
+    #[must_use]
+    pub fn args(&self) -> Vec<String> {
+        let path = |path: &Path| path.display().to_string();
+        vec![
+            "client".to_owned(),
+            self.url.clone(),
+            self.run.to_string(),
+            self.seed.to_string(),
+            self.until.to_string(),
+            path(&self.history),
+            path(&self.shelf),
+        ]
+    }
+
+    fn parse(args: &[&str]) -> Result<Self, Failure> {
+        let &[url, run, seed, until, history, shelf] = args else {
+            return Err("a client has six orders".into());
+        };
+        Ok(Self {
+            url: url.to_owned(),
+            run: run.parse()?,
+            seed: seed.parse()?,
+            until: until.parse()?,
+            history: history.into(),
+            shelf: shelf.into(),
+        })
+    }
+}
+
+/// The program as a client.
+///
+/// # Errors
+/// What keeps it from beginning.
+pub fn main(args: &[&str]) -> Result<(), Failure> {
+    let orders = Orders::parse(args)?;
+    let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
+    let (start, before) = (now_nanos(), own_things()?);
+    {
+        let _pulse = Pulse::begin(Arc::clone(&recorder), process::id());
+        let locks = leasehold::Locks::connect(&orders.url)?;
+        let (seed, until, shelf) = (orders.seed, orders.until, Shelf::new(&orders.shelf));
+        let desk = Desk { locks: Locks::clone(&locks), recorder: Arc::clone(&recorder), shelf, seed, until };
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
+        runtime.block_on(work(&desk));
+    }
+    // Only who lives to the end can be asked what it left; so both are told at the end.
+    recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: before });
+    let mut found = own_things()?;
+    for _ in 0..100 {
+        // The keeper's thread ends by itself, once it has heard that nobody needs it.
+        if found.values().sum::<u64>() <= 1 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        found = own_things()?;
+    }
+    recorder.note(What::Probe { phase: Phase::Rest, found });
+    Ok(())
+}
+
+/// Works until the time is up, and everything that was begun has ended.
+pub async fn work(desk: &Desk) {
+    let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(task::work(desk.clone(), task))).collect();
+    for task in tasks {
+        if let Err(error) = task.await
+            && error.is_panic()
+        {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+    desk.locks.close(CLOSE).await;
+}
+
+/// What this process has and must not keep: I6.
+fn own_things() -> std::io::Result<std::collections::BTreeMap<String, u64>> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count() as u64;
+    let sockets = std::fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|target| target.to_string_lossy().starts_with("socket:"))
+        .count() as u64;
+    Ok([("threads".to_owned(), threads), ("sockets".to_owned(), sockets)].into())
+}

@@ -1,0 +1,136 @@
+//! The client processes of a round, and what happens to processes.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use leasehold_testkit::history::{Recorder, What};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{Failure, client::Orders};
+
+/// How long a client may take to end after its time is up: the longest section, and the close.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The client processes of a round. Those that live are killed when this is dropped.
+pub struct Crew {
+    program: PathBuf,
+    recorder: Arc<Recorder>,
+    members: Vec<Member>,
+    histories: Vec<PathBuf>,
+}
+
+struct Member {
+    orders: Orders,
+    process: Child,
+}
+
+impl Crew {
+    /// Starts a process of `program` for each of the orders.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn start(program: &Path, recorder: Arc<Recorder>, orders: Vec<Orders>) -> Result<Self, Failure> {
+        let mut crew =
+            Self { program: program.to_owned(), recorder, members: Vec::new(), histories: Vec::new() };
+        for orders in orders {
+            let process = crew.launch(&orders)?;
+            crew.members.push(Member { orders, process });
+        }
+        Ok(crew)
+    }
+
+    fn launch(&mut self, orders: &Orders) -> std::io::Result<Child> {
+        let own = orders.history.with_extension(format!("{}.jsonl", self.histories.len()));
+        let orders = Orders { history: own.clone(), ..orders.clone() };
+        self.histories.push(own);
+        // Gone with the thread that started it: a killed round leaves no process behind.
+        Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(&self.program)
+            .args(orders.args())
+            .stdin(Stdio::null())
+            .spawn()
+    }
+
+    /// Stops a process from running.
+    pub fn stop(&mut self, at: usize) {
+        let victim = self.members[at].process.id();
+        self.recorder.note(What::Stop { victim });
+        signal(victim, Signal::SIGSTOP);
+    }
+
+    /// Lets it run on.
+    pub fn go_on(&mut self, at: usize) {
+        let victim = self.members[at].process.id();
+        signal(victim, Signal::SIGCONT);
+        self.recorder.note(What::Cont { victim });
+    }
+
+    /// Kills a process.
+    pub fn kill(&mut self, at: usize) {
+        let process = &mut self.members[at].process;
+        self.recorder.note(What::Crash { victim: process.id() });
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+
+    /// Starts another one in the place of a killed one.
+    ///
+    /// # Panics
+    /// When the system has no process left.
+    pub fn replace(&mut self, at: usize) {
+        let mut orders = self.members[at].orders.clone();
+        orders.seed = orders.seed.wrapping_add(self.histories.len() as u64 * 1000);
+        self.members[at].process = self.launch(&orders).expect("the system has room for one more process");
+        self.members[at].orders = orders;
+    }
+
+    /// Waits until all have ended.
+    ///
+    /// # Errors
+    /// When one hangs or fails: then it is a finding of its own.
+    pub fn join(&mut self) -> Result<(), Failure> {
+        let limit = Instant::now() + PATIENCE;
+        for Member { process, .. } in &mut self.members {
+            loop {
+                match process.try_wait()? {
+                    Some(status) if status.success() => break,
+                    Some(status) => return Err(format!("client {} ended with {status}", process.id()).into()),
+                    None if Instant::now() > limit => {
+                        return Err(format!("client {} hangs", process.id()).into());
+                    }
+                    None => sleep(Duration::from_millis(10)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The files in which they wrote down what they saw.
+    #[must_use]
+    pub fn histories(&self) -> &[PathBuf] {
+        &self.histories
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for Member { process, .. } in &mut self.members {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+fn signal(process: u32, signal: Signal) {
+    // It may have ended in between: then nobody is hit, for it was not waited for yet.
+    let _ = kill(Pid::from_raw(process as i32), signal);
+}

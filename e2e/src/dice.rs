@@ -1,0 +1,59 @@
+//! Chance that can be repeated: everything random of a round comes from its seed.
+
+use std::{ops::Range, time::Duration};
+
+/// `SplitMix64` (Steele, Lea, Flood 2014): small, and the same on every machine.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The dice of `part` of a round with this seed: parts roll independently of each other.
+    #[must_use]
+    pub fn new(seed: u64, part: u64) -> Self {
+        let mut dice = Self(seed ^ part.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        dice.roll();
+        dice
+    }
+
+    /// A seed that nobody chose.
+    ///
+    /// # Panics
+    /// When the clock stands before 1970.
+    #[must_use]
+    pub fn random_seed() -> u64 {
+        let now = std::time::UNIX_EPOCH.elapsed().expect("it is after 1970");
+        // Short enough to be typed.
+        Self::new(now.as_nanos() as u64, std::process::id().into()).below(1_000_000)
+    }
+
+    /// A number below `sides`.
+    pub fn below(&mut self, sides: u64) -> u64 {
+        self.roll() % sides
+    }
+
+    /// Whether something of so many in a hundred happens.
+    pub fn percent(&mut self, of_hundred: u64) -> bool {
+        self.below(100) < of_hundred
+    }
+
+    /// So many milliseconds.
+    pub fn millis(&mut self, range: Range<u64>) -> Duration {
+        Duration::from_millis(range.start + self.below(range.end - range.start))
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,161 @@
+//! The figures of a round, and their sums over rounds.
+
+use std::{collections::BTreeMap, fmt};
+
+use leasehold_testkit::history::{AttemptId, Event, What};
+use serde::{Deserialize, Serialize};
+
+/// The figures of one round, or of many.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The engine.
+    pub engine: String,
+    /// The seed; of many rounds the last one.
+    pub seed: u64,
+    /// How many rounds.
+    pub rounds: u64,
+    /// How long faults were made.
+    pub seconds: f64,
+    /// Acquires and releases that were called.
+    pub operations: u64,
+    /// Answers of `check()`.
+    pub checks: u64,
+    /// Acquires that were granted.
+    pub grants: u64,
+    /// Grants to who had waited for the one before to let go.
+    pub hand_overs: u64,
+    /// Acquires that were dropped.
+    pub cancelled: u64,
+    /// Holds that were told lost.
+    pub lost: u64,
+    /// The longest wait that ended in a grant, in milliseconds.
+    pub longest_wait: u64,
+    /// Appends under the lock that a fenced file acknowledged.
+    pub appends: u64,
+    /// How many of them it does not hold in the end.
+    pub appends_lost: u64,
+    /// Overlaps where no exclusion was promised.
+    pub overlaps_not_promised: u64,
+    /// Answers of `check()` that said no for a moment, until the hold was renewed.
+    pub doubts: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// What was checked, by invariant.
+    pub checked: BTreeMap<String, u64>,
+    /// Violations by invariant.
+    pub violations: BTreeMap<String, u64>,
+    /// Segments on which the checker gave up.
+    pub undecided: u64,
+}
+
+impl Figures {
+    /// What the events themselves say.
+    #[must_use]
+    pub fn of(events: &[Event]) -> Self {
+        let mut figures = Self { rounds: 1, ..Self::default() };
+        // When each attempt was called, and of each lock when its last holder let go.
+        let mut called: BTreeMap<AttemptId, u64> = BTreeMap::new();
+        let mut left: BTreeMap<&str, u64> = BTreeMap::new();
+        for event in events {
+            match &event.what {
+                What::AcqInv { .. } => {
+                    figures.operations += 1;
+                    called.insert(event.attempt, event.t);
+                }
+                What::AcqOk { .. } => {
+                    figures.grants += 1;
+                    let since = called.get(&event.attempt).copied().unwrap_or(event.t);
+                    figures.longest_wait = figures.longest_wait.max((event.t - since) / 1_000_000);
+                    figures.hand_overs += u64::from(left.get(event.lock.as_str()).is_some_and(|left| since < *left));
+                    left.remove(event.lock.as_str());
+                }
+                What::RelInv { .. } => {
+                    figures.operations += 1;
+                    left.insert(&event.lock, event.t);
+                }
+                What::Check { .. } => figures.checks += 1,
+                What::Cancel => figures.cancelled += 1,
+                What::Lost { .. } => figures.lost += 1,
+                _ => {}
+            }
+        }
+        figures
+    }
+
+    /// Adds another round to these.
+    pub fn add(&mut self, other: &Self) {
+        self.engine.clone_from(&other.engine);
+        self.seed = other.seed;
+        self.rounds += other.rounds;
+        self.seconds += other.seconds;
+        self.operations += other.operations;
+        self.checks += other.checks;
+        self.grants += other.grants;
+        self.hand_overs += other.hand_overs;
+        self.cancelled += other.cancelled;
+        self.lost += other.lost;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.appends += other.appends;
+        self.appends_lost += other.appends_lost;
+        self.overlaps_not_promised += other.overlaps_not_promised;
+        self.doubts += other.doubts;
+        self.undecided += other.undecided;
+        for (sums, more) in [
+            (&mut self.faults, &other.faults),
+            (&mut self.checked, &other.checked),
+            (&mut self.violations, &other.violations),
+        ] {
+            for (kind, count) in more {
+                *sums.entry(kind.clone()).or_default() += count;
+            }
+        }
+    }
+
+    /// How many faults there were.
+    #[must_use]
+    pub fn all_faults(&self) -> u64 {
+        self.faults.values().sum()
+    }
+
+    /// How many violations there were.
+    #[must_use]
+    pub fn all_violations(&self) -> u64 {
+        self.violations.values().sum()
+    }
+
+    /// Whether nothing was violated and nothing left open.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.all_violations() == 0 && self.undecided == 0
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut row = |name: &str, figure: &dyn fmt::Display| writeln!(f, "{name:28} {figure:>12}");
+        row("engine", &self.engine)?;
+        row("rounds", &self.rounds)?;
+        row("minutes of faults", &format!("{:.1}", self.seconds / 60.0))?;
+        row("operations checked", &self.operations)?;
+        row("answers of check()", &self.checks)?;
+        row("faults injected", &self.all_faults())?;
+        for (kind, count) in &self.faults {
+            row(&format!("  {kind}"), count)?;
+        }
+        row("grants", &self.grants)?;
+        row("hand-overs", &self.hand_overs)?;
+        row("cancelled", &self.cancelled)?;
+        row("holds told lost", &self.lost)?;
+        row("longest wait, ms", &self.longest_wait)?;
+        row("fenced appends", &self.appends)?;
+        row("  of these lost", &self.appends_lost)?;
+        row("overlaps, not promised", &self.overlaps_not_promised)?;
+        row("moments of doubt", &self.doubts)?;
+        row("violations", &self.all_violations())?;
+        for (invariant, checked) in &self.checked {
+            let violations = self.violations.get(invariant).copied().unwrap_or(0);
+            row(&format!("  {invariant}"), &format!("{violations} of {checked}"))?;
+        }
+        row("undecided", &self.undecided)
+    }
+}

@@ -1,0 +1,112 @@
+//! Lock files: client processes in one directory, which are stopped and killed, and a program that uses `flock` beside them.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use leasehold_core::Locks;
+use leasehold_testkit::history::{Event, History};
+use nix::fcntl::OFlag;
+
+use crate::{
+    Failure,
+    client::Orders,
+    crew::Crew,
+    dice::Dice,
+    task::LOCKS,
+    world::{Fault, Promise, Setting, World},
+};
+
+/// How many client processes a round has.
+const CLIENTS: usize = 4;
+/// How long the foreign program tries to get the lock.
+const TRIES: Duration = Duration::from_millis(60);
+
+/// A directory and its clients.
+pub struct Files {
+    dir: PathBuf,
+    crew: Crew,
+    admin: leasehold::Locks,
+    foreign: Option<File>,
+    dice: Dice,
+}
+
+impl Files {
+    /// Starts the clients.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn start(setting: &Setting) -> Result<Self, Failure> {
+        let dir = setting.dir.join("locks");
+        let url = format!("file://{}", dir.display());
+        let admin = leasehold::Locks::connect(&url)?;
+        let orders = (0..CLIENTS as u64).map(|at| Orders {
+            url: url.clone(),
+            run: setting.seed,
+            seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
+            until: setting.until,
+            history: setting.dir.join(format!("client-{at}")),
+            shelf: setting.dir.clone(),
+        });
+        let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
+        Ok(Self { dir, crew, admin, foreign: None, dice: Dice::new(setting.seed, 77) })
+    }
+
+    /// As `flock(1)` does, which knows nothing of our line.
+    fn flock(&mut self) {
+        let lock = self.dice.pick(&LOCKS);
+        let Ok(file) = File::open(self.dir.join(format!("{lock}.lock"))) else { return };
+        let limit = Instant::now() + TRIES;
+        while file.try_lock().is_err() {
+            if Instant::now() > limit {
+                return;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        self.foreign = Some(file);
+    }
+}
+
+impl World for Files {
+    const OF_CLIENTS: &'static [Fault<Self>] = &[
+        Fault { name: "stop", lasts: 10..400, begin: |w, at| w.crew.stop(at), end: |w, at| w.crew.go_on(at) },
+        Fault { name: "kill", lasts: 1..100, begin: |w, at| w.crew.kill(at), end: |w, at| w.crew.replace(at) },
+    ];
+
+    fn clients(&self) -> usize {
+        CLIENTS
+    }
+
+    fn of_server(&self) -> &'static [Fault<Self>] {
+        &[Fault { name: "foreign flock", lasts: 5..150, begin: |w, _| w.flock(), end: |w, _| w.foreign = None }]
+    }
+
+    fn admin(&self) -> Locks {
+        Locks::clone(&self.admin)
+    }
+
+    fn finish(&mut self) -> Result<Vec<Event>, Failure> {
+        self.crew.join()?;
+        Ok(History::merge(self.crew.histories())?.events().to_vec())
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        // Lock files stay. The bells of killed processes are cleared away by the next that waits; here count those that are heard.
+        let heard = |path: &PathBuf| {
+            let mut bell = File::options();
+            bell.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).is_ok()
+        };
+        let bells = std::fs::read_dir(self.dir.join(".bells")).into_iter().flatten();
+        let heard = bells.filter_map(|entry| Some(entry.ok()?.path())).filter(heard).count();
+        [("bells".to_owned(), heard as u64)].into()
+    }
+
+    fn promise(&self) -> Promise {
+        Promise::Exclusion
+    }
+}

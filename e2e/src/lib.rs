@@ -1,0 +1,32 @@
+//! Real engines under faults. `cargo xtask torture` is the door; each row of the fault matrix is a test in `tests/`.
+//!
+//! - [`client`]: a process that works under locks and writes down what it sees; [`task`], [`section`]: what it does.
+//! - [`shelf`]: the protected resources, with a fence and without.
+//! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
+//!   may meet, in a file for each: [`redis`], [`file`], [`memory`].
+//! - [`holder`]: a process that does what a row of the matrix tells it.
+//! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
+
+pub mod client;
+pub mod crew;
+pub mod dice;
+pub mod fenced;
+pub mod figures;
+pub mod file;
+pub mod holder;
+pub mod memory;
+pub mod pulse;
+pub mod redis;
+pub mod round;
+pub mod section;
+pub mod shelf;
+pub mod storm;
+pub mod task;
+pub mod torture;
+pub mod totals;
+pub mod truth;
+pub mod verdict;
+pub mod world;
+
+/// Whatever stops a round.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,185 @@
+//! Memory: clients in this process, each with a store behind a wire that loses, delays and doubles, on a runtime that is
+//! blocked and dropped.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use leasehold_core::{
+    Env, Keeper, Locks,
+    memory::{MemoryEngine, MemoryStore},
+};
+use leasehold_testkit::{
+    decorators::{Fault as Wire, Faulty, Verb},
+    history::{Event, Recorder, What},
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+};
+
+use crate::{
+    Failure,
+    client::{self, Desk, THREADS},
+    shelf::Shelf,
+    world::{Fault, Promise, Setting, World},
+};
+
+/// How many clients a round has.
+const CLIENTS: usize = 4;
+/// How many calls of each verb a fault of the wire meets.
+const BURST: usize = 3;
+/// For how long an executor is blocked: beyond a lease.
+const BLOCKED: Duration = Duration::from_millis(1300);
+/// How long a client may take to end after its time is up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store and its clients.
+pub struct Memory {
+    store: Arc<MemoryStore>,
+    setting: Setting,
+    clients: Vec<Client>,
+    /// All there ever were.
+    recorders: Vec<Arc<Recorder>>,
+}
+
+struct Client {
+    proc: u32,
+    wire: Arc<Faulty>,
+    runtime: Option<Runtime>,
+    work: JoinHandle<()>,
+}
+
+impl Memory {
+    /// Starts the clients.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn start(setting: &Setting) -> Result<Self, Failure> {
+        let env = Env::system();
+        let store = MemoryStore::new(env.lineage(), env.clock);
+        let mut world =
+            Self { store, setting: setting.clone(), clients: Vec::new(), recorders: Vec::new() };
+        for _ in 0..CLIENTS {
+            let client = world.launch()?;
+            world.clients.push(client);
+        }
+        Ok(world)
+    }
+
+    fn launch(&mut self) -> Result<Client, Failure> {
+        let Setting { seed, until, dir, .. } = &self.setting;
+        // The first is the number of the round's own recorder.
+        let proc = self.recorders.len() as u32 + 1;
+        let recorder = Arc::new(Recorder::in_memory(*seed, proc));
+        self.recorders.push(Arc::clone(&recorder));
+        let wire = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&self.store)))));
+        // The keeper has a runtime of its own: a killed client loses both, a blocked one only the user's.
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
+        let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
+        let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
+        let desk = Desk { locks, recorder, shelf: Shelf::new(dir), seed, until: *until };
+        let work = runtime.spawn(async move { client::work(&desk).await });
+        Ok(Client { proc, wire, runtime: Some(runtime), work })
+    }
+
+    /// Plans a fault for the next calls of each verb.
+    fn trouble(&mut self, at: usize, fault: Wire) {
+        for verb in [Verb::Claim, Verb::Renew, Verb::Release, Verb::News] {
+            for _ in 0..BURST {
+                self.clients[at].wire.next(verb, fault);
+            }
+        }
+    }
+
+    /// What was late arrives.
+    fn deliver(&mut self, at: usize) {
+        let wire = Arc::clone(&self.clients[at].wire);
+        if let Some(runtime) = &self.clients[at].runtime {
+            runtime.block_on(wire.deliver_late());
+        }
+    }
+
+    /// All threads of the user's executor do something else.
+    fn block(&mut self, at: usize) {
+        let client = &self.clients[at];
+        let Some(runtime) = &client.runtime else { return };
+        self.setting.recorder.note(What::Stop { victim: client.proc });
+        for _ in 0..THREADS {
+            runtime.spawn(async { thread::sleep(BLOCKED) });
+        }
+    }
+
+    fn unblock(&mut self, at: usize) {
+        self.setting.recorder.note(What::Cont { victim: self.clients[at].proc });
+    }
+
+    /// The executor is dropped with all that runs on it.
+    fn crash(&mut self, at: usize) {
+        self.setting.recorder.note(What::Crash { victim: self.clients[at].proc });
+        if let Some(runtime) = self.clients[at].runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    fn replace(&mut self, at: usize) {
+        self.clients[at] = self.launch().expect("the system has room for a few more threads");
+    }
+}
+
+impl World for Memory {
+    const OF_CLIENTS: &'static [Fault<Self>] = &[
+        Fault { name: "requests lost", lasts: 50..300, begin: |w, at| w.trouble(at, Wire::RequestLost), end: |_, _| {} },
+        Fault { name: "replies lost", lasts: 50..300, begin: |w, at| w.trouble(at, Wire::ReplyLost), end: |_, _| {} },
+        Fault { name: "requests doubled", lasts: 50..300, begin: |w, at| w.trouble(at, Wire::Duplicated), end: |_, _| {} },
+        Fault {
+            name: "requests late",
+            lasts: 50..600,
+            begin: |w, at| w.trouble(at, Wire::Late),
+            end: |w, at| w.deliver(at),
+        },
+        Fault { name: "executor blocked", lasts: 1500..1600, begin: |w, at| w.block(at), end: |w, at| w.unblock(at) },
+        Fault { name: "executor dropped", lasts: 1..200, begin: |w, at| w.crash(at), end: |w, at| w.replace(at) },
+    ];
+
+    fn clients(&self) -> usize {
+        CLIENTS
+    }
+
+    fn of_server(&self) -> &'static [Fault<Self>] {
+        &[]
+    }
+
+    fn admin(&self) -> Locks {
+        Locks::new(Arc::new(MemoryEngine::new(Arc::clone(&self.store))))
+    }
+
+    fn finish(&mut self) -> Result<Vec<Event>, Failure> {
+        let limit = Instant::now() + PATIENCE;
+        for at in 0..self.clients.len() {
+            while !self.clients[at].work.is_finished() {
+                if Instant::now() > limit {
+                    return Err(format!("client {at} hangs").into());
+                }
+                self.deliver(at);
+                thread::sleep(Duration::from_millis(10));
+            }
+            if let Some(runtime) = self.clients[at].runtime.take() {
+                runtime.block_on(&mut self.clients[at].work)?;
+                runtime.shutdown_background();
+            }
+        }
+        Ok(self.recorders.iter().flat_map(|recorder| recorder.events()).collect())
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+
+    fn promise(&self) -> Promise {
+        Promise::Exclusion
+    }
+}

@@ -1,0 +1,274 @@
+//! Redis: a server of the round's own, a proxy for each client. Three configurations: one that keeps what it acknowledged, one
+//! whose clock steps besides, and one that forgets. On the last two no exclusion is promised.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use leasehold_core::{Guarantee, Level, Locks};
+use leasehold_testkit::{
+    history::{Event, History},
+    server::{Proxy, RedisServer},
+};
+
+use crate::{
+    Failure,
+    client::Orders,
+    crew::Crew,
+    world::{Fault, Promise, Setting, World},
+};
+
+/// How many client processes a round has.
+const CLIENTS: usize = 4;
+/// How late answers are on a slow connection: beyond what is usual, within what a renewal may take.
+const SLOW: std::time::Duration = std::time::Duration::from_millis(60);
+/// How far the server's clock is set forward: beyond the leases.
+const STEP: i64 = 3;
+
+/// A server and its clients.
+pub struct Redis {
+    server: RedisServer,
+    proxies: Vec<Proxy>,
+    crew: Crew,
+    admin: leasehold::Locks,
+    promise: Promise,
+}
+
+impl Redis {
+    /// Starts a server that keeps or forgets, as promised, and its clients.
+    ///
+    /// # Errors
+    /// The operating system's; and when the engine says another level than the configuration deserves.
+    pub fn start(setting: &Setting, promise: Promise) -> Result<Self, Failure> {
+        let arguments = |fsync| ["--appendonly", "yes", "--appendfsync", fsync];
+        let (server, level) = match promise {
+            Promise::Exclusion => (RedisServer::start(&arguments("always")), Level::LeaseBounded),
+            Promise::Doubt => (RedisServer::with_clock(&arguments("always")), Level::LeaseBounded),
+            Promise::Fence => (RedisServer::start(&arguments("everysec")), Level::BestEffort),
+        };
+        let admin = leasehold::Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
+        expect_label(&block_on(admin.guarantee())?, level)?;
+        let proxies: Vec<_> = (0..CLIENTS).map(|_| Proxy::start(server.port())).collect();
+        let orders = proxies.iter().zip(0..).map(|(proxy, at)| Orders {
+            url: format!("redis://127.0.0.1:{}", proxy.port()),
+            run: setting.seed,
+            seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
+            until: setting.until,
+            history: setting.dir.join(format!("client-{at}")),
+            shelf: setting.dir.clone(),
+        });
+        let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
+        Ok(Self { server, proxies, crew, admin, promise })
+    }
+
+    fn says(&self, command: &[&str]) -> Vec<String> {
+        self.server.command(command)
+    }
+
+    /// The newest part of the append-only file.
+    fn log(&self) -> Option<PathBuf> {
+        let dir = self.server.socket().with_file_name("appendonlydir");
+        let files = fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max()
+    }
+
+    /// What a power cut leaves of a file that was not synced: SIGKILL alone loses nothing, for the kernel has it all.
+    fn cut_power(&mut self) {
+        self.server.kill();
+        let cut = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());
+        if let Some(log) = cut
+            && let Ok(facts) = log.metadata()
+        {
+            let _ = log.set_len(facts.len() - facts.len().min(4000));
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.server.kill();
+        let _ = fs::remove_dir_all(self.server.socket().with_file_name("appendonlydir"));
+    }
+}
+
+fn block_on<F: Future>(work: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.expect("a runtime without timers and sockets needs nothing of the system").block_on(work)
+}
+
+fn expect_label(said: &Guarantee, level: Level) -> Result<(), Failure> {
+    let clock = said.notes.iter().any(|note| note.contains("set forward ends them early"));
+    if said.level == level && clock {
+        return Ok(());
+    }
+    Err(format!("the configuration deserves {level} and a word on clocks, the engine says {said:?}").into())
+}
+
+/// What may happen to the server that keeps what it acknowledged.
+const KEEPS: &[Fault<Redis>] = &[
+    Fault { name: "server stops", lasts: 20..1500, begin: |w, _| w.server.pause(), end: |w, _| w.server.resume() },
+    Fault { name: "server restarts", lasts: 5..300, begin: |w, _| w.server.kill(), end: |w, _| w.server.restart() },
+    Fault {
+        name: "connections killed",
+        lasts: 1..10,
+        begin: |w, _| {
+            w.says(&["CLIENT", "KILL", "TYPE", "normal"]);
+        },
+        end: |_, _| {},
+    },
+    Fault {
+        name: "scripts forgotten",
+        lasts: 1..10,
+        begin: |w, _| {
+            w.says(&["SCRIPT", "FLUSH"]);
+        },
+        end: |_, _| {},
+    },
+];
+
+/// What may happen to the one that forgets.
+const FORGETS: &[Fault<Redis>] = &[
+    Fault { name: "restart without data", lasts: 5..200, begin: |w, _| w.forget_all(), end: |w, _| w.server.restart() },
+    Fault { name: "power cut", lasts: 5..200, begin: |w, _| w.cut_power(), end: |w, _| w.server.restart() },
+    Fault {
+        name: "all flushed",
+        lasts: 1..10,
+        begin: |w, _| {
+            w.says(&["FLUSHALL"]);
+        },
+        end: |_, _| {},
+    },
+];
+
+/// What may happen to the one with a clock of its own.
+const STEPS: &[Fault<Redis>] = &[
+    Fault {
+        name: "clock steps",
+        lasts: 20..800,
+        begin: |w, _| w.server.set_clock(STEP),
+        end: |w, _| w.server.set_clock(0),
+    },
+    Fault {
+        name: "clock stumbles",
+        lasts: 20..800,
+        begin: |w, _| w.server.set_clock(-STEP),
+        end: |w, _| w.server.set_clock(0),
+    },
+];
+
+impl World for Redis {
+    const OF_CLIENTS: &'static [Fault<Self>] = &[
+        Fault { name: "stop", lasts: 30..2500, begin: |w, at| w.crew.stop(at), end: |w, at| w.crew.go_on(at) },
+        Fault { name: "kill", lasts: 1..200, begin: |w, at| w.crew.kill(at), end: |w, at| w.crew.replace(at) },
+        Fault {
+            name: "cut before the request",
+            lasts: 5..200,
+            begin: |w, at| w.proxies[at].hold_requests(),
+            end: |w, at| w.proxies[at].lose(),
+        },
+        // The client gives up, and its request arrives later.
+        Fault {
+            name: "cut after the request",
+            lasts: 5..400,
+            begin: |w, at| {
+                w.proxies[at].hold_requests();
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                w.proxies[at].cut_clients();
+            },
+            end: |w, at| w.proxies[at].let_go(),
+        },
+        Fault {
+            name: "cut before the reply",
+            lasts: 5..200,
+            begin: |w, at| w.proxies[at].hold_answers(),
+            end: |w, at| w.proxies[at].lose(),
+        },
+        Fault {
+            name: "requests held",
+            lasts: 20..1500,
+            begin: |w, at| w.proxies[at].hold_requests(),
+            end: |w, at| w.proxies[at].let_go(),
+        },
+        Fault {
+            name: "answers held",
+            lasts: 20..1500,
+            begin: |w, at| w.proxies[at].hold_answers(),
+            end: |w, at| w.proxies[at].let_go(),
+        },
+        Fault {
+            name: "half-open",
+            lasts: 500..2500,
+            begin: |w, at| {
+                w.proxies[at].hold_requests();
+                w.proxies[at].hold_answers();
+            },
+            end: |w, at| w.proxies[at].lose(),
+        },
+        Fault { name: "reset", lasts: 1..10, begin: |w, at| w.proxies[at].reset(), end: |_, _| {} },
+        // A delay is of connections to come.
+        Fault {
+            name: "slow",
+            lasts: 100..800,
+            begin: |w, at| {
+                w.proxies[at].delay(SLOW);
+                w.proxies[at].lose();
+            },
+            end: |w, at| {
+                w.proxies[at].delay(std::time::Duration::ZERO);
+                w.proxies[at].lose();
+            },
+        },
+    ];
+
+    fn clients(&self) -> usize {
+        CLIENTS
+    }
+
+    fn of_server(&self) -> &'static [Fault<Self>] {
+        match self.promise {
+            Promise::Exclusion => KEEPS,
+            Promise::Fence => FORGETS,
+            Promise::Doubt => STEPS,
+        }
+    }
+
+    fn admin(&self) -> Locks {
+        Locks::clone(&self.admin)
+    }
+
+    fn finish(&mut self) -> Result<Vec<Event>, Failure> {
+        self.crew.join()?;
+        Ok(History::merge(self.crew.histories())?.events().to_vec())
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        let lines = |command: &[&str]| self.says(command).into_iter().filter(|line| !line.is_empty());
+        let keys = lines(&["--raw", "KEYS", "*"]).filter(|key| !lapses(self, key));
+        let mut things: BTreeMap<String, u64> = keys.map(|key| (format!("key {key}"), 1)).collect();
+        // The administrator has a channel and a connection, and whoever asks here a connection.
+        let channels = lines(&["--raw", "PUBSUB", "CHANNELS"]).count().saturating_sub(1);
+        let connections = lines(&["CLIENT", "LIST"]).count().saturating_sub(2);
+        things.extend([("channels".to_owned(), channels as u64), ("connections".to_owned(), connections as u64)]);
+        things
+    }
+
+    fn promise(&self) -> Promise {
+        self.promise
+    }
+}
+
+/// How long the keys of a line outlive it, in milliseconds: killed clients leave places that nobody clears away at rest.
+const LINE_LIFE: i64 = 70_000;
+
+/// Keys that stay for a while at rest: the newest token, tombstones, places of killed clients, what is remembered of an unclean
+/// end.
+fn lapses(world: &Redis, key: &str) -> bool {
+    const REMEMBERS: &str = "local c = redis.call('GET', KEYS[1]) or '1 '
+        return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
+    let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
+    match kind.and_then(|(_, kind)| kind.chars().next()) {
+        Some('c') => world.says(&["EVAL", REMEMBERS, "1", key]).join("") == "1",
+        Some('q' | 'e' | 'z') => {
+            let left = world.says(&["PTTL", key]).join("").parse();
+            left.is_ok_and(|left: i64| (1..=LINE_LIFE).contains(&left))
+        }
+        Some(kind) => kind == 'd' || key == "leasehold:{}t",
+        None => false,
+    }
+}

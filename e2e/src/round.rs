@@ -1,0 +1,153 @@
+//! One round: clients work, faults strike, and at the end everything that anybody saw is judged.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold_testkit::history::{Phase, Recorder, What, now_nanos};
+
+use crate::{
+    Failure,
+    dice::Dice,
+    figures::Figures,
+    file::Files,
+    memory::Memory,
+    pulse::Pulse,
+    redis::Redis,
+    shelf::Shelf,
+    storm::rage,
+    task::{LOCKS, TTL},
+    truth::Looker,
+    verdict::judge,
+    world::{Promise, Setting, World},
+};
+
+/// How long what lapses may take to lapse: leases, kept names, places of dead waiters.
+const REST: Duration = Duration::from_secs(15);
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Round<'a> {
+    /// On which engine.
+    pub engine: &'a str,
+    /// From which seed.
+    pub seed: u64,
+    /// For how long.
+    pub time: Duration,
+    /// The program that is started again as clients.
+    pub program: &'a Path,
+}
+
+/// How it went.
+pub struct Outcome {
+    /// In figures.
+    pub figures: Figures,
+    /// In words, what was violated.
+    pub complaints: Vec<String>,
+    /// Where everything is that was written down.
+    pub dir: tempfile::TempDir,
+}
+
+impl Round<'_> {
+    /// Does it. `tell` hears of each moment how many faults there were.
+    ///
+    /// # Errors
+    /// When it cannot be done, or a client hangs.
+    pub fn run(&self, tell: impl FnMut(u64)) -> Result<Outcome, Failure> {
+        let dir = tempfile::tempdir()?;
+        let setting = Setting {
+            seed: self.seed,
+            until: now_nanos() + self.time.as_nanos() as u64,
+            dir: dir.path().to_owned(),
+            program: self.program.to_owned(),
+            recorder: Arc::new(Recorder::in_memory(self.seed, 0)),
+        };
+        let (figures, complaints) = match self.engine {
+            "redis" => self.through(&setting, Redis::start(&setting, promise_of(self.seed))?, tell)?,
+            "file" => self.through(&setting, Files::start(&setting)?, tell)?,
+            "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
+            other => return Err(format!("no engine {other:?}: redis, file and memory are there").into()),
+        };
+        Ok(Outcome { figures, complaints, dir })
+    }
+
+    fn through<W: World>(
+        &self,
+        setting: &Setting,
+        mut world: W,
+        tell: impl FnMut(u64),
+    ) -> Result<(Figures, Vec<String>), Failure> {
+        let recorder = &setting.recorder;
+        let admin = world.admin();
+        recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
+        let pulse = Pulse::begin(Arc::clone(recorder), std::process::id());
+        let looker = Looker::begin(admin.clone());
+        let faults = rage(&mut world, recorder, &mut Dice::new(self.seed, 0), setting.until, tell);
+        let ended = world.finish();
+        let events = match ended {
+            Ok(events) => events,
+            Err(failure) => return Err(format!("seed {}: {failure}", self.seed).into()),
+        };
+        drop(pulse);
+        let events = leasehold_testkit::history::History::from_events(events);
+        looker.record(events.events(), admin.profile().tokens, recorder);
+        recorder.note(What::Probe { phase: Phase::Rest, found: at_rest(&world, &admin)? });
+        let mut events = events.events().to_vec();
+        events.extend(recorder.events());
+        let (mut figures, mut complaints) = judge(&events, world.promise());
+        if !complaints.is_empty() {
+            let lines: Result<Vec<_>, _> = events.iter().map(serde_json::to_string).collect();
+            std::fs::write(setting.dir.join("history.jsonl"), lines?.join("\n") + "\n")?;
+        }
+        figures.engine = self.engine.to_owned();
+        figures.seed = self.seed;
+        figures.seconds = self.time.as_secs_f64();
+        figures.faults = faults.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect();
+        audit(&Shelf::new(&setting.dir), &mut figures, &mut complaints)?;
+        Ok((figures, complaints))
+    }
+}
+
+/// Every third and fourth round on Redis is on a server that promises no exclusion.
+const fn promise_of(seed: u64) -> Promise {
+    match seed % 4 {
+        2 => Promise::Doubt,
+        3 => Promise::Fence,
+        _ => Promise::Exclusion,
+    }
+}
+
+/// What is left when nobody works any more, once everything that lapses had its time.
+fn at_rest<W: World>(
+    world: &W,
+    admin: &leasehold_core::Locks,
+) -> Result<BTreeMap<String, u64>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let limit = Instant::now() + REST;
+    loop {
+        let mut found = world.things();
+        let names = runtime.block_on(admin.list(""))?.len() as u64;
+        found.insert("names held or waited for".to_owned(), names);
+        if found.values().all(|count| *count == 0) || Instant::now() > limit {
+            return Ok(found);
+        }
+        std::thread::sleep(TTL / 10);
+    }
+}
+
+/// I5: what the fenced files acknowledged is in them.
+fn audit(shelf: &Shelf, figures: &mut Figures, complaints: &mut Vec<String>) -> Result<(), Failure> {
+    for lock in LOCKS {
+        figures.appends += shelf.acknowledged(lock)?.len() as u64;
+        figures.appends_lost += shelf.lost_elements(lock)?;
+    }
+    figures.checked.insert("I5 fence".to_owned(), figures.appends);
+    if figures.appends_lost > 0 {
+        figures.violations.insert("I5 fence".to_owned(), figures.appends_lost);
+        complaints.push(format!("{} acknowledged appends are lost", figures.appends_lost));
+    }
+    Ok(())
+}

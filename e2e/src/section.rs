@@ -1,0 +1,113 @@
+//! What is done under a lock, and how it is let go.
+
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use leasehold_core::{Error, Guard, Mode};
+use leasehold_testkit::history::{Belief, Leaving};
+use tokio::{
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+
+use crate::{client::Desk, dice::Dice, task::{TTL, is_tidy}};
+
+/// How often a long section looks whether it is still alone.
+const LOOK: Duration = Duration::from_millis(5);
+/// The shortest sleep of the runtime.
+const LEAST: Duration = Duration::from_millis(1);
+/// A deadline that moved by less was not renewed: it is read with an error.
+const MOVED: Duration = Duration::from_millis(50);
+
+/// Works under a lock for a while, looks all the time whether it is still held, and lets it go.
+pub async fn under(desk: &Desk, lock: &str, belief: Belief<'_>, guard: Guard, dice: &mut Dice) {
+    let length = match dice.below(1000) {
+        0..920 => dice.millis(0..2),
+        920..992 => dice.millis(2..25),
+        992..998 => dice.millis(100..600),
+        _ => dice.millis(1000..2200),
+    };
+    // A refusal is what the fence is for; whether an acknowledged append was lost is seen at the end.
+    let work = (guard.mode() == Mode::Exclusive && dice.percent(5)).then(|| {
+        let (shelf, lock, element, token) = (desk.shelf.clone(), lock.to_owned(), belief.id(), guard.token());
+        spawn_blocking(move || shelf.append(&lock, element, Some(token), || ()))
+    });
+    stay(&belief, &guard, length, || work.as_ref().is_some_and(|work| !work.is_finished())).await;
+    if dice.percent(2) {
+        let _ = guard.confirm().await;
+    }
+    leave(lock, belief, guard, dice).await;
+}
+
+async fn stay(belief: &Belief<'_>, guard: &Guard, length: Duration, busy: impl Fn() -> bool) {
+    let begin = Instant::now();
+    let mut lost = pin!(guard.lost());
+    let mut known = deadline(guard);
+    loop {
+        belief.check(|| guard.check(), || left(guard));
+        if let (Some(before), Some(now)) = (known, deadline(guard))
+            && now > before + MOVED
+        {
+            belief.renewed(|| left(guard));
+            known = Some(now);
+        }
+        let rest = length.saturating_sub(begin.elapsed());
+        if rest.is_zero() && !busy() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            loss = &mut lost => {
+                belief.lost(&format!("{loss:?}"));
+                belief.check(|| guard.check(), || left(guard));
+                return;
+            }
+            () = sleep(rest.clamp(LEAST, LOOK)) => {}
+        }
+    }
+}
+
+async fn leave(lock: &str, belief: Belief<'_>, guard: Guard, dice: &mut Dice) {
+    let way = if is_tidy(lock) { dice.below(80) } else { dice.below(100) };
+    match way {
+        0..75 => {
+            let leaving = belief.releasing(None);
+            told(leaving, guard.release().await);
+        }
+        75..80 => {
+            let keep = dice.millis(5..40);
+            let leaving = belief.releasing(Some(keep.as_nanos() as u64));
+            told(leaving, guard.release_at_least(keep).await);
+        }
+        80..90 => {
+            let _unanswered = belief.releasing(None);
+            drop(guard);
+        }
+        // F17: nobody waits for the answer to the end.
+        _ => {
+            let leaving = belief.releasing(None);
+            if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
+                told(leaving, answer);
+            }
+        }
+    }
+}
+
+fn told(leaving: Leaving<'_>, answer: Result<(), Error>) {
+    match answer {
+        Ok(()) => leaving.freed(),
+        Err(error) if error.is_lost() => leaving.not_held(),
+        Err(error) => leaving.unknown(&format!("{:?}", error.kind())),
+    }
+}
+
+/// For how many nanoseconds the guard may be believed still.
+pub fn left(guard: &Guard) -> Option<u64> {
+    guard.remaining().map(|left| left.as_nanos() as u64)
+}
+
+fn deadline(guard: &Guard) -> Option<Instant> {
+    guard.remaining().map(|left| Instant::now() + left)
+}

@@ -1,0 +1,164 @@
+//! Protected resources in files: texts that holders change by reading them and writing them anew.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use leasehold::Token;
+
+/// A directory of texts.
+#[derive(Clone, Debug)]
+pub struct Shelf(PathBuf);
+
+/// What a text said to a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is written.
+    Done,
+    /// A larger token was here: nothing was written.
+    Fenced,
+}
+
+impl Shelf {
+    /// The texts in this directory.
+    #[must_use]
+    pub fn new(dir: &Path) -> Self {
+        Self(dir.to_owned())
+    }
+
+    /// Appends an element to a list.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn append(
+        &self,
+        list: &str,
+        element: u64,
+        fence: Option<Token>,
+        between: impl FnOnce(),
+    ) -> io::Result<Said> {
+        let said = self.change(list, fence, between, |text| format!("{text} {element}"))?;
+        if said == Said::Done {
+            self.acknowledge(list, element)?;
+        }
+        Ok(said)
+    }
+
+    /// Adds one to a counter.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn increment(&self, counter: &str, fence: Option<Token>, between: impl FnOnce()) -> io::Result<Said> {
+        let said = self.change(counter, fence, between, |text| (number(text) + 1).to_string())?;
+        if said == Said::Done {
+            self.acknowledge(counter, 1)?;
+        }
+        Ok(said)
+    }
+
+    /// Notes that a write was acknowledged: after it, and in one step.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn acknowledge(&self, name: &str, element: u64) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(self.file(name, "acknowledged"))?;
+        file.write_all(format!("{element}\n").as_bytes())
+    }
+
+    /// How many changes were acknowledged.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn acknowledged(&self, name: &str) -> io::Result<Vec<u64>> {
+        let text = read(&self.file(name, "acknowledged"))?;
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        Ok(whole.lines().map(number).collect())
+    }
+
+    /// How many acknowledged elements are missing from a list.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn lost_elements(&self, list: &str) -> io::Result<u64> {
+        let text = read(&self.file(list, "text"))?;
+        let there: BTreeSet<u64> = text.split_whitespace().map(number).collect();
+        Ok(self.acknowledged(list)?.iter().filter(|element| !there.contains(element)).count() as u64)
+    }
+
+    /// By how much a counter is below the number of acknowledged increments.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn lost_increments(&self, counter: &str) -> io::Result<u64> {
+        let count = number(&read(&self.file(counter, "text"))?);
+        Ok((self.acknowledged(counter)?.len() as u64).saturating_sub(count))
+    }
+
+    /// Reads, does `between`, writes. With the fence it *seals* before it reads (F79): it shows its token, so that smaller ones
+    /// are refused from then on.
+    fn change(
+        &self,
+        name: &str,
+        fence: Option<Token>,
+        between: impl FnOnce(),
+        change: impl FnOnce(&str) -> String,
+    ) -> io::Result<Said> {
+        let text = {
+            let _alone = self.alone(name)?;
+            if !self.show(name, fence)? {
+                return Ok(Said::Fenced);
+            }
+            read(&self.file(name, "text"))?
+        };
+        between();
+        let _alone = self.alone(name)?;
+        if !self.show(name, fence)? {
+            return Ok(Said::Fenced);
+        }
+        self.replace(name, "text", &change(&text))?;
+        Ok(Said::Done)
+    }
+
+    /// Shows the fence a token; whether it lets it pass.
+    fn show(&self, name: &str, fence: Option<Token>) -> io::Result<bool> {
+        let Some(token) = fence else { return Ok(true) };
+        let seen = number(&read(&self.file(name, "fence"))?);
+        if token.number > seen {
+            self.replace(name, "fence", &token.to_string())?;
+        }
+        Ok(token.number >= seen)
+    }
+
+    /// One step of the resource: nobody else is in one meanwhile.
+    fn alone(&self, name: &str) -> io::Result<File> {
+        let path = self.file(name, "step");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    /// In one step, so that a killed writer leaves the old text or the new one.
+    fn replace(&self, name: &str, kind: &str, text: &str) -> io::Result<()> {
+        let draft = self.file(name, &format!("{kind}.draft"));
+        fs::write(&draft, text)?;
+        fs::rename(draft, self.file(name, kind))
+    }
+
+    fn file(&self, name: &str, kind: &str) -> PathBuf {
+        self.0.join(format!("{name}.{kind}"))
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read,
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.trim().parse().unwrap_or(0)
+}

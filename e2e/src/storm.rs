@@ -1,0 +1,110 @@
+//! Faults by the dice: every client and the server have trouble now and then, each on its own, in storms with calm between.
+
+use std::{collections::BTreeMap, sync::Arc, thread::sleep, time::Duration};
+
+use leasehold_testkit::history::{Recorder, What, now_nanos};
+
+use crate::{
+    dice::Dice,
+    task::TTL,
+    world::{Fault, World},
+};
+
+/// How long faults begin.
+const STORM: Duration = Duration::from_secs(4);
+/// How long none does: after what is left of the storm, its leases and the pace at which waiters ask, time to see that all
+/// is well.
+const CALM: Duration = Duration::from_millis(5500);
+/// For how long after the last fault its traces may be seen: a lease, and twice the slowest pace of asking.
+const TRACES: Duration = Duration::from_secs(3);
+/// How often it is looked what is due.
+const TICK: Duration = Duration::from_millis(3);
+/// For how many milliseconds a place has no trouble.
+const REST: std::ops::Range<u64> = 40..250;
+
+/// The kind under which the whole storm with its traces is written down.
+const WHOLE: &str = "storm";
+
+/// A place for trouble: a client, or the server.
+struct Place<W: 'static> {
+    at: usize,
+    faults: &'static [Fault<W>],
+    /// When something happens next: a fault ends, or the next begins.
+    next: u64,
+    now: Option<&'static Fault<W>>,
+}
+
+/// Strikes until the time is up; how often each kind struck.
+pub fn rage<W: World>(
+    world: &mut W,
+    recorder: &Arc<Recorder>,
+    dice: &mut Dice,
+    until: u64,
+    mut tell: impl FnMut(u64),
+) -> BTreeMap<&'static str, u64> {
+    let mut places: Vec<Place<W>> = (0..world.clients())
+        .map(|at| (at, W::OF_CLIENTS))
+        .chain([(usize::MAX, world.of_server())])
+        .filter(|(_, faults)| !faults.is_empty())
+        .map(|(at, faults)| Place { at, faults, next: 0, now: None })
+        .collect();
+    let mut counts = BTreeMap::new();
+    while now_nanos() < until {
+        let end = until.min(now_nanos() + nanos(STORM));
+        recorder.note(What::NemesisBegin { kind: WHOLE.to_owned() });
+        for place in &mut places {
+            place.next = now_nanos() + nanos(dice.millis(REST));
+        }
+        // Each fault that has begun is ended before the storm is.
+        while now_nanos() < end || places.iter().any(|place| place.now.is_some()) {
+            let begins = now_nanos() < end;
+            for place in &mut places {
+                if place.next <= now_nanos() {
+                    step(world, recorder, dice, place, begins, &mut counts);
+                }
+            }
+            tell(counts.values().sum());
+            sleep(TICK);
+        }
+        sleep(TRACES);
+        recorder.note(What::NemesisEnd { kind: WHOLE.to_owned() });
+        sleep(CALM.saturating_sub(TRACES));
+    }
+    counts
+}
+
+fn step<W: World>(
+    world: &mut W,
+    recorder: &Recorder,
+    dice: &mut Dice,
+    place: &mut Place<W>,
+    begins: bool,
+    counts: &mut BTreeMap<&'static str, u64>,
+) {
+    // Faults of two places of one kind are two disturbances.
+    let kind = |fault: &Fault<W>| match place.at {
+        usize::MAX => fault.name.to_owned(),
+        at => format!("{} of client {at}", fault.name),
+    };
+    let next = match place.now.take() {
+        Some(fault) => {
+            (fault.end)(world, place.at);
+            recorder.note(What::NemesisEnd { kind: kind(fault) });
+            dice.millis(REST)
+        }
+        None if begins => {
+            let fault = dice.pick(place.faults);
+            recorder.note(What::NemesisBegin { kind: kind(fault) });
+            (fault.begin)(world, place.at);
+            *counts.entry(fault.name).or_default() += 1;
+            place.now = Some(fault);
+            dice.millis(fault.lasts.clone())
+        }
+        None => TTL,
+    };
+    place.next = now_nanos() + nanos(next);
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}

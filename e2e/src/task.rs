@@ -1,0 +1,126 @@
+//! What one task does: asks for locks in every way that there is, and works under them.
+
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+
+use leasehold_core::{Error, ErrorKind, Guard, Mode, Request};
+use leasehold_testkit::history::{Attempt, Granted, now_nanos};
+use tokio::time::{sleep, timeout};
+
+use crate::{client::Desk, dice::Dice, section};
+
+/// So short that faults end leases.
+pub const TTL: Duration = Duration::from_secs(1);
+
+/// The names that all clients contend for: mutexes, read-write locks and semaphores by their first letter.
+pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m3", "m4", "m5", "r0", "s0"];
+
+/// Where nobody goes without a certain answer, so that it is known at any time whether the lock is free: I7.
+#[must_use]
+pub fn is_tidy(lock: &str) -> bool {
+    lock.ends_with(['0', '2', '4'])
+}
+
+/// The limit of semaphores.
+const PERMITS: u32 = 3;
+
+/// How long a task waits for a lock.
+enum Patience {
+    Try,
+    Within(Duration),
+    Endless,
+    /// Until it is dropped.
+    Cancelled(Duration),
+}
+
+/// Works until the time is up.
+pub async fn work(desk: Desk, task: u32) {
+    let mut dice = Dice::new(desk.seed, u64::from(task) + 1);
+    while now_nanos() < desk.until {
+        once(&desk, task, &mut dice).await;
+        if dice.percent(30) {
+            sleep(dice.millis(1..8)).await;
+        }
+    }
+}
+
+async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
+    let lock = *dice.pick(&LOCKS);
+    let (request, mode) = wish(desk, lock, dice);
+    let request = request.ttl(TTL).renew(dice.percent(90));
+    let patience = match dice.below(100) {
+        0..20 => Patience::Try,
+        20..60 => Patience::Within(dice.millis(20..1500)),
+        60..85 => Patience::Endless,
+        _ if is_tidy(lock) => Patience::Endless,
+        _ => Patience::Cancelled(dice.millis(0..60)),
+    };
+    let limit = match patience {
+        Patience::Try => Some(0),
+        Patience::Within(limit) => Some(limit.as_nanos() as u64),
+        Patience::Endless | Patience::Cancelled(_) => None,
+    };
+    let attempt = desk.recorder.attempt(task, lock, mode, limit);
+    let ended = match patience {
+        Patience::Try => request.try_acquire().await,
+        Patience::Within(limit) => request.acquire_within(limit).await,
+        Patience::Endless => request.acquire().await,
+        Patience::Cancelled(after) => match cancelled(&request, after).await {
+            Some(ended) => ended,
+            None => return attempt.cancelled(),
+        },
+    };
+    match ended {
+        Ok(guard) => {
+            let belief = attempt.granted(facts(&guard), || section::left(&guard));
+            section::under(desk, lock, belief, guard, dice).await;
+        }
+        Err(error) => {
+            failed(attempt, &error);
+            // A server that is away must not be hammered by an endless loop.
+            if !error.is_taken() {
+                sleep(dice.millis(5..50)).await;
+            }
+        }
+    }
+}
+
+fn wish(desk: &Desk, lock: &str, dice: &mut Dice) -> (Request, Mode) {
+    match lock.as_bytes()[0] {
+        b'm' => (desk.locks.mutex(lock), Mode::Exclusive),
+        b'r' if dice.percent(30) => (desk.locks.rw(lock).write(), Mode::Exclusive),
+        b'r' => (desk.locks.rw(lock).read(), Mode::Shared),
+        _ => {
+            let count = 1 + dice.below(2) as u32;
+            let request = desk.locks.semaphore(lock, PERMITS).permits(count);
+            (request, Mode::Permits { count, limit: PERMITS })
+        }
+    }
+}
+
+/// Drops the acquire after a time, which may be before its second poll.
+async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, Error>> {
+    let mut acquire = pin!(request.acquire());
+    if after.is_zero() {
+        return poll_fn(|cx| match acquire.as_mut().poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await;
+    }
+    timeout(after, acquire).await.ok()
+}
+
+fn facts(guard: &Guard) -> Granted {
+    let ttl_nanos = guard.remaining().map(|_| TTL.as_nanos() as u64);
+    // Also without renewals a deadline may move once: a pushed grant is short until it is taken up.
+    Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
+}
+
+/// Only "taken" and "refused" are a certain no: what could not be reached may have been reached before.
+fn failed(attempt: Attempt<'_>, error: &Error) {
+    let kind = format!("{:?}", error.kind());
+    match error.kind() {
+        ErrorKind::Taken | ErrorKind::TimedOut | ErrorKind::Refused | ErrorKind::Denied => attempt.failed(&kind),
+        _ => attempt.unknown(&kind),
+    }
+}

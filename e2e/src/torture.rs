@@ -1,0 +1,117 @@
+//! `cargo xtask torture --engine redis --minutes 20 --seed 1`: rounds from one seed on, with a line of progress, and a table.
+
+use std::{
+    io::{IsTerminal, Write},
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Failure,
+    dice::Dice,
+    figures::Figures,
+    round::{Outcome, Round},
+    totals::Totals,
+};
+
+/// How long a round is: several storms, and a history that is checked within seconds.
+const ROUND: Duration = Duration::from_secs(38);
+/// Where figures and the histories of failed rounds are kept.
+const KEPT: &str = "target/torture";
+
+/// As typed.
+struct Typed {
+    engine: String,
+    minutes: f64,
+    seed: u64,
+    sum: bool,
+}
+
+/// The program: 0 when every round held, 1 on a violation or an undecided segment.
+///
+/// # Errors
+/// What keeps a round from being done.
+pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
+    let typed = parse(args)?;
+    let totals = Totals::of(Path::new(KEPT), &typed.engine);
+    if typed.sum {
+        let sum = totals.sum()?;
+        println!("{sum}");
+        return Ok(if sum.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let program = std::env::current_exe()?;
+    let begin = Instant::now();
+    let wanted = Duration::from_secs_f64(typed.minutes * 60.0);
+    let mut sum = Figures::default();
+    for seed in typed.seed.. {
+        let time = ROUND.min(wanted.saturating_sub(begin.elapsed()));
+        let round = Round { engine: &typed.engine, seed, time, program: &program };
+        let outcome = round.run(|faults| progress(&sum, seed, begin.elapsed(), faults))?;
+        sum.add(&outcome.figures);
+        totals.add(&outcome.figures)?;
+        complain(&outcome, seed)?;
+        if begin.elapsed() + ROUND / 2 > wanted {
+            break;
+        }
+    }
+    eprintln!();
+    println!("{sum}");
+    Ok(if sum.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn parse(args: &[&str]) -> Result<Typed, Failure> {
+    let mut typed =
+        Typed { engine: String::new(), minutes: 1.0, seed: Dice::random_seed(), sum: false };
+    let mut args = args.iter();
+    while let Some(&arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        match arg {
+            "--engine" => typed.engine = (*value()?).to_owned(),
+            "--minutes" => typed.minutes = value()?.parse()?,
+            "--seed" => typed.seed = value()?.parse()?,
+            "--sum" => typed.sum = true,
+            _ => return Err(format!("unknown: {arg}; --engine, --minutes, --seed and --sum are known").into()),
+        }
+    }
+    if typed.engine.is_empty() {
+        return Err("say which: --engine redis, file or memory".into());
+    }
+    Ok(typed)
+}
+
+fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {
+    let mut err = std::io::stderr().lock();
+    if err.is_terminal() {
+        let (operations, before) = (sum.operations, sum.all_faults());
+        let _ = write!(
+            err,
+            "\rround {} of seed {seed}: {:.0} s, {operations} operations checked, {} faults, {} violations ",
+            sum.rounds + 1,
+            passed.as_secs_f64(),
+            before + faults,
+            sum.all_violations(),
+        );
+    }
+}
+
+/// Tells what was violated, and keeps what was written down.
+fn complain(outcome: &Outcome, seed: u64) -> Result<(), Failure> {
+    let figures = &outcome.figures;
+    eprintln!(
+        "\nseed {seed}: {} operations, {} faults, {} violations",
+        figures.operations,
+        figures.all_faults(),
+        figures.all_violations()
+    );
+    if figures.holds() {
+        return Ok(());
+    }
+    for complaint in &outcome.complaints {
+        eprintln!("{complaint}");
+    }
+    let kept = Path::new(KEPT).join(format!("{}-{seed}.jsonl", figures.engine));
+    std::fs::copy(outcome.dir.path().join("history.jsonl"), &kept)?;
+    eprintln!("the history is {}", kept.display());
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! What a round needs of an engine, and the faults that it may meet. An engine is one file with one `World`.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use leasehold_core::Locks;
+use leasehold_testkit::history::{Event, Recorder};
+
+use crate::Failure;
+
+/// An engine with its clients, under faults.
+pub trait World: Sized + 'static {
+    /// The place of the fault tables: what may happen to one client.
+    const OF_CLIENTS: &'static [Fault<Self>];
+
+    /// How many clients there are.
+    fn clients(&self) -> usize;
+
+    /// What may happen to the server, or whatever all clients share.
+    fn of_server(&self) -> &'static [Fault<Self>];
+
+    /// Locks of an administrator, whom no fault meets.
+    fn admin(&self) -> Locks;
+
+    /// Waits until all clients have ended, and gives what they wrote down.
+    ///
+    /// # Errors
+    /// When one hangs or fails.
+    fn finish(&mut self) -> Result<Vec<Event>, Failure>;
+
+    /// What is there that must not be left at rest, by kind: I6.
+    fn things(&self) -> BTreeMap<String, u64>;
+
+    /// What the engine, as configured, promises.
+    fn promise(&self) -> Promise;
+}
+
+/// What a configuration promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// All invariants.
+    Exclusion,
+    /// No exclusion after its faults: only what the label, the loss notice and the fence say.
+    Fence,
+    /// No exclusion after a step of the server's clock, which may also end a belief for a moment: what is in doubt is renewed.
+    Doubt,
+}
+
+/// One kind of fault.
+pub struct Fault<W: 'static> {
+    /// Its name, as the figures count it.
+    pub name: &'static str,
+    /// How many milliseconds it lasts.
+    pub lasts: Range<u64>,
+    /// How it begins at a client, or at the server.
+    pub begin: fn(&mut W, usize),
+    /// How it ends.
+    pub end: fn(&mut W, usize),
+}
+
+/// What all clients of a round are told.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The seed of the round.
+    pub seed: u64,
+    /// When the clients begin nothing new.
+    pub until: u64,
+    /// A directory of the round's own.
+    pub dir: std::path::PathBuf,
+    /// This program: started again, it is a client.
+    pub program: std::path::PathBuf,
+    /// Where faults are written down.
+    pub recorder: Arc<Recorder>,
+}

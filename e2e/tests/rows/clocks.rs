@@ -1,0 +1,121 @@
+//! Clocks that stop, step and go wrong.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::{sleep, spawn},
+    time::Duration,
+};
+
+use leasehold_core::{
+    Clock, Env, Instant, Locks,
+    memory::{MemoryEngine, MemoryStore},
+};
+use leasehold_testkit::server::WallClock;
+use nix::sys::signal::Signal;
+
+use crate::rig::{Holder, PATIENCE, Rig, acquire, dice, millis, until};
+
+/// The machine's clock, faster or slower, and set forward.
+struct Bent {
+    begin: Instant,
+    per_mille: u64,
+    ahead: AtomicU64,
+}
+
+impl Clock for Bent {
+    fn now(&self) -> Instant {
+        let passed = Env::system().clock.now().since(self.begin).as_nanos() as u64;
+        let bent = u128::from(passed) * u128::from(self.per_mille) / 1000;
+        Instant::from_nanos(self.begin.as_nanos() + bent as u64 + self.ahead.load(Relaxed))
+    }
+}
+
+/// A store on the machine's clock, a client on a bent one, and one on the machine's.
+fn memory(per_mille: u64) -> (Arc<Bent>, Locks, Locks) {
+    let env = Env::system();
+    let store = MemoryStore::new(env.lineage(), Arc::clone(&env.clock));
+    let clock = Arc::new(Bent { begin: env.clock.now(), per_mille, ahead: AtomicU64::new(0) });
+    let engine = || Arc::new(MemoryEngine::new(Arc::clone(&store)));
+    let bent = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
+    (clock, Locks::builder(engine()).env(bent).build(), Locks::new(engine()))
+}
+
+#[test]
+fn f07_suspend() {
+    let (clock, locks, _) = memory(1000);
+    let guard = locks.mutex("a").ttl(Duration::from_secs(20)).blocking().acquire().unwrap();
+    sleep(dice().millis(0..100));
+    assert!(guard.check());
+    // The machine sleeps for an hour: no timer has fired yet, only the clock knows.
+    clock.ahead.store(3_600_000_000_000, Relaxed);
+    assert!(!guard.check());
+    assert_eq!(pollster::block_on(guard.lost()), leasehold::Loss::Lapsed);
+}
+
+#[test]
+fn f08_wall_clock_of_the_client_steps() {
+    let (rig, ttl) = (Rig::new(), millis(900));
+    let dir = tempfile::tempdir().unwrap();
+    let clock = WallClock::new(dir.path());
+    let mut holder = Holder::start_in(&rig.url(), "a", ttl, &clock.environment());
+    for step in [3600, -3600, 0] {
+        clock.set(step);
+        sleep(ttl + dice().millis(0..300));
+        assert_eq!(holder.ask("check"), "true", "{step} s");
+    }
+    clock.set(-3600);
+    holder.signal(Signal::SIGSTOP);
+    acquire(&rig.locks(), "a", ttl).release_blocking().unwrap();
+    holder.signal(Signal::SIGCONT);
+    assert_eq!(holder.ask("check"), "false", "nor does it keep alive what lapsed");
+}
+
+#[test]
+fn f09_server_clock_steps_forward_by_more_than_the_lease() {
+    let (rig, ttl) = (Rig::with_clock(), Duration::from_secs(60));
+    let locks = rig.locks();
+    let guard = acquire(&locks, "a", ttl);
+    sleep(dice().millis(0..200));
+    rig.server.set_clock(3600);
+    // Whatever the holder's process hears of the server tells it.
+    let next = acquire(&rig.locks(), "a", ttl);
+    acquire(&locks, "b", ttl).release_blocking().unwrap();
+    until("the holder is told", || !guard.check());
+    assert!(guard.release_blocking().unwrap_err().is_lost());
+    assert!(next.check() && next.token().number > 0);
+    let notes = pollster::block_on(locks.guarantee()).unwrap().notes.join(" ");
+    assert!(notes.contains("set forward ends them early"), "the label says so: {notes}");
+}
+
+#[test]
+fn f10_server_clock_steps_back_while_a_holder_dies() {
+    let (rig, ttl) = (Rig::with_clock(), millis(800));
+    let holder = Holder::start(&rig.url(), "a", ttl);
+    holder.signal(Signal::SIGKILL);
+    sleep(dice().millis(0..100));
+    rig.server.set_clock(-3600);
+    let locks = rig.locks();
+    let view = pollster::block_on(locks.show("a")).unwrap();
+    let left = view.holders[0].remaining.unwrap();
+    assert!(left > 10 * ttl, "what is wrong can be seen: {left:?} of a lease of {ttl:?}");
+    let error = locks.mutex("a").blocking().acquire_within(2 * ttl).unwrap_err();
+    assert!(error.is_timed_out(), "{error}");
+    pollster::block_on(locks.break_hold("a", holder.token, true)).unwrap();
+    let next = acquire(&locks, "a", ttl);
+    assert!(next.token().number > holder.token);
+}
+
+#[test]
+fn f75_clock_rates_differ() {
+    for per_mille in [990, 1010] {
+        let (_, bent, straight) = memory(per_mille);
+        let request = bent.mutex("a").ttl(Duration::from_secs(2)).renew(false);
+        let guard = request.blocking().acquire().unwrap();
+        let waiting = spawn(move || straight.mutex("a").blocking().acquire_within(PATIENCE));
+        let next = waiting.join().unwrap().unwrap();
+        assert!(!guard.check() && next.check(), "I1 at {per_mille} per mille");
+    }
+}

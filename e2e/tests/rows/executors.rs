@@ -1,0 +1,112 @@
+//! Futures that are dropped, executors that are blocked or gone.
+
+use std::{
+    thread::{sleep, spawn},
+    time::{Duration, Instant},
+};
+
+use futures_util::FutureExt;
+use leasehold_testkit::dropper::drop_at_every_poll;
+
+use crate::rig::{PATIENCE, Rig, SLACK, acquire, dice, millis, until};
+
+const LONG: Duration = Duration::from_secs(30);
+
+#[test]
+fn f11_every_worker_is_blocked() {
+    let (rig, ttl) = (Rig::new(), millis(500));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let locks = rig.locks();
+    runtime.block_on(async {
+        let guard = locks.mutex("a").ttl(ttl).acquire().await.unwrap();
+        let bounded = locks.mutex("b").ttl(ttl).max_hold(2 * ttl).acquire().await.unwrap();
+        sleep(3 * ttl + dice().millis(0..200));
+        assert!(guard.check(), "renewed by a thread that nobody can block");
+        assert!(!bounded.check(), "max_hold ends it all the same");
+    });
+}
+
+#[test]
+fn f16_acquire_is_dropped_at_every_poll() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    for taken in [false, true] {
+        let mut held = None;
+        let polls = drop_at_every_poll(
+            || {
+                held = taken.then(|| acquire(&other, "a", LONG));
+                locks.mutex("a").ttl(LONG).acquire()
+            },
+            || (),
+            |_| (),
+        );
+        // With the name taken it never completes by itself: the guard of the other goes with the closure.
+        assert!(polls > 0 || !taken);
+        drop(held);
+        let begin = Instant::now();
+        acquire(&rig.locks(), "a", LONG).release_blocking().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(1) + SLACK, "I11: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn f17_release_is_dropped_midway() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    for _ in 0..10 {
+        let guard = acquire(&locks, "a", LONG);
+        let mut release = Box::pin(guard.release());
+        let _ = (&mut release).now_or_never();
+        drop(release);
+        let begin = Instant::now();
+        acquire(&other, "a", LONG).release_blocking().unwrap();
+        assert!(begin.elapsed() < SLACK, "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn f18_waiter_is_dropped_when_it_is_told() {
+    let (rig, mut dice) = (Rig::new(), dice());
+    let (locks, first, second) = (rig.locks(), rig.locks(), rig.locks());
+    for _ in 0..15 {
+        let guard = acquire(&locks, "a", LONG);
+        let mut doomed = Box::pin(first.mutex("a").ttl(LONG).acquire());
+        assert!((&mut doomed).now_or_never().is_none());
+        until("the first waits", || rig.waiters("a") == 1);
+        let waiting = spawn({
+            let request = second.mutex("a").ttl(LONG).blocking();
+            move || request.acquire_within(PATIENCE)
+        });
+        until("both wait", || rig.waiters("a") == 2);
+        let phase = Duration::from_micros(dice.below(1500));
+        let dropping = spawn(move || {
+            sleep(phase);
+            drop(doomed);
+        });
+        guard.release_blocking().unwrap();
+        let begin = Instant::now();
+        waiting.join().unwrap().unwrap().release_blocking().unwrap();
+        assert!(begin.elapsed() < SLACK, "the wake-up went on: {:?}", begin.elapsed());
+        dropping.join().unwrap();
+    }
+}
+
+#[test]
+fn f19_guard_is_dropped_where_no_executor_is() {
+    let rig = Rig::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let locks = rig.locks();
+    let guard = runtime.block_on(runtime.spawn({
+        let request = locks.mutex("a").ttl(LONG);
+        async move { request.acquire().await.unwrap() }
+    }));
+    drop(runtime);
+    drop(guard.unwrap());
+    let begin = Instant::now();
+    let next = acquire(&rig.locks(), "a", LONG);
+    assert!(begin.elapsed() < SLACK, "{:?}", begin.elapsed());
+    next.release_blocking().unwrap();
+    let kept = acquire(&locks, "b", LONG);
+    assert_eq!(pollster::block_on(locks.close(millis(200))), 1, "close says what was left");
+    assert!(!kept.check());
+}

@@ -1,0 +1,42 @@
+//! The other half of a lock.
+
+use leasehold_e2e::shelf::{Said, Shelf};
+
+use crate::rig::{Rig, acquire, dice, millis};
+
+#[test]
+fn f70_fence_outlives_a_restart() {
+    let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let locks = rig.locks();
+    let old = acquire(&locks, "a", millis(1000)).token();
+    let new = acquire(&locks, "a", millis(1000)).token();
+    let fence = locks.redis_fence("resource").unwrap();
+    pollster::block_on(fence.write(new, &[&["SET", "resource", "new"]])).unwrap();
+    std::thread::sleep(dice().millis(0..50));
+    rig.server.kill();
+    rig.server.restart();
+    let fence = rig.locks().redis_fence("resource").unwrap();
+    let late = pollster::block_on(fence.write(old, &[&["SET", "resource", "old"]]));
+    assert!(late.unwrap_err().is_fenced());
+    assert_eq!(rig.says(&["GET", "resource"]), "new");
+}
+
+#[test]
+fn f79_stale_holder_writes_before_the_first_write_of_the_next() {
+    let (rig, dir) = (Rig::new(), tempfile::tempdir().unwrap());
+    let (locks, shelf) = (rig.locks(), Shelf::new(dir.path()));
+    let stale = acquire(&locks, "a", millis(1000)).token();
+    let next = acquire(&locks, "a", millis(1000)).token();
+    // Without the fence, what the stale one writes after the next has read is lost.
+    let late = |fence| move |shelf: &Shelf, list: &str| shelf.append(list, 1, fence, || ()).unwrap();
+    let said = shelf.append("open", 2, None, || assert_eq!(late(None)(&shelf, "open"), Said::Done)).unwrap();
+    assert_eq!((said, shelf.lost_elements("open").unwrap()), (Said::Done, 1));
+    // With it the next seals before it reads: from then on the stale one is refused.
+    let between = || assert_eq!(late(Some(stale))(&shelf, "sealed"), Said::Fenced);
+    assert_eq!(shelf.append("sealed", 2, Some(next), between).unwrap(), Said::Done);
+    assert_eq!(shelf.lost_elements("sealed").unwrap(), 0);
+    // And what it wrote before that is read.
+    assert_eq!(shelf.append("early", 1, Some(stale), || ()).unwrap(), Said::Done);
+    assert_eq!(shelf.append("early", 2, Some(next), || ()).unwrap(), Said::Done);
+    assert_eq!((shelf.acknowledged("early").unwrap().len(), shelf.lost_elements("early").unwrap()), (2, 0));
+}

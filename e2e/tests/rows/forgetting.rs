@@ -1,0 +1,88 @@
+//! Servers that forget: no exclusion is promised then. The label says so, the holder is told, and the token goes on.
+
+use std::{fs, thread::sleep, time::Duration};
+
+use leasehold::{Guard, Level, Locks};
+
+use crate::rig::{Rig, acquire, dice, millis, until};
+
+/// The label is best effort, for the reason that holds this word.
+fn expect_best_effort(locks: &Locks, reason: &str) {
+    let guarantee = pollster::block_on(locks.guarantee()).unwrap();
+    assert_eq!(guarantee.level, Level::BestEffort, "{guarantee:?}");
+    assert!(guarantee.notes.iter().any(|note| note.contains(reason)), "{guarantee:?}");
+}
+
+/// The holder is told, and what it writes then is refused.
+fn expect_loss(rig: &Rig, guard: Guard) {
+    let next = acquire(&rig.locks(), "a", millis(1000));
+    assert!(next.token().number > guard.token().number, "I4");
+    let fence = rig.locks().redis_fence("resource").unwrap();
+    pollster::block_on(fence.seal(next.token())).unwrap();
+    assert!(pollster::block_on(fence.seal(guard.token())).unwrap_err().is_fenced());
+    until("the holder is told", || !guard.check());
+    assert!(guard.release_blocking().unwrap_err().is_lost());
+    assert!(next.check());
+}
+
+#[test]
+fn f29_power_cut_with_a_lazy_log() {
+    let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let locks = rig.locks();
+    expect_best_effort(&locks, "everysec");
+    let before = fs::metadata(log(&rig)).map_or(0, |log| log.len());
+    let guard = acquire(&locks, "a", millis(1500));
+    sleep(dice().millis(0..300));
+    rig.server.kill();
+    // SIGKILL loses nothing that the kernel has: what was not synced is cut off by hand.
+    fs::OpenOptions::new().write(true).open(log(&rig)).unwrap().set_len(before).unwrap();
+    rig.server.restart();
+    expect_loss(&rig, guard);
+}
+
+#[test]
+fn f29_power_cut_with_a_synced_log() {
+    let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let locks = rig.locks();
+    assert_eq!(pollster::block_on(locks.guarantee()).unwrap().level, Level::LeaseBounded);
+    let guard = acquire(&locks, "a", Duration::from_secs(3));
+    sleep(dice().millis(0..300));
+    rig.server.kill();
+    rig.server.restart();
+    assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
+    sleep(Duration::from_secs(4));
+    assert!(guard.check(), "held all the while");
+    guard.release_blocking().unwrap();
+}
+
+#[test]
+fn f30_restart_without_data() {
+    let mut rig = Rig::new();
+    let locks = rig.locks();
+    expect_best_effort(&locks, "append-only");
+    let guard = acquire(&locks, "a", millis(1500));
+    sleep(dice().millis(0..300));
+    rig.server.kill();
+    rig.server.restart();
+    expect_loss(&rig, guard);
+}
+
+#[test]
+fn f31_full_memory_evicts_locks() {
+    let rig = Rig::with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-random"]);
+    let locks = rig.locks();
+    expect_best_effort(&locks, "evicts");
+    let guard = acquire(&locks, "a", millis(1500));
+    sleep(dice().millis(0..300));
+    rig.says(&["SET", "bulk", &"x".repeat(50_000)]);
+    rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
+    until("the lock is evicted", || rig.left("lock:a") == -2);
+    rig.says(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    expect_loss(&rig, guard);
+}
+
+fn log(rig: &Rig) -> std::path::PathBuf {
+    let dir = rig.server.socket().with_file_name("appendonlydir");
+    let mut files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.to_string_lossy().ends_with(".incr.aof")).unwrap()
+}

@@ -1,0 +1,25 @@
+//! The fault matrix, row by row: each is a test with the number of its row, with a random phase. Rows whose system is not of
+//! this house yet (F25-F28, F35-F63, F71, F77: Sentinel, Cluster, Redlock, etcd, ZooKeeper, SQL) come with it.
+//!
+//! Rows that are tested elsewhere, because they need what only is there:
+//!
+//! | row | fault | test |
+//! |---|---|---|
+//! | F21 | a child process of a fork drops the guard | `leasehold-core`, `locks/fork.rs` |
+//! | F23 | the command is killed while its child runs; the lease is lost meanwhile | `leasehold-cli`, `cli/processes.rs`, `cli/redis.rs` |
+//! | F32 | a promoted replica's clock is ahead | the same as F09 for the one server that there is |
+//! | F67 | lock files on a network file system | `leasehold-core`, `file/far.rs` |
+//! | F74 | two clients take two names in two orders | no request takes several names yet |
+//! | F76 | two layouts of keys | `leasehold-redis`, `redis/foreign.rs`; the file engine's in `file/state.rs` |
+
+mod clocks;
+mod crowds;
+mod executors;
+mod fences;
+mod files;
+mod forgetting;
+mod options;
+mod pauses;
+mod refusals;
+mod rig;
+mod wires;

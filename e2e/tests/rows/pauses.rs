@@ -1,0 +1,81 @@
+//! Processes that do not run for a while, or never again.
+
+use std::{thread::sleep, time::Instant};
+
+use leasehold::Previous;
+use nix::sys::signal::Signal;
+
+use crate::rig::{Holder, Rig, SLACK, acquire, dice, millis, until};
+
+#[test]
+fn f01_pause_beyond_the_lease() {
+    let (rig, ttl) = (Rig::new(), millis(600));
+    let mut holder = Holder::start(&rig.url(), "a", ttl);
+    assert_eq!(holder.ask("spin 1200"), "spinning");
+    sleep(dice().millis(0..400));
+    holder.signal(Signal::SIGSTOP);
+    let next = acquire(&rig.locks(), "a", ttl);
+    assert!(next.token().number > holder.token);
+    pollster::block_on(rig.locks().redis_fence("a").unwrap().seal(next.token())).unwrap();
+    sleep(3 * ttl);
+    holder.signal(Signal::SIGCONT);
+    assert_eq!(holder.hear(), "false", "the first look after the pause");
+    assert_eq!(holder.ask("write"), "Fenced");
+    assert_eq!(holder.ask("lost"), "Lapsed");
+    assert!(holder.ask("release").starts_with("Lost"));
+    assert!(next.check(), "the late release harmed nobody");
+}
+
+#[test]
+fn f04_pause_between_the_check_and_the_write() {
+    let (rig, ttl) = (Rig::new(), millis(500));
+    let mut holder = Holder::start(&rig.url(), "a", ttl);
+    sleep(dice().millis(0..300));
+    assert_eq!(holder.ask("check"), "true");
+    assert_eq!(holder.ask("write"), "ok");
+    holder.signal(Signal::SIGSTOP);
+    // What it was going to write is on its way.
+    holder.tell("write");
+    let next = acquire(&rig.locks(), "a", ttl);
+    pollster::block_on(rig.locks().redis_fence("a").unwrap().seal(next.token())).unwrap();
+    holder.signal(Signal::SIGCONT);
+    assert_eq!(holder.hear(), "Fenced");
+    assert_eq!(rig.says(&["GET", "written"]), "1");
+}
+
+#[test]
+fn f20_panic_and_abort_in_the_section() {
+    let (rig, ttl) = (Rig::new(), millis(700));
+    let locks = rig.locks();
+    let guard = acquire(&locks, "a", ttl);
+    let unwound = std::thread::spawn(move || {
+        let _held = guard;
+        panic!("in the section");
+    });
+    assert!(unwound.join().is_err());
+    let next = acquire(&rig.locks(), "a", ttl);
+    assert_eq!(next.previous(), Previous::Abandoned);
+    next.release_blocking().unwrap();
+    let mut holder = Holder::start(&rig.url(), "a", ttl);
+    sleep(dice().millis(0..300));
+    holder.tell("abort");
+    let begin = Instant::now();
+    let next = acquire(&rig.locks(), "a", ttl);
+    assert_eq!(next.previous(), Previous::Lapsed);
+    assert!(begin.elapsed() < ttl + SLACK, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn f24_crash_while_acquiring() {
+    let (rig, ttl, mut dice) = (Rig::new(), millis(500), dice());
+    for _ in 0..12 {
+        let mut holder = Holder::start(&rig.url(), "a", ttl);
+        holder.tell("cycle");
+        sleep(dice.millis(5..60));
+        holder.signal(Signal::SIGKILL);
+        drop(holder);
+        let left = rig.left("lock:a");
+        assert!(left == -2 || (0..=500).contains(&left), "a lock without an end: {left}");
+    }
+    until("the last one lapses", || rig.left("lock:a") == -2);
+}

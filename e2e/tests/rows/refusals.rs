@@ -1,0 +1,48 @@
+//! What a server says no to, and what an operator does to a holder.
+
+use std::{thread::sleep, time::Duration};
+
+use leasehold::{Broken, ErrorKind, Loss};
+
+use crate::rig::{Rig, acquire, dice, millis, until};
+
+#[test]
+fn f34_each_refusal_is_told_as_what_it_is() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let tries = |name: &str| locks.mutex(name).blocking().try_acquire().map(drop).map_err(|error| error.kind());
+    assert_eq!(tries("a"), Ok(()));
+    rig.says(&["SCRIPT", "FLUSH"]);
+    assert_eq!(tries("b"), Ok(()), "NOSCRIPT: taught again");
+    for (set, back) in [
+        (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
+        (["CONFIG", "SET", "min-replicas-to-write", "1"], ["CONFIG", "SET", "min-replicas-to-write", "0"]),
+    ] {
+        rig.says(&set);
+        assert_eq!(tries("c"), Err(ErrorKind::Refused), "{set:?}");
+        rig.says(&back);
+        assert_eq!(tries("c"), Ok(()), "nothing was left of the refused one");
+    }
+    let primary = Rig::new();
+    rig.says(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
+    assert_eq!(tries("d"), Err(ErrorKind::Refused), "READONLY");
+    rig.says(&["REPLICAOF", "NO", "ONE"]);
+    until("it is a primary again", || tries("d") == Ok(()));
+}
+
+#[test]
+fn f69_operator_breaks_a_lock_by_force() {
+    let rig = Rig::new();
+    let (locks, operator) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a", Duration::from_secs(30));
+    sleep(dice().millis(0..200));
+    let token = guard.token().number;
+    assert_eq!(pollster::block_on(operator.break_hold("a", token, true)).unwrap(), Broken::Done);
+    let next = acquire(&operator, "a", millis(1000));
+    assert!(next.token().number > token);
+    until("the holder is told", || !guard.check());
+    let kind = guard.release_blocking().unwrap_err().kind();
+    assert!(matches!(kind, ErrorKind::Lost(Loss::Broken | Loss::Gone)), "{kind:?}");
+    assert!(next.check() && rig.left("lock:a") > 0, "its release harmed nobody");
+    assert_eq!(pollster::block_on(operator.break_hold("a", token, true)).unwrap(), Broken::NotHeld);
+}

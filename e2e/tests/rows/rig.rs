@@ -1,0 +1,151 @@
+//! What the rows need: a server, clients through a proxy, processes that hold, and a phase that chance chooses.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use leasehold::{Guard, Locks};
+use leasehold_e2e::dice::Dice;
+use leasehold_testkit::server::{Proxy, RedisServer};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Not a measure of speed: for what never comes if it does not come soon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much the machine may delay what a row measures.
+pub(crate) const SLACK: Duration = Duration::from_millis(400);
+
+/// The dice of a row: by `LEASEHOLD_SEED`, or a seed that nobody chose. Shown when the row fails.
+pub(crate) fn dice() -> Dice {
+    let typed = std::env::var("LEASEHOLD_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = typed.unwrap_or_else(Dice::random_seed);
+    println!("repeat with LEASEHOLD_SEED={seed}");
+    Dice::new(seed, 0)
+}
+
+pub(crate) fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// Waits until `done`, for what is certain to come.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let limit = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+        sleep(millis(3));
+    }
+}
+
+pub(crate) fn acquire(locks: &Locks, name: &str, ttl: Duration) -> Guard {
+    locks.mutex(name).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap()
+}
+
+/// A server and who reaches it.
+pub(crate) struct Rig {
+    pub(crate) server: RedisServer,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        Self { server: RedisServer::start(arguments) }
+    }
+
+    pub(crate) fn with_clock() -> Self {
+        Self { server: RedisServer::with_clock(&[]) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.server.port())
+    }
+
+    pub(crate) fn locks(&self) -> Locks {
+        Locks::connect(&self.url()).unwrap()
+    }
+
+    /// Locks behind a proxy, connected.
+    pub(crate) fn proxied(&self) -> (Proxy, Locks) {
+        let proxy = Proxy::start(self.server.port());
+        let locks = Locks::connect(&format!("redis://127.0.0.1:{}", proxy.port())).unwrap();
+        acquire(&locks, "warm", millis(1000)).release_blocking().unwrap();
+        (proxy, locks)
+    }
+
+    pub(crate) fn says(&self, command: &[&str]) -> String {
+        self.server.command(command).join(" ")
+    }
+
+    /// For how many milliseconds a key lives still; negative if it is not there.
+    pub(crate) fn left(&self, key: &str) -> i64 {
+        self.says(&["PTTL", key]).parse().unwrap()
+    }
+
+    pub(crate) fn waiters(&self, name: &str) -> usize {
+        pollster::block_on(self.locks().show(name)).unwrap().waiters.len()
+    }
+}
+
+/// A process that holds a lock.
+pub(crate) struct Holder {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// What it was granted.
+    pub(crate) token: u64,
+}
+
+impl Holder {
+    pub(crate) fn start(url: &str, name: &str, ttl: Duration) -> Self {
+        Self::start_in(url, name, ttl, &[])
+    }
+
+    pub(crate) fn start_in(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
+        let mut process = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_leasehold-e2e"), "holder", url, name])
+            .arg(ttl.as_millis().to_string())
+            .envs(environment.iter().map(|(key, value)| (key, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let mut holder = Self { process, input, output: BufReader::new(output), token: 0 };
+        holder.token = holder.hear().parse().unwrap();
+        holder
+    }
+
+    pub(crate) fn tell(&mut self, order: &str) {
+        writeln!(self.input, "{order}").unwrap();
+    }
+
+    pub(crate) fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub(crate) fn ask(&mut self, order: &str) -> String {
+        self.tell(order);
+        self.hear()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.id() as i32), signal).unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,48 @@
+//! Each engine under faults, from a fixed seed and from one that nobody chose.
+
+use std::{path::Path, time::Duration};
+
+use leasehold_e2e::{
+    dice::Dice,
+    figures::Figures,
+    round::{Outcome, Round},
+};
+
+/// What a smoke run must come to, at the least.
+const OPERATIONS: u64 = 20_000;
+const FAULTS: u64 = 200;
+/// Rounds go on until it has; after this many it never will.
+const MAX_ROUNDS: u64 = 12;
+/// How long each is: two storms and what is between them.
+const ROUND: Duration = Duration::from_secs(20);
+
+fn smoke(engine: &str) {
+    let random = Dice::random_seed();
+    let mut sum = Figures::default();
+    let mut seeds = [1, random].into_iter().chain(random + 1..).take(MAX_ROUNDS as usize);
+    while sum.operations < OPERATIONS || sum.all_faults() < FAULTS || sum.rounds < 2 {
+        let seed = seeds.next().unwrap_or_else(|| panic!("too little happens:\n{sum}"));
+        println!("{engine}, seed {seed}");
+        let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
+        let Outcome { figures, complaints, .. } =
+            Round { engine, seed, time: ROUND, program }.run(|_| ()).unwrap();
+        assert!(figures.holds(), "seed {seed}:\n{figures}\n{}", complaints.join("\n"));
+        sum.add(&figures);
+    }
+    println!("{sum}");
+}
+
+#[test]
+fn redis() {
+    smoke("redis");
+}
+
+#[test]
+fn file() {
+    smoke("file");
+}
+
+#[test]
+fn memory() {
+    smoke("memory");
+}
