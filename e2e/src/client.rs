@@ -22,6 +22,8 @@ const CLOSE: Duration = Duration::from_secs(12);
 /// What a client is told.
 #[derive(Clone, Debug)]
 pub struct Orders {
+    /// What it is: `client`, or the name of another crate.
+    pub role: String,
     /// Where the locks are.
     pub url: String,
     /// The round.
@@ -57,7 +59,7 @@ impl Orders {
     pub fn args(&self) -> Vec<String> {
         let path = |path: &Path| path.display().to_string();
         vec![
-            "client".to_owned(),
+            self.role.clone(),
             self.url.clone(),
             self.run.to_string(),
             self.seed.to_string(),
@@ -67,11 +69,16 @@ impl Orders {
         ]
     }
 
-    fn parse(args: &[&str]) -> Result<Self, Failure> {
+    /// From the arguments behind the first.
+    ///
+    /// # Errors
+    /// When they are not such.
+    pub fn parse(args: &[&str]) -> Result<Self, Failure> {
         let &[url, run, seed, until, history, shelf] = args else {
             return Err("a client has six orders".into());
         };
         Ok(Self {
+            role: String::new(),
             url: url.to_owned(),
             run: run.parse()?,
             seed: seed.parse()?,

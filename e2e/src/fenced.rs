@@ -1,5 +1,237 @@
-//! later
-use crate::Failure;
-use std::process::ExitCode;
-pub fn writer(_: &[&str]) -> Result<(), Failure> { Ok(()) }
-pub fn main(_: &[&str]) -> Result<ExitCode, Failure> { Ok(ExitCode::SUCCESS) }
+//! Lost updates: holders that are paused for longer than their lease between the check and the write, against a file without
+//! a fence, a file with one, and a key in Redis with one.
+
+use std::{
+    fmt,
+    path::Path,
+    process::{Child, Command, ExitCode, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use leasehold::{Error, Guard, Locks, RedisFence};
+use leasehold_testkit::{history::now_nanos, server::RedisServer};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    Failure,
+    dice::Dice,
+    shelf::{Said, Shelf},
+};
+
+/// How many processes write.
+const WRITERS: usize = 4;
+/// So short that many pauses are longer.
+const TTL: Duration = Duration::from_millis(400);
+/// The lock, and the resource that it protects.
+const NAME: &str = "resource";
+
+/// Where updates go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A file that checks nothing.
+    File,
+    /// A file that checks tokens.
+    FencedFile,
+    /// A key of Redis that checks tokens.
+    FencedKey,
+}
+
+/// All of them.
+pub const PLACES: [Place; 3] = [Place::File, Place::FencedFile, Place::FencedKey];
+
+/// What became of the updates at one place.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally {
+    /// Where.
+    pub place: Place,
+    /// How many increments and appends were acknowledged.
+    pub acknowledged: u64,
+    /// How many were refused for their token.
+    pub refused: u64,
+    /// How many acknowledged increments are missing.
+    pub lost_increments: u64,
+    /// How many acknowledged appends are missing.
+    pub lost_appends: u64,
+}
+
+/// The program: the table, and 1 when a fence lost an update.
+///
+/// # Errors
+/// What keeps it from being done.
+pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
+    let (mut seconds, mut seed) = (20, Dice::random_seed());
+    for pair in args.chunks(2) {
+        match *pair {
+            ["--seconds", value] => seconds = value.parse()?,
+            ["--seed", value] => seed = value.parse()?,
+            _ => return Err("--seconds and --seed are known, each with a value".into()),
+        }
+    }
+    println!("seed {seed}, {seconds} s, {WRITERS} processes, a lease of {TTL:?}");
+    let tallies = run(&std::env::current_exe()?, seed, Duration::from_secs(seconds))?;
+    println!("{:14} {:>12} {:>8} {:>16} {:>13}", "", "acknowledged", "refused", "lost increments", "lost appends");
+    for tally in &tallies {
+        println!("{tally}");
+    }
+    let lost = |tally: &Tally| tally.place != Place::File && tally.lost_increments + tally.lost_appends > 0;
+    Ok(if tallies.iter().any(lost) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Does it.
+///
+/// # Errors
+/// When a writer fails, and the operating system's.
+pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Failure> {
+    let server = RedisServer::start(&[]);
+    let dir = tempfile::tempdir()?;
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let until = now_nanos() + time.as_nanos() as u64;
+    let mut writers = Vec::new();
+    for number in 0..WRITERS {
+        let process = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .args(["writer", &url, &dir.path().display().to_string()])
+            .args([until.to_string(), (seed + number as u64).to_string()])
+            .stdin(Stdio::null())
+            .spawn()?;
+        writers.push(Writer(process));
+    }
+    let mut dice = Dice::new(seed, 9);
+    while now_nanos() < until {
+        sleep(dice.millis(20..150));
+        let victim = Pid::from_raw(dice.pick(&writers).0.id() as i32);
+        kill(victim, Signal::SIGSTOP)?;
+        sleep(TTL + dice.millis(50..400));
+        kill(victim, Signal::SIGCONT)?;
+    }
+    for Writer(process) in &mut writers {
+        let status = process.wait()?;
+        if !status.success() {
+            return Err(format!("a writer ended with {status}").into());
+        }
+    }
+    let shelf = Shelf::new(dir.path());
+    PLACES.iter().map(|&place| audit(place, &shelf, &server)).collect()
+}
+
+/// Killed when it is dropped.
+struct Writer(Child);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn audit(place: Place, shelf: &Shelf, server: &RedisServer) -> Result<Tally, Failure> {
+    let (counter, list) = (format!("{place:?}-counter"), format!("{place:?}-list"));
+    let (increments, appends) = (shelf.acknowledged(&counter)?, shelf.acknowledged(&list)?);
+    let (lost_increments, lost_appends) = if place == Place::FencedKey {
+        let count = server.command(&["GET", &counter]).join("").parse().unwrap_or(0);
+        let text = server.command(&["GET", &list]).join("");
+        let there: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let missing = appends.iter().filter(|element| !there.contains(element)).count();
+        ((increments.len() as u64).saturating_sub(count), missing as u64)
+    } else {
+        (shelf.lost_increments(&counter)?, shelf.lost_elements(&list)?)
+    };
+    let refused = shelf.acknowledged(&format!("{place:?}-refused"))?.len() as u64;
+    let acknowledged = (increments.len() + appends.len()) as u64;
+    Ok(Tally { place, acknowledged, refused, lost_increments, lost_appends })
+}
+
+/// The program as a writer: takes the lock, checks, reads, is perhaps paused, and writes.
+///
+/// # Errors
+/// What keeps it from working.
+pub fn writer(args: &[&str]) -> Result<(), Failure> {
+    let &[url, dir, until, seed] = args else { return Err("a writer has four orders".into()) };
+    let (until, mut dice): (u64, _) = (until.parse()?, Dice::new(seed.parse()?, 1));
+    let (locks, shelf) = (Locks::connect(url)?, Shelf::new(Path::new(dir)));
+    let fence = locks.redis_fence(NAME).ok_or("these locks are on Redis")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let mut element = u64::from(std::process::id()) << 32;
+    while now_nanos() < until {
+        let guard = runtime.block_on(locks.mutex(NAME).ttl(TTL).acquire())?;
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(80) && guard.check() {
+            element += 1;
+            let place = *dice.pick(&PLACES);
+            let work = Work { place, shelf: &shelf, element, between: dice.millis(1..15) };
+            let said = if place == Place::FencedKey {
+                runtime.block_on(work.on_redis(&guard, &fence, dice.percent(50)))?
+            } else {
+                work.on_file(&guard, dice.percent(50))?
+            };
+            if said == Said::Fenced {
+                shelf.acknowledge(&format!("{place:?}-refused"), 1)?;
+            }
+        }
+        // Of a holder that was paused it answers that it was lost.
+        let _ = guard.release_blocking();
+    }
+    Ok(())
+}
+
+/// One update.
+struct Work<'a> {
+    place: Place,
+    shelf: &'a Shelf,
+    element: u64,
+    /// How long it takes from the read to the write.
+    between: Duration,
+}
+
+impl Work<'_> {
+    fn on_file(&self, guard: &Guard, counts: bool) -> std::io::Result<Said> {
+        let fence = (self.place == Place::FencedFile).then(|| guard.token());
+        let between = || sleep(self.between);
+        if counts {
+            self.shelf.increment(&format!("{:?}-counter", self.place), fence, between)
+        } else {
+            self.shelf.append(&format!("{:?}-list", self.place), self.element, fence, between)
+        }
+    }
+
+    async fn on_redis(&self, guard: &Guard, fence: &RedisFence, counts: bool) -> Result<Said, Failure> {
+        let key = format!("{:?}-{}", self.place, if counts { "counter" } else { "list" });
+        let done = async {
+            // Seals, and reads.
+            let seen = fence.write(guard.token(), &[&["GET", &key]]).await?;
+            let text = seen[0].text().unwrap_or_default();
+            let next = if counts {
+                (text.parse().unwrap_or(0_u64) + 1).to_string()
+            } else {
+                format!("{text} {}", self.element)
+            };
+            tokio::time::sleep(self.between).await;
+            fence.write(guard.token(), &[&["SET", &key, &next]]).await.map(drop)
+        };
+        match done.await {
+            Ok(()) => {
+                self.shelf.acknowledge(&key, self.element)?;
+                Ok(Said::Done)
+            }
+            Err(error) if Error::is_fenced(&error) => Ok(Said::Fenced),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.place {
+            Place::File => "file",
+            Place::FencedFile => "fenced file",
+            Place::FencedKey => "fenced key",
+        };
+        let Self { acknowledged, refused, lost_increments, lost_appends, .. } = self;
+        write!(f, "{place:14} {acknowledged:>12} {refused:>8} {lost_increments:>16} {lost_appends:>13}")
+    }
+}

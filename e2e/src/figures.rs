@@ -30,6 +30,10 @@ pub struct Figures {
     pub lost: u64,
     /// The longest wait that ended in a grant, in milliseconds.
     pub longest_wait: u64,
+    /// From the release to the next grant, where somebody waited, in microseconds; of many rounds the largest.
+    pub hand_over_p50: u64,
+    /// The same, of the slowest of a hundred.
+    pub hand_over_p99: u64,
     /// Appends under the lock that a fenced file acknowledged.
     pub appends: u64,
     /// How many of them it does not hold in the end.
@@ -56,6 +60,7 @@ impl Figures {
         // When each attempt was called, and of each lock when its last holder let go.
         let mut called: BTreeMap<AttemptId, u64> = BTreeMap::new();
         let mut left: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut gaps = Vec::new();
         for event in events {
             match &event.what {
                 What::AcqInv { .. } => {
@@ -66,8 +71,8 @@ impl Figures {
                     figures.grants += 1;
                     let since = called.get(&event.attempt).copied().unwrap_or(event.t);
                     figures.longest_wait = figures.longest_wait.max((event.t - since) / 1_000_000);
-                    figures.hand_overs += u64::from(left.get(event.lock.as_str()).is_some_and(|left| since < *left));
-                    left.remove(event.lock.as_str());
+                    let waited = left.remove(event.lock.as_str()).filter(|left| since < *left);
+                    gaps.extend(waited.map(|left| (event.t - left) / 1000));
                 }
                 What::RelInv { .. } => {
                     figures.operations += 1;
@@ -79,6 +84,10 @@ impl Figures {
                 _ => {}
             }
         }
+        gaps.sort_unstable();
+        let quantile = |of_hundred| gaps.get(gaps.len() * of_hundred / 100).copied().unwrap_or(0);
+        figures.hand_overs = gaps.len() as u64;
+        (figures.hand_over_p50, figures.hand_over_p99) = (quantile(50), quantile(99));
         figures
     }
 
@@ -95,6 +104,8 @@ impl Figures {
         self.cancelled += other.cancelled;
         self.lost += other.lost;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.hand_over_p50 = self.hand_over_p50.max(other.hand_over_p50);
+        self.hand_over_p99 = self.hand_over_p99.max(other.hand_over_p99);
         self.appends += other.appends;
         self.appends_lost += other.appends_lost;
         self.overlaps_not_promised += other.overlaps_not_promised;
@@ -144,6 +155,8 @@ impl fmt::Display for Figures {
         }
         row("grants", &self.grants)?;
         row("hand-overs", &self.hand_overs)?;
+        row("  in us, p50", &self.hand_over_p50)?;
+        row("  in us, p99", &self.hand_over_p99)?;
         row("cancelled", &self.cancelled)?;
         row("holds told lost", &self.lost)?;
         row("longest wait, ms", &self.longest_wait)?;

@@ -46,6 +46,7 @@ impl Files {
         let url = format!("file://{}", dir.display());
         let admin = leasehold::Locks::connect(&url)?;
         let orders = (0..CLIENTS as u64).map(|at| Orders {
+            role: "client".to_owned(),
             url: url.clone(),
             run: setting.seed,
             seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),

@@ -24,6 +24,7 @@ use tokio::{
 use crate::{
     Failure,
     client::{self, Desk, THREADS},
+    pulse::Pulse,
     shelf::Shelf,
     world::{Fault, Promise, Setting, World},
 };
@@ -51,6 +52,7 @@ struct Client {
     wire: Arc<Faulty>,
     runtime: Option<Runtime>,
     work: JoinHandle<()>,
+    _pulse: Pulse,
 }
 
 impl Memory {
@@ -81,9 +83,10 @@ impl Memory {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
+        let pulse = Pulse::begin(Arc::clone(&recorder), proc);
         let desk = Desk { locks, recorder, shelf: Shelf::new(dir), seed, until: *until };
         let work = runtime.spawn(async move { client::work(&desk).await });
-        Ok(Client { proc, wire, runtime: Some(runtime), work })
+        Ok(Client { proc, wire, runtime: Some(runtime), work, _pulse: pulse })
     }
 
     /// Plans a fault for the next calls of each verb.
@@ -172,6 +175,8 @@ impl World for Memory {
                 runtime.shutdown_background();
             }
         }
+        // Their pulses end with them: nothing is recorded any more.
+        self.clients.clear();
         Ok(self.recorders.iter().flat_map(|recorder| recorder.events()).collect())
     }
 

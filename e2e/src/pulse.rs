@@ -1,6 +1,8 @@
 //! Tells when this process did not run although nobody stopped it: on a busy machine that happens, and no lock can help it.
 
 use std::{
+    collections::HashMap,
+    fs,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -12,8 +14,8 @@ use std::{
 use leasehold_testkit::history::{Recorder, What, now_nanos};
 
 /// How often it beats.
-const BEAT: Duration = Duration::from_millis(10);
-/// A beat so late is a stop of the process: half of the shortest time that the checker allows anybody.
+const BEAT: Duration = Duration::from_millis(15);
+/// Not to have run for so long is a stop of the process: half of the shortest time that the checker allows anybody.
 const LATE: Duration = Duration::from_millis(25);
 
 /// Records stops of the process `victim` until it is dropped.
@@ -29,14 +31,17 @@ impl Pulse {
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
         let thread = spawn(move || {
+            let mut waits = Waits::default();
+            let mut before = now_nanos();
             while !ended.load(Relaxed) {
-                let before = now_nanos();
                 sleep(BEAT);
                 let now = now_nanos();
-                if now - before > (BEAT + LATE).as_nanos() as u64 {
-                    recorder.note_lock(before, "", What::Stop { victim });
-                    recorder.note_lock(now, "", What::Cont { victim });
+                let late = (now - before).saturating_sub(nanos(BEAT)).max(waits.longest());
+                if late > nanos(LATE) {
+                    recorder.note_lock(before.min(now - late), "", What::Stop { victim });
+                    recorder.note_lock(now_nanos(), "", What::Cont { victim });
                 }
+                before = now;
             }
         });
         Self { ends, thread: Some(thread) }
@@ -50,4 +55,26 @@ impl Drop for Pulse {
             let _ = thread.join();
         }
     }
+}
+
+/// How long each thread of this process could have run and was not let, as the kernel counts it.
+#[derive(Default)]
+struct Waits(HashMap<String, u64>);
+
+impl Waits {
+    /// The longest since it was last asked, in nanoseconds.
+    fn longest(&mut self) -> u64 {
+        let mut longest = 0;
+        for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+            let stat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            let waited = stat.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+            let known = self.0.insert(task.file_name().to_string_lossy().into_owned(), waited).unwrap_or(0);
+            longest = longest.max(waited.saturating_sub(known));
+        }
+        longest
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
 }

@@ -33,11 +33,11 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts a server that keeps or forgets, as promised, and its clients.
+    /// Starts a server that keeps or forgets, as promised, and its clients, which are processes of this role.
     ///
     /// # Errors
     /// The operating system's; and when the engine says another level than the configuration deserves.
-    pub fn start(setting: &Setting, promise: Promise) -> Result<Self, Failure> {
+    pub fn start(setting: &Setting, promise: Promise, role: &str) -> Result<Self, Failure> {
         let arguments = |fsync| ["--appendonly", "yes", "--appendfsync", fsync];
         let (server, level) = match promise {
             Promise::Exclusion => (RedisServer::start(&arguments("always")), Level::LeaseBounded),
@@ -48,6 +48,7 @@ impl Redis {
         expect_label(&block_on(admin.guarantee())?, level)?;
         let proxies: Vec<_> = (0..CLIENTS).map(|_| Proxy::start(server.port())).collect();
         let orders = proxies.iter().zip(0..).map(|(proxy, at)| Orders {
+            role: role.to_owned(),
             url: format!("redis://127.0.0.1:{}", proxy.port()),
             run: setting.seed,
             seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),

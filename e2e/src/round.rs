@@ -66,7 +66,14 @@ impl Round<'_> {
             recorder: Arc::new(Recorder::in_memory(self.seed, 0)),
         };
         let (figures, complaints) = match self.engine {
-            "redis" => self.through(&setting, Redis::start(&setting, promise_of(self.seed))?, tell)?,
+            "redis" => {
+                let world = Redis::start(&setting, promise_of(self.seed), "client")?;
+                self.through(&setting, world, tell)?
+            }
+            peer if peer.starts_with("peer ") => {
+                let world = Redis::start(&setting, Promise::Exclusion, &peer["peer ".len()..])?;
+                self.through(&setting, world, tell)?
+            }
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
             "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
             other => return Err(format!("no engine {other:?}: redis, file and memory are there").into()),
