@@ -96,6 +96,8 @@ impl Orders {
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let orders = Orders::parse(args)?;
     let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
+    // What every program with such a runtime has for ever is there from now on.
+    drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     let (start, before) = (now_nanos(), own_things()?);
     {
         let _pulse = Pulse::begin(Arc::clone(&recorder), process::id());

@@ -73,7 +73,10 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     }
     println!("seed {seed}, {seconds} s, {WRITERS} processes, a lease of {TTL:?}");
     let tallies = run(&std::env::current_exe()?, seed, Duration::from_secs(seconds))?;
-    println!("{:14} {:>12} {:>8} {:>16} {:>13}", "", "acknowledged", "refused", "lost increments", "lost appends");
+    println!(
+        "{:14} {:>12} {:>8} {:>16} {:>13}",
+        "", "acknowledged", "refused", "lost increments", "lost appends"
+    );
     for tally in &tallies {
         println!("{tally}");
     }
@@ -101,10 +104,10 @@ pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Fail
             .spawn()?;
         writers.push(Writer(process));
     }
-    let mut dice = Dice::new(seed, 9);
+    let (admin, mut dice) = (Locks::connect(&url)?, Dice::new(seed, 9));
     while now_nanos() < until {
         sleep(dice.millis(20..150));
-        let victim = Pid::from_raw(dice.pick(&writers).0.id() as i32);
+        let Some(victim) = holder(&admin, &writers)? else { continue };
         kill(victim, Signal::SIGSTOP)?;
         sleep(TTL + dice.millis(50..400));
         kill(victim, Signal::SIGCONT)?;
@@ -117,6 +120,16 @@ pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Fail
     }
     let shelf = Shelf::new(dir.path());
     PLACES.iter().map(|&place| audit(place, &shelf, &server)).collect()
+}
+
+/// Whoever of them holds the lock just now.
+fn holder(admin: &Locks, writers: &[Writer]) -> Result<Option<Pid>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let view = runtime.block_on(admin.show(NAME))?;
+    let owner = view.holders.first().map_or("", |holder| holder.owner.as_str());
+    let mut pids = writers.iter().map(|Writer(process)| process.id());
+    let held = pids.find(|pid| owner.ends_with(&format!(":{pid}")));
+    Ok(held.map(|pid| Pid::from_raw(pid as i32)))
 }
 
 /// Killed when it is dropped.
@@ -163,7 +176,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
         while begin.elapsed() < Duration::from_millis(80) && guard.check() {
             element += 1;
             let place = *dice.pick(&PLACES);
-            let work = Work { place, shelf: &shelf, element, between: dice.millis(1..15) };
+            let work = Work { place, shelf: &shelf, element, between: dice.millis(5..30) };
             let said = if place == Place::FencedKey {
                 runtime.block_on(work.on_redis(&guard, &fence, dice.percent(50)))?
             } else {

@@ -76,7 +76,12 @@ impl Files {
 impl World for Files {
     const OF_CLIENTS: &'static [Fault<Self>] = &[
         Fault { name: "stop", lasts: 10..400, begin: |w, at| w.crew.stop(at), end: |w, at| w.crew.go_on(at) },
-        Fault { name: "kill", lasts: 1..100, begin: |w, at| w.crew.kill(at), end: |w, at| w.crew.replace(at) },
+        Fault {
+            name: "kill",
+            lasts: 1..100,
+            begin: |w, at| w.crew.kill(at),
+            end: |w, at| w.crew.replace(at),
+        },
     ];
 
     fn clients(&self) -> usize {
@@ -84,7 +89,12 @@ impl World for Files {
     }
 
     fn of_server(&self) -> &'static [Fault<Self>] {
-        &[Fault { name: "foreign flock", lasts: 5..150, begin: |w, _| w.flock(), end: |w, _| w.foreign = None }]
+        &[Fault {
+            name: "foreign flock",
+            lasts: 5..150,
+            begin: |w, _| w.flock(),
+            end: |w, _| w.foreign = None,
+        }]
     }
 
     fn admin(&self) -> Locks {

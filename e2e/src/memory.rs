@@ -63,8 +63,7 @@ impl Memory {
     pub fn start(setting: &Setting) -> Result<Self, Failure> {
         let env = Env::system();
         let store = MemoryStore::new(env.lineage(), env.clock);
-        let mut world =
-            Self { store, setting: setting.clone(), clients: Vec::new(), recorders: Vec::new() };
+        let mut world = Self { store, setting: setting.clone(), clients: Vec::new(), recorders: Vec::new() };
         for _ in 0..CLIENTS {
             let client = world.launch()?;
             world.clients.push(client);
@@ -98,9 +97,10 @@ impl Memory {
         }
     }
 
-    /// What was late arrives.
-    fn deliver(&mut self, at: usize) {
+    /// The wire is well again, and what was late arrives.
+    fn heal(&mut self, at: usize) {
         let wire = Arc::clone(&self.clients[at].wire);
+        wire.forgive();
         if let Some(runtime) = &self.clients[at].runtime {
             runtime.block_on(wire.deliver_late());
         }
@@ -135,17 +135,42 @@ impl Memory {
 
 impl World for Memory {
     const OF_CLIENTS: &'static [Fault<Self>] = &[
-        Fault { name: "requests lost", lasts: 50..300, begin: |w, at| w.trouble(at, Wire::RequestLost), end: |_, _| {} },
-        Fault { name: "replies lost", lasts: 50..300, begin: |w, at| w.trouble(at, Wire::ReplyLost), end: |_, _| {} },
-        Fault { name: "requests doubled", lasts: 50..300, begin: |w, at| w.trouble(at, Wire::Duplicated), end: |_, _| {} },
+        Fault {
+            name: "requests lost",
+            lasts: 50..300,
+            begin: |w, at| w.trouble(at, Wire::RequestLost),
+            end: |w, at| w.heal(at),
+        },
+        Fault {
+            name: "replies lost",
+            lasts: 50..300,
+            begin: |w, at| w.trouble(at, Wire::ReplyLost),
+            end: |w, at| w.heal(at),
+        },
+        Fault {
+            name: "requests doubled",
+            lasts: 50..300,
+            begin: |w, at| w.trouble(at, Wire::Duplicated),
+            end: |w, at| w.heal(at),
+        },
         Fault {
             name: "requests late",
             lasts: 50..600,
             begin: |w, at| w.trouble(at, Wire::Late),
-            end: |w, at| w.deliver(at),
+            end: |w, at| w.heal(at),
         },
-        Fault { name: "executor blocked", lasts: 1500..1600, begin: |w, at| w.block(at), end: |w, at| w.unblock(at) },
-        Fault { name: "executor dropped", lasts: 1..200, begin: |w, at| w.crash(at), end: |w, at| w.replace(at) },
+        Fault {
+            name: "executor blocked",
+            lasts: 1500..1600,
+            begin: |w, at| w.block(at),
+            end: |w, at| w.unblock(at),
+        },
+        Fault {
+            name: "executor dropped",
+            lasts: 1..200,
+            begin: |w, at| w.crash(at),
+            end: |w, at| w.replace(at),
+        },
     ];
 
     fn clients(&self) -> usize {
@@ -167,7 +192,7 @@ impl World for Memory {
                 if Instant::now() > limit {
                     return Err(format!("client {at} hangs").into());
                 }
-                self.deliver(at);
+                self.heal(at);
                 thread::sleep(Duration::from_millis(10));
             }
             if let Some(runtime) = self.clients[at].runtime.take() {

@@ -20,7 +20,7 @@ use crate::{
     dice::Dice,
     figures::Figures,
     pulse::Pulse,
-    round::Round,
+    round::{PEER, Round},
     task::TTL,
 };
 
@@ -91,8 +91,30 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
         }
     }
     let program = std::env::current_exe()?;
+    println!(
+        "{:17} {:>10} {:>7} {:>18} {:>14} {:>13} {:>17} {:>9}",
+        "",
+        "operations",
+        "faults",
+        "exclusion violated",
+        "waits too long",
+        "lost wake-ups",
+        "hand-over p50, us",
+        "p99, us"
+    );
     for peer in PEERS {
-        println!("{}", compare(peer, rounds, seed, &program)?);
+        let figures = compare(peer, rounds, seed, &program)?;
+        let of = |invariant: &str| figures.violations.get(invariant).copied().unwrap_or(0);
+        println!(
+            "{peer:17} {:>10} {:>7} {:>18} {:>14} {:>13} {:>17} {:>9}",
+            figures.operations,
+            figures.all_faults(),
+            of("I1 exclusion"),
+            of("I12 limits"),
+            of("I7 wake-ups"),
+            figures.hand_over_p50,
+            figures.hand_over_p99,
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -101,7 +123,7 @@ fn compare(peer: &str, rounds: u64, seed: u64, program: &Path) -> Result<Figures
     let mut sum = Figures::default();
     // Seeds of a server that keeps what it acknowledged: what forgets is nobody's fault.
     for seed in (seed..).filter(|seed| seed % 4 < 2).take(rounds as usize) {
-        let engine = format!("peer {peer}");
+        let engine = format!("{PEER}{peer}");
         let round = Round { engine: &engine, seed, time: Duration::from_secs(38), program };
         sum.add(&round.run(|_| ())?.figures);
     }
@@ -150,8 +172,7 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, dice: &mut Dice
     // The crates have no tokens: the time tells the order as well as they would.
     let token = Token { lineage: Lineage::new(0), number: now_nanos() };
     let ttl_nanos = Some(TTL.as_nanos() as u64);
-    let belief =
-        attempt.granted(Granted { token, ttl_nanos, watched: false, fixed: false }, || left(&hold));
+    let belief = attempt.granted(Granted { token, ttl_nanos, watched: false, fixed: false }, || left(&hold));
     let end = Instant::now() + if dice.percent(1) { dice.millis(100..600) } else { dice.millis(0..8) };
     loop {
         if !belief.check(|| P::is_held(&hold), || left(&hold)) {

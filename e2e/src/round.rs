@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_testkit::history::{Phase, Recorder, What, now_nanos};
+use leasehold_testkit::history::{History, Phase, Recorder, What, now_nanos};
 
 use crate::{
     Failure,
@@ -25,6 +25,8 @@ use crate::{
     world::{Promise, Setting, World},
 };
 
+/// What stands before the name of another crate that is put in the place of leasehold on Redis.
+pub const PEER: &str = "peer ";
 /// How long what lapses may take to lapse: leases, kept names, places of dead waiters.
 const REST: Duration = Duration::from_secs(15);
 
@@ -70,13 +72,13 @@ impl Round<'_> {
                 let world = Redis::start(&setting, promise_of(self.seed), "client")?;
                 self.through(&setting, world, tell)?
             }
-            peer if peer.starts_with("peer ") => {
-                let world = Redis::start(&setting, Promise::Exclusion, &peer["peer ".len()..])?;
-                self.through(&setting, world, tell)?
-            }
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
             "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
-            other => return Err(format!("no engine {other:?}: redis, file and memory are there").into()),
+            other => {
+                let peer = other.strip_prefix(PEER);
+                let peer = peer.ok_or(format!("no engine {other:?}: redis, file and memory are there"))?;
+                self.through(&setting, Redis::start(&setting, Promise::Exclusion, peer)?, tell)?
+            }
         };
         Ok(Outcome { figures, complaints, dir })
     }
@@ -91,16 +93,16 @@ impl Round<'_> {
         let admin = world.admin();
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
         let pulse = Pulse::begin(Arc::clone(recorder), std::process::id());
-        let looker = Looker::begin(admin.clone());
+        // Of the locks of other crates it knows nothing.
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
         let faults = rage(&mut world, recorder, &mut Dice::new(self.seed, 0), setting.until, tell);
-        let ended = world.finish();
-        let events = match ended {
-            Ok(events) => events,
-            Err(failure) => return Err(format!("seed {}: {failure}", self.seed).into()),
-        };
+        let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(pulse);
-        let events = leasehold_testkit::history::History::from_events(events);
-        looker.record(events.events(), admin.profile().tokens, recorder);
+        let events = History::from_events(events);
+        if let Some(looker) = looker {
+            looker.record(events.events(), admin.profile().tokens, recorder);
+        }
         recorder.note(What::Probe { phase: Phase::Rest, found: at_rest(&world, &admin)? });
         let mut events = events.events().to_vec();
         events.extend(recorder.events());
@@ -128,10 +130,7 @@ const fn promise_of(seed: u64) -> Promise {
 }
 
 /// What is left when nobody works any more, once everything that lapses had its time.
-fn at_rest<W: World>(
-    world: &W,
-    admin: &leasehold_core::Locks,
-) -> Result<BTreeMap<String, u64>, Failure> {
+fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMap<String, u64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let limit = Instant::now() + REST;
     loop {

@@ -12,7 +12,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{client::Desk, dice::Dice, task::{TTL, is_tidy}};
+use crate::{
+    client::Desk,
+    dice::Dice,
+    task::{TTL, is_tidy},
+};
 
 /// How often a long section looks whether it is still alone.
 const LOOK: Duration = Duration::from_millis(5);

@@ -120,7 +120,9 @@ fn facts(guard: &Guard) -> Granted {
 fn failed(attempt: Attempt<'_>, error: &Error) {
     let kind = format!("{:?}", error.kind());
     match error.kind() {
-        ErrorKind::Taken | ErrorKind::TimedOut | ErrorKind::Refused | ErrorKind::Denied => attempt.failed(&kind),
+        ErrorKind::Taken | ErrorKind::TimedOut | ErrorKind::Refused | ErrorKind::Denied => {
+            attempt.failed(&kind)
+        }
         _ => attempt.unknown(&kind),
     }
 }

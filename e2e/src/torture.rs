@@ -61,8 +61,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
 }
 
 fn parse(args: &[&str]) -> Result<Typed, Failure> {
-    let mut typed =
-        Typed { engine: String::new(), minutes: 1.0, seed: Dice::random_seed(), sum: false };
+    let mut typed = Typed { engine: String::new(), minutes: 1.0, seed: Dice::random_seed(), sum: false };
     let mut args = args.iter();
     while let Some(&arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -71,7 +70,9 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
             "--minutes" => typed.minutes = value()?.parse()?,
             "--seed" => typed.seed = value()?.parse()?,
             "--sum" => typed.sum = true,
-            _ => return Err(format!("unknown: {arg}; --engine, --minutes, --seed and --sum are known").into()),
+            _ => {
+                return Err(format!("unknown: {arg}; --engine, --minutes, --seed and --sum are known").into());
+            }
         }
     }
     if typed.engine.is_empty() {

@@ -13,6 +13,7 @@ use std::{
 
 use leasehold_core::{Locks, View};
 use leasehold_testkit::history::{AttemptId, Event, Held, Recorder, What, now_nanos};
+use tokio::runtime::Runtime;
 
 use crate::task::LOCKS;
 
@@ -36,12 +37,10 @@ struct Look {
 impl Looker {
     /// Begins to look.
     #[must_use]
-    pub fn begin(locks: Locks) -> Self {
+    pub fn begin(locks: Locks, runtime: Runtime) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
         let thread = spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().build();
-            let runtime = runtime.expect("a runtime without timers and sockets needs nothing of the system");
             let mut looks = Vec::new();
             while !ended.load(Relaxed) {
                 for lock in LOCKS {
@@ -70,10 +69,12 @@ impl Looker {
         for look in looks {
             let of_lock = holds.get(look.lock);
             let attempts = |first: u64| {
-                let block = of_lock.into_iter().flat_map(move |holds| {
-                    holds.range((first, 0)..(first.saturating_add(tokens.into()), 0))
-                });
-                block.filter(|(_, held)| held.start <= look.at && held.end > look.until).map(|((_, id), _)| *id)
+                let block = of_lock
+                    .into_iter()
+                    .flat_map(move |holds| holds.range((first, 0)..(first.saturating_add(tokens.into()), 0)));
+                block
+                    .filter(|(_, held)| held.start <= look.at && held.end > look.until)
+                    .map(|((_, id), _)| *id)
             };
             let mut holders = Vec::new();
             for holder in &look.view.holders {

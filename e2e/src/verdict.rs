@@ -7,7 +7,7 @@ use std::{
 
 use leasehold_testkit::{
     check::{Invariant, Terms, check},
-    history::{AttemptId, Event, History, What},
+    history::{AttemptId, Event, History, Phase, What},
 };
 
 use crate::{figures::Figures, task::TTL, world::Promise};
@@ -27,8 +27,11 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
     let mut figures = Figures::of(history.events());
     let doubts = doubts(history.events());
     figures.doubts = doubts.len() as u64;
-    let history = if promise == Promise::Doubt { without(history, &doubts) } else { history };
-    let report = check(&history, &terms);
+    let mut left_out = inner_stops(history.events());
+    if promise == Promise::Doubt {
+        left_out.extend(doubts);
+    }
+    let report = check(&without(&history, &left_out), &terms);
     let mut complaints = Vec::new();
     for verdict in &report.verdicts {
         let name = verdict.invariant.to_string();
@@ -67,12 +70,39 @@ fn doubts(events: &[Event]) -> BTreeSet<usize> {
     doubts
 }
 
-fn without(history: History, left_out: &BTreeSet<usize>) -> History {
-    // Not taken out, for the record must stay whole, but told as what they are: nothing was said.
+/// Stops within stops, and their ends: to the checker the first end is the end.
+fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
+    let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut inner = BTreeSet::new();
+    for (at, event) in events.iter().enumerate() {
+        match event.what {
+            What::Stop { victim } => {
+                let depth = depths.entry(victim).or_default();
+                *depth += 1;
+                if *depth > 1 {
+                    inner.insert(at);
+                }
+            }
+            What::Cont { victim } => {
+                let depth = depths.entry(victim).or_default();
+                *depth = depth.saturating_sub(1);
+                if *depth > 0 {
+                    inner.insert(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    inner
+}
+
+/// The history without some events: they stay, for the record must be whole, but say nothing.
+fn without(history: &History, left_out: &BTreeSet<usize>) -> History {
     let events = history.events().iter().enumerate().map(|(at, event)| {
         let mut event = event.clone();
         if left_out.contains(&at) {
-            event.what = What::RenewInv;
+            let nothing = What::Probe { phase: Phase::Running, found: BTreeMap::new() };
+            event.what = if event.attempt == 0 { nothing } else { What::RenewInv };
         }
         event
     });
@@ -92,7 +122,8 @@ fn untold_losses(events: &[Event]) -> (u64, Vec<String>) {
         let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < end.t;
         // Only what was granted shortly before can live so long; and of that, only what nobody granted again since.
         let recent = |event: &&Event| event.t + 10 * nanos(TTL) > end.t;
-        let before: Vec<_> = events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
+        let before: Vec<_> =
+            events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
         let late = end.t + nanos(TTL) + nanos(SLACK);
         checked += before.len() as u64;
         for event in events.iter().filter(|event| event.t > late && before.contains(&event.attempt)) {

@@ -46,7 +46,9 @@ fn torture(orders: &[&str]) -> ExitCode {
         run.status()
     });
     match status {
-        Ok(Ok(status)) => status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),
+        Ok(Ok(status)) => {
+            status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+        }
         Ok(Err(error)) => {
             eprintln!("xtask: cargo cannot be run: {error}");
             ExitCode::FAILURE

@@ -11,7 +11,8 @@ use crate::rig::{PATIENCE, Rig, acquire, dice, millis, until};
 
 /// How many scripts the server was called to run.
 fn scripts(rig: &Rig) -> u64 {
-    let line = rig.server.command(&["INFO", "commandstats"]).into_iter().find(|line| line.contains("evalsha:"));
+    let line =
+        rig.server.command(&["INFO", "commandstats"]).into_iter().find(|line| line.contains("evalsha:"));
     let calls = line.and_then(|line| line.split_once("calls=")?.1.split(',').next()?.parse().ok());
     calls.unwrap_or(0)
 }
@@ -35,7 +36,11 @@ fn f33_subscriber_is_killed_and_the_release_falls_into_the_gap() {
         guard.release_blocking().unwrap();
         let begin = Instant::now();
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
-        assert!(begin.elapsed() < Duration::from_secs(3), "at the next look at the latest: {:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(3),
+            "at the next look at the latest: {:?}",
+            begin.elapsed()
+        );
         killing.join().unwrap();
     }
 }

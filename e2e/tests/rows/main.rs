@@ -12,6 +12,8 @@
 //! | F74 | two clients take two names in two orders | no request takes several names yet |
 //! | F76 | two layouts of keys | `leasehold-redis`, `redis/foreign.rs`; the file engine's in `file/state.rs` |
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod clocks;
 mod crowds;
 mod executors;

@@ -10,7 +10,8 @@ use crate::rig::{Rig, acquire, dice, millis, until};
 fn f34_each_refusal_is_told_as_what_it_is() {
     let rig = Rig::new();
     let locks = rig.locks();
-    let tries = |name: &str| locks.mutex(name).blocking().try_acquire().map(drop).map_err(|error| error.kind());
+    let tries =
+        |name: &str| locks.mutex(name).blocking().try_acquire().map(drop).map_err(|error| error.kind());
     assert_eq!(tries("a"), Ok(()));
     rig.says(&["SCRIPT", "FLUSH"]);
     assert_eq!(tries("b"), Ok(()), "NOSCRIPT: taught again");

@@ -92,6 +92,11 @@ impl Faulty {
         self.state().plan.pending()
     }
 
+    /// Planned faults that were not met yet are not met any more.
+    pub fn forgive(&self) {
+        self.state().plan.forgive();
+    }
+
     /// From now on no faults are drawn; planned ones stay.
     pub fn calm(&self) {
         self.state().plan.calm();

@@ -63,6 +63,10 @@ impl Plan {
         Verb::ALL.iter().map(|&verb| self.script.get(verb).len()).sum()
     }
 
+    pub(super) fn forgive(&mut self) {
+        self.script = PerVerb::default();
+    }
+
     pub(super) fn calm(&mut self) {
         self.dice = None;
     }
