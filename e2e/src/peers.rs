@@ -165,7 +165,7 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, dice: &mut Dice
     let attempt = recorder.attempt(task, name, Mode::Exclusive, limit);
     let hold = match peer.acquire(name, LIMIT).await {
         Ok(Some(hold)) => hold,
-        Ok(None) => return attempt.failed("TimedOut"),
+        Ok(None) => return attempt.taken(),
         Err(_) => return attempt.unknown("Unreachable"),
     };
     let left = |hold: &P::Hold| P::left(hold).map(|left| left.as_nanos() as u64);

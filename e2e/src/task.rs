@@ -118,6 +118,9 @@ fn facts(guard: &Guard) -> Granted {
 
 /// Only "taken" and "refused" are a certain no: what could not be reached may have been reached before.
 fn failed(attempt: Attempt<'_>, error: &Error) {
+    if error.is_taken() {
+        return attempt.taken();
+    }
     let kind = format!("{:?}", error.kind());
     match error.kind() {
         ErrorKind::Taken | ErrorKind::TimedOut | ErrorKind::Refused | ErrorKind::Denied => {

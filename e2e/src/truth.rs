@@ -81,7 +81,7 @@ impl Looker {
                 // By when it ends at the latest: counted from the answer.
                 let expires = holder.remaining.map(|left| look.until + left.as_nanos() as u64);
                 let known = holder.token.into_iter().flat_map(attempts);
-                holders.extend(known.map(|attempt| Held { attempt, expires }));
+                holders.extend(known.map(|attempt| Held { attempt, token: holder.token, expires }));
             }
             let what = What::Truth { until: look.until, holders, waiters: Vec::new() };
             recorder.note_lock(look.at, look.lock, what);

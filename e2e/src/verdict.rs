@@ -40,6 +40,10 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
             figures.overlaps_not_promised += verdict.violations;
             continue;
         }
+        if verdict.undecided > 0 {
+            figures.violations.insert(format!("{name}, undecided"), verdict.undecided);
+            complaints.push(format!("{name}: {} locks were given up undecided", verdict.undecided));
+        }
         if verdict.violations > 0 {
             figures.violations.insert(name.clone(), verdict.violations);
             complaints.extend(verdict.examples.iter().map(|example| format!("{name}\n{example}")));
