@@ -39,14 +39,11 @@ impl Drive {
             };
             self.note(&answer);
             let now = self.shared.now();
-            match wait.answered(answer, now, self.shared.env.jitter()) {
-                Next::Held(grant) if is_stale(sent, &grant, now) => {
-                    self.shared.undo(&self.claim);
-                    if !self.restart() {
-                        return;
-                    }
-                    wait = self.new_wait();
-                }
+            let next = match wait.answered(answer, now, self.shared.env.jitter()) {
+                Next::Held(grant) if is_stale(sent, &grant, now) => Next::Restart,
+                next => next,
+            };
+            match next {
                 Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
                 Next::Fail(error) => {
                     if self.maybe_there {
@@ -114,8 +111,10 @@ impl Drive {
         self.shared.run(self.shared.granted(&self.claim, grant, arrival));
     }
 
-    /// A new id for the same request; false if nobody wants it any more.
+    /// A new id for the same request; false if nobody wants it any more. The old one is undone also when the engine does not
+    /// know it: as a hold that was broken before its claim knew of it, it would stand in the way of the new one.
     fn restart(&mut self) -> bool {
+        self.shared.undo(&self.claim);
         self.maybe_there = false;
         self.shared.rename_claim(&mut self.claim)
     }

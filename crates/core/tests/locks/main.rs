@@ -11,9 +11,10 @@ mod doubt;
 mod executors;
 mod faults;
 mod fork;
-mod given_up;
+
 mod handover;
 mod keeper;
+mod left_over;
 mod loss;
 mod modes;
 mod observe;

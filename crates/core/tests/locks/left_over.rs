@@ -1,4 +1,4 @@
-//! Releases that do not get through: how long they are sent again, and what is left when they are given up. On paused time.
+//! What is left on the engine when requests and news get lost, and for how long. On paused time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,6 +55,27 @@ fn a_place_in_line_is_given_up_no_earlier_than_it_ends() {
             holder.show("x").await.unwrap().waiters.is_empty(),
             "nobody stands in line for the dropped wait"
         );
+    });
+}
+
+#[test]
+fn a_hold_that_was_broken_before_its_claim_knew_of_it_does_not_stand_in_its_way() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (holder, ..) = client(&store, &env);
+        let (waiter, faulty, _) = client(&store, &env);
+        let guard = holder.mutex("x").acquire().await.unwrap();
+        let mut waiting = Box::pin(waiter.mutex("x").acquire());
+        assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
+        faulty.next(Verb::News, Fault::RequestLost);
+        drop(guard);
+        time::sleep(Duration::from_millis(1)).await;
+        let token = holder.show("x").await.unwrap().holders[0].token.unwrap();
+        holder.break_hold("x", token, false).await.unwrap();
+        // News again: the claim asks, and hears that it is gone.
+        faulty.heal();
+        let granted = time::timeout(Duration::from_millis(500), waiting).await;
+        assert!(granted.expect("not before the broken hold has lapsed").unwrap().check());
     });
 }
 
