@@ -54,7 +54,8 @@ async fn stay(belief: &Belief<'_>, guard: &Guard, length: Duration, busy: impl F
         if let (Some(before), Some(now)) = (known, deadline(guard))
             && now > before + MOVED
         {
-            belief.renewed(|| left(guard));
+            // Of a hold that is over nothing is left, however late it is read.
+            belief.renewed(|| left(guard).filter(|left| *left > 0));
             known = Some(now);
         }
         let rest = length.saturating_sub(begin.elapsed());
@@ -113,5 +114,5 @@ pub fn left(guard: &Guard) -> Option<u64> {
 }
 
 fn deadline(guard: &Guard) -> Option<Instant> {
-    guard.remaining().map(|left| Instant::now() + left)
+    guard.remaining().filter(|left| !left.is_zero()).map(|left| Instant::now() + left)
 }

@@ -1,5 +1,7 @@
 //! Each engine under faults, from a fixed seed and from one that nobody chose.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::{path::Path, time::Duration};
 
 use leasehold_e2e::{
