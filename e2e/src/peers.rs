@@ -12,7 +12,7 @@ use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use leasehold_core::{Lineage, Mode, Token};
 use leasehold_testkit::history::{Granted, Recorder, now_nanos};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     Failure,
@@ -33,6 +33,8 @@ const TASKS: u64 = 10;
 const LIMIT: Duration = Duration::from_millis(1500);
 /// The pause between two tries of a crate that knows no waiting, at most: ten times what it takes to hand over.
 const RETRY: Duration = Duration::from_millis(10);
+/// How long a release, or a connection, may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a section looks whether it is still alone.
 const LOOK: Duration = Duration::from_millis(5);
 /// The names.
@@ -82,12 +84,13 @@ pub fn client(peer: &str, orders: &[&str]) -> Result<(), Failure> {
 /// # Errors
 /// What keeps a round from being done.
 pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
-    let (mut rounds, mut seed) = (1, Dice::random_seed());
+    let (mut rounds, mut seed, mut peers) = (1, Dice::random_seed(), PEERS.to_vec());
     for pair in args.chunks(2) {
         match *pair {
             ["--rounds", value] => rounds = value.parse()?,
             ["--seed", value] => seed = value.parse()?,
-            _ => return Err("--rounds and --seed are known, each with a value".into()),
+            ["--peer", value] => peers.retain(|peer| *peer == value),
+            _ => return Err("--rounds, --seed and --peer are known, each with a value".into()),
         }
     }
     let program = std::env::current_exe()?;
@@ -102,7 +105,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
         "hand-over p50, us",
         "p99, us"
     );
-    for peer in PEERS {
+    for peer in peers {
         let figures = compare(peer, rounds, seed, &program)?;
         let of = |invariant: &str| figures.violations.get(invariant).copied().unwrap_or(0);
         println!(
@@ -134,11 +137,11 @@ async fn work<P: Peer>(orders: Orders) -> Result<(), Failure> {
     let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
     let _pulse = Pulse::begin(Arc::clone(&recorder), std::process::id());
     let peer = loop {
-        match P::connect(&orders.url).await {
-            Ok(peer) => break Arc::new(peer),
-            Err(failure) if now_nanos() > orders.until => return Err(failure),
+        match timeout(PATIENCE, P::connect(&orders.url)).await {
+            Ok(Ok(peer)) => break Arc::new(peer),
             // Its server may be away just now.
-            Err(_) => sleep(RETRY).await,
+            _ if now_nanos() < orders.until => sleep(RETRY).await,
+            _ => return Ok(()),
         }
     };
     let tasks: Vec<_> = (0..TASKS)
@@ -186,8 +189,9 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, dice: &mut Dice
         sleep(rest.min(LOOK)).await;
     }
     let leaving = belief.releasing(None);
-    match peer.release(hold).await {
-        Ok(()) => leaving.freed(),
-        Err(_) => leaving.unknown("Unreachable"),
+    // A crate that bounds no request would wait for ever on a connection that fell silent.
+    match timeout(PATIENCE, peer.release(hold)).await {
+        Ok(Ok(())) => leaving.freed(),
+        _ => leaving.unknown("Unreachable"),
     }
 }

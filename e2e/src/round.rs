@@ -101,7 +101,7 @@ impl Round<'_> {
         drop(pulse);
         let events = History::from_events(events);
         if let Some(looker) = looker {
-            looker.record(events.events(), admin.profile().tokens, recorder);
+            looker.record(recorder);
         }
         recorder.note(What::Probe { phase: Phase::Rest, found: at_rest(&world, &admin)? });
         let mut events = events.events().to_vec();

@@ -95,7 +95,7 @@ impl<'a> Belief<'a> {
             End::Release | End::Drop => None,
         };
         attempt.user.truths.released(attempt.id);
-        attempt.record(What::RelInv { keep });
+        attempt.record(What::RelInv { keep, sure: None });
         let was_lost = told.load(Ordering::Relaxed) || !guard.check();
         let released = match attempt.op.end {
             End::Drop => return drop(guard),

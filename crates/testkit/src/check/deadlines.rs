@@ -92,6 +92,10 @@ fn compare<'h>(book: &Book<'h>, truth: &Truth<'h>, life: &Life<'h>, end: u64, fi
         }
         return;
     };
+    // Who let go while the server was asked may be seen as what is kept of it.
+    if life.leaving.is_some_and(|leaving| leaving.at <= truth.until) {
+        return;
+    }
     let (Some(expires), Some(deadline)) = (held.expires, life.deadline_at(truth.at)) else { return };
     finding.checked();
     if deadline > expires.saturating_add(nanos(book.terms.precision)) {

@@ -102,6 +102,8 @@ pub(super) enum Acceptance {
 pub(super) struct Leaving {
     pub(super) at: u64,
     pub(super) keep: Option<u64>,
+    /// How much of it is sure.
+    pub(super) sure: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

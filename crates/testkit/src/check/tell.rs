@@ -31,11 +31,11 @@ pub(super) fn tell<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) -> Opti
             life.checks.push(Checked { at: t, valid: *valid, deadline: *deadline, event: at });
         }
         What::Lost { .. } => life.lost = life.lost.or(Some(t)),
-        What::RelInv { keep } => {
+        What::RelInv { keep, sure } => {
             if life.grant.is_none() || life.leaving.is_some() {
                 return Some("a release of what was not granted, or released before");
             }
-            life.leaving = Some(Leaving { at: t, keep: *keep });
+            life.leaving = Some(Leaving { at: t, keep: *keep, sure: sure.or(*keep).unwrap_or(0) });
         }
         What::RelOk => return answer(life, t, Outcome::Freed),
         What::RelNotheld => return answer(life, t, Outcome::NotHeld),

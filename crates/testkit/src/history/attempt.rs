@@ -12,6 +12,9 @@ pub struct Attempt<'a> {
     task: u32,
     lock: String,
     id: AttemptId,
+    /// When it was called, and when it was granted.
+    invoked: u64,
+    granted: u64,
 }
 
 /// What a guard told when the acquire returned it.
@@ -36,7 +39,8 @@ impl<'a> Attempt<'a> {
         limit: Option<u64>,
         within: Option<AttemptId>,
     ) -> Self {
-        let attempt = Self { recorder, task, lock: lock.into(), id: recorder.next_attempt() };
+        let (id, invoked) = (recorder.next_attempt(), now_nanos());
+        let attempt = Self { recorder, task, lock: lock.into(), id, invoked, granted: 0 };
         attempt.record(What::AcqInv { mode: HowHeld(mode), limit, within });
         attempt
     }
@@ -54,7 +58,7 @@ impl<'a> Attempt<'a> {
 
     /// The acquire returned a guard; `remaining` reads from it for how many nanoseconds it may be believed still
     /// (`None`: it never lapses).
-    pub fn granted(self, granted: Granted, remaining: impl FnOnce() -> Option<u64>) -> Belief<'a> {
+    pub fn granted(mut self, granted: Granted, remaining: impl FnOnce() -> Option<u64>) -> Belief<'a> {
         let deadline = deadline(remaining);
         let what = What::AcqOk {
             token: granted.token.number,
@@ -65,6 +69,7 @@ impl<'a> Attempt<'a> {
             watched: granted.watched,
             fixed: granted.fixed,
         };
+        self.granted = now_nanos();
         self.record(what);
         Belief(self)
     }
@@ -133,9 +138,12 @@ impl<'a> Belief<'a> {
         self.0.record(What::Lost { err: err.into() });
     }
 
-    /// A release is about to be called.
-    pub fn releasing(self, keep_nanos: Option<u64>) -> Leaving<'a> {
-        self.0.record(What::RelInv { keep: keep_nanos });
+    /// A release is about to be called; the name is to be kept taken until so many nanoseconds have passed since the grant,
+    /// which was between the call of the acquire and its return.
+    pub fn releasing(self, at_least: Option<u64>) -> Leaving<'a> {
+        let left = |since: u64| at_least.map(|time| time.saturating_sub(now_nanos().saturating_sub(since)));
+        let (keep, sure) = (left(self.0.granted), left(self.0.invoked));
+        self.0.record(What::RelInv { keep, sure });
         Leaving(self.0)
     }
 }

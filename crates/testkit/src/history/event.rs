@@ -118,9 +118,12 @@ pub enum What {
     },
     /// A release is about to be called.
     RelInv {
-        /// How long the name is to be kept taken.
+        /// How long the name is to be kept taken at most.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         keep: Option<u64>,
+        /// And how long at least; absent: as long.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sure: Option<u64>,
     },
     /// The release answered: freed.
     RelOk,

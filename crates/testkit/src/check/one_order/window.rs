@@ -72,8 +72,8 @@ fn ends(book: &Book<'_>, life: &Life<'_>) -> (u64, u64) {
     let from = match (life.leaving, life.answer) {
         (Some(leaving), Some((_, Outcome::Freed))) => match leaving.keep {
             None => leaving.at,
-            Some(keep) => {
-                leaving.at.saturating_add(terms.shortest(keep)).saturating_sub(nanos(terms.precision))
+            Some(_) => {
+                leaving.at.saturating_add(terms.shortest(leaving.sure)).saturating_sub(nanos(terms.precision))
             }
         },
         (Some(leaving), _) => lapses.min(leaving.at),

@@ -60,7 +60,7 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
     }),
     ("I3", "a kept name that was not kept", |events, dice| {
         let (release, _) = handed_on(events, dice)?;
-        events[release].what = What::RelInv { keep: Some(5_000 * MS) };
+        events[release].what = What::RelInv { keep: Some(5_000 * MS), sure: None };
         Some(())
     }),
     ("I3 I4", "a token of the past", |events, dice| {
@@ -180,7 +180,7 @@ fn renumber(events: &mut Vec<Event>) -> Option<()> {
 fn handed_on(events: &[Event], dice: &mut Dice) -> Option<(usize, usize)> {
     let release = any(events, dice, |events, event| {
         event.lock == "alone"
-            && matches!(event.what, What::RelInv { keep: None })
+            && matches!(event.what, What::RelInv { keep: None, .. })
             && well(events, event.attempt)
     })?;
     let granted = |at: &usize| events[*at].lock == "alone" && matches!(events[*at].what, What::AcqOk { .. });
@@ -201,7 +201,7 @@ fn well(events: &[Event], id: u64) -> bool {
     let Some(deadline) = deadline(events, id) else { return false };
     let of = || events.iter().filter(|event| event.attempt == id);
     of().any(|event| matches!(event.what, What::RelOk) && event.t < deadline - MS)
-        && !of().any(|event| matches!(event.what, What::RelInv { keep: Some(_) }))
+        && !of().any(|event| matches!(event.what, What::RelInv { keep: Some(_), .. }))
 }
 
 /// A holder in a truth that is believed meanwhile.
@@ -253,7 +253,7 @@ fn contents(events: &mut [Event]) -> Option<&mut Vec<u64>> {
 fn stays(events: &mut [Event], dice: &mut Dice, fits: fn(&What) -> bool, later: u64) -> Option<()> {
     let over = any(events, dice, |events, event| {
         let kept = events.iter().any(|other| {
-            other.attempt == event.attempt && matches!(other.what, What::RelInv { keep: Some(_) })
+            other.attempt == event.attempt && matches!(other.what, What::RelInv { keep: Some(_), .. })
         });
         fits(&event.what) && !kept
     })?;

@@ -101,7 +101,7 @@ fn history(stories: &[Story]) -> History {
                 };
                 tell(story.returned, ok);
                 let mut leave = |at, answered, keep, what| {
-                    tell(at, What::RelInv { keep });
+                    tell(at, What::RelInv { keep, sure: None });
                     tell(answered, what);
                 };
                 match left {

@@ -128,7 +128,7 @@ impl World {
         if self.holds(id) {
             self.claims[id].stage = Stage::Over;
             let keep = self.dice.percent(5).then_some(30 * MS);
-            self.tell(id, What::RelInv { keep });
+            self.tell(id, What::RelInv { keep, sure: None });
             self.send(Step::Release(id, keep));
         }
     }
