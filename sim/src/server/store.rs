@@ -101,10 +101,10 @@ impl Store {
                 Answer::Held(Grant { ttl: Some(claim.ttl), token: self.shown(grant.token), ..grant })
             }
             Answer::Waiting(_) if self.errs(Bug::GrantsTwice) => {
-                Answer::Held(self.from_nowhere(around, claim, claim.ttl))
+                Answer::Held(self.out_of_nowhere(around, claim, claim.ttl))
             }
             Answer::Waiting(hint) if self.errs(Bug::PushesUnstored) => {
-                let grant = self.from_nowhere(around, claim, claim.claim_time);
+                let grant = self.out_of_nowhere(around, claim, claim.claim_time);
                 around.tell(from, &claim.name, Pushed { client: from, id: claim.id, grant });
                 Answer::Waiting(hint)
             }
@@ -200,7 +200,7 @@ impl Store {
     }
 
     /// A grant of which nothing is kept.
-    fn from_nowhere(&mut self, around: &Around<'_>, claim: &Claim, ttl: Duration) -> Grant {
+    fn out_of_nowhere(&mut self, around: &Around<'_>, claim: &Claim, ttl: Duration) -> Grant {
         let token = mint(self.manner, &mut self.newest, around.now, claim.tokens);
         Grant { token, tokens: claim.tokens, ttl: Some(ttl), previous: Previous::Clean }
     }

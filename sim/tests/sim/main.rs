@@ -1,5 +1,4 @@
 //! The simulation itself: what it finds, that it repeats itself, and that the core stands the first seeds.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bugs;
 mod replay;
