@@ -3,7 +3,7 @@
 //! - [`client`]: a process that works under locks and writes down what it sees; [`task`], [`section`]: what it does.
 //! - [`shelf`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
-//!   may meet, in a file for each: [`redis`], [`file`], [`memory`].
+//!   may meet, in a file for each: [`redis`], [`mod@file`], [`memory`].
 //! - [`holder`]: a process that does what a row of the matrix tells it.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums. `peers`: other crates in the
 //!   place of leasehold.
