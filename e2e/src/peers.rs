@@ -1,10 +1,9 @@
-//! The same faults and the same checker on other crates: `rslock` and `distributed-lock`, beside leasehold under the same plain
-//! workload: mutexes only, waits with a limit, sections within a lease.
+//! The same faults and the same checker on another crate: `rslock`, beside leasehold under the same plain workload: mutexes only,
+//! waits with a limit, sections within a lease.
 //!
-//! Each is set up as its documentation advises for one server, with our lease time. What it believes is what its API tells the
-//! user: `rslock` a validity time, `distributed-lock` a flag that says when a hold was lost.
+//! It is set up as its documentation advises for one server, with our lease time. What it believes is what its API tells the
+//! user: a validity time.
 
-mod distributed_lock;
 mod ours;
 mod rslock;
 
@@ -25,7 +24,7 @@ use crate::{
 };
 
 /// Each as the figures name it; started again with this word, the program is a client of it.
-pub const PEERS: [&str; 3] = ["leasehold", "rslock", "distributed-lock"];
+pub const PEERS: [&str; 2] = ["leasehold", "rslock"];
 
 /// How many tasks each client has.
 const TASKS: u64 = 10;
@@ -74,8 +73,7 @@ pub fn client(peer: &str, orders: &[&str]) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     match peer {
         "leasehold" => runtime.block_on(work::<ours::Ours>(orders)),
-        "rslock" => runtime.block_on(work::<rslock::Rslock>(orders)),
-        _ => runtime.block_on(work::<distributed_lock::Distributed>(orders)),
+        _ => runtime.block_on(work::<rslock::Rslock>(orders)),
     }
 }
 
