@@ -1,0 +1,76 @@
+//! Watches the lock key and the clients from outside, and knows what may never happen. Shares no code with the server.
+
+use crate::{
+    Id, Rules, Sight, Sights, Ticks, World,
+    client::Stage,
+    server::{Hold, Server, Token},
+    wire::{Ear, Grant, Request},
+};
+
+/// What the judge remembers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Judge {
+    /// The newest token granted.
+    newest: Token,
+    /// Somebody believed to hold and did not release in time, and no holder after it was told.
+    unfinished: bool,
+    /// For how long a live client has waited while nobody held who knew.
+    pub(crate) idle: Ticks,
+    /// A grant came with a token that was not larger than one before.
+    pub(crate) went_back: bool,
+    /// A claim was granted before a live one that stood in line before it.
+    pub(crate) barged: bool,
+    /// A holder was not told that the hold before had lapsed.
+    pub(crate) untold: bool,
+    /// A user was told something false about a release.
+    pub(crate) lied: bool,
+}
+
+impl World {
+    /// A request of `speaker` was served.
+    pub(crate) fn judge(&mut self, before: &Server, speaker: Id, request: Request, sights: &Sights) {
+        let (old, new) = (before.standing(), self.server.standing());
+        if let Some(old) = old
+            && !is_same(new, old)
+            && let Request::Release { token: Some(token), .. } = request
+            && (old.id, old.token) == (speaker, token)
+        {
+            self.judge.unfinished = false;
+            if let Stage::Leaving(leaving) = &mut self.clients[speaker].stage {
+                leaving.freed = true;
+            }
+        }
+        if let Some(new) = new
+            && !is_same(old, new)
+        {
+            self.judge.went_back |= new.token <= self.judge.newest;
+            self.judge.newest = self.judge.newest.max(new.token);
+            let waits = |&id: &Id| {
+                let leaves = id == speaker && matches!(request, Request::Release { .. });
+                let lives = before.entries[id].is_some_and(|entry| entry.left > 0);
+                lives && !leaves && self.wires[id].ear != Ear::Shut
+            };
+            self.judge.barged |= before.line.iter().take_while(|id| **id != new.id).any(waits);
+            if self.server.entries.iter().flatten().any(|entry| entry.silent) {
+                sights.add(Sight::WentOn);
+            }
+        }
+    }
+}
+
+fn is_same(one: Option<Hold>, other: Hold) -> bool {
+    one.is_some_and(|one| (one.id, one.token) == (other.id, other.token))
+}
+
+impl Judge {
+    /// A client believes to hold from now on.
+    pub(crate) fn believed(&mut self, grant: Grant) {
+        self.untold |= self.unfinished && !grant.after_lapse;
+        self.unfinished = true;
+    }
+
+    /// Time passes; `idle`: a live client waits, and nobody holds who knows.
+    pub(crate) fn tick(&mut self, idle: bool, rules: &Rules) {
+        self.idle = if idle && !rules.slow { (self.idle + 1).min(rules.patience() + 1) } else { 0 };
+    }
+}

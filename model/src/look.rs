@@ -1,0 +1,67 @@
+//! Looks at all worlds of a run.
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::{Protocol, Run, Sights, story::story};
+
+/// How often whoever waits is told how far it is.
+const PACE: Duration = Duration::from_millis(50);
+
+/// What was found.
+#[derive(Debug)]
+pub struct Found {
+    /// How many worlds there are.
+    pub worlds: usize,
+    /// How many steps away the farthest of them is.
+    pub depth: usize,
+    /// How long looking took.
+    pub took: Duration,
+    /// The properties that do not hold, each with the story of a world where it does not.
+    pub broken: BTreeMap<&'static str, String>,
+    /// What was seen to happen.
+    pub sights: Sights,
+}
+
+impl Run {
+    /// Looks at all worlds, nearest first, until what is expected to break is found broken, or, if nothing is, anything.
+    /// Meanwhile `progress` is told how many were seen, and how far they are.
+    pub fn look(&self, mut progress: impl FnMut(usize, usize)) -> Found {
+        let begun = Instant::now();
+        let until = match self.breaks {
+            [] => HasDiscoveries::AnyFailures,
+            breaks => HasDiscoveries::AllOf(breaks.iter().copied().collect()),
+        };
+        let model = Protocol { rules: self.rules, sights: Sights::default() };
+        let checker = model.checker().finish_when(until).spawn_bfs();
+        while !checker.is_done() {
+            thread::sleep(PACE);
+            progress(checker.unique_state_count(), checker.max_depth());
+        }
+        let checker = checker.join();
+        Found {
+            worlds: checker.unique_state_count(),
+            depth: checker.max_depth(),
+            took: begun.elapsed(),
+            broken: checker.discoveries().into_iter().map(|(name, way)| (name, story(way))).collect(),
+            sights: checker.model().sights.clone(),
+        }
+    }
+
+    /// What was not as expected.
+    #[must_use]
+    pub fn complaints(&self, found: &Found) -> Vec<String> {
+        let unexpected = found.broken.iter().filter(|_| self.breaks.is_empty());
+        let unexpected = unexpected.map(|(name, story)| format!("broken: {name}\n{story}"));
+        let missed = self.breaks.iter().filter(|name| !found.broken.contains_key(*name));
+        let missed = missed.map(|name| format!("not found broken: {name}"));
+        let unseen = self.shows.iter().filter(|sight| found.sights.count(**sight) == 0);
+        let unseen = unseen.map(|sight| format!("not seen: {sight:?}"));
+        unexpected.chain(missed).chain(unseen).collect()
+    }
+}

@@ -1,0 +1,62 @@
+//! Looks at all worlds of the model, and prints what was found.
+//!
+//! `cargo run --release -p leasehold-model`, or with the names of some runs behind `--`.
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use leasehold_model::{Found, LARGE, MISTAKES, Run, SMALL, Sight, TODAY};
+
+/// How often the progress of a long run is told.
+const PACE: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let parts = [
+        ("the protocol", SMALL),
+        ("the protocol, further", LARGE),
+        ("with a mistake", MISTAKES),
+        ("as it is today", TODAY),
+    ];
+    let (mut seen, mut complaints) = ([0; Sight::ALL.len()], Vec::new());
+    for (title, runs) in parts {
+        println!("\n{title:<36} {:>12} {:>6} {:>9}  result", "worlds", "depth", "seconds");
+        for run in runs.iter().filter(|run| names.is_empty() || names.iter().any(|name| name == run.name)) {
+            let found = run.look(progress(run.name));
+            println!("{}", line(run, &found));
+            for (count, sight) in seen.iter_mut().zip(Sight::ALL) {
+                *count += found.sights.count(sight);
+            }
+            complaints.extend(run.complaints(&found).into_iter().map(|what| format!("{}: {what}", run.name)));
+        }
+    }
+    println!("\nseen on the way");
+    for (count, sight) in seen.iter().zip(Sight::ALL) {
+        println!("{:<36} {count:>12}", format!("{sight:?}"));
+    }
+    complaints.iter().for_each(|complaint| eprintln!("\n{complaint}"));
+    if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn progress(name: &str) -> impl FnMut(usize, usize) {
+    let mut told = Instant::now();
+    move |worlds, depth| {
+        if told.elapsed() >= PACE {
+            told = Instant::now();
+            eprintln!("{name}: {worlds} worlds, up to {depth} steps away");
+        }
+    }
+}
+
+fn line(run: &Run, found: &Found) -> String {
+    let names: Vec<&str> = found.broken.keys().copied().collect();
+    let result = match (run.complaints(found).is_empty(), names.is_empty()) {
+        (true, true) => "holds".to_owned(),
+        (true, false) => format!("breaks, as it must: {}", names.join(", ")),
+        (false, _) => format!("NOT AS EXPECTED: {}", names.join(", ")),
+    };
+    let seconds = found.took.as_secs_f64();
+    format!("{:<36} {:>12} {:>6} {seconds:>9.1}  {result}", run.name, found.worlds, found.depth)
+}

@@ -1,0 +1,41 @@
+//! Runs of protocols with a mistake: each must be found, or the model would find nothing.
+
+use crate::{
+    Bug::*,
+    Rules, Run,
+    properties::*,
+    runs::{
+        BROKEN, DEAD_WAITER, DEATHS, DELAYS, FOREIGN, IN_LINE, KNOWN_DEAD, LOST_NEWS, RECONNECTING, RENEWALS,
+        TWICE,
+    },
+};
+
+/// What could be wrong, and is not.
+pub const MISTAKES: &[Run] = &[
+    Run::new("no_tombstone", Rules { bugs: &[NoTombstone], ..BROKEN }).breaks(&[GONE]),
+    Run::new("delete_without_compare", Rules { bugs: &[DeleteWithoutCompare], ..IN_LINE })
+        .breaks(&[EXCLUSION]),
+    Run::new("renewal_takes", Rules { bugs: &[RenewalTakes], ..RENEWALS }).breaks(&[GONE]),
+    Run::new("take_without_looking", Rules { bugs: &[TakeWithoutLooking], ..FOREIGN }).breaks(&[EXCLUSION]),
+    Run::new("count_from_answer", Rules { bugs: &[CountFromAnswer], ..DELAYS }).breaks(&[EXCLUSION]),
+    Run::new("unknown_extends", Rules { bugs: &[UnknownExtends], ..RENEWALS }).breaks(&[EXCLUSION]),
+    Run::new("push_is_truth", Rules { bugs: &[PushIsTruth], ..FOREIGN }).breaks(&[EXCLUSION]),
+    Run::new("same_token", Rules { bugs: &[SameToken], ..IN_LINE }).breaks(&[TOKENS]),
+    Run::new("barge", Rules { bugs: &[Barge], ..IN_LINE }).breaks(&[ORDER]),
+    Run::new("stop_at_deaf", Rules { bugs: &[StopAtDeaf], ..KNOWN_DEAD }).breaks(&[WAKES]),
+    Run::new("stop_at_expired", Rules { bugs: &[StopAtExpired], ..KNOWN_DEAD }).breaks(&[WAKES]),
+    Run::new("lapsed_keeps_turn", Rules { bugs: &[LapsedKeepsTurn], ..DEAD_WAITER }).breaks(&[WAKES]),
+    Run::new("places_never_end", Rules { bugs: &[PlacesNeverEnd], ..DEATHS }).breaks(&[REST]),
+    Run::new("no_ask_after_reconnect", Rules { bugs: &[NoAskAfterReconnect], ..RECONNECTING })
+        .breaks(&[WAKES]),
+    Run::new("no_poll", Rules { bugs: &[NoPoll], ..LOST_NEWS }).breaks(&[WAKES]),
+    Run::new("no_release_after_cancel", Rules { bugs: &[NoReleaseAfterCancel], ..IN_LINE }).breaks(&[GONE]),
+    Run::new("lapse_forgotten", Rules { bugs: &[LapseForgotten], ..DELAYS }).breaks(&[LAPSES]),
+];
+
+/// What is wrong with the scripts and core today.
+pub const TODAY: &[Run] = &[
+    Run::new("freed_out_of_line", Rules { bugs: &[FreedOutOfLine], ..DELAYS }).breaks(&[TRUTH]),
+    Run::new("other_grant_stays", Rules { bugs: &[OtherGrantStays], ..BROKEN }).breaks(&[GONE]),
+    Run::new("gone_is_trusted", Rules { bugs: &[GoneIsTrusted], ..TWICE }).breaks(&[GONE]),
+];

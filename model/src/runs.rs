@@ -1,0 +1,145 @@
+//! Which rules are looked at, and what is expected of each.
+
+use crate::{
+    Rules, Sight,
+    Sight::*,
+    properties::{OVERTAKEN, WHOLE},
+    rules::{Faults, Section},
+};
+
+/// Rules, and what is expected of their worlds.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// What it is about.
+    pub name: &'static str,
+    /// What may happen.
+    pub rules: Rules,
+    /// The properties that are to be found broken; without any, all must hold in all worlds.
+    pub breaks: &'static [&'static str],
+    /// What must be seen.
+    pub shows: &'static [Sight],
+}
+
+pub(crate) const NO_FAULTS: Faults =
+    Faults { cancels: 0, timeouts: 0, breaks: 0, losses: 0, dead_waiters: 0, dead_holders: 0 };
+
+/// Two clients. Every step may take any time, and waiters may ask at any time.
+pub(crate) const SLOW: Rules = Rules {
+    clients: 2,
+    foreign: 0,
+    ttl: 3,
+    claim_time: 2,
+    place: 3,
+    request_life: 2,
+    poll: 0,
+    renews: true,
+    section: Section::Empty,
+    slow: true,
+    half_open: true,
+    faults: NO_FAULTS,
+    most_grants: 6,
+    bugs: &[],
+};
+
+/// The same with shorter times, and holds that are not renewed.
+pub(crate) const SHORT: Rules = Rules { ttl: 2, claim_time: 1, place: 2, renews: false, ..SLOW };
+
+/// Three clients. Time passes only when there is nothing to do, so nobody waits in vain.
+pub(crate) const PROMPT: Rules = Rules { clients: 3, slow: false, poll: 2, ..SLOW };
+
+pub(crate) const DELAYS: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..SLOW };
+pub(crate) const BROKEN: Rules = Rules { faults: Faults { breaks: 1, cancels: 1, ..NO_FAULTS }, ..SHORT };
+pub(crate) const TWICE: Rules = Rules { ttl: 1, faults: Faults { breaks: 2, ..NO_FAULTS }, ..SHORT };
+pub(crate) const RENEWALS: Rules = Rules { renews: true, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SHORT };
+pub(crate) const DEATHS: Rules =
+    Rules { faults: Faults { dead_waiters: 1, dead_holders: 1, ..NO_FAULTS }, ..SLOW };
+pub(crate) const FOREIGN: Rules = Rules { foreign: 1, ..SHORT };
+pub(crate) const IN_LINE: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..PROMPT };
+pub(crate) const RECONNECTING: Rules =
+    Rules { renews: false, faults: Faults { breaks: 1, ..NO_FAULTS }, ..PROMPT };
+pub(crate) const LOST_NEWS: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PROMPT };
+pub(crate) const DEAD_WAITER: Rules = Rules { faults: Faults { dead_waiters: 1, ..NO_FAULTS }, ..PROMPT };
+pub(crate) const KNOWN_DEAD: Rules = Rules { half_open: false, ..DEAD_WAITER };
+
+/// The runs of the tests: seconds each.
+pub const SMALL: &[Run] = &[
+    Run::new("delays", DELAYS).shows(&[MissedItsTurn, UndatedPush, GrantCameTooLate, RenewedTooLate]),
+    Run::new("timeouts", Rules { faults: Faults { timeouts: 1, cancels: 1, ..NO_FAULTS }, ..SHORT })
+        .shows(&[RefusedTheDead, ReleasedAgain]),
+    Run::new("broken_connections", BROKEN).shows(&[PassedOver, StoodAgain, RefusedTheDead, ReleasedAgain]),
+    Run::new("broken_twice", TWICE).shows(&[RefusedTheDead, ReleasedAgain]),
+    Run::new("renewals", RENEWALS).shows(&[RenewedTooLate]),
+    Run::new("deaths", DEATHS).shows(&[PassedOver, MissedItsTurn]),
+    Run::new("another_program", FOREIGN).shows(&[ForeignBetween, LatePush, WentOn]),
+    Run::new("unfenced", Rules { section: Section::Unfenced, ..SLOW })
+        .breaks(&[OVERTAKEN, WHOLE])
+        .shows(&[Overtaken]),
+    Run::new("fenced", Rules { section: Section::Fenced, ..SLOW }).breaks(&[WHOLE]).shows(&[Overtaken]),
+    Run::new("sealed", Rules { section: Section::Sealed, ..SLOW }).shows(&[
+        Overtaken,
+        WriteRefused,
+        SealRefused,
+    ]),
+    Run::new("in_line", IN_LINE).shows(&[HandedOn, WentOn]),
+    Run::new("in_line_reconnecting", RECONNECTING).shows(&[PassedOver, StoodAgain, WentOn]),
+    Run::new("in_line_with_lost_news", LOST_NEWS).shows(&[StoodAgain]),
+    Run::new("in_line_behind_the_dead", DEAD_WAITER).shows(&[PassedOver, MissedItsTurn, WentOn]),
+    Run::new("in_line_behind_the_known_dead", KNOWN_DEAD).shows(&[PassedOver]),
+    Run::new("in_line_for_the_dead", Rules { faults: Faults { dead_holders: 1, ..NO_FAULTS }, ..PROMPT }),
+    Run::new("in_line_for_another_program", Rules { foreign: 1, ..PROMPT }).shows(&[ForeignBetween]),
+];
+
+/// The further runs of the program: minutes each.
+pub const LARGE: &[Run] = &[
+    Run::new("slow_timeouts_and_breaks", {
+        Rules { faults: Faults { timeouts: 1, breaks: 1, ..NO_FAULTS }, ..SLOW }
+    }),
+    Run::new("slow_broken_twice", Rules { faults: Faults { breaks: 2, cancels: 1, ..NO_FAULTS }, ..SLOW }),
+    Run::new("slow_with_a_whole_lease_to_claim", {
+        Rules { claim_time: 3, faults: Faults { breaks: 1, cancels: 1, ..NO_FAULTS }, ..SLOW }
+    }),
+    Run::new("slow_deaths", {
+        Rules {
+            faults: Faults { breaks: 1, losses: 1, dead_waiters: 1, dead_holders: 1, ..NO_FAULTS },
+            ..SLOW
+        }
+    }),
+    Run::new("slow_another_program", Rules { foreign: 1, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SLOW }),
+    Run::new("slow_another_program_twice", Rules { foreign: 2, ..SLOW }),
+    Run::new("slow_sealed", {
+        Rules { section: Section::Sealed, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SLOW }
+    }),
+    Run::new("crowd", Rules { clients: 3, faults: Faults { cancels: 1, ..NO_FAULTS }, ..SHORT }),
+    Run::new("crowd_and_another_program", Rules { clients: 3, foreign: 1, ..SHORT }),
+    Run::new("crowd_sealed", Rules { clients: 3, section: Section::Sealed, ..SHORT }),
+    Run::new(
+        "crowd_reconnecting",
+        Rules { clients: 3, ttl: 1, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SHORT },
+    ),
+    Run::new("in_line_reconnecting_or_giving_up", {
+        Rules { faults: Faults { breaks: 1, cancels: 1, ..NO_FAULTS }, ..PROMPT }
+    }),
+    Run::new(
+        "in_line_reconnecting_twice",
+        Rules { faults: Faults { breaks: 2, ..NO_FAULTS }, ..RECONNECTING },
+    ),
+    Run::new("in_line_among_the_dead", {
+        let faults = Faults { cancels: 1, losses: 1, dead_waiters: 2, dead_holders: 1, ..NO_FAULTS };
+        Rules { faults, ..PROMPT }
+    }),
+    Run::new("in_line_for_another_program_twice", Rules { foreign: 2, ..PROMPT }),
+];
+
+impl Run {
+    pub(crate) const fn new(name: &'static str, rules: Rules) -> Self {
+        Self { name, rules, shows: &[], breaks: &[] }
+    }
+
+    pub(crate) const fn breaks(self, breaks: &'static [&'static str]) -> Self {
+        Self { breaks, ..self }
+    }
+
+    const fn shows(self, shows: &'static [Sight]) -> Self {
+        Self { shows, ..self }
+    }
+}

@@ -1,0 +1,196 @@
+//! One name on the server, held exclusively: what `crates/redis/src/lua/name.lua` knows and does.
+
+use smallvec::SmallVec;
+
+use crate::{
+    Bug, Id, Rules, Sight, Sights, Ticks,
+    rules::Each,
+    wire::{Grant, Wire},
+};
+
+/// The number of a grant.
+pub(crate) type Token = u8;
+
+/// One name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Server {
+    /// The lock key, and in how many ticks it expires.
+    pub(crate) lock: Option<(Value, Ticks)>,
+    /// The card: who holds, as far as it was told.
+    pub(crate) holder: Option<Holder>,
+    /// The card: whether the last hold lapsed.
+    pub(crate) lapsed: bool,
+    /// In the order of arrival.
+    pub(crate) line: SmallVec<[Id; 4]>,
+    /// Those in line, those who missed their turn, and the one to whom a grant was pushed.
+    pub(crate) entries: Each<Option<Entry>>,
+    /// For how long no request of a claim may create anything.
+    pub(crate) tombs: Each<Ticks>,
+    /// The newest token.
+    pub(crate) counter: Token,
+}
+
+/// What the lock key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Value {
+    Ours(Hold),
+    Foreign,
+}
+
+/// A grant as it stands on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Hold {
+    pub(crate) id: Id,
+    pub(crate) token: Token,
+    /// Its client has not spoken since.
+    pub(crate) pushed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Holder {
+    pub(crate) hold: Hold,
+    pub(crate) after_lapse: bool,
+}
+
+/// A place in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry {
+    /// It missed its turn, and is out of line until it speaks again.
+    pub(crate) silent: bool,
+    /// Until the place ends.
+    pub(crate) left: Ticks,
+}
+
+/// What a verb sees beside the name.
+pub(crate) struct Call<'a> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) sights: &'a Sights,
+    pub(crate) wires: &'a mut Each<Wire>,
+    /// The claim whose request this is: the answer tells it what news would.
+    pub(crate) speaker: Id,
+}
+
+impl Server {
+    /// The hold that stands now.
+    pub(crate) fn standing(&self) -> Option<Hold> {
+        match self.lock {
+            Some((Value::Ours(hold), _)) => Some(hold),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.lock.is_some() && self.holder.is_none()
+    }
+
+    /// Drops what has expired.
+    pub(crate) fn prune(&mut self, call: &Call<'_>) {
+        if let Some(Holder { hold, .. }) = self.holder
+            && self.standing() != Some(hold)
+        {
+            self.holder = None;
+            self.lapse(hold, call);
+        }
+        if !call.rules.has(Bug::StopAtExpired) {
+            for id in call.rules.ids() {
+                if self.entries[id].is_some_and(|entry| entry.left == 0) {
+                    self.leave(id);
+                }
+            }
+        }
+    }
+
+    /// What remains of a hold whose time is over.
+    fn lapse(&mut self, hold: Hold, call: &Call<'_>) {
+        self.lapsed = !call.rules.has(Bug::LapseForgotten);
+        if !hold.pushed {
+            self.bury(hold.id, call.rules);
+        } else if call.rules.has(Bug::LapsedKeepsTurn) && self.entries[hold.id].is_some() {
+            self.line.insert(0, hold.id);
+        } else {
+            call.sights.add(Sight::MissedItsTurn);
+            self.silence(hold.id);
+        }
+    }
+
+    /// Out of line until it speaks again, or its place ends.
+    fn silence(&mut self, id: Id) {
+        match &mut self.entries[id] {
+            Some(entry) if entry.left > 0 => entry.silent = true,
+            entry => *entry = None,
+        }
+    }
+
+    pub(crate) fn bury(&mut self, id: Id, rules: &Rules) {
+        self.tombs[id] = rules.request_life;
+    }
+
+    pub(crate) fn leave(&mut self, id: Id) {
+        self.line.retain(|other| *other != id);
+        self.entries[id] = None;
+    }
+
+    /// Grants to the first in line whom anybody listens for, and pushes the grant.
+    pub(crate) fn settle(&mut self, call: &mut Call<'_>) {
+        while self.holder.is_none()
+            && !self.is_foreign()
+            && let Some(&id) = self.line.first()
+        {
+            self.line.remove(0);
+            if call.rules.has(Bug::StopAtExpired) && self.entries[id].is_some_and(|entry| entry.left == 0) {
+                self.entries[id] = None;
+                return;
+            }
+            let token = if call.rules.has(Bug::SameToken) { self.counter } else { self.mint() };
+            let grant = Grant { token, after_lapse: self.lapsed };
+            if id == call.speaker {
+                self.seat(id, token, call.rules.claim_time, true);
+            } else if call.wires[id].publish(grant) {
+                call.sights.add(Sight::HandedOn);
+                self.seat(id, token, call.rules.claim_time, true);
+            } else {
+                call.sights.add(Sight::PassedOver);
+                self.silence(id);
+                if call.rules.has(Bug::StopAtDeaf) {
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn mint(&mut self) -> Token {
+        self.counter += 1;
+        self.counter
+    }
+
+    pub(crate) fn seat(&mut self, id: Id, token: Token, lasts: Ticks, pushed: bool) {
+        let hold = Hold { id, token, pushed };
+        self.lock = Some((Value::Ours(hold), lasts));
+        self.holder = Some(Holder { hold, after_lapse: self.lapsed });
+    }
+
+    /// The claim spoke: its grant is known, and lasts at least the ttl from now.
+    pub(crate) fn confirm(&mut self, ttl: Ticks) -> Option<Grant> {
+        let (Some(holder), Some((_, left))) = (&mut self.holder, self.lock) else { return None };
+        if holder.hold.pushed {
+            holder.hold.pushed = false;
+            self.entries[holder.hold.id] = None;
+        }
+        self.lock = Some((Value::Ours(holder.hold), left.max(ttl)));
+        Some(Grant { token: holder.hold.token, after_lapse: holder.after_lapse })
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self, rules: &Rules) {
+        self.lock = self.lock.map(|(value, left)| (value, left - 1)).filter(|(_, left)| *left > 0);
+        if !rules.has(Bug::PlacesNeverEnd) {
+            self.entries.iter_mut().flatten().for_each(|entry| entry.left = entry.left.saturating_sub(1));
+        }
+        self.tombs.iter_mut().for_each(|left| *left = left.saturating_sub(1));
+    }
+
+    /// Whether anything of the claim is there.
+    pub(crate) fn knows(&self, id: Id) -> bool {
+        self.standing().is_some_and(|hold| hold.id == id) || self.entries[id].is_some()
+    }
+}

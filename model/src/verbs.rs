@@ -1,0 +1,115 @@
+//! The verbs on the server: what `claim.lua`, `renew.lua` and `release.lua` do in `crates/redis/src/lua`.
+
+use crate::{
+    Bug, Sight,
+    server::{Call, Entry, Holder, Server, Token},
+    wire::{Grant, How, Request, Said},
+};
+
+impl Server {
+    /// One request of the speaker.
+    pub(crate) fn serve(&mut self, request: Request, call: &mut Call<'_>) -> Said {
+        match request {
+            Request::Claim(how) => self.claim(how, call),
+            Request::Renew(token) => self.renew(token, call),
+            Request::Release { token, bury } => self.release(token, bury, call),
+        }
+    }
+
+    fn claim(&mut self, how: How, call: &mut Call<'_>) -> Said {
+        let (id, rules) = (call.speaker, call.rules);
+        self.prune(call);
+        let barges = how == How::Create && rules.has(Bug::Barge);
+        if !barges {
+            self.settle(call);
+        }
+        if let Some(grant) = self.answer_holder(call) {
+            return Said::Held(grant);
+        }
+        if let Some(entry) = self.entries[id] {
+            self.entries[id] = Some(Entry { silent: false, left: rules.place });
+            if !entry.silent {
+                return self.hint();
+            }
+            call.sights.add(Sight::StoodAgain);
+            self.line.push(id);
+            self.settle(call);
+            return self.answer_holder(call).map_or_else(|| self.hint(), Said::Held);
+        }
+        if self.tombs[id] > 0 && how == How::Create {
+            call.sights.add(Sight::RefusedTheDead);
+        }
+        if how == How::Ask || self.tombs[id] > 0 {
+            return Said::Gone;
+        }
+        let fits = self.lock.is_none() || (self.is_foreign() && rules.has(Bug::TakeWithoutLooking));
+        if fits && (self.line.is_empty() || barges) {
+            let grant = Grant { token: self.mint(), after_lapse: self.lapsed };
+            self.seat(id, grant.token, rules.ttl, false);
+            return Said::Held(grant);
+        }
+        self.line.push(id);
+        self.entries[id] = Some(Entry { silent: false, left: rules.place });
+        self.hint()
+    }
+
+    fn answer_holder(&mut self, call: &Call<'_>) -> Option<Grant> {
+        self.holder.filter(|holder| holder.hold.id == call.speaker)?;
+        self.confirm(call.rules.ttl)
+    }
+
+    fn hint(&self) -> Said {
+        Said::Waiting { free_in: self.lock.map(|(_, left)| left) }
+    }
+
+    fn renew(&mut self, token: Token, call: &mut Call<'_>) -> Said {
+        self.prune(call);
+        if self.lock.is_none() && call.rules.has(Bug::RenewalTakes) {
+            self.seat(call.speaker, token, call.rules.ttl, false);
+        }
+        if self.holder.is_some_and(|holder| (holder.hold.id, holder.hold.token) == (call.speaker, token)) {
+            self.confirm(call.rules.ttl);
+            return Said::Kept;
+        }
+        call.sights.add(Sight::RenewedTooLate);
+        self.settle(call);
+        Said::Lost
+    }
+
+    fn release(&mut self, token: Option<Token>, bury: bool, call: &mut Call<'_>) -> Said {
+        self.prune(call);
+        let (id, rules) = (call.speaker, call.rules);
+        let hold = self.holder.map(|holder| holder.hold);
+        let own = hold.filter(|hold| hold.id == id);
+        let other = own.is_some_and(|hold| token.is_some_and(|token| token != hold.token));
+        let said = if other {
+            // Granted once more, to a request that came late: nobody knows of it, so nobody else will end it.
+            if !rules.has(Bug::OtherGrantStays) {
+                self.free();
+            }
+            Said::Absent
+        } else if own.is_some() || (hold.is_some() && rules.has(Bug::DeleteWithoutCompare)) {
+            // Released by id alone: its claim never knew that it held, so nothing was done under it.
+            self.lapsed &= token.is_none();
+            self.free();
+            Said::Freed
+        } else {
+            let stood = self.entries[id].is_some();
+            self.leave(id);
+            let freed = stood && (token.is_none() || rules.has(Bug::FreedOutOfLine));
+            if freed { Said::Freed } else { Said::Absent }
+        };
+        if bury && !(other && rules.has(Bug::OtherGrantStays)) {
+            self.bury(id, rules);
+        }
+        self.settle(call);
+        said
+    }
+
+    fn free(&mut self) {
+        if let Some(Holder { hold, .. }) = self.holder.take() {
+            self.entries[hold.id] = None;
+        }
+        self.lock = None;
+    }
+}

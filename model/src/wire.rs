@@ -1,0 +1,139 @@
+//! What is on its way between a client and the server.
+
+use smallvec::SmallVec;
+
+use crate::{Rules, Ticks, server::Token};
+
+/// What a client sends. All of it is about its one claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Request {
+    Claim(How),
+    Renew(Token),
+    Release { token: Option<Token>, bury: bool },
+}
+
+/// Whether a claim may be created, or only asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum How {
+    Create,
+    Ask,
+}
+
+/// What the server says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Said {
+    Held(Grant),
+    Waiting { free_in: Option<Ticks> },
+    Gone,
+    Kept,
+    Lost,
+    Freed,
+    Absent,
+}
+
+/// A grant as its client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Grant {
+    pub(crate) token: Token,
+    /// How the hold before ended.
+    pub(crate) after_lapse: bool,
+}
+
+/// Something that was said so long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Aged<T> {
+    pub(crate) what: T,
+    pub(crate) age: Ticks,
+}
+
+impl<T> Aged<T> {
+    pub(crate) const fn new(what: T) -> Self {
+        Self { what, age: 0 }
+    }
+
+    /// Time passes. What is older than `old` is as good as that old.
+    fn older(&mut self, old: Ticks) {
+        self.age = (self.age + 1).min(old);
+    }
+}
+
+/// Whether the server counts the client among those who hear its channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Ear {
+    /// It hears.
+    Open,
+    /// The connection broke, and the server does not know.
+    HalfOpen,
+    /// The server knows that nobody listens.
+    #[default]
+    Shut,
+}
+
+/// The connection of one client, and what is left of those before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Wire {
+    pub(crate) up: bool,
+    pub(crate) ear: Ear,
+    /// In the order in which they are served.
+    pub(crate) requests: SmallVec<[Aged<Request>; 2]>,
+    /// The answers to so many of them nobody waits for.
+    pub(crate) unwanted: usize,
+    /// One at most: a client waits for one answer at a time.
+    pub(crate) reply: Option<Aged<Said>>,
+    pub(crate) pushes: SmallVec<[Aged<Grant>; 1]>,
+    /// Requests on broken connections, each with the time in which it may still be served: in any order, or never.
+    pub(crate) late: SmallVec<[(Request, Ticks); 2]>,
+}
+
+impl Wire {
+    pub(crate) fn connect(&mut self) {
+        (self.up, self.ear) = (true, Ear::Open);
+    }
+
+    /// What was not served yet may still be; what comes back is lost.
+    pub(crate) fn cut(&mut self, rules: &Rules) {
+        let late = self.requests.drain(..).map(|request| (request.what, rules.request_life - request.age));
+        self.late.extend(late.filter(|(_, left)| *left > 0));
+        self.late.sort_unstable();
+        (self.up, self.reply, self.unwanted) = (false, None, 0);
+        self.pushes.clear();
+        if self.ear == Ear::Open {
+            self.ear = if rules.half_open { Ear::HalfOpen } else { Ear::Shut };
+        }
+    }
+
+    /// Nobody waits for answers any more.
+    pub(crate) fn forget(&mut self) {
+        (self.reply, self.unwanted) = (None, self.requests.len());
+    }
+
+    /// The server answers a request.
+    pub(crate) fn answer(&mut self, said: Said) {
+        if self.unwanted > 0 {
+            self.unwanted -= 1;
+        } else {
+            self.reply = Some(Aged::new(said));
+        }
+    }
+
+    /// The server publishes to the channel of the client; whether anybody seems to listen.
+    pub(crate) fn publish(&mut self, grant: Grant) -> bool {
+        if self.ear == Ear::Open {
+            self.pushes.push(Aged::new(grant));
+        }
+        self.ear != Ear::Shut
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.requests.is_empty() && self.reply.is_none() && self.pushes.is_empty()
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self, rules: &Rules) {
+        self.requests.iter_mut().for_each(|request| request.older(rules.request_life));
+        self.reply.iter_mut().for_each(|reply| reply.older(rules.claim_time));
+        self.pushes.iter_mut().for_each(|push| push.older(rules.claim_time));
+        self.late.iter_mut().for_each(|(_, left)| *left -= 1);
+        self.late.retain(|(_, left)| *left > 0);
+    }
+}

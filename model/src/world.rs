@@ -1,0 +1,242 @@
+//! Everything there is at one moment, and what happens to it.
+
+use crate::{
+    Bug, Id, Rules, Sight, Sights, Ticks,
+    client::{Client, Stage, Then, Unsettled},
+    judge::Judge,
+    resource::Resource,
+    rules::{Each, Faults},
+    server::{Call, Hold, Server, Value},
+    wire::{Aged, Request, Said, Wire},
+};
+
+/// Everything there is at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) clients: Each<Client>,
+    pub(crate) wires: Each<Wire>,
+    pub(crate) foreign: Foreign,
+    pub(crate) resource: Resource,
+    /// What may still go wrong.
+    pub(crate) faults: Faults,
+    pub(crate) judge: Judge,
+}
+
+/// Another program with the plain token lock: set if absent, with an expiry; delete if the value is still its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Foreign {
+    /// So often it will still take the name.
+    pub(crate) takes: u8,
+    /// For how long it believes to hold.
+    pub(crate) left: Ticks,
+}
+
+/// By what rules something happens, and who watches.
+#[derive(Clone, Copy)]
+pub(crate) struct By<'a> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) sights: &'a Sights,
+}
+
+impl World {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        let foreign = Foreign { takes: rules.foreign, left: 0 };
+        Self { faults: rules.faults, foreign, ..Self::default() }
+    }
+
+    pub(crate) fn claim(&mut self, id: Id) {
+        self.wires[id].connect();
+        let request = self.clients[id].claim();
+        self.send(id, request);
+    }
+
+    pub(crate) fn ask(&mut self, id: Id) {
+        if let Stage::Waiting(waiting) = &mut self.clients[id].stage {
+            let request = waiting.ask();
+            self.send(id, request);
+        }
+    }
+
+    pub(crate) fn renew(&mut self, id: Id) {
+        if let Some(request) = self.clients[id].renew() {
+            self.send(id, request);
+        }
+    }
+
+    pub(crate) fn work(&mut self, id: Id, by: By<'_>) {
+        if let Stage::Holding(holding) = &mut self.clients[id].stage {
+            self.resource.work(holding, by.rules.section, by.sights);
+        }
+    }
+
+    /// The claim is given up, or its guard dropped.
+    pub(crate) fn leave(&mut self, id: Id, by: By<'_>) {
+        let hold = match &self.clients[id].stage {
+            Stage::Holding(holding) => Some((holding.token, holding.left)),
+            _ => None,
+        };
+        self.wires[id].forget();
+        if hold.is_none() && by.rules.has(Bug::NoReleaseAfterCancel) {
+            self.clients[id].stage = Stage::Done;
+            self.tidy(id);
+        } else {
+            let request = self.clients[id].leave(hold, by.rules);
+            self.follow(id, Then::Send(request), by);
+        }
+    }
+
+    /// A client dies.
+    pub(crate) fn die(&mut self, id: Id, rules: &Rules) {
+        self.wires[id].cut(rules);
+        self.clients[id].stage = Stage::Dead;
+        self.tidy(id);
+    }
+
+    /// The next request on a connection is served.
+    pub(crate) fn serve_next(&mut self, id: Id, by: By<'_>) {
+        let request = self.wires[id].requests.remove(0).what;
+        let said = self.serve(id, request, by);
+        self.wires[id].answer(said);
+    }
+
+    /// A request on a broken connection is served after all.
+    pub(crate) fn serve_late(&mut self, id: Id, at: usize, by: By<'_>) {
+        let (request, _) = self.wires[id].late.remove(at);
+        self.serve(id, request, by);
+    }
+
+    fn serve(&mut self, id: Id, request: Request, by: By<'_>) -> Said {
+        let before = self.server.clone();
+        let mut call = Call { rules: by.rules, sights: by.sights, wires: &mut self.wires, speaker: id };
+        let said = self.server.serve(request, &mut call);
+        self.judge(&before, id, request, by.sights);
+        said
+    }
+
+    /// A client reads an answer.
+    pub(crate) fn answer(&mut self, id: Id, by: By<'_>) {
+        let Some(reply) = self.wires[id].reply.take() else { return };
+        if matches!(&self.clients[id].stage, Stage::Leaving(leaving) if leaving.again) {
+            by.sights.add(Sight::ReleasedAgain);
+        }
+        let then = self.clients[id].answered(reply, by.rules, by.sights);
+        self.follow(id, then, by);
+    }
+
+    /// A client waits no longer for an answer.
+    pub(crate) fn forget(&mut self, id: Id, by: By<'_>) {
+        self.wires[id].forget();
+        let then = self.clients[id].unanswered(by.rules);
+        self.follow(id, then, by);
+    }
+
+    /// A client hears news.
+    pub(crate) fn hear(&mut self, id: Id, by: By<'_>) {
+        let push = self.wires[id].pushes.remove(0);
+        let then = self.clients[id].hear(push, by.rules, by.sights);
+        self.follow(id, then, by);
+    }
+
+    /// A connection breaks.
+    pub(crate) fn cut(&mut self, id: Id, by: By<'_>) {
+        self.wires[id].cut(by.rules);
+        let then = self.clients[id].cut(by.rules);
+        self.follow(id, then, by);
+    }
+
+    /// A new connection is made.
+    pub(crate) fn reconnect(&mut self, id: Id, rules: &Rules) {
+        self.wires[id].connect();
+        if let Some(request) = self.clients[id].reconnected(rules) {
+            self.send(id, request);
+        }
+    }
+
+    fn follow(&mut self, id: Id, then: Then, by: By<'_>) {
+        match then {
+            Then::Nothing => {}
+            Then::Send(request) => self.send(id, request),
+            Then::Told(truth) => self.judge.lied |= !truth,
+            Then::Believe(grant) => {
+                if by.rules.ids().any(|id| self.is_paused(id)) {
+                    by.sights.add(Sight::Overtaken);
+                }
+                self.judge.believed(grant);
+            }
+        }
+        self.tidy(id);
+    }
+
+    /// Where there is no connection it waits until there is one.
+    fn send(&mut self, id: Id, request: Request) {
+        if self.wires[id].up {
+            self.wires[id].requests.push(Aged::new(request));
+        }
+    }
+
+    /// News concern who waits; of who is gone nothing is remembered.
+    fn tidy(&mut self, id: Id) {
+        let client = &mut self.clients[id];
+        if !matches!(client.stage, Stage::Waiting(_)) {
+            self.wires[id].pushes.clear();
+        }
+        if client.is_over() {
+            client.unsettled = Unsettled::Nowhere;
+        }
+    }
+
+    /// Another program takes the free name.
+    pub(crate) fn foreign_takes(&mut self, by: By<'_>) {
+        if self.server.counter > 0 && !self.server.line.is_empty() {
+            by.sights.add(Sight::ForeignBetween);
+        }
+        self.foreign = Foreign { takes: self.foreign.takes - 1, left: by.rules.ttl };
+        self.server.lock = Some((Value::Foreign, by.rules.ttl));
+    }
+
+    /// It deletes the key if that is still its own.
+    pub(crate) fn foreign_frees(&mut self) {
+        self.foreign.left = 0;
+        self.server.lock = self.server.lock.filter(|(value, _)| *value != Value::Foreign);
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self, rules: &Rules) {
+        let waits = rules.ids().any(|id| matches!(self.clients[id].stage, Stage::Waiting(_)));
+        self.judge.tick(waits && !self.is_in_use(), rules);
+        self.server.tick(rules);
+        self.clients.iter_mut().for_each(|client| client.tick(rules));
+        self.wires.iter_mut().for_each(|wire| wire.tick(rules));
+        self.foreign.left = self.foreign.left.saturating_sub(1);
+    }
+
+    /// Whether somebody has something to send, to serve or to hear.
+    pub(crate) fn is_busy(&self, rules: &Rules) -> bool {
+        rules.ids().any(|id| match &self.clients[id].stage {
+            Stage::Idle | Stage::Done | Stage::Dead => false,
+            Stage::Waiting(waiting) if waiting.is_due() => true,
+            _ => !self.wires[id].up || !self.wires[id].is_quiet(),
+        })
+    }
+
+    /// How many believe to hold the name, now.
+    pub(crate) fn believers(&self, rules: &Rules) -> usize {
+        let ours = rules.ids().filter(|&id| self.clients[id].belief().is_some()).count();
+        ours + usize::from(self.foreign.left > 0)
+    }
+
+    /// Whether the name is held by somebody who knows.
+    fn is_in_use(&self) -> bool {
+        let knows = |hold: Hold| match &self.clients[hold.id].stage {
+            Stage::Holding(holding) => holding.token == hold.token,
+            _ => false,
+        };
+        self.foreign.left > 0 || self.server.standing().is_some_and(knows)
+    }
+
+    /// Whether a holder has lost its hold and is not yet done.
+    fn is_paused(&self, id: Id) -> bool {
+        matches!(&self.clients[id].stage, Stage::Holding(holding) if holding.left == 0)
+    }
+}

@@ -1,0 +1,48 @@
+//! All worlds of the small runs, and every mistake.
+
+use std::io::Write;
+
+use leasehold_model::{MISTAKES, Run, SMALL, TODAY};
+
+/// Looks at all worlds of a run, and tells how many there are.
+fn is_as_expected(run: &Run) {
+    let found = run.look(|_, _| ());
+    let told = format!("{}: {} worlds, {:.1} s\n", run.name, found.worlds, found.took.as_secs_f64());
+    // Not by `println`, which nobody sees unless the test fails.
+    std::io::stderr().write_all(told.as_bytes()).expect("standard error takes text");
+    let complaints = run.complaints(&found);
+    assert!(complaints.is_empty(), "{}: {}", run.name, complaints.join("\n"));
+}
+
+/// A test for each run, so that they go side by side.
+macro_rules! runs {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                is_as_expected(SMALL.iter().find(|run| run.name == stringify!($name)).unwrap());
+            }
+        )*
+
+        #[test]
+        fn every_run_has_its_test() {
+            assert_eq!(SMALL.iter().map(|run| run.name).collect::<Vec<_>>(), [$(stringify!($name)),*]);
+        }
+    };
+}
+
+runs! {
+    delays timeouts broken_connections broken_twice renewals deaths another_program unfenced fenced sealed
+    in_line in_line_reconnecting in_line_with_lost_news in_line_behind_the_dead in_line_behind_the_known_dead
+    in_line_for_the_dead in_line_for_another_program
+}
+
+#[test]
+fn every_mistake_is_found() {
+    MISTAKES.iter().for_each(is_as_expected);
+}
+
+#[test]
+fn what_is_wrong_today_is_found() {
+    TODAY.iter().for_each(is_as_expected);
+}
