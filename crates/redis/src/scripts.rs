@@ -147,3 +147,48 @@ impl Script {
         command
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, net::TcpStream};
+
+    use leasehold_testkit::server::RedisServer;
+
+    use super::*;
+
+    /// Runs a script for claims on one lock, each with its last argument.
+    fn eval(server: &RedisServer, text: &str, items: &[(&str, &str)]) -> Vec<String> {
+        let mut command = vec!["EVAL".to_owned(), text.to_owned(), (items.len() + 1).to_string(), COUNTER.into()];
+        command.extend(items.iter().map(|_| "lock:s".to_owned()));
+        for (id, what) in items {
+            command.extend(["leasehold:{t}", id, what].map(str::to_owned));
+        }
+        command.push("0".to_owned());
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        server.command(&command).split_off(1)
+    }
+
+    #[test]
+    fn what_is_granted_stands_however_slow_the_script_is() {
+        let server = RedisServer::start(&[]);
+        // Before Redis 7.2 time passes while a script runs.
+        let spin = "return each(function(at) for _ = 1, 100000 do call('TIME') end return one(at) end)";
+        let release = TEXTS[Script::Release as usize].replace("return each(one)", spin);
+        let claim = |id: &str, wants: &str| {
+            let wants = format!("create p {wants} 60000 60000 60000 1 1 news owner");
+            eval(&server, TEXTS[Script::Claim as usize], &[(&id.repeat(32), &wants)]).remove(0)
+        };
+        let mut ear = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        ear.write_all(b"SUBSCRIBE news\r\n").unwrap();
+        while server.command(&["PUBSUB", "CHANNELS"]) != ["news"] {}
+
+        assert!(claim("a", "1 3").starts_with("held"));
+        assert!(claim("b", "1 3").starts_with("held"));
+        assert!(claim("c", "2 3").starts_with("waiting"));
+        let (a, b) = ("a".repeat(32) + ".", "b".repeat(32) + ".");
+        // While the second is released, the permit that the first one keeps is over, though not by the time at the begin.
+        let freed = eval(&server, &release, &[(&a, "c 5 0 0"), (&b, "c 0 0 0")]);
+        assert_eq!(freed, ["freed", "freed"]);
+        assert!(claim("d", "2 3").starts_with("waiting"), "two were granted to the one in line");
+    }
+}

@@ -211,13 +211,15 @@ local function unseat(s, id, e)
   s.c.used = s.c.used - e.count
 end
 
--- Some of those who shared the name are gone: its sentinel lasts as long as the longest hold that is left.
+-- Some of those who shared the name are gone: its sentinel lasts as long as the longest hold that is left. Counted from now,
+-- not by the clock: before Redis 7.2 time passes while a script runs, and a key whose time has come is gone at once, although
+-- whom this script seats next stands behind it.
 local function shrink(s)
   s.dirty = true
   local longest = call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
   local stands = s.value == 'shared.' .. s.c.nonce
   if longest and stands then
-    call('PEXPIREAT', s.lock, longest)
+    call('PEXPIRE', s.lock, int(longest - now))
     return
   end
   if stands then
