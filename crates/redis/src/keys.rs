@@ -1,7 +1,5 @@
 //! What keys are called.
 
-use std::sync::LazyLock;
-
 use crc::{CRC_16_XMODEM, Crc};
 use leasehold_core::{ClaimId, EngineError, Fault, Name};
 
@@ -30,7 +28,7 @@ impl<'a> Keys<'a> {
             );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
-        Ok(Self { prefix, name, tag: &TAGS[slot(prefix.as_bytes(), name.as_bytes())] })
+        Ok(Self { prefix, name, tag: tag(slot(prefix.as_bytes(), name.as_bytes())) })
     }
 
     pub(crate) fn lock(&self) -> String {
@@ -50,7 +48,7 @@ pub(crate) const COUNTER: &str = "leasehold:{}t";
 
 /// Where the fence of a resource stands.
 pub(crate) fn fence_key(resource: &str) -> String {
-    format!("{RESERVED}{}}}f{resource}", &TAGS[slot(b"", resource.as_bytes())])
+    format!("{RESERVED}{}}}f{resource}", tag(slot(b"", resource.as_bytes())))
 }
 
 /// The channel on which one client hears news.
@@ -79,32 +77,25 @@ fn slot(prefix: &[u8], name: &[u8]) -> usize {
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// For every slot the first number, written to base 36, that falls into it. A part of the layout: never to change.
-static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let mut tags = vec![String::new(); SLOTS];
-    let mut missing = SLOTS;
-    let mut number: u32 = 0;
-    while missing > 0 {
-        let text = base36(number);
-        let tag = &mut tags[usize::from(CRC.checksum(text.as_bytes())) % SLOTS];
-        if tag.is_empty() {
-            *tag = text;
-            missing -= 1;
-        }
+/// For every slot a word of four letters that falls into it. A part of the layout: never to change.
+static TAGS: [[u8; 4]; SLOTS] = {
+    let mut tags = [[0; 4]; SLOTS];
+    let mut number = 0;
+    // The checksum is linear: so many words that differ in so many bits fall into so many slots.
+    while number < SLOTS {
+        let word = [letter(number >> 12), letter(number >> 8), letter(number >> 4), letter(number)];
+        tags[CRC.checksum(&word) as usize % SLOTS] = word;
         number += 1;
     }
     tags
-});
+};
 
-fn base36(mut number: u32) -> String {
-    let mut text = Vec::new();
-    loop {
-        text.push(b"0123456789abcdefghijklmnopqrstuvwxyz"[(number % 36) as usize] as char);
-        number /= 36;
-        if number == 0 {
-            return text.iter().rev().collect();
-        }
-    }
+const fn letter(number: usize) -> u8 {
+    b'@' + (number % 16) as u8
+}
+
+fn tag(slot: usize) -> &'static str {
+    std::str::from_utf8(&TAGS[slot]).expect("made of letters")
 }
 
 #[cfg(test)]
@@ -135,9 +126,9 @@ mod tests {
 
     #[test]
     fn every_slot_has_a_tag_of_its_own_that_falls_into_it() {
-        assert_eq!(TAGS.iter().collect::<HashSet<_>>().len(), SLOTS);
-        for (number, tag) in TAGS.iter().enumerate() {
-            assert_eq!(slot(b"leasehold:", format!("{{{tag}}}clock:x").as_bytes()), number);
+        for number in 0..SLOTS {
+            let key = format!("{{{}}}clock:x", tag(number));
+            assert_eq!(slot(b"leasehold:", key.as_bytes()), number);
         }
     }
 
