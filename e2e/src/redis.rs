@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use leasehold_core::{Guarantee, Level, Locks};
 use leasehold_testkit::{
     history::{Event, History},
-    server::{Proxy, RedisServer},
+    server::{Proxy, RedisServer, redis_command},
 };
 
 use crate::{
@@ -20,6 +20,9 @@ use crate::{
 const CLIENTS: usize = 4;
 /// How late answers are on a slow connection: beyond what is usual, within what a renewal may take.
 const SLOW: std::time::Duration = std::time::Duration::from_millis(60);
+/// How often a server that is loading is told something, and how soon again.
+const MOST_TRIES: usize = 1000;
+const RETRY: std::time::Duration = std::time::Duration::from_millis(5);
 /// How far the server's clock is set forward: beyond the leases.
 const STEP: i64 = 3;
 
@@ -62,6 +65,17 @@ impl Redis {
 
     fn says(&self, command: &[&str]) -> Vec<String> {
         self.server.command(command)
+    }
+
+    /// Tells a server that may still be loading what it kept.
+    fn tell(&self, command: &[&str]) {
+        for _ in 0..MOST_TRIES {
+            if redis_command(self.server.port(), command).status.success() {
+                return;
+            }
+            std::thread::sleep(RETRY);
+        }
+        panic!("the server does not hear {command:?}");
     }
 
     /// The newest part of the append-only file.
@@ -118,17 +132,13 @@ const KEEPS: &[Fault<Redis>] = &[
     Fault {
         name: "connections killed",
         lasts: 1..10,
-        begin: |w, _| {
-            w.says(&["CLIENT", "KILL", "TYPE", "normal"]);
-        },
+        begin: |w, _| w.tell(&["CLIENT", "KILL", "TYPE", "normal"]),
         end: |_, _| {},
     },
     Fault {
         name: "scripts forgotten",
         lasts: 1..10,
-        begin: |w, _| {
-            w.says(&["SCRIPT", "FLUSH"]);
-        },
+        begin: |w, _| w.tell(&["SCRIPT", "FLUSH"]),
         end: |_, _| {},
     },
 ];
@@ -145,9 +155,7 @@ const FORGETS: &[Fault<Redis>] = &[
     Fault {
         name: "all flushed",
         lasts: 1..10,
-        begin: |w, _| {
-            w.says(&["FLUSHALL"]);
-        },
+        begin: |w, _| w.tell(&["FLUSHALL"]),
         end: |_, _| {},
     },
 ];
@@ -284,22 +292,23 @@ impl World for Redis {
 
 /// How long the keys of a line may outlive it, in milliseconds: killed clients leave places that nobody clears away at rest.
 const LINE_LIFE: i64 = 70_000;
-/// The same for their entries, which stand beside those of shared holds: those are remembered for an hour after their lease.
-const ENTRIES_LIFE: i64 = 3_601_000;
+/// The same for shared holds, and for entries, which stand beside theirs: they are remembered for an hour after their lease.
+const HOLDS_LIFE: i64 = 3_601_000;
 
-/// Keys that stay for a while at rest: the newest token, tombstones, places of killed clients, what is remembered of an unclean
-/// end.
+/// Keys that stay for a while at rest: the newest token, tombstones, places of killed clients, and what is remembered of an
+/// unclean end: of holds of killed clients, which nobody prunes before the name is wanted again, all but the lock itself.
 fn lapses(world: &Redis, key: &str) -> bool {
     const REMEMBERS: &str = "local c = redis.call('GET', KEYS[1]) or '1 '
-        return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
+        return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).mode or cmsgpack.unpack(c).ended) and 1 or 0";
+    let lapses_within = |most| {
+        let left = world.says(&["PTTL", key]).join("").parse();
+        left.is_ok_and(|left: i64| (1..=most).contains(&left))
+    };
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     match kind.and_then(|(_, kind)| kind.chars().next()) {
-        Some('c') => world.says(&["EVAL", REMEMBERS, "1", key]).join("") == "1",
-        Some(kind @ ('q' | 'e' | 'z')) => {
-            let most = if kind == 'e' { ENTRIES_LIFE } else { LINE_LIFE };
-            let left = world.says(&["PTTL", key]).join("").parse();
-            left.is_ok_and(|left: i64| (1..=most).contains(&left))
-        }
+        Some('c') => lapses_within(HOLDS_LIFE) && world.says(&["EVAL", REMEMBERS, "1", key]).join("") == "1",
+        Some('q' | 'z') => lapses_within(LINE_LIFE),
+        Some('e' | 'h') => lapses_within(HOLDS_LIFE),
         Some(kind) => kind == 'd' || key == "leasehold:{}t",
         None => false,
     }

@@ -205,7 +205,8 @@ impl RedisServer {
     pub fn command(&self, arguments: &[&str]) -> Vec<String> {
         let output = redis_command(self.port, arguments);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{arguments:?}: {text}");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {text}{complaint}");
         text.lines().map(str::to_owned).collect()
     }
 }
