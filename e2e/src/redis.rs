@@ -152,12 +152,7 @@ const FORGETS: &[Fault<Redis>] = &[
         end: |w, _| w.server.restart(),
     },
     Fault { name: "power cut", lasts: 5..200, begin: |w, _| w.cut_power(), end: |w, _| w.server.restart() },
-    Fault {
-        name: "all flushed",
-        lasts: 1..10,
-        begin: |w, _| w.tell(&["FLUSHALL"]),
-        end: |_, _| {},
-    },
+    Fault { name: "all flushed", lasts: 1..10, begin: |w, _| w.tell(&["FLUSHALL"]), end: |_, _| {} },
 ];
 
 /// What may happen to the one with a clock of its own.

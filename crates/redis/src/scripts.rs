@@ -158,7 +158,8 @@ mod tests {
 
     /// Runs a script for claims on one lock, each with its last argument.
     fn eval(server: &RedisServer, text: &str, items: &[(&str, &str)]) -> Vec<String> {
-        let mut command = vec!["EVAL".to_owned(), text.to_owned(), (items.len() + 1).to_string(), COUNTER.into()];
+        let mut command =
+            vec!["EVAL".to_owned(), text.to_owned(), (items.len() + 1).to_string(), COUNTER.into()];
         command.extend(items.iter().map(|_| "lock:s".to_owned()));
         for (id, what) in items {
             command.extend(["leasehold:{t}", id, what].map(str::to_owned));

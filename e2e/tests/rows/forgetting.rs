@@ -3,6 +3,7 @@
 use std::{fs, thread::sleep, time::Duration};
 
 use leasehold::{Guard, Level, Locks};
+use leasehold_testkit::server::RedisServer;
 
 use crate::rig::{Rig, acquire, dice, millis, until};
 
@@ -79,6 +80,34 @@ fn f31_full_memory_evicts_locks() {
     until("the lock is evicted", || rig.left("lock:a") == -2);
     rig.says(&["CONFIG", "SET", "maxmemory", "100mb"]);
     expect_loss(&rig, guard);
+}
+
+#[test]
+fn f32_promoted_replica_whose_clock_is_ahead() {
+    let mut rig = Rig::new();
+    let (proxy, locks) = rig.proxied();
+    let primary = format!("{}", rig.server.port());
+    let replica = RedisServer::with_clock(&["--replicaof", &format!("127.0.0.1 {primary}")]);
+    replica.set_clock(3600);
+    let guard = acquire(&locks, "a", Duration::from_secs(60));
+    let offset = |server: &RedisServer, field: &str| {
+        let lines = server.command(&["INFO", "replication"]);
+        lines
+            .iter()
+            .find_map(|line| line.trim_end().strip_prefix(field)?.strip_prefix(':')?.parse::<u64>().ok())
+    };
+    until("the replica has everything", || {
+        offset(&replica, "slave_repl_offset") >= offset(&rig.server, "master_repl_offset")
+    });
+    expect_best_effort(&locks, "fail-over");
+    sleep(dice().millis(0..300));
+    rig.server.kill();
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    proxy.point_to(replica.port());
+    let promoted = Rig { server: replica };
+    // Whatever the holder's process hears of the server tells it.
+    acquire(&locks, "b", Duration::from_secs(60)).release_blocking().unwrap();
+    expect_loss(&promoted, guard);
 }
 
 fn log(rig: &Rig) -> std::path::PathBuf {

@@ -7,7 +7,6 @@
 //! |---|---|---|
 //! | F21 | a child process of a fork drops the guard | `leasehold-core`, `locks/fork.rs` |
 //! | F23 | the command is killed while its child runs; the lease is lost meanwhile | `leasehold-cli`, `cli/processes.rs`, `cli/redis.rs` |
-//! | F32 | a promoted replica's clock is ahead | the same as F09 for the one server that there is |
 //! | F67 | lock files on a network file system | `leasehold-core`, `file/far.rs` |
 //! | F74 | two clients take two names in two orders | no request takes several names yet |
 //! | F76 | two layouts of keys | `leasehold-redis`, `redis/foreign.rs`; the file engine's in `file/state.rs` |

@@ -21,6 +21,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Inner {
+    /// Where connections to come go.
+    server: u16,
     connections: Vec<Connection>,
     made: usize,
     delay: Duration,
@@ -61,11 +63,12 @@ impl Proxy {
     pub fn start(server: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("a bound socket has an address").port();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { inner: Mutex::new(Inner { server, ..Inner::default() }) });
         let accepting = Arc::clone(&shared);
         spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                if accepting.lock().closed {
+                let Inner { closed, server, .. } = *accepting.lock();
+                if closed {
                     return;
                 }
                 if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)) {
@@ -80,6 +83,11 @@ impl Proxy {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Connections to come go to another server, as after a fail-over.
+    pub fn point_to(&self, server: u16) {
+        self.shared.lock().server = server;
     }
 
     /// From now on, what clients of the connections that there are now send is held.
