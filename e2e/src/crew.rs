@@ -1,6 +1,7 @@
 //! The client processes of a round, and what happens to processes.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -50,6 +51,8 @@ impl Crew {
     fn launch(&mut self, orders: &Orders) -> std::io::Result<Child> {
         let own = orders.history.with_extension(format!("{}.jsonl", self.histories.len()));
         let orders = Orders { history: own.clone(), ..orders.clone() };
+        // It may be killed before it writes anything.
+        File::create(&own)?;
         self.histories.push(own);
         // Gone with the thread that started it: a killed round leaves no process behind.
         Command::new("setpriv")

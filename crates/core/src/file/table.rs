@@ -56,12 +56,31 @@ impl<'a> Table<'a> {
 
     /// Where `asker` stands; the dead it met are cleared away.
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
-        let seen =
-            judge(&self.cards, self.zero.as_ref(), asker, now, &mut |placed| is_alive(self.lock, placed))?;
-        for slot in &seen.dead {
-            self.bury(*slot)?;
+        loop {
+            let mut moved = false;
+            let seen = judge(&self.cards, self.zero.as_ref(), asker, now, &mut |placed| {
+                let alive = is_alive(self.lock, placed)?;
+                moved |= !alive && self.has_moved(placed)?;
+                Ok(alive)
+            })?;
+            if !moved {
+                seen.dead.iter().try_for_each(|slot| self.bury(*slot))?;
+                return Ok(seen);
+            }
+            // Comes to an end: without the latch a card changes once, when its owner lets go.
+            self.cards = read_cards(self.state, self.head.table.cards, |_| Err(self.state.damaged()))?;
         }
-        Ok(seen)
+    }
+
+    /// Whether the owner of a card is gone because it let go after the card was read: it writes that before it unlocks.
+    fn has_moved(&self, placed: &Placed) -> Result<bool, EngineError> {
+        if placed.slot == 0 {
+            return Ok(false); // is judged by once more, under the flock
+        }
+        let mut bytes = [0; CARD];
+        self.state.read(&mut bytes, card_at(placed.slot))?;
+        let same = |card: Card| (card.id, card.state) == (placed.card.id, placed.card.state);
+        Ok(!Card::from_bytes(&bytes).ok().flatten().is_some_and(same))
     }
 
     /// Clears the holders away: whoever has the exclusive flock knows that they are gone.
@@ -144,7 +163,7 @@ impl<'a> Table<'a> {
     fn bury_all_dead(&mut self) -> Result<(), EngineError> {
         let mut dead = Vec::new();
         for placed in self.cards.iter().filter(|placed| placed.card.state != State::Kept) {
-            if !is_alive(self.lock, placed)? {
+            if !is_alive(self.lock, placed)? && !self.has_moved(placed)? {
                 dead.push(placed.slot);
             }
         }

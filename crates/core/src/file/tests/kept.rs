@@ -1,6 +1,14 @@
 //! "At least for": a name that stays taken by nobody.
 
-use super::*;
+use super::{
+    super::{
+        line::{Asker, Verdict},
+        locks::{Key, LockFile},
+        open::Missing,
+        table::Table,
+    },
+    *,
+};
 
 fn keep(engine: &FileEngine, claim: &Claim, seconds: u64) {
     let kept = Release { keep: Some(Duration::from_secs(seconds)), ..order(claim, None) };
@@ -66,4 +74,25 @@ fn a_reboot_ends_what_was_kept() {
     let engine = FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [7; 16]).unwrap();
     held(create(&engine, &try_claim("job", Mode::Exclusive)));
     held(create(&engine, &try_claim("quota", only)));
+}
+
+#[test]
+fn permits_that_become_kept_while_somebody_looks_are_kept() {
+    let scratch = Scratch::new();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let mode = |count| Mode::Permits { count, limit: 3 };
+    let holder = claim("quota", mode(2));
+    held(create(&other, &holder));
+    // Another reads the table; then the holder lets go; then the other asks the kernel whether the holder lives.
+    let key = Key::new(&engine.dir, &name("quota"));
+    let lock = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
+    keep(&other, &holder, 60);
+    let asker = Asker { mode: mode(2), ticket: None };
+    let seen = table.judge(asker, engine.env.clock.now()).unwrap();
+    assert!(matches!(seen.verdict, Verdict::Kept(_)), "{seen:?}");
+    drop(table);
+    taken(create(&engine, &try_claim("quota", mode(2))));
+    held(create(&engine, &try_claim("quota", mode(1))));
 }
