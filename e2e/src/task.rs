@@ -6,7 +6,7 @@ use leasehold_core::{Error, ErrorKind, Guard, Mode, Request};
 use leasehold_testkit::history::{Attempt, Granted, now_nanos};
 use tokio::time::{sleep, timeout};
 
-use crate::{client::Desk, dice::Dice, section};
+use crate::{client::Desk, dice::Dice, section, truth::sign};
 
 /// So short that faults end leases.
 pub const TTL: Duration = Duration::from_secs(1);
@@ -60,6 +60,9 @@ async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
         Patience::Endless | Patience::Cancelled(_) => None,
     };
     let attempt = desk.recorder.attempt(task, lock, mode, limit);
+    // Whoever may leave a claim behind, and some others.
+    let signs = matches!(patience, Patience::Cancelled(_)) || dice.percent(10);
+    let request = if signs { request.owner(sign(attempt.id()).as_str()) } else { request };
     let ended = match patience {
         Patience::Try => request.try_acquire().await,
         Patience::Within(limit) => request.acquire_within(limit).await,

@@ -10,13 +10,23 @@ use std::{
 };
 
 use leasehold_core::{Locks, View};
-use leasehold_testkit::history::{Held, Recorder, What, now_nanos};
+use leasehold_testkit::history::{AttemptId, Held, Recorder, What, now_nanos};
 use tokio::runtime::Runtime;
 
 use crate::task::LOCKS;
 
 /// How often each name is looked at.
 const PACE: Duration = Duration::from_millis(20);
+
+/// What a request calls itself so that the server tells whose its claim is. Holds are not handed on between such.
+#[must_use]
+pub fn sign(attempt: AttemptId) -> String {
+    format!("attempt {attempt:x}")
+}
+
+fn signed(owner: &str) -> Option<AttemptId> {
+    AttemptId::from_str_radix(owner.strip_prefix("attempt ")?, 16).ok()
+}
 
 /// An administrator that looks.
 pub struct Looker {
@@ -55,7 +65,7 @@ impl Looker {
         Self { ends, thread }
     }
 
-    /// Ends it, and records what it saw: who held, by the tokens.
+    /// Ends it, and records what it saw: who held, by the tokens, and who waited, of those that signed.
     ///
     /// # Panics
     /// When looking panicked.
@@ -67,9 +77,11 @@ impl Looker {
             for holder in &look.view.holders {
                 // By when it ends at the latest: counted from the answer.
                 let expires = holder.remaining.map(|left| look.until + left.as_nanos() as u64);
-                holders.extend(holder.token.map(|token| Held { attempt: 0, token: Some(token), expires }));
+                let attempt = signed(&holder.owner).unwrap_or(0);
+                holders.extend(holder.token.map(|token| Held { attempt, token: Some(token), expires }));
             }
-            let what = What::Truth { until: look.until, holders, waiters: Vec::new() };
+            let waiters = look.view.waiters.iter().filter_map(|waiter| signed(&waiter.owner)).collect();
+            let what = What::Truth { until: look.until, holders, waiters };
             recorder.note_lock(look.at, look.lock, what);
         }
     }

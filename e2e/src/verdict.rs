@@ -33,7 +33,7 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
     }
     let report = check(&without(&history, &left_out), &terms);
     let mut complaints = Vec::new();
-    for verdict in report.verdicts.iter() {
+    for verdict in &report.verdicts {
         let name = verdict.invariant.to_string();
         figures.checked.insert(name.clone(), verdict.checked);
         if !promised(verdict.invariant, promise) {
@@ -111,13 +111,6 @@ fn without(history: &History, left_out: &BTreeSet<usize>) -> History {
         event
     });
     History::from_events(events.collect())
-}
-
-/// Not yet one order (I3) and "taken" (I13): on real servers a history does not tell what is needed of storms and of names that
-/// are kept. The simulation judges them.
-#[allow(dead_code)]
-fn is_judged(invariant: Invariant) -> bool {
-    !matches!(invariant, Invariant::OneOrder | Invariant::Taken)
 }
 
 fn promised(invariant: Invariant, promise: Promise) -> bool {

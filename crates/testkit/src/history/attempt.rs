@@ -59,7 +59,10 @@ impl<'a> Attempt<'a> {
     /// The acquire returned a guard; `remaining` reads from it for how many nanoseconds it may be believed still
     /// (`None`: it never lapses).
     pub fn granted(mut self, granted: Granted, remaining: impl FnOnce() -> Option<u64>) -> Belief<'a> {
-        let deadline = deadline(remaining);
+        let before = now_nanos();
+        // What is over on arrival began and ended at some time since it was asked for.
+        let ends = |left| if left == 0 { self.invoked } else { before.saturating_add(left) };
+        let deadline = remaining().map(ends);
         let what = What::AcqOk {
             token: granted.token.number,
             lineage: granted.token.lineage.to_string(),
