@@ -14,7 +14,7 @@ pub struct Figures {
     pub seed: u64,
     /// How many rounds.
     pub rounds: u64,
-    /// How long faults were made.
+    /// How long faults were made: the calm between storms does not count.
     pub seconds: f64,
     /// Acquires and releases that were called.
     pub operations: u64,

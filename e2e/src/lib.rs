@@ -11,6 +11,7 @@
 pub mod client;
 pub mod crew;
 pub mod dice;
+pub mod dropped;
 pub mod fenced;
 pub mod figures;
 pub mod file;

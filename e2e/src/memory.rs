@@ -14,7 +14,7 @@ use leasehold_core::{
 };
 use leasehold_testkit::{
     decorators::{Fault as Wire, Faulty, Verb},
-    history::{Event, Recorder, What},
+    history::{Event, Recorder, What, now_nanos},
 };
 use tokio::{
     runtime::{Builder, Runtime},
@@ -24,6 +24,7 @@ use tokio::{
 use crate::{
     Failure,
     client::{self, Desk, THREADS},
+    dropped::ends,
     pulse::Pulse,
     shelf::Shelf,
     world::{Fault, Promise, Setting, World},
@@ -43,8 +44,9 @@ pub struct Memory {
     store: Arc<MemoryStore>,
     setting: Setting,
     clients: Vec<Client>,
-    /// All there ever were.
+    /// All there ever were, and when the executor of some was dropped.
     recorders: Vec<Arc<Recorder>>,
+    dropped: BTreeMap<u32, u64>,
 }
 
 struct Client {
@@ -63,7 +65,13 @@ impl Memory {
     pub fn start(setting: &Setting) -> Result<Self, Failure> {
         let env = Env::system();
         let store = MemoryStore::new(env.lineage(), env.clock);
-        let mut world = Self { store, setting: setting.clone(), clients: Vec::new(), recorders: Vec::new() };
+        let mut world = Self {
+            store,
+            setting: setting.clone(),
+            clients: Vec::new(),
+            recorders: Vec::new(),
+            dropped: BTreeMap::new(),
+        };
         for _ in 0..CLIENTS {
             let client = world.launch()?;
             world.clients.push(client);
@@ -122,8 +130,8 @@ impl Memory {
 
     /// The executor is dropped with all that runs on it.
     fn crash(&mut self, at: usize) {
-        self.setting.recorder.note(What::Crash { victim: self.clients[at].proc });
         if let Some(runtime) = self.clients[at].runtime.take() {
+            self.dropped.insert(self.clients[at].proc, now_nanos());
             runtime.shutdown_background();
         }
     }
@@ -202,7 +210,15 @@ impl World for Memory {
         }
         // Their pulses end with them: nothing is recorded any more.
         self.clients.clear();
-        Ok(self.recorders.iter().flat_map(|recorder| recorder.events()).collect())
+        let mut events = Vec::new();
+        for (proc, recorder) in (1..).zip(&self.recorders) {
+            let own = recorder.events();
+            if let Some(at) = self.dropped.get(&proc) {
+                events.extend(ends(&own, *at));
+            }
+            events.extend(own);
+        }
+        Ok(events)
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

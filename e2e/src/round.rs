@@ -96,7 +96,7 @@ impl Round<'_> {
         // Of the locks of other crates it knows nothing.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
-        let faults = rage(&mut world, recorder, &mut Dice::new(self.seed, 0), setting.until, tell);
+        let (storm, faults) = rage(&mut world, recorder, &mut Dice::new(self.seed, 0), setting.until, tell);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(pulse);
         let events = History::from_events(events);
@@ -113,7 +113,7 @@ impl Round<'_> {
         }
         figures.engine = self.engine.to_owned();
         figures.seed = self.seed;
-        figures.seconds = self.time.as_secs_f64();
+        figures.seconds = storm.as_secs_f64();
         figures.faults = faults.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect();
         audit(&Shelf::new(&setting.dir), &mut figures, &mut complaints)?;
         Ok((figures, complaints))

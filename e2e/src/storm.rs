@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// How long faults begin.
-const STORM: Duration = Duration::from_secs(4);
+const STORM: Duration = Duration::from_secs(8);
 /// How long none does: after what is left of the storm, its leases and the pace at which waiters ask, time to see that all
 /// is well.
 const CALM: Duration = Duration::from_millis(5500);
@@ -34,23 +34,24 @@ struct Place<W: 'static> {
     now: Option<&'static Fault<W>>,
 }
 
-/// Strikes until the time is up; how often each kind struck.
+/// Strikes until the time is up; for how long in all, and how often each kind struck.
 pub fn rage<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
     dice: &mut Dice,
     until: u64,
     mut tell: impl FnMut(u64),
-) -> BTreeMap<&'static str, u64> {
+) -> (Duration, BTreeMap<&'static str, u64>) {
     let mut places: Vec<Place<W>> = (0..world.clients())
         .map(|at| (at, W::OF_CLIENTS))
         .chain([(usize::MAX, world.of_server())])
         .filter(|(_, faults)| !faults.is_empty())
         .map(|(at, faults)| Place { at, faults, next: 0, now: None })
         .collect();
-    let mut counts = BTreeMap::new();
+    let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
     while now_nanos() < until {
-        let end = until.min(now_nanos() + nanos(STORM));
+        let begin = now_nanos();
+        let end = until.min(begin + nanos(STORM));
         recorder.note(What::NemesisBegin { kind: WHOLE.to_owned() });
         for place in &mut places {
             place.next = now_nanos() + nanos(dice.millis(REST));
@@ -66,11 +67,12 @@ pub fn rage<W: World>(
             tell(counts.values().sum());
             sleep(TICK);
         }
+        time += Duration::from_nanos(now_nanos() - begin);
         sleep(TRACES);
         recorder.note(What::NemesisEnd { kind: WHOLE.to_owned() });
         sleep(CALM.saturating_sub(TRACES));
     }
-    counts
+    (time, counts)
 }
 
 fn step<W: World>(

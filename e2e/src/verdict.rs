@@ -15,6 +15,9 @@ use crate::{figures::Figures, task::TTL, world::Promise};
 /// After these, nothing is left of what was held before.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
 
+/// Another program holds the lock meanwhile.
+const STRANGER: &str = "foreign flock";
+
 /// By how much the machine, not the lock, may delay the end of a belief.
 const SLACK: Duration = Duration::from_millis(10);
 
@@ -28,6 +31,7 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
     let doubts = doubts(history.events());
     figures.doubts = doubts.len() as u64;
     let mut left_out = inner_stops(history.events());
+    left_out.extend(refusals_for_strangers(history.events()));
     if promise == Promise::Doubt {
         left_out.extend(doubts);
     }
@@ -100,13 +104,38 @@ fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     inner
 }
 
+/// Answers of "taken" while a foreign program, which stands in no history, may have held the lock.
+fn refusals_for_strangers(events: &[Event]) -> BTreeSet<usize> {
+    let (mut since, mut begins, mut told) = (None, BTreeMap::new(), BTreeSet::new());
+    // When the last one let go.
+    let mut gone = 0;
+    for (at, event) in events.iter().enumerate() {
+        match &event.what {
+            What::NemesisBegin { kind } if kind == STRANGER => since = Some(event.t),
+            What::NemesisEnd { kind } if kind == STRANGER => (since, gone) = (None, event.t),
+            What::AcqInv { .. } => drop(begins.insert(event.attempt, event.t)),
+            What::AcqTaken
+                if since.is_some() || begins.get(&event.attempt).is_some_and(|begin| *begin < gone) =>
+            {
+                told.insert(at);
+            }
+            _ => {}
+        }
+    }
+    told
+}
+
 /// The history without some events: they stay, for the record must be whole, but say nothing.
 fn without(history: &History, left_out: &BTreeSet<usize>) -> History {
     let events = history.events().iter().enumerate().map(|(at, event)| {
         let mut event = event.clone();
         if left_out.contains(&at) {
             let nothing = What::Probe { phase: Phase::Running, found: BTreeMap::new() };
-            event.what = if event.attempt == 0 { nothing } else { What::RenewInv };
+            event.what = match event.what {
+                What::AcqTaken => What::AcqFail { err: "a stranger held it".to_owned() },
+                _ if event.attempt == 0 => nothing,
+                _ => What::RenewInv,
+            };
         }
         event
     });

@@ -1,0 +1,38 @@
+//! What happened to the attempts of an executor that was dropped: nobody wrote it down. Unlike those of a killed process their
+//! guards and futures were dropped with it, and so released and cancelled.
+
+use std::collections::BTreeMap;
+
+use leasehold_testkit::history::{AttemptId, Event, What};
+
+/// The ends of the attempts that are open in the events of one process, whose executor was dropped at `t`.
+#[must_use]
+pub fn ends(events: &[Event], t: u64) -> Vec<Event> {
+    let mut open: BTreeMap<AttemptId, (bool, &Event)> = BTreeMap::new();
+    for event in events.iter().filter(|event| event.attempt != 0) {
+        match event.what {
+            What::AcqTaken
+            | What::AcqFail { .. }
+            | What::AcqUnknown { .. }
+            | What::Cancel
+            | What::RelInv { .. } => {
+                open.remove(&event.attempt);
+            }
+            What::RelOk | What::RelNotheld | What::RelUnknown { .. } => {}
+            _ => {
+                let (granted, last) = open.entry(event.attempt).or_insert((false, event));
+                *granted |= matches!(event.what, What::AcqOk { .. });
+                *last = event;
+            }
+        }
+    }
+    let seq = events.iter().map(|event| event.seq + 1).max().unwrap_or(0);
+    let end = |(seq, (granted, last)): (u64, (bool, &Event))| Event {
+        seq,
+        // What ran when it was dropped went on to its next await.
+        t: t.max(last.t),
+        what: if granted { What::RelInv { keep: None, sure: None } } else { What::Cancel },
+        ..last.clone()
+    };
+    (seq..).zip(open.into_values()).map(end).collect()
+}
