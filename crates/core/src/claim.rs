@@ -190,7 +190,7 @@ pub struct Release {
     pub name: Name,
     /// How.
     pub mode: Mode,
-    /// The first token of the grant, when the claim is known to hold; the engine then compares it too.
+    /// The first token of the grant, when the claim is known to hold; the engine then says whether that one was there.
     pub token: Option<Token>,
     /// How the hold ended, for the next one's [`Previous`]: `Clean` or `Abandoned`, or, of a hold that nobody used, what
     /// its own grant said. Counts only together with `token`: without one, what was known before stays.
@@ -202,9 +202,9 @@ pub struct Release {
 /// What an engine answers to the release of one claim.
 #[derive(Debug)]
 pub enum Released {
-    /// A hold or a place in line was there and is gone.
+    /// A hold or a place in line was there and is gone; of a release with a token: the hold with that token.
     Freed,
-    /// Nothing was there, and no earlier request of this id can create anything any more.
+    /// It was not there, nothing else of the claim is left, and no earlier request of this id can create anything any more.
     NotThere,
     /// The engine did not say: the release must be sent again.
     Unknown(EngineError),

@@ -22,7 +22,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    are pruned by whoever reads the line.
 /// 5. **No ghosts.** After `release` answered `Freed` or `NotThere`, no earlier request of that id may create anything,
 ///    even if it arrives later: an engine whose requests can overtake each other leaves a tombstone.
-/// 6. **Own only.** `renew` and `release` of a hold compare id and token; whatever belongs to another is never touched.
+/// 6. **Own only.** `renew` of a hold compares id and token. `release` ends whatever its claim has, but answers `Freed` for
+///    the hold with its token only, if it has one. Whatever belongs to another claim is never touched.
 /// 7. **Unknown is not no.** An answer that did not come is [`Fault::Unknown`](crate::Fault::Unknown), unless the request certainly never left.
 /// 8. **News is a hint.** `claim` registers interest; news may be lost, doubled or late.
 /// 9. **Cancel.** The future of any verb may be dropped at any point; core then treats its outcome as unknown.

@@ -12,21 +12,25 @@ use super::{
     state::StateFile,
     table::{Table, is_alive, read_cards},
 };
-use crate::{EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
+use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
 
 impl FileEngine {
     /// Leaves no trace of one claim.
     pub(super) fn release_one(&self, release: &Release) -> Released {
         let cell = self.claims.find(release.id).or_else(|| self.claims.bury(release.id));
-        let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release)) else {
+        let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release.id)) else {
             return Released::NotThere;
         };
         self.ear.forget(release.id);
-        if let Err(error) = self.let_go(&entry, release) {
+        let of = |wanted| matches!(entry.place, Place::Holding { token, .. } if token == wanted);
+        let meant = release.token.is_none_or(of);
+        // Of a hold that was not meant nobody knows, so nothing was done under it.
+        let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
+        if let Err(error) = self.let_go(&entry, unknown.as_ref().unwrap_or(release)) {
             // The lock itself is free: closing the file frees it in any case. Only the card stays, as one of the dead.
             tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
         }
-        Released::Freed
+        if meant { Released::Freed } else { Released::NotThere }
     }
 
     /// Extends one hold, which never lapses: says whether it is still one.
@@ -60,15 +64,9 @@ impl FileEngine {
         })
     }
 
-    fn take_out(&self, cell: &SharedCell, release: &Release) -> Option<Box<Entry>> {
-        let mut cell = lock(cell);
-        if let (Cell::Live(entry), Some(wanted)) = (&*cell, release.token)
-            && !matches!(entry.place, Place::Holding { token, .. } if token == wanted)
-        {
-            return None;
-        }
-        let taken = std::mem::replace(&mut *cell, Cell::Gone);
-        self.claims.bury(release.id);
+    fn take_out(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<Entry>> {
+        let taken = std::mem::replace(&mut *lock(cell), Cell::Gone);
+        self.claims.bury(id);
         match taken {
             Cell::Live(entry) => Some(entry),
             Cell::Fresh | Cell::Gone => None,

@@ -36,21 +36,14 @@ impl<C: Clone> Queue<C> {
         Ok(())
     }
 
-    /// Leaves no trace of a claim; false if nothing of it was there. A hold with another token than the one given is
-    /// not the one meant: it stays, and the answer is false.
+    /// Leaves no trace of a claim; false if nothing of it was there, or, with a token, if the hold with that token was not.
     pub fn release(&mut self, release: &Release, step: &mut Step<'_, C>) -> bool {
         // Not `settle`: it might grant to the very claim that is leaving.
         self.prune(step);
         let freed = match self.holders.iter().position(|holder| holder.is_of(release.id)) {
-            Some(at) if release.token.is_some_and(|token| token != self.holders[at].token) => {
-                self.settle(step);
-                return false;
-            }
-            Some(at) => {
-                self.end_hold(at, release, step);
-                true
-            }
-            None => self.leave_line(release.id),
+            Some(at) => self.end_hold(at, release, step),
+            // A hold that lapsed before its claim spoke: the place that is left of it is not what was to be freed.
+            None => self.leave_line(release.id) && release.token.is_none(),
         };
         step.bury(release.id);
         self.settle(step);
@@ -91,11 +84,14 @@ impl<C: Clone> Queue<C> {
         BrokenHold { id, client }
     }
 
-    fn end_hold(&mut self, at: usize, release: &Release, step: &mut Step<'_, C>) {
+    /// True if it was the hold that was meant. Another one of its claim was granted to a request that came late: nobody
+    /// knows of it, so nobody else would end it.
+    fn end_hold(&mut self, at: usize, release: &Release, step: &mut Step<'_, C>) -> bool {
         let holder = &mut self.holders[at];
         let (token, broken) = (holder.token, holder.is_broken());
+        let meant = release.token.is_none_or(|wanted| wanted == token);
         match release.keep {
-            Some(keep) if !broken => {
+            Some(keep) if meant && !broken => {
                 holder.state = State::Kept;
                 holder.expires = step.now.after(keep);
                 self.due = self.due.min(holder.expires);
@@ -104,9 +100,10 @@ impl<C: Clone> Queue<C> {
         }
         if broken {
             self.note_end(token, Previous::Broken, step.now);
-        } else if release.token.is_some() {
+        } else if release.token == Some(token) {
             self.note_end(token, release.ended, step.now);
         }
-        // Released by id alone: its claim never knew that it held, so nothing was done under it.
+        // Else its claim never knew that it held, so nothing was done under it.
+        meant
     }
 }

@@ -157,16 +157,13 @@ impl Judge {
             let stood = [&mut self.line, &mut self.silent]
                 .into_iter()
                 .any(|line| line.extract_if(.., |waiter| waiter.claim.id == id).next().is_some());
-            assert_eq!(freed, stood);
+            assert_eq!(freed, stood && token.is_none(), "a place in line is no hold");
             return self.bury(id);
         };
         let mine = token.is_none_or(|token| token == self.stands[at].token);
         assert_eq!(freed, mine, "only one's own, and that surely");
-        if !mine {
-            return;
-        }
         match kept_until {
-            Some(until) if !matches!(self.stands[at].kind, Kind::Broken) => {
+            Some(until) if mine && !matches!(self.stands[at].kind, Kind::Broken) => {
                 self.stands[at].kind = Kind::Kept;
                 self.stands[at].until = until;
             }

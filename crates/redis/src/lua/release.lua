@@ -4,7 +4,8 @@
 -- ARGV for each release: side, <id>.<token> or <id>. alone, and in words: how it ended (c or a, or what its own grant said) ·
 --      keep ms or 0 · bury 1 or 0 · gap ms or 0; and last of all the server's microseconds when the connection was made
 -- Answers {server us, then for each release: freed, absent, layout, or the server's error}.
--- Invariant: only one's own claim is touched; whoever is next in line is granted before the answer leaves.
+-- Invariant: only one's own claim is touched, and nothing of it is left; freed is only a hold with that token, if there is one;
+-- whoever is next in line is granted before the answer leaves.
 local RUN = 10 -- so gaps cost a tenth of the time
 
 local function one(at)
@@ -72,14 +73,20 @@ local function one(at)
       call('ZREM', s.line, id)
       call('ZREM', s.places, id)
       call('HDEL', s.entries, id)
-    elseif token ~= '' and token ~= int(h.token) then
-      return 'other'
-    elseif alone then
+      -- A hold that lapsed before its claim spoke: the place that is left of it is not what was to be freed.
+      return token == '' and 'freed' or 'absent'
+    end
+    local meant = token == '' or token == int(h.token)
+    if not meant then
+      -- Granted once more, to a request that came late: nobody knows of it, so nobody else would end it.
+      token, keep = '', 0
+    end
+    if alone then
       free_alone(h)
     else
       free_shared(h)
     end
-    return 'freed'
+    return meant and 'freed' or 'absent'
   end
 
   -- Leaves a name to other programs, which do not stand in our line, for a while: after each stretch in which it went from
@@ -102,7 +109,7 @@ local function one(at)
   if gap > 0 and told == 'freed' then
     leave_gap()
   end
-  if buried and told ~= 'other' then
+  if buried then
     bury(s, id)
   end
   settle(s)
@@ -115,7 +122,7 @@ local function one(at)
       heard(e.channel, { 'ring', first, s.lock })
     end
   end
-  return told == 'other' and 'absent' or told
+  return told
 end
 
 return each(one)

@@ -26,7 +26,7 @@ const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 enum Step {
     Claim { who: usize, how: bool },
     Renew { who: usize, wrong: bool },
-    Release { who: usize, with_token: bool, abandoned: bool, keep: bool },
+    Release { who: usize, with_token: bool, wrong: bool, abandoned: bool, keep: bool },
     Break { who: usize, force: bool },
     Look,
 }
@@ -62,8 +62,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (who.clone(), prop::bool::weighted(0.2)).prop_map(|(who, how)| Step::Claim { who, how }),
         1 => (who.clone(), any::<bool>()).prop_map(|(who, wrong)| Step::Renew { who, wrong }),
-        5 => (who.clone(), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.1))
-            .prop_map(|(who, with_token, abandoned, keep)| Step::Release { who, with_token, abandoned, keep }),
+        5 => (who.clone(), prop::bool::weighted(0.8), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1))
+            .prop_map(|(who, with_token, wrong, abandoned, keep)| Step::Release { who, with_token, wrong, abandoned, keep }),
         1 => (who, any::<bool>()).prop_map(|(who, force)| Step::Break { who, force }),
         1 => Just(Step::Look),
     ]
@@ -123,8 +123,9 @@ impl Side {
                     other => Said::Other(format!("{other:?}")),
                 }
             }
-            Step::Release { who, with_token, abandoned, keep } => {
-                let token = self.tokens[who].as_ref().filter(|_| with_token).map(|grant| grant.token);
+            Step::Release { who, with_token, wrong, abandoned, keep } => {
+                let mut token = self.tokens[who].as_ref().filter(|_| with_token).map(|grant| grant.token);
+                token.iter_mut().for_each(|token| token.number += u64::from(wrong));
                 let Claim { id, name, mode, .. } = claims[who].clone();
                 let ended = if abandoned { Previous::Abandoned } else { Previous::Clean };
                 let keep = (keep && token.is_some()).then_some(HOUR);

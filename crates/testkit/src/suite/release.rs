@@ -1,10 +1,12 @@
 //! Release: rules 1, 5 and 6, and what the next holder is told.
 
-use leasehold_core::{Answer, How, Life, Mode, Previous, Profile, Release, Released, Token};
+use leasehold_core::{
+    Answer, Claim, Grant, HolderView, How, Life, Mode, Previous, Profile, Release, Released, Token,
+};
 
 use super::{
-    bench::{Bench, fresh_id, release_of},
-    case::{Case, Outcome, case, ensure, want},
+    bench::{Bench, Client, fresh_id, release_of},
+    case::{Case, Outcome, case, ensure, needs_fifo, needs_lease, want},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -12,7 +14,9 @@ pub(super) const CASES: &[Case] = &[
     case!(a_doubled_release_finds_nothing),
     case!(a_release_of_an_unknown_claim_finds_nothing),
     case!(a_release_of_another_id_touches_nothing),
-    case!(a_release_with_another_token_touches_nothing),
+    case!(a_release_with_another_token_finds_nothing_and_leaves_nothing),
+    case!(a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing, skip = needs_pushed_leases),
+    case!(a_release_of_a_hold_that_lapsed_ends_what_a_late_ask_was_granted, skip = needs_pushed_leases),
     case!(a_release_by_id_alone_frees_a_hold),
     case!(a_late_release_spares_the_next_holder),
     case!(releases_answer_one_by_one_in_order),
@@ -27,6 +31,11 @@ pub(super) const CASES: &[Case] = &[
 fn cannot_be_late(profile: &Profile) -> Option<&'static str> {
     let applied_at_once = profile.inline && profile.life == Life::Process;
     applied_at_once.then_some("no request can arrive late: verbs are applied when they are called")
+}
+
+fn needs_pushed_leases(profile: &Profile) -> Option<&'static str> {
+    let pushes = (!profile.push).then_some("grants are not pushed");
+    needs_lease(profile).or(needs_fifo(profile)).or(pushes)
 }
 
 async fn a_released_name_is_free(bench: &Bench<'_>) -> Outcome {
@@ -70,15 +79,65 @@ async fn a_release_of_another_id_touches_nothing(bench: &Bench<'_>) -> Outcome {
     one.free(&claim, &grant).await
 }
 
-async fn a_release_with_another_token_touches_nothing(bench: &Bench<'_>) -> Outcome {
+async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(bench: &Bench<'_>) -> Outcome {
     let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
-    let grant = one.hold(&claim).await?;
-    let wrong = Token { number: grant.token.number + 1_000_000, ..grant.token };
-    let order = Release { token: Some(wrong), ..release_of(&claim, None) };
-    want!(one.release_as(&order).await?, Released::NotThere => (), "the release of a hold by another token");
-    other.finds_taken(&claim.name).await?;
-    one.free(&claim, &grant).await
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+        let claim = bench.claim(&bench.name(""), mode);
+        let grant = one.hold(&claim).await?;
+        let token = Token { number: grant.token.number + 1_000_000, ..grant.token };
+        let order = Release {
+            token: Some(token),
+            ended: Previous::Abandoned,
+            keep: Some(claim.ttl),
+            ..release_of(&claim, None)
+        };
+        want!(one.release_as(&order).await?, Released::NotThere => (), "the release of a hold by another token");
+        want!(one.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of what was released");
+        let next = other.finds_free(&claim.name).await?;
+        want!(next.previous, Previous::Clean | Previous::Unknown => (), "after a hold that nobody knew of");
+    }
+    Ok(())
+}
+
+async fn a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing(bench: &Bench<'_>) -> Outcome {
+    let Unheard { one, other, claim, grant } = unheard(bench).await?;
+    let next = bench.claim(&claim.name, Mode::Exclusive);
+    let next_grant = one.hold(&next).await?;
+    want!(other.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of a hold that lapsed");
+    want!(other.ask(&claim, How::Ask).await?, Answer::Gone => (), "a claim that was released");
+    one.free(&next, &next_grant).await?;
+    one.finds_free(&claim.name).await.map(drop)
+}
+
+async fn a_release_of_a_hold_that_lapsed_ends_what_a_late_ask_was_granted(bench: &Bench<'_>) -> Outcome {
+    let Unheard { one, other, claim, grant } = unheard(bench).await?;
+    let again = other.granted(&claim).await?;
+    ensure!(again.token.number > grant.token.number, "{again:?} after {grant:?}");
+    want!(other.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of a hold that lapsed");
+    one.finds_free(&claim.name).await.map(drop)
+}
+
+/// A claim whose hold was pushed, and lapsed before it spoke.
+struct Unheard<'a> {
+    one: Client<'a>,
+    other: Client<'a>,
+    claim: Claim,
+    grant: Grant,
+}
+
+async fn unheard<'a>(bench: &'a Bench<'a>) -> Outcome<Unheard<'a>> {
+    let (one, other, name) = (bench.client().await, bench.client().await, bench.name(""));
+    let (holder, claim) = (bench.claim(&name, Mode::Exclusive), bench.short(&name, Mode::Exclusive));
+    let grant = one.hold(&holder).await?;
+    other.blocked(&claim).await?;
+    one.free(&holder, &grant).await?;
+    let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
+    let number = want!(
+        &view.holders[..], [HolderView { token: Some(number), .. }] => *number, "the holder after a hand-over"
+    );
+    let grant = Grant { token: Token { number, ..grant.token }, ttl: Some(claim.ttl), ..grant };
+    bench.outlive(&grant).await?;
+    Ok(Unheard { one, other, claim, grant })
 }
 
 async fn a_release_by_id_alone_frees_a_hold(bench: &Bench<'_>) -> Outcome {

@@ -202,7 +202,7 @@ fn a_release_that_ignores_the_token_is_caught() {
         release: Some(|releases| releases.iter_mut().for_each(|release| release.token = None)),
         ..Bends::default()
     };
-    caught(bends, &["a_release_with_another_token_touches_nothing"]);
+    caught(bends, &["a_release_with_another_token_finds_nothing_and_leaves_nothing"]);
 }
 
 #[test]

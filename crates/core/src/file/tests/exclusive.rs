@@ -55,11 +55,14 @@ fn only_the_own_grant_is_released_and_renewed() {
     let first = claim("job", Mode::Exclusive);
     let token = held(create(&engine, &first)).token;
     let wrong = Token { number: token.number + 1, ..token };
-    assert!(matches!(release_as(&engine, order(&first, Some(wrong))), Released::NotThere));
     assert!(matches!(renew(&engine, &first, wrong), Renewed::Lost(crate::Loss::Gone)));
     assert!(matches!(renew(&engine, &first, token), Renewed::Kept { ttl: None }));
     assert!(matches!(release_as(&engine, order(&first, Some(token))), Released::Freed));
     assert!(matches!(renew(&engine, &first, token), Renewed::Lost(crate::Loss::Gone)));
+    let next = claim("job", Mode::Exclusive);
+    held(create(&engine, &next));
+    assert!(matches!(release_as(&engine, order(&next, Some(token))), Released::NotThere));
+    held(create(&engine, &try_claim("job", Mode::Exclusive)));
 }
 
 #[test]

@@ -13,13 +13,30 @@ use crate::{
 fn a_release_takes_only_its_own_hold() {
     let mut bed = Bed::new();
     let grant = bed.hold(1, Exclusive);
-    assert!(!bed.release(1, token(99)), "same claim, another grant");
     assert!(!bed.release(2, grant.token), "another claim, same token");
     bed.renew(1, grant.token).unwrap();
     assert_eq!(bed.renew(1, token(99)), Err(Loss::Gone));
     assert_eq!(bed.renew(2, grant.token), Err(Loss::Gone));
     assert!(bed.release(1, grant.token));
     assert!(!bed.release(1, grant.token), "once");
+}
+
+#[test]
+fn a_release_of_a_hold_that_lapsed_ends_whatever_its_claim_has() {
+    for speaks in [false, true] {
+        let mut bed = Bed::new();
+        let first = bed.hold(1, Exclusive);
+        bed.wait(2, Exclusive);
+        bed.end(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
+        let pushed = bed.pushed[0].grant.clone();
+        bed.pass(2_000);
+        if speaks {
+            assert!(held(bed.ask(2)).token > pushed.token, "granted again");
+        }
+        assert!(!bed.release(2, pushed.token), "that one was not there");
+        assert!(matches!(bed.create(2, Exclusive), Answer::Gone), "and nothing else of the claim is");
+        assert_eq!(bed.hold(3, Exclusive).previous, Previous::Lapsed, "nothing was done under the second");
+    }
 }
 
 #[test]
