@@ -16,3 +16,4 @@ mod proxied;
 mod refusals;
 mod rig;
 mod sockets;
+mod stops;

@@ -1,0 +1,368 @@
+//! Permits and readers on a server that stops in the middle of a script, is killed, and starts again: each whole verb does
+//! what the pure machine of core does at the moment that the script was told.
+
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicU64, Ordering},
+    thread::sleep,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use leasehold_core::{
+    Answer, Claim, ClaimId, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token,
+    queue::{Graves, KEPT_OWNER, Queue, Refusal, Step, entry_life},
+};
+use leasehold_testkit::server::RedisServer;
+use proptest::prelude::*;
+use redis::{Client, Cmd, Connection, FromRedisValue, Value, cmd};
+
+const CLAIMS: u8 = 9;
+const LIMIT: u32 = 4;
+const HOUR: Duration = Duration::from_secs(3600);
+const SIDE: &str = "leasehold:{t}";
+
+/// Before each script: after so many commands, of which the first reads the clock, the server waits until it shows what `stop`
+/// says. Where time stands still in scripts, as from Redis 7.2 on, that never comes, and nothing can go wrong.
+const STOP: &str = "
+    local real = redis
+    local till, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')
+    till, left = tonumber(till), tonumber(left)
+    local redis = { pcall = real.pcall, call = function(...)
+      local told = real.call(...)
+      left = left - 1
+      for _ = 1, left == 0 and 300000 or 0 do
+        if tonumber(real.call('TIME')[1]) >= till then break end
+      end
+      return told
+    end }
+";
+
+macro_rules! verb {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("../../src/lua/", $file, ".lua"))),+) };
+}
+const CLAIM: &str = verb!("head", "claim_quick", "quick_end", "name", "claim");
+const RENEW: &str = verb!("head", "renew_quick", "quick_end", "name", "renew");
+const RELEASE: &str = verb!("head", "release_quick", "quick_end", "name", "release");
+const BREAK: &str = verb!("head", "name", "break");
+const LOOK: &str = verb!("head", "name", "look");
+
+#[derive(Clone, Debug)]
+enum Event {
+    Claim(u8, How),
+    Renew(u8),
+    Release { who: u8, with_token: bool, abandoned: bool, keep: Option<u64> },
+    Break(u8, bool),
+    Restart,
+}
+
+/// For how many seconds the server stops in the midst of a script, and after how many of its commands.
+type Stop = (i64, u8);
+
+/// The seconds that pass before an event, and where the server stops.
+fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
+    let who = || 1..=CLAIMS;
+    let how = prop_oneof![Just(How::Create), Just(How::Ask)];
+    let keep = prop_oneof![3 => Just(None), 1 => (500..9_000_u64).prop_map(Some)];
+    let event = prop_oneof![
+        24 => (who(), how).prop_map(|(who, how)| Event::Claim(who, how)),
+        8 => who().prop_map(Event::Renew),
+        16 => (who(), prop::bool::weighted(0.8), any::<bool>(), keep).prop_map(|(who, with_token, abandoned, keep)| {
+            Event::Release { who, with_token, abandoned, keep }
+        }),
+        3 => (who(), any::<bool>()).prop_map(|(who, force)| Event::Break(who, force)),
+        1 => Just(Event::Restart),
+    ];
+    let pause = prop_oneof![6 => Just(0), 3 => 1..4_i64, 1 => 4..20_i64];
+    let stop = prop_oneof![3 => Just((0, 0)), 1 => (1..5_i64, prop_oneof![Just(1), 1..40_u8])];
+    prop::collection::vec((pause, stop, event), 1..80)
+}
+
+/// One server for all histories, with a clock of its own.
+struct Real {
+    server: RedisServer,
+    seconds: i64,
+    redis: Connection,
+    /// Hears what is pushed. Nobody reads it.
+    ear: Connection,
+}
+
+fn connect(server: &RedisServer) -> (Connection, Connection) {
+    let client = Client::open(format!("redis://127.0.0.1:{}", server.port())).unwrap();
+    let (mut redis, mut ear) = (client.get_connection().unwrap(), client.get_connection().unwrap());
+    while cmd("PING").exec(&mut redis).is_err() {
+        sleep(Duration::from_millis(1)); // it loads what it saved
+    }
+    ear.send_packed_command(&cmd("SUBSCRIBE").arg("ear").get_packed_command()).unwrap();
+    ear.recv_response().unwrap();
+    (redis, ear)
+}
+
+impl Real {
+    fn new() -> Self {
+        let server = RedisServer::with_clock(&["--appendonly", "yes", "--appendfsync", "no"]);
+        let (redis, ear) = connect(&server);
+        Self { server, seconds: 0, redis, ear }
+    }
+
+    fn restart(&mut self) {
+        self.server.kill();
+        self.server.restart();
+        (self.redis, self.ear) = connect(&self.server);
+    }
+
+    fn pass(&mut self, seconds: i64) {
+        self.seconds += seconds;
+        self.server.set_clock(self.seconds);
+    }
+
+    /// What a script answers, behind the moment that it was told.
+    fn run(&mut self, verb: &str, stop: Stop, lock: &str, arguments: &[String]) -> (Instant, Vec<Value>) {
+        let (seconds, at) = stop;
+        let till = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let till = till + self.seconds + seconds;
+        cmd("SET").arg("stop").arg(format!("{till} {at}")).exec(&mut self.redis).unwrap();
+        let graves = "REQUEST_LIFE = 10000";
+        assert!(!verb.contains("local s = load") || verb.contains(graves));
+        // The dead stay dead, for how long they do depends on the moment of the burial.
+        let text = STOP.to_owned() + &verb.replace(graves, "REQUEST_LIFE = 36000000");
+        let mut call: Cmd = cmd("EVAL");
+        call.arg(text).arg(2).arg("leasehold:{}t").arg(lock).arg(arguments).arg(0);
+        self.redis.send_packed_command(&call.get_packed_command()).unwrap();
+        if seconds > 0 {
+            // So that it has begun: if it has not, it does not stop.
+            sleep(Duration::from_millis(3));
+            self.pass(seconds);
+        }
+        let mut told = Vec::<Value>::from_redis_value(self.redis.recv_response().unwrap()).unwrap();
+        let us: u64 = read(told.remove(0));
+        (Instant::from_nanos(us / 1000 * 1_000_000), told)
+    }
+}
+
+fn read<T: FromRedisValue>(value: Value) -> T {
+    T::from_redis_value(value).unwrap()
+}
+
+/// A name on the server and in the machine.
+struct Both<'a> {
+    real: &'a mut Real,
+    lock: String,
+    run: u64,
+    shared: bool,
+    queue: Queue<()>,
+    graves: Graves,
+    minted: u64,
+    /// The newest tokens of each claim: on the server, and in the machine.
+    tokens: HashMap<String, (u64, Token)>,
+}
+
+impl Both<'_> {
+    fn happen(&mut self, stop: Stop, event: &Event) {
+        match *event {
+            Event::Claim(who, how) => self.claim(who, how, stop),
+            Event::Renew(who) => self.renew(who, stop),
+            Event::Release { who, with_token, abandoned, keep } => {
+                let keep = keep.map(Duration::from_millis);
+                self.release(who, with_token, abandoned, keep, stop);
+            }
+            Event::Break(who, force) => self.break_hold(who, force, stop),
+            Event::Restart => self.real.restart(),
+        }
+        self.compare();
+    }
+
+    fn step<R>(&mut self, now: Instant, act: impl FnOnce(&mut Queue<()>, &mut Step<'_, ()>) -> R) -> R {
+        let minted = &mut self.minted;
+        let mut mint = |tokens: u32| {
+            let first = *minted + 1;
+            *minted += u64::from(tokens);
+            Token { lineage: Lineage::new(1), number: first }
+        };
+        act(&mut self.queue, &mut Step::new(now, HOUR * 10, &mut self.graves, &mut mint))
+    }
+
+    fn call(&mut self, verb: &str, stop: Stop, arguments: &[String]) -> (Instant, String) {
+        let mut all = vec![SIDE.to_owned()];
+        all.extend_from_slice(arguments);
+        let (now, mut told) = self.real.run(verb, stop, &self.lock, &all);
+        (now, read(told.remove(0)))
+    }
+
+    fn claim(&mut self, who: u8, how: How, stop: Stop) {
+        let claim = self.claim_of(who);
+        let (mode, count, limit) = match claim.mode {
+            Mode::Permits { count, limit } => ('p', count, limit),
+            _ => ('s', 1, 0),
+        };
+        let how_word = if how == How::Ask { "ask" } else { "create" };
+        let asked = format!(
+            "{how_word} {mode} {count} {limit} {} {} {} {} {} ear owner",
+            claim.ttl.as_millis(),
+            claim.claim_time.as_millis(),
+            entry_life(claim.ttl).as_millis(),
+            u8::from(claim.may_queue),
+            claim.tokens,
+        );
+        let (now, said) = self.call(CLAIM, stop, &[claim.id.to_string(), asked]);
+        let wanted = match self.step(now, |queue, step| queue.claim(&claim, how, &(), step)) {
+            Ok(Answer::Held(grant)) => {
+                let (tokens, ttl) = (grant.tokens, grant.ttl.unwrap().as_millis());
+                format!("held {tokens} {ttl} {}", letter(grant.previous))
+            }
+            Ok(Answer::Waiting(hint)) => format!("waiting {}", hint.ahead.unwrap()),
+            Ok(Answer::Taken(hint)) => format!("taken {}", hint.ahead.unwrap()),
+            Ok(Answer::Gone) => "gone".to_owned(),
+            Err(Refusal::Clash { .. }) => "clash".to_owned(),
+            Err(other) => panic!("{other}"),
+        };
+        let words: Vec<&str> = said.split(' ').collect();
+        let said = match words[..] {
+            ["held", _, tokens, ttl, previous] => format!("held {tokens} {ttl} {previous}"),
+            [what @ ("waiting" | "taken"), ahead, ..] => format!("{what} {ahead}"),
+            _ => said,
+        };
+        assert_eq!(said, wanted, "{how:?} of {who}");
+    }
+
+    fn renew(&mut self, who: u8, stop: Stop) {
+        let claim = self.claim_of(who);
+        let Some(&(there, here)) = self.tokens.get(&claim.id.to_string()) else { return };
+        let arguments = [format!("{}.{there}", claim.id), claim.ttl.as_millis().to_string()];
+        let (now, said) = self.call(RENEW, stop, &arguments);
+        let wanted = match self.step(now, |queue, step| queue.renew(claim.id, here, claim.ttl, step)) {
+            Ok(()) => "kept",
+            Err(Loss::Broken) => "broken",
+            Err(_) => "gone",
+        };
+        assert_eq!(said, wanted, "the renewal of {who}");
+    }
+
+    fn release(&mut self, who: u8, with_token: bool, abandoned: bool, keep: Option<Duration>, stop: Stop) {
+        let Claim { id, name, mode, .. } = self.claim_of(who);
+        let (there, token) = self.tokens.get(&id.to_string()).filter(|_| with_token).copied().unzip();
+        let keep = keep.filter(|_| with_token);
+        let ended = if abandoned { Previous::Abandoned } else { Previous::Clean };
+        let there = there.map(|number| number.to_string()).unwrap_or_default();
+        let kept = keep.unwrap_or_default().as_millis();
+        let arguments = [format!("{id}.{there}"), format!("{} {kept} 1 0", letter(ended))];
+        let (now, said) = self.call(RELEASE, stop, &arguments);
+        let order = Release { id, name, mode, token, ended, keep };
+        let freed = self.step(now, |queue, step| queue.release(&order, step));
+        assert_eq!(said, if freed { "freed" } else { "absent" }, "the release of {who}");
+    }
+
+    fn break_hold(&mut self, who: u8, force: bool, stop: Stop) {
+        let Some(&(there, here)) = self.tokens.get(&id(self.run, who).to_string()) else { return };
+        let (now, said) = self.call(BREAK, stop, &[there.to_string(), u8::from(force).to_string()]);
+        let broken = self.step(now, |queue, step| queue.break_hold(here.number, force, step));
+        assert_eq!(said, if broken.is_some() { "done" } else { "absent" }, "the break of {who}");
+    }
+
+    /// The same stand, for as long, and the same wait.
+    fn compare(&mut self) {
+        let (now, mut told) = self.real.run(LOOK, (0, 0), &self.lock, &[SIDE.to_owned()]);
+        let view = self.queue.view(&name(self.run), "", now);
+        let (waiters, holders): (Vec<(String, String, u64)>, Vec<[String; 9]>) =
+            (read(told.pop().unwrap()), read(told.pop().unwrap()));
+        let mut there: Vec<(String, u64)> = Vec::new();
+        for [id, _, _, _, token, _, remaining, _, state] in holders {
+            if let Some(holder) = view.holders.iter().find(|holder| holder.id == id) {
+                let here = Token { lineage: Lineage::new(1), number: holder.token.unwrap() };
+                self.tokens.insert(id.clone(), (token.parse().unwrap(), here));
+            }
+            there
+                .push((if state == "kept" { KEPT_OWNER.to_owned() } else { id }, remaining.parse().unwrap()));
+        }
+        let mut here: Vec<(String, u64)> = Vec::new();
+        for holder in view.holders {
+            let id = if holder.owner == KEPT_OWNER { holder.owner } else { holder.id };
+            here.push((id, holder.remaining.unwrap().as_millis() as u64));
+        }
+        (there.sort(), here.sort());
+        assert_eq!(there, here, "who holds");
+        let mut there: Vec<String> = waiters.into_iter().map(|(id, ..)| id).collect();
+        let mut here: Vec<String> = view.waiters.into_iter().map(|waiter| waiter.id).collect();
+        (there.sort(), here.sort());
+        assert_eq!(there, here, "who waits");
+    }
+
+    /// A claim whose count, ttl, claim time, block and patience differ from those of others.
+    fn claim_of(&self, who: u8) -> Claim {
+        let number = u64::from(who);
+        let permits = Mode::Permits { count: 1 + u32::from(who % 3), limit: LIMIT };
+        let ttl = Duration::from_millis(1_500 + 2_500 * number);
+        Claim {
+            id: id(self.run, who),
+            name: name(self.run),
+            mode: if self.shared { Mode::Shared } else { permits },
+            ttl,
+            claim_time: Duration::from_millis(700 * number).min(ttl),
+            may_queue: who % 5 != 4,
+            tokens: 1 + u32::from(who % 4),
+            owner: "owner".into(),
+            stops_on_term: false,
+        }
+    }
+}
+
+fn letter(previous: Previous) -> char {
+    match previous {
+        Previous::Clean => 'c',
+        Previous::Abandoned => 'a',
+        Previous::Lapsed => 'l',
+        Previous::Broken => 'b',
+        _ => 'u',
+    }
+}
+
+fn id(run: u64, who: u8) -> ClaimId {
+    ClaimId((u128::from(run) << 64 | u128::from(who)).to_be_bytes())
+}
+
+fn name(run: u64) -> Name {
+    Name::new(&format!("run-{run}")).unwrap()
+}
+
+impl Both<'_> {
+    fn live(real: &mut Real, shared: bool, history: &[(i64, Stop, Event)]) {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let (queue, graves, tokens) = (Queue::new(), Graves::default(), HashMap::new());
+        let mut both =
+            Both { real, lock: format!("lock:run-{run}"), run, shared, queue, graves, minted: 0, tokens };
+        for (pause, stop, event) in history {
+            both.real.pass(*pause);
+            both.happen(*stop, event);
+        }
+    }
+}
+
+#[test]
+fn wherever_the_server_stops_the_scripts_do_what_the_machine_does() {
+    let real = std::cell::RefCell::new(Real::new());
+    let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(shared in prop::bool::weighted(0.2), history in history())| {
+        Both::live(&mut real.borrow_mut(), shared, &history);
+    });
+}
+
+/// Of limit 4, claim 3 holds 1 for 9 s, and claim 5 holds 3 and lets go after 8 s, for claim 8, which waits for 3. Meanwhile the
+/// server stops until claim 3 has lapsed. The sentinel of all of them is to last as long as claim 3.
+#[test]
+fn a_hold_that_lapses_while_the_server_stops_takes_no_newer_one_with_it() {
+    let mut real = Real::new();
+    let release = Event::Release { who: 5, with_token: true, abandoned: false, keep: None };
+    let create = |who| Event::Claim(who, How::Create);
+    // Now and then the server is too late to stop.
+    for _ in 0..5 {
+        let history = [
+            (0, (0, 0), create(3)),
+            (7, (0, 0), create(5)),
+            (0, (0, 0), create(8)),
+            (1, (3, 1), release.clone()),
+            (0, (0, 0), create(1)),
+            (0, (0, 0), Event::Claim(8, How::Ask)),
+        ];
+        Both::live(&mut real, false, &history);
+    }
+}
