@@ -262,8 +262,8 @@ impl Both<'_> {
     fn compare(&mut self) {
         let (now, mut told) = self.real.run(LOOK, (0, 0), &self.lock, &[SIDE.to_owned()]);
         let view = self.queue.view(&name(self.run), "", now);
-        let (waiters, holders): (Vec<(String, String, u64)>, Vec<[String; 9]>) =
-            (read(told.pop().unwrap()), read(told.pop().unwrap()));
+        let waiters: Vec<(String, String, u64)> = read(told.pop().unwrap());
+        let holders: Vec<[String; 9]> = read(told.pop().unwrap());
         let mut there: Vec<(String, u64)> = Vec::new();
         for [id, _, _, _, token, _, remaining, _, state] in holders {
             if let Some(holder) = view.holders.iter().find(|holder| holder.id == id) {
@@ -278,11 +278,13 @@ impl Both<'_> {
             let id = if holder.owner == KEPT_OWNER { holder.owner } else { holder.id };
             here.push((id, holder.remaining.unwrap().as_millis() as u64));
         }
-        (there.sort(), here.sort());
+        there.sort();
+        here.sort();
         assert_eq!(there, here, "who holds");
         let mut there: Vec<String> = waiters.into_iter().map(|(id, ..)| id).collect();
         let mut here: Vec<String> = view.waiters.into_iter().map(|waiter| waiter.id).collect();
-        (there.sort(), here.sort());
+        there.sort();
+        here.sort();
         assert_eq!(there, here, "who waits");
     }
 
