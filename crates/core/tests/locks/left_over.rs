@@ -80,6 +80,22 @@ fn a_hold_that_was_broken_before_its_claim_knew_of_it_does_not_stand_in_its_way(
 }
 
 #[test]
+fn a_claim_that_is_gone_is_released_all_the_same() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (holder, ..) = client(&store, &env);
+        let (waiter, _, counting) = client(&store, &env);
+        let _guard = holder.mutex("x").acquire().await.unwrap();
+        let mut waiting = Box::pin(waiter.mutex("x").acquire());
+        assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
+        store.forget_all();
+        let _granted = waiting.await.unwrap();
+        // A request of it may still arrive, when nobody knows any more that it is dead.
+        assert_eq!(counting.count(Verb::Release).items, 1);
+    });
+}
+
+#[test]
 fn a_release_that_was_given_up_sends_nothing_more() {
     paused().block_on(async {
         let (store, env) = world();
