@@ -49,18 +49,17 @@
 //!
 //! # What it found
 //!
-//! [`TODAY`] are three faults of the scripts and of core as they stand; the protocol of all other runs is mended. All three
-//! need a request that comes late, or a release that comes after the lease. None lets two hold at once.
+//! Three faults of the scripts and of core, which are mended; the protocols that still have them are among the [`MISTAKES`]. All
+//! three need a request that comes late, or a release that comes after the lease. None let two hold at once.
 //!
-//! 1. *Freed out of line.* The release of a hold that was pushed and has lapsed finds that its claim missed its turn, removes it
-//!    from there, and answers "freed", although another may have held since. It should answer "absent".
+//! 1. *Freed out of line.* The release of a hold that was pushed and had lapsed found that its claim missed its turn, removed it
+//!    from there, and answered "freed", although another may have held since. It answers "absent".
 //! 2. *The other grant stays.* An ask is under way when the connection breaks; the grant comes by push, is believed in, lapses on the
-//!    server; the ask comes late and is granted once more, for a whole ttl. The release names the first token, so
-//!    `release.lua` leaves the second grant alone and buries nothing: nobody holds the name until its lease has run out.
-//!    It should end whatever its claim holds, and answer "absent".
+//!    server; the ask comes late and is granted once more, for a whole ttl. The release named the first token, so it left the second
+//!    grant alone and buried nothing: nobody held the name until its lease had run out. It ends whatever its claim has.
 //! 3. *Gone is trusted.* A claim is granted, but the answer is lost, and its lease lapses: a tombstone. Its second request is under way when that
-//!    connection breaks too, the third is told "gone", and core starts anew without a release. The second comes after the
-//!    tombstone's end, and takes the name or a place in line for nobody. Core should release what is gone.
+//!    connection breaks too, the third is told "gone", and core started anew without a release. The second came after the
+//!    tombstone's end, and took the name or a place in line for nobody. Core releases what is gone, too.
 
 mod action;
 mod bug;
@@ -91,7 +90,7 @@ use self::{
 };
 pub use self::{
     look::Found,
-    mistakes::{MISTAKES, TODAY},
+    mistakes::MISTAKES,
     rules::Rules,
     runs::{LARGE, Run, SMALL},
     sights::{Sight, Sights},

@@ -31,10 +31,6 @@ pub const MISTAKES: &[Run] = &[
     Run::new("no_poll", Rules { bugs: &[NoPoll], ..LOST_NEWS }).breaks(&[WAKES]),
     Run::new("no_release_after_cancel", Rules { bugs: &[NoReleaseAfterCancel], ..IN_LINE }).breaks(&[GONE]),
     Run::new("lapse_forgotten", Rules { bugs: &[LapseForgotten], ..DELAYS }).breaks(&[LAPSES]),
-];
-
-/// What is wrong with the scripts and core today.
-pub const TODAY: &[Run] = &[
     Run::new("freed_out_of_line", Rules { bugs: &[FreedOutOfLine], ..DELAYS }).breaks(&[TRUTH]),
     Run::new("other_grant_stays", Rules { bugs: &[OtherGrantStays], ..BROKEN }).breaks(&[GONE]),
     Run::new("gone_is_trusted", Rules { bugs: &[GoneIsTrusted], ..TWICE }).breaks(&[GONE]),

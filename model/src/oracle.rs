@@ -10,7 +10,7 @@ use leasehold_core::{
 use proptest::prelude::*;
 
 use crate::{
-    Bug, Id, Rules, Sights,
+    Id, Rules, Sights,
     rules::Each,
     runs::SLOW,
     server::{Call, Server},
@@ -19,8 +19,7 @@ use crate::{
 
 /// With ticks this long the places of the rules last as long as those of core.
 const TICK: Duration = Duration::from_secs(5);
-/// The machine does what the scripts do today.
-const RULES: Rules = Rules { clients: 3, bugs: &[Bug::FreedOutOfLine, Bug::OtherGrantStays], ..SLOW };
+const RULES: Rules = Rules { clients: 3, ..SLOW };
 const LINEAGE: Lineage = Lineage::new(0);
 
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 
 use crate::{
     Bug, Rules, Sight, Sights, Ticks,
-    client::{Client, Stage, Then, Unsettled},
+    client::{Client, Stage, Then},
     wire::{Aged, Grant, How, Request, Said},
 };
 
@@ -102,9 +102,7 @@ impl Client {
                 if waiting.rang { self.listen() } else { Then::Nothing }
             }
             // Gone. But a request of the claim may still arrive, and it need not be known for dead by then.
-            _ if self.unsettled != Unsettled::Nowhere && !rules.has(Bug::GoneIsTrusted) => {
-                Then::Send(self.leave(None, rules))
-            }
+            _ if !rules.has(Bug::GoneIsTrusted) => Then::Send(self.leave(None, rules)),
             _ => {
                 self.stage = Stage::Done;
                 Then::Nothing
