@@ -11,7 +11,9 @@ use leasehold_testkit::history::{AttemptId, Event, History, What};
 
 use crate::{
     clockwork::{Clockwork, Group},
+    notice::Doubt,
     tally::Tally,
+    verdict::Complaint,
 };
 
 /// Writes down what happens. All times are the world's.
@@ -27,6 +29,20 @@ struct Inside {
     /// How many events each process recorded, and how many attempts it made.
     counts: BTreeMap<Group, (u64, u64)>,
     tally: Tally,
+    doubts: Vec<Doubt>,
+    complaints: Vec<Complaint>,
+}
+
+/// What was recorded.
+pub(crate) struct Record {
+    /// As users saw it.
+    pub(crate) history: History,
+    /// Figures.
+    pub(crate) tally: Tally,
+    /// Who heard of a reason to doubt.
+    pub(crate) doubts: Vec<Doubt>,
+    /// What was wrong at once.
+    pub(crate) complaints: Vec<Complaint>,
 }
 
 /// Who records.
@@ -109,11 +125,22 @@ impl Journal {
         change(&mut self.lock().tally);
     }
 
+    /// A client hears that the server's clock runs ahead.
+    pub(crate) fn doubt(&self, client: Group) {
+        let heard = self.clockwork.now();
+        self.lock().doubts.push(Doubt { client, heard });
+    }
+
+    /// Something is wrong that no history shows.
+    pub(crate) fn complain(&self, kind: &str, text: String) {
+        self.lock().complaints.push(Complaint::new(kind, text));
+    }
+
     /// What was recorded.
     #[must_use]
-    pub(crate) fn take(&self) -> (History, Tally) {
-        let inside = std::mem::take(&mut *self.lock());
-        (History::from_events(inside.events), inside.tally)
+    pub(crate) fn take(&self) -> Record {
+        let Inside { events, tally, doubts, complaints, .. } = std::mem::take(&mut *self.lock());
+        Record { history: History::from_events(events), tally, doubts, complaints }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {

@@ -11,6 +11,7 @@ mod clockwork;
 mod dice;
 mod journal;
 mod nemesis;
+mod notice;
 mod plan;
 mod reduce;
 mod resource;

@@ -1,16 +1,14 @@
 //! Judges a run: by the checker of the testkit, and by what only a model can know.
 
-use std::{any::Any, collections::BTreeMap, fmt, sync::atomic::AtomicUsize, time::Duration};
+use std::{any::Any, fmt, sync::atomic::AtomicUsize, time::Duration};
 
-use leasehold_testkit::{
-    check::{self, Invariant, Terms},
-    history::{AttemptId, History, What},
-};
+use leasehold_testkit::check::{self, Invariant, Terms};
 
 use crate::{
     client::REQUEST_TIMEOUT,
+    journal::Record,
+    notice,
     plan::{Fault, Manner, Plan},
-    tally::Tally,
 };
 
 /// How long the keeper sleeps in one piece: a second, by clocks of which the slowest lose a fifth.
@@ -26,7 +24,7 @@ pub struct Complaint {
 }
 
 impl Complaint {
-    fn new(kind: impl Into<String>, text: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: impl Into<String>, text: impl Into<String>) -> Self {
         Self { kind: kind.into(), text: text.into() }
     }
 
@@ -52,8 +50,9 @@ impl fmt::Display for Complaint {
 }
 
 /// Judges a history.
-pub(crate) fn judge(plan: &Plan, history: &History, tally: &mut Tally, complaints: &mut Vec<Complaint>) {
+pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Complaint>) {
     let promise = plan.promise();
+    let Record { history, tally, doubts, .. } = record;
     let report = check::check(history, &terms(plan));
     tally.checked = report.verdicts.iter().map(|verdict| verdict.checked).sum();
     for verdict in report.verdicts.iter().filter(|verdict| verdict.violations > 0) {
@@ -77,7 +76,9 @@ pub(crate) fn judge(plan: &Plan, history: &History, tally: &mut Tally, complaint
         complaints.push(Complaint::new("I5 the fence", text));
     }
     if promise.deadlines && promise.new_tokens {
-        complaints.extend(unnoticed(history));
+        // Who is stopped may have heard, and not have thought about it.
+        let doubts = if plan.stops().is_zero() { doubts.as_slice() } else { &[] };
+        complaints.extend(notice::complaints(history, doubts));
     }
 }
 
@@ -115,34 +116,4 @@ fn terms(plan: &Plan) -> Terms {
         terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops();
     }
     terms
-}
-
-/// A hold that the server does not know any more is not believed in for longer than its lease.
-fn unnoticed(history: &History) -> Vec<Complaint> {
-    let (mut found, mut believed) = (Vec::new(), BTreeMap::<AttemptId, (&str, u64)>::new());
-    let mut last_truth: BTreeMap<&str, (u64, Vec<AttemptId>)> = BTreeMap::new();
-    for event in history.events() {
-        match &event.what {
-            What::AcqOk { .. } => drop(believed.insert(event.attempt, (&event.lock, event.t))),
-            What::RelInv { .. } | What::Lost { .. } => drop(believed.remove(&event.attempt)),
-            What::Truth { holders, .. } => {
-                let holders = holders.iter().map(|held| held.attempt).collect();
-                last_truth.insert(&event.lock, (event.t, holders));
-            }
-            What::RenewOk { deadline, ttl } => {
-                let Some((at, holders)) = last_truth.get(event.lock.as_str()) else { continue };
-                let since = believed.get(&event.attempt).is_some_and(|(_, since)| since < at);
-                let latest = at.saturating_add(ttl.unwrap_or(0));
-                if since && !holders.contains(&event.attempt) && *deadline > latest {
-                    let text = format!(
-                        "attempt {:x} was renewed at {}, and the server did not know it at {at}",
-                        event.attempt, event.t
-                    );
-                    found.push(Complaint::new("loss notice", text));
-                }
-            }
-            _ => {}
-        }
-    }
-    found
 }

@@ -175,16 +175,18 @@ impl World {
         if complaints.is_empty() && !self.is_over() {
             complaints.push(Complaint::stuck(&self.left));
         }
-        let (history, mut tally) = self.journal.take();
+        let mut record = self.journal.take();
+        complaints.append(&mut record.complaints);
+        let tally = &mut record.tally;
         (tally.fenced, tally.unfenced) = self.resources.updates();
         tally.runs = 1;
         tally.beyond = u64::from(!self.plan.promise().exclusion);
         if complaints.is_empty() {
-            verdict::judge(&self.plan, &history, &mut tally, &mut complaints);
+            verdict::judge(&self.plan, &mut record, &mut complaints);
         }
-        tally.violated = u64::from(!complaints.is_empty());
+        record.tally.violated = u64::from(!complaints.is_empty());
         let (digest, trace) = self.clockwork.told();
-        Outcome { tally, complaints, digest, trace }
+        Outcome { tally: record.tally, complaints, digest, trace }
     }
 }
 

@@ -145,6 +145,7 @@ impl Port {
         let now = self.now();
         let ahead = lock(&self.evidence).learn(call.sent, now, clock);
         if ahead.is_some() {
+            self.wire.journal().doubt(self.host.group);
             self.mailbox.push(CoreNews::Doubt);
         }
         let _ = call.said.send(Ok(reply));

@@ -18,6 +18,9 @@ use crate::plan::{End, Patience};
 /// The least time for which a long lease is granted: when it is pushed.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
+/// What passes at most between a grant and the moment at which its user sees it, unless its process is stopped.
+const SLACK: Duration = Duration::from_millis(10);
+
 /// A hold that is used.
 pub(super) struct Belief<'a> {
     attempt: &'a Attempt<'a>,
@@ -44,6 +47,7 @@ impl<'a> Belief<'a> {
             // In doubt: believed for no time at all, but granted for nine tenths of this at least.
             deadline = user.now().min(asked.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
         }
+        attempt.must_be_alive(deadline, asked);
         attempt.record(What::AcqOk {
             token: guard.token().number,
             lineage: guard.token().lineage.to_string(),
@@ -112,6 +116,17 @@ impl<'a> Belief<'a> {
 }
 
 impl Attempt<'_> {
+    /// F02: what lapsed on its way is not given to anybody. Whose process was stopped may get it all the same.
+    fn must_be_alive(&self, deadline: Instant, asked: Option<Instant>) {
+        let Self { user, op, .. } = self;
+        let dead =
+            deadline.as_nanos() == 0 && asked.is_some_and(|asked| asked.after(op.ttl + SLACK) < user.now());
+        if dead && user.plan.promise().no_doubt && user.plan.stops().is_zero() {
+            user.journal
+                .complain("dead on arrival", format!("attempt {:x} was granted what had lapsed", self.id));
+        }
+    }
+
     /// The first deadline is the last. Not of what is confirmed, nor of a pushed grant, which is made as long as was asked for
     /// once; not where a stop may have come between reading the clock and reading the deadline, nor in doubt.
     fn is_fixed(&self) -> bool {

@@ -105,6 +105,11 @@ impl Wire {
         self.lock().asked.get(&claim).copied()
     }
 
+    /// Where it writes down what happens.
+    pub(crate) const fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
     fn keeps_order(&self) -> bool {
         self.manner == Manner::Push
     }
