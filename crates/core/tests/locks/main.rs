@@ -17,6 +17,7 @@ mod keeper;
 mod left_over;
 mod loss;
 mod modes;
+mod news;
 mod observe;
 mod recorded;
 mod restored;

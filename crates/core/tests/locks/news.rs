@@ -1,0 +1,51 @@
+//! News that comes while an answer is on its way, where no time passes: nobody is saved by the next poll.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine, Keeper, Locks, Runtime, memory::MemoryEngine};
+use leasehold_testkit::decorators::{Slow, Verb};
+use tokio::{runtime::Handle, task::yield_now};
+
+use crate::World;
+
+/// Runs tasks, and never ends a sleep.
+struct Timeless(Handle);
+
+impl Runtime for Timeless {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.spawn(task);
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Lets all that is ready go on: each step of a hand-over takes one or two goes.
+async fn settle() {
+    for _ in 0..100 {
+        yield_now().await;
+    }
+}
+
+#[test]
+fn news_that_overtakes_an_answer_is_not_forgotten() {
+    let world = World::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))));
+        let keeper = Keeper::with(Arc::new(Timeless(Handle::current())));
+        let locks = Locks::builder(Arc::clone(&slow) as Arc<dyn Engine>).keeper(keeper).build();
+        let guard = world.client().mutex("x").acquire().await.unwrap();
+        slow.hold_replies(Verb::Claim);
+        let waiter = tokio::spawn(locks.mutex("x").acquire());
+        slow.replies_held(Verb::Claim, 1).await;
+        // The answer says: in line. Then the lock is free, the waiter has it, and hears of that first.
+        drop(guard);
+        settle().await;
+        slow.open(Verb::Claim);
+        settle().await;
+        assert!(waiter.is_finished(), "I7: it waits for the poll");
+        assert!(waiter.await.unwrap().unwrap().check());
+    });
+}
