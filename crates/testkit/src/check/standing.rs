@@ -47,7 +47,8 @@ impl Book<'_> {
     /// For an attempt without a grant: when it is cleaned up, or its lease has run out where it cannot be.
     fn left_by(&self, life: &Life<'_>) -> u64 {
         let slack = nanos(self.terms.cancelled);
-        let lease = self.longest.get(life.lock).map_or(u64::MAX, |ttl| self.lease(*ttl));
+        let place = nanos(self.terms.place);
+        let lease = self.longest.get(life.lock).map_or(u64::MAX, |ttl| self.lease(place.max(*ttl)));
         let killed = |at: u64| life.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
         let due = match life.failure {
             Some((at, Failure::Taken)) if life.is_try() => return at,
@@ -68,7 +69,12 @@ impl Book<'_> {
             (None, Some(_)) => self.lease(0),
             (None, None) => return u64::MAX,
         };
-        let due = last.saturating_add(lease).max(life.deadline().unwrap_or(0));
+        // Also what was told lost may have been there, to be kept.
+        let kept =
+            life.leaving.and_then(|leaving| Some((leaving.at, leaving.keep?))).map_or(0, |(at, keep)| {
+                at.saturating_add(self.terms.longest(keep)).saturating_add(nanos(self.terms.cancelled))
+            });
+        let due = last.saturating_add(lease).max(life.deadline().unwrap_or(0)).max(kept);
         self.put_off(life.invoked, due, lease)
     }
 

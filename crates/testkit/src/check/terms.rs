@@ -30,6 +30,10 @@ pub struct Terms {
     pub told: Duration,
     /// How long what ended without a grant may stay on a server that can be reached.
     pub cancelled: Duration,
+    /// How long a place in line stands at least after its claim last spoke: longer than a short lease.
+    pub place: Duration,
+    /// Disturbances may set the server's clock back: what lapsed before them, unseen, may stand again.
+    pub set_back: bool,
     /// How much longer than its limit an acquire may take.
     pub over_limit: Duration,
     /// The resources that check no tokens: what they lose is a figure and no violation.
@@ -50,6 +54,8 @@ impl Default for Terms {
             cuts: Vec::new(),
             told: Duration::from_millis(50),
             cancelled: Duration::from_secs(1),
+            place: Duration::ZERO,
+            set_back: false,
             over_limit: Duration::from_millis(100),
             unfenced: Vec::new(),
         }

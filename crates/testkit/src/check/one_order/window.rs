@@ -93,19 +93,30 @@ pub(super) fn refusals<'b, 'h>(
     for &life in lives {
         let Some((at, Failure::Taken)) = life.failure else { continue };
         checked();
-        if !line.justifies(life, at) && !resurrected(book, life, at) {
+        if !line.justifies(life, at) && !resurrected(book, lives, life, at) {
             refusals.push(Refusal { life, during: life.invoked..=at });
         }
     }
     refusals
 }
 
-/// Where exclusion is not promised, a hold that was released may come back with an old state of the server.
-fn resurrected(book: &Book<'_>, life: &Life<'_>, at: u64) -> bool {
+/// Where exclusion is not promised, a hold that was released may come back with an old state of the server; where its clock is
+/// set back, what lapsed.
+fn resurrected(book: &Book<'_>, lives: &[&Life<'_>], life: &Life<'_>, at: u64) -> bool {
     let lease = book.longest.get(life.lock).map_or(0, |ttl| book.terms.longest(*ttl));
     let over = |storm: &(u64, u64)| storm.1.saturating_add(lease) < life.invoked;
     let storm = book.storms.get(book.storms.partition_point(over));
-    book.terms.lossy && storm.is_some_and(|storm| storm.0 <= at)
+    let may = book.terms.lossy || book.terms.set_back && lives.iter().any(|other| lapsed(other, at));
+    may && storm.is_some_and(|storm| storm.0 <= at)
+}
+
+/// Whether, of what began before `at`, anything was left to lapse: a hold that was not freed, a name that was kept, the place of
+/// the dead.
+fn lapsed(life: &Life<'_>, at: u64) -> bool {
+    let freed = matches!(life.answer, Some((_, Outcome::Freed | Outcome::NotHeld)));
+    let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
+    let was_there = life.grant.is_some() || life.crashed.is_some();
+    life.invoked < at && was_there && (kept || !freed)
 }
 
 /// Who stood in line, or may have: waiters, and what ended without a grant until nothing is left of it.

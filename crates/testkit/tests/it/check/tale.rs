@@ -51,6 +51,8 @@ fn terms(words: &str) -> Terms {
         match word.split_once('=').unwrap_or((word, "")) {
             ("lossy", _) => terms.lossy = true,
             ("overtakes", count) => terms.overtakes = Some(count.parse().unwrap()),
+            ("place", time) => terms.place = Duration::from_nanos(ms(time)),
+            ("set_back", _) => terms.set_back = true,
             ("poll", time) => terms.poll = Duration::from_nanos(ms(time)),
             ("cut", kind) => terms.cuts.push(kind.into()),
             ("unfenced", resource) => terms.unfenced.push(resource.into()),
