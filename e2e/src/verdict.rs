@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use leasehold_core::queue::entry_life;
 use leasehold_testkit::{
     check::{Invariant, Terms, check},
     history::{AttemptId, Event, History, Phase, What},
@@ -26,6 +27,8 @@ const SLACK: Duration = Duration::from_millis(10);
 pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
+    terms.place = entry_life(TTL);
+    terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
     let doubts = doubts(history.events());
@@ -34,6 +37,7 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
     left_out.extend(refusals_for_strangers(history.events()));
     if promise == Promise::Doubt {
         left_out.extend(doubts);
+        left_out.extend(doubted_on_arrival(history.events()));
     }
     let report = check(&without(&history, &left_out), &terms);
     let mut complaints = Vec::new();
@@ -76,6 +80,22 @@ fn doubts(events: &[Event]) -> BTreeSet<usize> {
         }
     }
     doubts
+}
+
+/// All that was told of holds that were in doubt when their users got them, and may not have been over.
+fn doubted_on_arrival(events: &[Event]) -> BTreeSet<usize> {
+    let (mut doubted, mut told) = (BTreeSet::new(), BTreeSet::new());
+    for (at, event) in events.iter().enumerate() {
+        if let What::AcqOk { deadline: Some(deadline), .. } = event.what
+            && deadline < event.t
+        {
+            doubted.insert(event.attempt);
+        }
+        if doubted.contains(&event.attempt) {
+            told.insert(at);
+        }
+    }
+    told
 }
 
 /// Stops within stops, and their ends: to the checker the first end is the end.
@@ -133,6 +153,7 @@ fn without(history: &History, left_out: &BTreeSet<usize>) -> History {
             let nothing = What::Probe { phase: Phase::Running, found: BTreeMap::new() };
             event.what = match event.what {
                 What::AcqTaken => What::AcqFail { err: "a stranger held it".to_owned() },
+                What::AcqOk { .. } => What::AcqUnknown { err: "in doubt".to_owned() },
                 _ if event.attempt == 0 => nothing,
                 _ => What::RenewInv,
             };

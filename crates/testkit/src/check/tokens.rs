@@ -67,8 +67,16 @@ fn unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
 fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<'_, 'h>) {
     holds.sort_by_key(|hold| hold.at);
     let (before, mut after): (&[Hold<'_, 'h>], Vec<&Hold<'_, 'h>>) = (holds, holds.iter().collect());
-    // In lossy runs, "before" is only what returned before the other was called.
-    let start = |hold: &Hold<'_, 'h>| if terms.lossy { hold.life.invoked } else { hold.at };
+    // In lossy runs, "before" is only what returned before the other was called, or granted: a claim that an earlier request of
+    // the process made may serve a later one.
+    let start = |hold: &Hold<'_, 'h>| match (
+        terms.lossy,
+        hold.life.grant.and_then(|grant| grant.deadline.zip(grant.ttl)),
+    ) {
+        (false, _) => hold.at,
+        (true, None) => hold.life.invoked,
+        (true, Some((deadline, ttl))) => hold.life.invoked.min(deadline.saturating_sub(ttl)),
+    };
     after.sort_by_key(|hold| start(hold));
     let mut earlier = before.iter().filter(|hold| hold.believed).peekable();
     let (mut last_writer, mut last_any): (Option<&Hold<'_, 'h>>, Option<&Hold<'_, 'h>>) = (None, None);
