@@ -154,7 +154,8 @@ impl Guard {
         self.let_go_now(None)
     }
 
-    /// Like [`release`](Self::release), but keeps the name taken, by nobody, until `at_least` has passed since the grant.
+    /// Like [`release`](Self::release), but keeps the name taken, by nobody, until `at_least` has passed since the grant. Of
+    /// several guards of one hold the last does it for all, unless the hold is lost before.
     ///
     /// # Errors
     /// As [`release`](Self::release).
