@@ -15,6 +15,7 @@ pub(crate) fn arm(world: &Arc<World>, fault: &Fault) {
         | Fault::Crash { at, .. }
         | Fault::Reset { at, .. }
         | Fault::Cut { at, .. }
+        | Fault::Lag { at, .. }
         | Fault::Stall { at, .. }
         | Fault::Restart { at, .. }
         | Fault::Step { at, .. }
@@ -70,6 +71,10 @@ impl World {
                 self.storm(kind, length);
                 self.wire.cut(self.groups[client], way, now.after(length));
             }
+            Fault::Lag { length, late, .. } => {
+                self.journal.fault(kind);
+                self.wire.lag(now.after(length), late);
+            }
             Fault::Stall { length, .. } => {
                 self.storm(kind, length);
                 self.wire.stall(now.after(length));
@@ -81,15 +86,25 @@ impl World {
             Fault::Step { by, .. } => {
                 self.storm(kind, Duration::from_nanos(by.unsigned_abs()));
                 self.wire.set_clock(by);
+                if by > 0 {
+                    self.truths.forget();
+                }
+                self.look_now();
             }
             Fault::Failover { length, loses, skew, .. } => {
                 self.storm(kind, length + Duration::from_nanos(skew.unsigned_abs()));
                 self.wire.take_down(now.after(length));
                 self.wire.fail_over(now.before(loses), skew);
-                let world = Arc::clone(self);
-                self.clockwork.at(now, move || world.truths.look());
+                self.truths.forget();
+                self.look_now();
             }
         }
+    }
+
+    /// What the server knows may be other than it was.
+    fn look_now(self: &Arc<Self>) {
+        let world = Arc::clone(self);
+        self.clockwork.at(self.clockwork.now(), move || world.truths.look());
     }
 
     /// The whole system is disturbed for so long, and for as long as it takes after that until all is in order again.

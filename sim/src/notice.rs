@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use leasehold_core::Instant;
-use leasehold_testkit::history::{AttemptId, History, What};
+use leasehold_testkit::history::{AttemptId, Event, Held, History, What};
 
 use crate::{clockwork::Group, verdict::Complaint};
 
@@ -21,41 +21,80 @@ pub(crate) struct Doubt {
 
 /// A hold that the server does not know any more is believed in for no longer than its lease, and not at all by a client that
 /// heard since that the server's clock runs ahead.
-pub(crate) fn complaints(history: &History, doubts: &[Doubt]) -> Vec<Complaint> {
-    let mut found = Vec::new();
-    let mut believed: BTreeMap<AttemptId, u64> = BTreeMap::new();
-    let mut truths: BTreeMap<&str, (u64, Vec<AttemptId>)> = BTreeMap::new();
-    for event in history.events() {
-        let forgotten = truths.get(event.lock.as_str()).and_then(|(at, holders)| {
-            let since = believed.get(&event.attempt)?;
-            (since < at && !holders.contains(&event.attempt)).then_some(*at)
-        });
-        let mut complain = |what: &str, at: u64| {
-            let text =
-                format!("attempt {:x} {what} at {}, unknown to the server at {at}", event.attempt, event.t);
-            found.push(Complaint::new("loss notice", text));
-        };
-        match (&event.what, forgotten) {
-            (What::AcqOk { .. }, _) => drop(believed.insert(event.attempt, event.t)),
-            (What::RelInv { .. } | What::Lost { .. }, _) => drop(believed.remove(&event.attempt)),
-            (What::Truth { holders, .. }, _) => {
-                let holders = holders.iter().map(|held| held.attempt).collect();
-                truths.insert(&event.lock, (event.t, holders));
+pub(crate) fn complaints(history: &History, doubts: Vec<Doubt>) -> Vec<Complaint> {
+    let mut notice = Notice { doubts, ..Notice::default() };
+    history.events().iter().filter_map(|event| notice.read(event)).collect()
+}
+
+#[derive(Default)]
+struct Notice<'h> {
+    doubts: Vec<Doubt>,
+    believed: BTreeMap<AttemptId, Belief<'h>>,
+}
+
+struct Belief<'h> {
+    lock: &'h str,
+    since: u64,
+    /// When it was seen first that the server does not know the hold any more.
+    forgotten: Option<u64>,
+}
+
+impl<'h> Notice<'h> {
+    fn read(&mut self, event: &'h Event) -> Option<Complaint> {
+        match &event.what {
+            What::AcqOk { .. } => {
+                let belief = Belief { lock: &event.lock, since: event.t, forgotten: None };
+                self.believed.insert(event.attempt, belief);
             }
-            (What::RenewOk { deadline, ttl: Some(ttl) }, Some(at)) if *deadline > at.saturating_add(*ttl) => {
-                complain("was renewed", at);
+            What::RelInv { .. } | What::Lost { .. } => drop(self.believed.remove(&event.attempt)),
+            What::Truth { holders, .. } => self.look(event, holders),
+            // Who is stopped may have heard, and not have thought about it.
+            What::Stop { victim } => self.doubts.retain(|doubt| {
+                doubt.client.number() != *victim
+                    || doubt.heard.as_nanos() > event.t
+                    || doubt.heard.after(SOON).as_nanos() < event.t
+            }),
+            What::RenewOk { deadline, ttl: Some(ttl) } => {
+                let at = self.forgotten(event)?;
+                if *deadline > at.saturating_add(*ttl) {
+                    return Some(complaint("was renewed", event, at));
+                }
             }
-            (What::Check { valid: true, .. }, Some(at)) => {
-                let heard = |doubt: &Doubt| {
-                    let heard = doubt.heard.after(SOON).as_nanos();
-                    doubt.client.number() == event.proc && doubt.heard.as_nanos() > at && heard < event.t
-                };
-                if doubts.iter().any(heard) {
-                    complain("was called valid in spite of doubt", at);
+            What::Check { valid: true, .. } => {
+                let at = self.forgotten(event)?;
+                if self.doubts.iter().any(|doubt| doubt.is_between(at, event)) {
+                    return Some(complaint("was called valid in spite of doubt", event, at));
                 }
             }
             _ => {}
         }
+        None
     }
-    found
+
+    fn look(&mut self, truth: &Event, holders: &[Held]) {
+        for (attempt, belief) in &mut self.believed {
+            if belief.lock != truth.lock || belief.since >= truth.t {
+                continue;
+            }
+            let is_known = holders.iter().any(|held| held.attempt == *attempt);
+            belief.forgotten = if is_known { None } else { belief.forgotten.or(Some(truth.t)) };
+        }
+    }
+
+    fn forgotten(&self, event: &Event) -> Option<u64> {
+        self.believed.get(&event.attempt)?.forgotten
+    }
+}
+
+impl Doubt {
+    /// Whether who tells `event` heard of it after `at`, and had time to think about it.
+    fn is_between(&self, at: u64, event: &Event) -> bool {
+        let own = self.client.number() == event.proc;
+        own && self.heard.as_nanos() > at && self.heard.after(SOON).as_nanos() < event.t
+    }
+}
+
+fn complaint(what: &str, event: &Event, at: u64) -> Complaint {
+    let text = format!("attempt {:x} {what} at {}, unknown to the server at {at}", event.attempt, event.t);
+    Complaint::new("loss notice", text)
 }

@@ -22,8 +22,12 @@ pub(crate) struct Truths {
 struct Inside {
     /// The claim by which an attempt was granted.
     claims: BTreeMap<AttemptId, String>,
-    /// Those that were released. A server that forgets, or whose clock ran ahead of late requests, may know them again.
-    released: BTreeSet<AttemptId>,
+    /// Those that began, and those of them that are over: released, or ended without a grant.
+    begun: BTreeSet<AttemptId>,
+    over: BTreeSet<AttemptId>,
+    /// Those that had begun when the server forgot, or when its clock ran ahead of late requests: when they are over, it may
+    /// know them again.
+    back: BTreeSet<AttemptId>,
     /// Those that hold by a claim. Requests of one process share claims when nobody says whose they are.
     holders: BTreeMap<String, Vec<AttemptId>>,
 }
@@ -43,14 +47,25 @@ impl Truths {
         self.wire.asked(claim)
     }
 
-    /// It is about to be released.
-    pub(crate) fn released(&self, attempt: AttemptId) {
+    /// An attempt begins.
+    pub(crate) fn begun(&self, attempt: AttemptId) {
+        self.lock().begun.insert(attempt);
+    }
+
+    /// It is about to be released, or ended without a grant; whether others hold by the same claim still.
+    pub(crate) fn over(&self, attempt: AttemptId) -> bool {
         let mut inside = self.lock();
-        inside.released.insert(attempt);
-        let Some(claim) = inside.claims.get(&attempt).cloned() else { return };
-        if let Some(holders) = inside.holders.get_mut(&claim) {
-            holders.retain(|holder| *holder != attempt);
-        }
+        inside.over.insert(attempt);
+        let Some(claim) = inside.claims.get(&attempt).cloned() else { return false };
+        let Some(holders) = inside.holders.get_mut(&claim) else { return false };
+        holders.retain(|holder| *holder != attempt);
+        !holders.is_empty()
+    }
+
+    /// The server forgets, or its clock runs ahead.
+    pub(crate) fn forget(&self) {
+        let mut inside = self.lock();
+        inside.back = inside.begun.clone();
     }
 
     /// A token of whoever holds a lock now.
@@ -96,7 +111,7 @@ impl Truths {
     fn named(&self, inside: &Inside, owner: &str, claim: &str) -> Option<AttemptId> {
         let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
         let is_its_claim = inside.claims.get(&attempt).is_none_or(|granted| granted == claim);
-        let is_back = !self.plan.promise().exclusion && inside.released.contains(&attempt);
+        let is_back = inside.back.contains(&attempt) && inside.over.contains(&attempt);
         (is_its_claim && !is_back).then_some(attempt)
     }
 

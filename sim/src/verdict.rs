@@ -2,6 +2,7 @@
 
 use std::{any::Any, fmt, sync::atomic::AtomicUsize, time::Duration};
 
+use leasehold_core::queue::MIN_ENTRY_LIFE;
 use leasehold_testkit::check::{self, Invariant, Terms};
 
 use crate::{
@@ -76,9 +77,7 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
         complaints.push(Complaint::new("I5 the fence", text));
     }
     if promise.deadlines && promise.new_tokens {
-        // Who is stopped may have heard, and not have thought about it.
-        let doubts = if plan.stops().is_zero() { doubts.as_slice() } else { &[] };
-        complaints.extend(notice::complaints(history, doubts));
+        complaints.extend(notice::complaints(history, std::mem::take(doubts)));
     }
 }
 
@@ -91,6 +90,8 @@ fn terms(plan: &Plan) -> Terms {
     terms.reading = Duration::from_micros(1);
     terms.precision = Duration::from_micros(1);
     terms.lossy = !promise.exclusion;
+    terms.place = MIN_ENTRY_LIFE;
+    terms.set_back = plan.sets_back();
     terms.overtakes = (promise.calm && plan.named).then_some(0);
     if plan.delays_timers() {
         // Timers are late then, by a nap of the keeper's at most; `check` is not.

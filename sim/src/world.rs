@@ -11,6 +11,7 @@ use std::{
 
 use leasehold_core::{Env, Event, Keeper, Locks, Observe};
 use leasehold_testkit::history::{Phase, What};
+use tokio::sync::Notify;
 
 use crate::{
     client::{ClientClock, ClientDice, Host, Remote},
@@ -128,10 +129,15 @@ impl World {
         let clock = Arc::new(ClientClock::new(Arc::clone(&self.journal), group, boot, plan.fast));
         let host = Host::new(Arc::clone(&self.clockwork), group, Arc::clone(&clock));
         let engine = Remote::new(&self.plan, &host, &self.wire);
+        let renewed = Arc::new(Notify::new());
         let locks = Locks::builder(Arc::new(engine))
             .env(Env { clock, entropy: Arc::new(ClientDice::new(self.plan.seed, group)) })
             .keeper(Keeper::with(Arc::new(host.clone())))
-            .observe(Arc::new(Observer(host.clone(), Arc::clone(&self.journal))))
+            .observe(Arc::new(Observer {
+                host: host.clone(),
+                journal: Arc::clone(&self.journal),
+                renewed: Arc::clone(&renewed),
+            }))
             .owner("somebody")
             .connect_timeout(CONNECT_TIMEOUT)
             .build();
@@ -144,6 +150,7 @@ impl World {
                 journal: Arc::clone(&self.journal),
                 resources: Arc::clone(&self.resources),
                 truths: Arc::clone(&self.truths),
+                renewed: Arc::clone(&renewed),
             };
             let (world, ops) = (Arc::clone(self), ops.clone());
             host.run(async move {
@@ -190,21 +197,26 @@ impl World {
     }
 }
 
-/// Counts what the core says of itself.
-struct Observer(Host, Arc<Journal>);
+/// Counts what the core says of itself, and lets users look when it renewed.
+struct Observer {
+    host: Host,
+    journal: Arc<Journal>,
+    renewed: Arc<Notify>,
+}
 
 impl Observe for Observer {
     fn event(&self, event: &Event<'_>) {
         match event {
             Event::Granted { waited, local, .. } => {
-                let waited = self.0.in_world(*waited);
-                self.1.figures(|tally| {
+                let waited = self.host.in_world(*waited);
+                self.journal.figures(|tally| {
                     tally.grants += 1;
                     tally.local += u64::from(*local);
                     tally.longest_wait = tally.longest_wait.max(waited);
                 });
             }
-            Event::Lost { .. } => self.1.figures(|tally| tally.losses += 1),
+            Event::Lost { .. } => self.journal.figures(|tally| tally.losses += 1),
+            Event::Renewed { .. } => self.renewed.notify_waiters(),
             _ => {}
         }
     }

@@ -130,7 +130,7 @@ impl Draw {
     }
 
     fn faults(&mut self, manner: Manner, clients: &mut Vec<ClientPlan>) -> Vec<Fault> {
-        if self.dice.percent(5) {
+        if self.dice.percent(15) {
             return Vec::new();
         }
         let mut faults: Vec<Fault> = (0..self.among(4, 10)).map(|_| self.fault(manner)).collect();
@@ -201,7 +201,14 @@ impl Draw {
         // What a counter forgets it mints again: engines whose tokens are counters do not survive a failover.
         let most = if manner == Manner::Push { 5 } else { 2 };
         match self.among(0, most) {
-            0 => faults.push(Fault::Step { at, by: self.part(self.lease, 1, 300).as_nanos() as i64 }),
+            0 => {
+                faults.push(Fault::Step { at, by: self.part(self.lease, 1, 300).as_nanos() as i64 });
+                if manner != Manner::Push && self.dice.percent(70) {
+                    // What was answered before comes after what gives the step away; not so late that nobody waits for it.
+                    let late = self.part(self.lease, 4, 14);
+                    faults.push(Fault::Lag { at: at.saturating_sub(late), length: late * 2, late });
+                }
+            }
             1 => {
                 let client = self.whom();
                 clients[client].fast = -(self.among(20_000, 200_000) as i64);

@@ -45,6 +45,8 @@ pub(crate) enum Fault {
     Reset { client: usize, at: Duration },
     /// Nothing passes between a client and the server.
     Cut { client: usize, at: Duration, length: Duration, way: Way },
+    /// Every other answer that leaves in this time comes so much later: on a wire that keeps no order, behind those that follow.
+    Lag { at: Duration, length: Duration, late: Duration },
     /// The server stands still; its clock does not.
     Stall { at: Duration, length: Duration },
     /// The server is down and comes back with all that it acknowledged.
@@ -56,6 +58,15 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// By how many nanoseconds the server's clock is set.
+    #[must_use]
+    pub(crate) const fn sets_clock(&self) -> i64 {
+        match *self {
+            Self::Step { by, .. } | Self::Failover { skew: by, .. } => by,
+            _ => 0,
+        }
+    }
+
     /// What kind of fault it is, for the table.
     #[must_use]
     pub(crate) const fn kind(&self) -> &'static str {
@@ -73,6 +84,7 @@ impl Fault {
             Self::Crash { .. } => "client crashed",
             Self::Reset { .. } => "connection reset",
             Self::Cut { .. } => "partition",
+            Self::Lag { .. } => "answers late",
             Self::Stall { .. } => "server stalled",
             Self::Restart { .. } => "server restarted",
             Self::Step { by, .. } if *by < 0 => "server clock set back",

@@ -164,26 +164,25 @@ impl Plan {
         self.faults.iter().any(|fault| matches!(fault, Fault::Failover { .. }))
     }
 
+    /// Whether the server's clock is set back.
+    pub(crate) fn sets_back(&self) -> bool {
+        self.faults.iter().any(|fault| fault.sets_clock() < 0)
+    }
+
     /// What can be asked of such a run.
     #[must_use]
     pub(crate) fn promise(&self) -> Promise {
-        let set = |forward: bool| {
-            let by = |fault: &Fault| match *fault {
-                Fault::Step { by, .. } | Fault::Failover { skew: by, .. } => by,
-                _ => 0,
-            };
-            self.faults.iter().any(|fault| if forward { by(fault) > 0 } else { by(fault) < 0 })
-        };
         let forgets = self.forgets();
+        let ahead = self.faults.iter().any(|fault| fault.sets_clock() > 0);
         let slow = self.clients.iter().any(|client| client.is_too_slow());
-        let new_tokens = !(forgets && set(false));
-        let exclusion = !(forgets || set(true) || slow || self.forces());
+        let new_tokens = !(forgets && self.sets_back());
+        let exclusion = !(forgets || ahead || slow || self.forces());
         Promise {
             exclusion,
             deadlines: !slow,
             new_tokens,
             tokens: new_tokens && (exclusion || self.named),
-            no_doubt: !(set(true) || slow || set(false) && self.manner != Manner::Push),
+            no_doubt: !(ahead || slow || self.sets_back() && self.manner != Manner::Push),
             calm: self.faults.is_empty() && self.clients.iter().all(|client| client.starts.is_zero()),
         }
     }

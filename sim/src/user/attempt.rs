@@ -1,6 +1,6 @@
 //! One acquisition.
 
-use std::pin::pin;
+use std::{pin::pin, time::Duration};
 
 use leasehold_core::{Error, ErrorKind, Guard, Mode, Owner, Request};
 use leasehold_testkit::history::{AttemptId, HowHeld, What};
@@ -36,7 +36,7 @@ impl<'a> Attempt<'a> {
         };
         self.called(limit);
         match self.acquire().await {
-            None => self.record(What::Cancel),
+            None => self.failed(What::Cancel),
             Some(Err(error)) => self.refused(&error),
             Some(Ok(guard)) => {
                 let mut belief = Belief::begin(self, guard);
@@ -85,6 +85,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn called(&self, limit: Option<u64>) {
+        self.user.truths.begun(self.id);
         self.record(What::AcqInv { mode: HowHeld(self.mode()), limit, within: self.within });
         self.user.journal.figures(|tally| tally.calls += 1);
     }
@@ -93,14 +94,18 @@ impl<'a> Attempt<'a> {
         let err = format!("{:?}", error.kind());
         // Whoever waited may still be on the way out of the line.
         let certain = error.kind() == ErrorKind::Taken && self.op.patience == Patience::Try;
-        self.record(if certain { What::AcqTaken } else { What::AcqUnknown { err } });
+        self.failed(if certain { What::AcqTaken } else { What::AcqUnknown { err } });
+    }
+
+    fn failed(&self, what: What) {
+        self.user.truths.over(self.id);
+        self.record(what);
     }
 
     async fn use_it(&self, belief: &mut Belief<'_>) {
-        let Self { user, op, .. } = self;
+        let op = self.op;
         for look in 0..LOOKS {
-            user.host.nap(op.hold / LOOKS).await;
-            belief.look();
+            self.use_for(belief, op.hold / LOOKS).await;
             if belief.is_told() && !op.stubborn {
                 return;
             }
@@ -114,6 +119,22 @@ impl<'a> Attempt<'a> {
             }
             if look == 2 && op.again {
                 self.enter_again(belief).await;
+            }
+        }
+    }
+
+    /// Looks at the hold at the end, and whenever what is known of it may have changed.
+    async fn use_for(&self, belief: &mut Belief<'_>, time: Duration) {
+        let mut end = pin!(self.user.host.nap(time));
+        loop {
+            let over = tokio::select! {
+                biased;
+                () = &mut end => true,
+                () = self.user.renewed.notified() => false,
+            };
+            belief.look();
+            if over {
+                return;
             }
         }
     }

@@ -27,8 +27,8 @@ pub(super) struct Belief<'a> {
     pub(super) guard: Guard,
     /// The latest deadline that it told.
     deadline: Instant,
-    /// Since when it certainly was granted, so that what is kept counts from no later.
-    since: Instant,
+    /// It was granted between these: what is kept counts from there.
+    since: (Instant, Instant),
     /// The loss was told.
     told: Arc<AtomicBool>,
     /// Dropped with it: nobody waits for its loss any more.
@@ -58,7 +58,9 @@ impl<'a> Belief<'a> {
             fixed: attempt.is_fixed(),
         });
         user.journal.clockwork().note(*id, || format!("{} was granted to {id:x}", lock.name));
-        let since = asked.unwrap_or_else(|| user.now());
+        // Where the server's clock was set back, leases seem to be asked for later.
+        let now = user.now();
+        let since = (asked.map_or(now, |asked| asked.min(now)), now);
         Self { attempt, guard, deadline, since, told, _watch }
     }
 
@@ -90,16 +92,19 @@ impl<'a> Belief<'a> {
     pub(super) async fn end(mut self) {
         self.look();
         let Self { attempt, guard, told, since, .. } = self;
+        let others = attempt.user.truths.over(attempt.id);
         let keep = match attempt.op.end {
             // What is left of it goes to the server; how much has passed, the client's clock says.
             End::Keep(at_least) => {
-                let passed = attempt.user.own_time(attempt.user.now().since(since));
-                Some(nanos(at_least.saturating_sub(passed)))
+                let user = attempt.user;
+                let left = |since| nanos(at_least.saturating_sub(user.own_time(user.now().since(since))));
+                // The last of several keeps the name for all of them, unless their hold is lost before.
+                Some((if others { 0 } else { left(since.0) }, left(since.1)))
             }
             End::Release | End::Drop => None,
         };
-        attempt.user.truths.released(attempt.id);
-        attempt.record(What::RelInv { keep, sure: None });
+        let (sure, keep) = keep.unzip();
+        attempt.record(What::RelInv { keep, sure });
         let was_lost = told.load(Ordering::Relaxed) || !guard.check();
         let released = match attempt.op.end {
             End::Drop => return drop(guard),

@@ -7,6 +7,7 @@ mod writes;
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Instant, Locks};
+use tokio::sync::Notify;
 
 use crate::{
     client::Host,
@@ -36,6 +37,8 @@ pub(crate) struct User {
     pub(crate) resources: Arc<Resources>,
     /// Where it says which claim is whose.
     pub(crate) truths: Arc<Truths>,
+    /// Rings when the core says that holds of its process were renewed, or were not.
+    pub(crate) renewed: Arc<Notify>,
 }
 
 impl User {

@@ -28,6 +28,11 @@ impl Wire {
         }
     }
 
+    /// Every other answer that leaves until `until` comes so much later.
+    pub(crate) fn lag(&self, until: Instant, late: Duration) {
+        self.lock().lag = (until, late);
+    }
+
     /// The server does nothing until `until`.
     pub(crate) fn stall(&self, until: Instant) {
         let mut inside = self.lock();

@@ -46,6 +46,8 @@ struct Inside {
     news: BTreeMap<(Group, u64), Fault>,
     /// When the last request of each claim left, or the server granted it unasked.
     asked: BTreeMap<ClaimId, Instant>,
+    /// Until when every other answer is late, and how late.
+    lag: (Instant, Duration),
     /// Until when the server stands still, or is down.
     still: Instant,
     down: Instant,
@@ -70,6 +72,7 @@ impl Wire {
             requests,
             news,
             asked: BTreeMap::new(),
+            lag: (Instant::from_nanos(0), Duration::ZERO),
             still: Instant::from_nanos(0),
             down: Instant::from_nanos(0),
         };

@@ -2,6 +2,7 @@
 
 mod bugs;
 mod replay;
+mod sights;
 mod smoke;
 
 use leasehold_sim::{Bug, Outcome, Plan, run};
