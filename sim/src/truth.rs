@@ -40,7 +40,7 @@ impl Truths {
     }
 
     /// An attempt was granted by a claim; when the claim asked for it.
-    pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<Instant> {
+    pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<(Instant, Instant)> {
         let mut inside = self.lock();
         inside.claims.insert(attempt, claim.to_string());
         inside.holders.entry(claim.to_string()).or_default().push(attempt);

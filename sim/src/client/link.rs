@@ -49,6 +49,11 @@ impl Link {
         }
     }
 
+    /// A newer connection was begun than this.
+    pub(super) fn is_past(&self, conn: u64) -> bool {
+        conn < self.lock().number
+    }
+
     fn up(&self) -> Option<u64> {
         let state = self.lock();
         state.up.then_some(state.number)

@@ -142,6 +142,10 @@ impl Port {
 
     fn answered(&self, number: u64, clock: Duration, reply: Reply) {
         let Some(call) = self.take(number) else { return };
+        // Nobody reads what comes on a connection that was given up for another.
+        if self.manner == Manner::Push && self.link.is_past(call.conn) {
+            return;
+        }
         let now = self.now();
         let ahead = lock(&self.evidence).learn(call.sent, now, clock);
         if ahead.is_some() {

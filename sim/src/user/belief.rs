@@ -41,11 +41,11 @@ impl<'a> Belief<'a> {
         let Attempt { user, op, lock, id, .. } = attempt;
         let told = Arc::new(AtomicBool::new(false));
         let _watch = attempt.watch(&guard, &told);
-        let asked = user.truths.granted(*id, guard.id());
+        let (left, asked) = user.truths.granted(*id, guard.id()).unzip();
         let mut deadline = attempt.deadline(&guard);
         if deadline.as_nanos() == 0 && !user.plan.promise().no_doubt {
             // In doubt: believed for no time at all, but granted for nine tenths of this at least.
-            deadline = user.now().min(asked.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
+            deadline = user.now().min(left.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
         }
         attempt.must_be_alive(deadline, asked);
         attempt.record(What::AcqOk {
@@ -58,9 +58,8 @@ impl<'a> Belief<'a> {
             fixed: attempt.is_fixed(),
         });
         user.journal.clockwork().note(*id, || format!("{} was granted to {id:x}", lock.name));
-        // Where the server's clock was set back, leases seem to be asked for later.
         let now = user.now();
-        let since = (asked.map_or(now, |asked| asked.min(now)), now);
+        let since = (left.unwrap_or(now), now);
         Self { attempt, guard, deadline, since, told, _watch }
     }
 

@@ -90,6 +90,6 @@ impl Wire {
 impl Inside {
     fn prolong(&mut self, by: i64) {
         let longer = Duration::from_nanos(by.min(0).unsigned_abs());
-        self.asked.values_mut().for_each(|asked| *asked = asked.after(longer));
+        self.asked.values_mut().for_each(|(_, asked)| *asked = asked.after(longer));
     }
 }

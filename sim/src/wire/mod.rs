@@ -44,8 +44,9 @@ struct Inside {
     /// What becomes of requests and news, by their number.
     requests: BTreeMap<(Group, u64), Fault>,
     news: BTreeMap<(Group, u64), Fault>,
-    /// When the last request of each claim left, or the server granted it unasked.
-    asked: BTreeMap<ClaimId, Instant>,
+    /// When the last request of each claim left, or the server granted it unasked; and the same later by as much as the server's
+    /// clock was set back since.
+    asked: BTreeMap<ClaimId, (Instant, Instant)>,
     /// Until when every other answer is late, and how late.
     lag: (Instant, Duration),
     /// Until when the server stands still, or is down.
@@ -102,9 +103,9 @@ impl Wire {
         look(&mut self.lock().machine)
     }
 
-    /// When the last request of a claim left, or the server granted it unasked: no lease of it can be counted from later;
-    /// but for as long as the server's clock was set back since.
-    pub(crate) fn asked(&self, claim: ClaimId) -> Option<Instant> {
+    /// When the last request of a claim left, or the server granted it unasked: no lease of it can be counted from later than
+    /// the second of these, which counts for as long as the server's clock was set back since; what lapsed before, from the first.
+    pub(crate) fn asked(&self, claim: ClaimId) -> Option<(Instant, Instant)> {
         self.lock().asked.get(&claim).copied()
     }
 

@@ -46,7 +46,7 @@ impl Wire {
         let now = clockwork.now();
         let mut inside = self.lock();
         let inside = &mut *inside;
-        inside.asked.extend(request.extends().map(|claim| (claim, now)));
+        inside.asked.extend(request.extends().map(|claim| (claim, (now, now))));
         let Some(end) = inside.ends.get_mut(&from) else { return };
         let nth = end.requests;
         end.requests += 1;
@@ -126,7 +126,7 @@ impl Wire {
         }
         for mail in said.mail {
             if let News::Granted { id, .. } = mail.news {
-                inside.asked.insert(id, now);
+                inside.asked.insert(id, (now, now));
                 self.journal.figures(|tally| tally.in_line += 1);
             }
             self.tell(inside, mail.to, mail.news);
