@@ -68,14 +68,15 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
     (figures, complaints)
 }
 
-/// Answers of `check()` that said no for a moment: where a clock stepped, until the hold was renewed or found to be lost.
+/// Answers of `check()` that said no for a moment: where a clock stepped, until the hold was renewed, found to be lost, or
+/// released.
 fn doubts(events: &[Event]) -> BTreeSet<usize> {
     let mut open: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
     let mut doubts = BTreeSet::new();
     for (at, event) in events.iter().enumerate() {
         match event.what {
             What::Check { valid: false, .. } => open.entry(event.attempt).or_default().push(at),
-            What::Check { valid: true, .. } | What::Lost { .. } => {
+            What::Check { valid: true, .. } | What::Lost { .. } | What::RelInv { .. } => {
                 doubts.extend(open.remove(&event.attempt).unwrap_or_default());
             }
             _ => {}
