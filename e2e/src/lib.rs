@@ -5,8 +5,7 @@
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
 //!   may meet, in a file for each: [`redis`], [`mod@file`], [`memory`].
 //! - [`holder`]: a process that does what a row of the matrix tells it.
-//! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums. `peers`: other crates in the
-//!   place of leasehold.
+//! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
 pub mod client;
 pub mod crew;
@@ -17,8 +16,6 @@ pub mod figures;
 pub mod file;
 pub mod holder;
 pub mod memory;
-#[cfg(feature = "peers")]
-pub mod peers;
 pub mod pulse;
 pub mod redis;
 pub mod round;

@@ -13,12 +13,6 @@ fn main() -> ExitCode {
         ["writer", ref orders @ ..] => fenced::writer(orders).map(|()| ExitCode::SUCCESS),
         ["torture", ref typed @ ..] => torture::main(typed),
         ["fenced", ref typed @ ..] => fenced::main(typed),
-        #[cfg(feature = "peers")]
-        ["peers", ref typed @ ..] => leasehold_e2e::peers::main(typed),
-        #[cfg(feature = "peers")]
-        [peer, ref orders @ ..] if leasehold_e2e::peers::PEERS.contains(&peer) => {
-            leasehold_e2e::peers::client(peer, orders).map(|()| ExitCode::SUCCESS)
-        }
         _ => Err("say torture or fenced".into()),
     };
     ended.unwrap_or_else(|failure| {

@@ -85,7 +85,11 @@ fn check_command(line: &str, workspace: &Workspace) -> Result<(), String> {
     let after =
         |flag: &str| words.iter().position(|word| *word == flag).and_then(|at| words.get(at + 1)).copied();
     match words[..] {
-        ["cargo", "run", ..] => check_run(after("-p"), after("--bin"), workspace),
+        ["cargo", "run", ..] => match after("--manifest-path") {
+            Some(path) if !workspace.root.join(path).exists() => Err(format!("no manifest {path:?}")),
+            Some(_) => Ok(()),
+            None => check_run(after("-p"), after("--bin"), workspace),
+        },
         ["cargo", "xtask", chore, ..] if !CHORES.contains(&chore) => Err(format!("no chore {chore:?}")),
         ["cargo", "install", ..] => match after("--path") {
             Some(path) if !workspace.root.join(path).join("Cargo.toml").exists() => {
@@ -153,6 +157,7 @@ mod tests {
             ("cargo run -p two", "2 programs"),
             ("cargo run -p lib", "0 programs"),
             ("cargo run -p two --bin c", "no program \"c\""),
+            ("cargo run --manifest-path x/Cargo.toml", "no manifest \"x/Cargo.toml\""),
             ("cargo xtask dance", "no chore \"dance\""),
             ("cargo install --path x/y", "no package in"),
             ("./no-such-file", "no such file"),

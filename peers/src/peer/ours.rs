@@ -1,13 +1,13 @@
-//! leasehold.
+//! leasehold, as its README shows it: it waits, renews and tells its deadline by itself.
 
 use std::time::Duration;
 
 use leasehold::{Guard, Locks};
+use leasehold_e2e::{Failure, task::TTL};
 
 use super::Peer;
-use crate::{Failure, task::TTL};
 
-pub(super) struct Ours(Locks);
+pub(crate) struct Ours(Locks);
 
 impl Peer for Ours {
     type Hold = Guard;

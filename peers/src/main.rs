@@ -1,0 +1,27 @@
+//! The same faults and the same checker on other crates: each of them, and leasehold beside them, under the same plain workload:
+//! mutexes only, waits with a limit, sections within a lease.
+//!
+//! The program compares; started by itself with the name of a peer, it is one of the clients of a round.
+
+mod peer;
+mod table;
+mod untold;
+mod work;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let ended = match args[..] {
+        [role, ref orders @ ..] if peer::NAMES.contains(&role) => work::client(role, orders),
+        ref typed => table::main(typed),
+    };
+    ended.map_or_else(
+        |failure| {
+            eprintln!("leasehold-peers: {failure}");
+            ExitCode::from(2)
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}

@@ -1,0 +1,57 @@
+//! `rslock`: a try at a time, so that the limit is ours and not a number of tries; it cleans up after a try that failed.
+//!
+//! It renews nothing by itself, and need not: no section is longer than a lease. It tells a validity time, from its return on; a
+//! pause between the answer and its reader is in its favour counted off, for nobody is to blame who counts from before the request.
+//! It has no limit for a request, only that of its client library.
+
+use std::time::{Duration, Instant};
+
+use leasehold_e2e::{Failure, task::TTL};
+use rslock::{Lock, LockError, LockManager};
+
+use super::{Peer, RETRY, retried};
+
+pub(crate) struct Rslock(LockManager);
+
+pub(crate) struct Hold {
+    lock: Lock,
+    until: Instant,
+}
+
+impl Peer for Rslock {
+    type Hold = Hold;
+
+    async fn connect(url: &str) -> Result<Self, Failure> {
+        let mut manager = LockManager::new(vec![url.to_owned()]);
+        manager.set_retry(1, RETRY);
+        Ok(Self(manager))
+    }
+
+    async fn acquire(&self, name: &str, limit: Duration) -> Result<Option<Hold>, Failure> {
+        let once = || async {
+            let begin = Instant::now();
+            match self.0.lock(name, TTL).await {
+                Ok(lock) => {
+                    let until = Instant::now() + Duration::from_millis(lock.validity_time as u64);
+                    Ok(Some(Hold { lock, until: until.min(begin + TTL) }))
+                }
+                Err(LockError::Unavailable) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        };
+        retried(limit, once).await
+    }
+
+    fn left(hold: &Hold) -> Option<Duration> {
+        Some(hold.until.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_held(hold: &Hold) -> bool {
+        Instant::now() < hold.until
+    }
+
+    async fn release(&self, hold: Hold) -> Result<(), Failure> {
+        self.0.unlock(&hold.lock).await;
+        Ok(())
+    }
+}

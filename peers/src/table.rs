@@ -1,0 +1,129 @@
+//! The program that compares: rounds of each peer from the same seeds, their figures in a line, and one example of each violation.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use leasehold_e2e::{
+    Failure,
+    dice::Dice,
+    figures::Figures,
+    round::{Outcome, PEER, Round},
+};
+use leasehold_testkit::history::History;
+
+use crate::{
+    peer::{NAMES, version},
+    untold,
+};
+
+/// How long a round is: several storms.
+const ROUND: Duration = Duration::from_secs(38);
+/// What is compared of all that is checked: to the rest, as to tokens, most crates promise nothing.
+const COMPARED: [&str; 3] = ["I1 exclusion", "I12 limits", "I7 wake-ups"];
+/// What is not the checker's.
+const UNTOLD: &str = "losses not told";
+
+/// As typed.
+struct Typed {
+    rounds: usize,
+    seed: u64,
+    peers: Vec<&'static str>,
+}
+
+/// Of one peer.
+#[derive(Default)]
+struct Findings {
+    figures: Figures,
+    untold: usize,
+    examples: BTreeMap<&'static str, String>,
+}
+
+/// Prints a line for each peer, and then what they show.
+pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
+    let typed = parse(args)?;
+    let program = std::env::current_exe()?;
+    println!(
+        "{:22} {:>10} {:>7} {:>6} {:>18} {:>15} {:>16} {:>13} {:>15} {:>15}",
+        "",
+        "operations",
+        "grants",
+        "faults",
+        "exclusion violated",
+        UNTOLD,
+        "waits over limit",
+        "lost wake-ups",
+        "hand-over, p50",
+        "p99, us"
+    );
+    let mut all = Vec::new();
+    for peer in typed.peers {
+        let findings = compare(peer, typed.rounds, typed.seed, &program)?;
+        let figures = &findings.figures;
+        let [exclusion, limits, wake_ups] =
+            COMPARED.map(|kind| figures.violations.get(kind).copied().unwrap_or(0));
+        println!(
+            "{:22} {:>10} {:>7} {:>6} {exclusion:>18} {:>15} {limits:>16} {wake_ups:>13} {:>15} {:>15}",
+            format!("{peer} {}", version(peer).unwrap_or_default()),
+            figures.operations,
+            figures.grants,
+            figures.all_faults(),
+            findings.untold,
+            figures.hand_over_p50,
+            figures.hand_over_p99,
+        );
+        all.push((peer, findings.examples));
+    }
+    for (peer, examples) in all {
+        for (kind, example) in examples {
+            println!("\n{peer}, {kind}: for example\n{example}");
+        }
+    }
+    Ok(())
+}
+
+fn parse(args: &[&str]) -> Result<Typed, Failure> {
+    let mut typed = Typed { rounds: 1, seed: Dice::random_seed(), peers: NAMES.to_vec() };
+    for pair in args.chunks(2) {
+        match *pair {
+            ["--rounds", value] => typed.rounds = value.parse()?,
+            ["--seed", value] => typed.seed = value.parse()?,
+            ["--peer", value] if NAMES.contains(&value) => typed.peers.retain(|peer| *peer == value),
+            _ => {
+                return Err(format!("--rounds N, --seed S and --peer {} are known", NAMES.join("|")).into());
+            }
+        }
+    }
+    Ok(typed)
+}
+
+fn compare(peer: &str, rounds: usize, seed: u64, program: &Path) -> Result<Findings, Failure> {
+    let mut findings = Findings::default();
+    // Seeds of a server that keeps what it acknowledged: what forgets is nobody's fault.
+    for seed in (seed..).filter(|seed| seed % 4 < 2).take(rounds) {
+        let engine = format!("{PEER}{peer}");
+        let round = Round { engine: &engine, seed, time: ROUND, program };
+        findings.add(&round.run(|_| ())?)?;
+    }
+    Ok(findings)
+}
+
+impl Findings {
+    fn add(&mut self, outcome: &Outcome) -> Result<(), Failure> {
+        self.figures.add(&outcome.figures);
+        for complaint in &outcome.complaints {
+            let kind = COMPARED.into_iter().find(|kind| complaint.starts_with(&format!("{kind}\n")));
+            if let (Some(kind), Some((_, example))) = (kind, complaint.split_once('\n')) {
+                self.examples.entry(kind).or_insert_with(|| example.to_owned());
+            }
+        }
+        // It is kept where there is a complaint, and a loss that was not told is one: two believe at once.
+        let history = outcome.dir.path().join("history.jsonl");
+        if history.exists() {
+            let untold = untold::losses(History::merge([history])?.events());
+            self.untold += untold.len();
+            if let Some(example) = untold.into_iter().next() {
+                self.examples.entry(UNTOLD).or_insert(example);
+            }
+        }
+        Ok(())
+    }
+}

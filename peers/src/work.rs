@@ -1,0 +1,103 @@
+//! What a client does with a peer: takes names in turns, and writes down what the peer lets it believe.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Lineage, Mode, Token};
+use leasehold_e2e::{
+    Failure,
+    client::{Orders, THREADS},
+    dice::Dice,
+    pulse::Pulse,
+    task::TTL,
+};
+use leasehold_testkit::history::{Granted, Recorder, now_nanos};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::peer::{Distributed, Ours, Peer, Rslock};
+
+/// How many tasks each client has.
+const TASKS: u64 = 10;
+/// How long an acquire waits at most.
+const LIMIT: Duration = Duration::from_millis(1500);
+/// How long a release, or a connection, may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon a server that is away is called again.
+const REDIAL: Duration = Duration::from_millis(10);
+/// How often a section looks whether it is still alone.
+const LOOK: Duration = Duration::from_millis(5);
+/// The names.
+const NAMES: [&str; 4] = ["m0", "m1", "m2", "m3"];
+
+/// The program as a client of the peer `role`.
+pub(crate) fn client(role: &str, orders: &[&str]) -> Result<(), Failure> {
+    let orders = Orders::parse(orders)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
+    match role {
+        "leasehold" => runtime.block_on(work::<Ours>(orders)),
+        "rslock" => runtime.block_on(work::<Rslock>(orders)),
+        _ => runtime.block_on(work::<Distributed>(orders)),
+    }
+}
+
+async fn work<P: Peer>(orders: Orders) -> Result<(), Failure> {
+    let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
+    let _pulse = Pulse::begin(Arc::clone(&recorder), std::process::id());
+    let peer = loop {
+        match timeout(PATIENCE, P::connect(&orders.url)).await {
+            Ok(Ok(peer)) => break Arc::new(peer),
+            // Its server may be away just now.
+            _ if now_nanos() < orders.until => sleep(REDIAL).await,
+            _ => return Ok(()),
+        }
+    };
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (peer, recorder) = (Arc::clone(&peer), Arc::clone(&recorder));
+            let (mut dice, until) = (Dice::new(orders.seed, task + 1), orders.until);
+            tokio::spawn(async move {
+                while now_nanos() < until {
+                    once(&*peer, &recorder, task as u32, &mut dice).await;
+                    sleep(dice.millis(1..4)).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await?;
+    }
+    Ok(())
+}
+
+async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, dice: &mut Dice) {
+    let name = *dice.pick(&NAMES);
+    let limit = Some(LIMIT.as_nanos() as u64);
+    let attempt = recorder.attempt(task, name, Mode::Exclusive, limit);
+    let hold = match peer.acquire(name, LIMIT).await {
+        Ok(Some(hold)) => hold,
+        Ok(None) => return attempt.taken(),
+        Err(_) => return attempt.unknown("Unreachable"),
+    };
+    let left = |hold: &P::Hold| P::left(hold).map(|left| left.as_nanos() as u64);
+    // The others have no tokens: the time tells the order as well as they would.
+    let token = Token { lineage: Lineage::new(0), number: now_nanos() };
+    let ttl_nanos = Some(TTL.as_nanos() as u64);
+    let belief = attempt.granted(Granted { token, ttl_nanos, watched: false, fixed: false }, || left(&hold));
+    let end = Instant::now() + if dice.percent(1) { dice.millis(100..600) } else { dice.millis(0..8) };
+    loop {
+        if !belief.check(|| P::is_held(&hold), || left(&hold)) {
+            belief.lost("told");
+            break;
+        }
+        let rest = end.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            break;
+        }
+        sleep(rest.min(LOOK)).await;
+    }
+    let leaving = belief.releasing(None);
+    // A crate that bounds no request would wait for ever on a connection that fell silent.
+    match timeout(PATIENCE, peer.release(hold)).await {
+        Ok(Ok(())) => leaving.freed(),
+        _ => leaving.unknown("Unreachable"),
+    }
+}
