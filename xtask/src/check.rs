@@ -6,12 +6,13 @@ use crate::{
     own_rules,
     run::{Failure, Steps},
     setup,
-    workspace::{Package, Workspace},
+    workspace::{PEERS, Package, Workspace},
 };
 
 /// All checks, the quick ones first.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     steps.command("format", workspace.cargo("fmt").args(["--all", "--check"]))?;
+    steps.command("format, peers", workspace.peers("fmt").arg("--check"))?;
     steps.step("own rules", || own_rules::all(workspace))?;
     dependencies(steps, workspace)?;
     lints(steps, workspace)?;
@@ -19,10 +20,14 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
 }
 
 fn dependencies(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    let mut deny = Command::new(setup::cargo_deny(workspace));
-    deny.current_dir(&workspace.root);
-    deny.args(["--workspace", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
-    steps.command("dependencies", &mut deny)
+    let deny = |manifest: &str| {
+        let mut deny = Command::new(setup::cargo_deny(workspace));
+        deny.current_dir(&workspace.root).args(["--workspace", "--manifest-path", manifest]);
+        deny.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
+        deny
+    };
+    steps.command("dependencies", &mut deny("Cargo.toml"))?;
+    steps.command("dependencies, peers", &mut deny(PEERS))
 }
 
 fn lints(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
@@ -37,7 +42,9 @@ fn lints(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         steps.command(&name, &mut clippy(&args))?;
     }
-    Ok(())
+    let mut clippy = workspace.peers("clippy");
+    clippy.args(["--locked", "--all-targets", "--", "-D", "warnings"]);
+    steps.command("lints, peers", &mut clippy)
 }
 
 /// No feature, and each one alone: package by package, for cargo unites the features of packages that it builds together.

@@ -1,4 +1,4 @@
-//! Every test of the workspace.
+//! Every test.
 
 use crate::{
     run::{Failure, Steps},
@@ -9,5 +9,6 @@ use crate::{
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     let mut tests = workspace.cargo("test");
     tests.args(["--locked", "--workspace", "--all-features", "--no-fail-fast"]);
-    steps.command("tests", &mut tests)
+    steps.command("tests", &mut tests)?;
+    steps.command("tests, peers", workspace.peers("test").arg("--locked"))
 }

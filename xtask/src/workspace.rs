@@ -10,6 +10,9 @@ use serde_json::Value;
 
 use crate::run::Failure;
 
+/// The manifest of the other lock crates: a workspace of its own, built apart, because of what they depend on.
+pub(crate) const PEERS: &str = "peers/Cargo.toml";
+
 /// The workspace that is worked on.
 pub(crate) struct Workspace {
     /// The directory of the workspace manifest.
@@ -51,6 +54,13 @@ impl Workspace {
     pub(crate) fn cargo(&self, verb: &str) -> Command {
         let mut command = cargo(verb);
         command.current_dir(&self.root);
+        command
+    }
+
+    /// The same in the workspace of the peers.
+    pub(crate) fn peers(&self, verb: &str) -> Command {
+        let mut command = self.cargo(verb);
+        command.args(["--manifest-path", PEERS]).env("CARGO_TARGET_DIR", self.target.join("peers"));
         command
     }
 
