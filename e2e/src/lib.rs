@@ -18,6 +18,7 @@ pub mod holder;
 pub mod memory;
 pub mod pulse;
 pub mod redis;
+pub mod retold;
 pub mod round;
 pub mod section;
 pub mod shelf;

@@ -121,7 +121,7 @@ impl Round<'_> {
 }
 
 /// Every third and fourth round on Redis is on a server that promises no exclusion.
-const fn promise_of(seed: u64) -> Promise {
+pub(crate) const fn promise_of(seed: u64) -> Promise {
     match seed % 4 {
         2 => Promise::Doubt,
         3 => Promise::Fence,

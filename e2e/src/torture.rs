@@ -2,17 +2,21 @@
 
 use std::{
     io::{IsTerminal, Write},
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
+
+use leasehold_testkit::history::History;
 
 use crate::{
     Failure,
     dice::Dice,
     figures::Figures,
-    round::{Outcome, Round},
+    round::{Outcome, Round, promise_of},
     totals::Totals,
+    verdict::judge,
+    world::Promise,
 };
 
 /// How long a round is: several storms, and a history that is checked within seconds.
@@ -26,6 +30,7 @@ struct Typed {
     minutes: f64,
     seed: u64,
     sum: bool,
+    judge: Option<PathBuf>,
 }
 
 /// The program: 0 when every round held, 1 on a violation or an undecided segment.
@@ -34,6 +39,9 @@ struct Typed {
 /// What keeps a round from being done.
 pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     let typed = parse(args)?;
+    if let Some(history) = &typed.judge {
+        return judge_again(&typed.engine, history);
+    }
     let totals = Totals::of(Path::new(KEPT), &typed.engine);
     if typed.sum {
         let sum = totals.sum()?;
@@ -61,7 +69,8 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
 }
 
 fn parse(args: &[&str]) -> Result<Typed, Failure> {
-    let mut typed = Typed { engine: String::new(), minutes: 1.0, seed: Dice::random_seed(), sum: false };
+    let mut typed =
+        Typed { engine: String::new(), minutes: 1.0, seed: Dice::random_seed(), sum: false, judge: None };
     let mut args = args.iter();
     while let Some(&arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -70,8 +79,10 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
             "--minutes" => typed.minutes = value()?.parse()?,
             "--seed" => typed.seed = value()?.parse()?,
             "--sum" => typed.sum = true,
+            "--judge" => typed.judge = Some(value()?.into()),
             _ => {
-                return Err(format!("unknown: {arg}; --engine, --minutes, --seed and --sum are known").into());
+                let known = "--engine, --minutes, --seed, --sum and --judge are known";
+                return Err(format!("unknown: {arg}; {known}").into());
             }
         }
     }
@@ -79,6 +90,16 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
         return Err("say which: --engine redis, file or memory".into());
     }
     Ok(typed)
+}
+
+/// Judges what a violated round wrote down once more, by the checker of today.
+fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
+    let history = History::merge([history])?;
+    let seed = history.events().first().map_or(0, |event| event.run);
+    let promise = if engine == "redis" { promise_of(seed) } else { Promise::Exclusion };
+    let (figures, complaints) = judge(history.events(), promise);
+    println!("{}\n{figures}", complaints.join("\n"));
+    Ok(if figures.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {

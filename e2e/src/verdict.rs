@@ -1,23 +1,17 @@
 //! The verdict on a round: the only place that knows the checker.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use leasehold_core::queue::entry_life;
 use leasehold_testkit::{
     check::{Invariant, Terms, check},
-    history::{AttemptId, Event, History, Phase, What},
+    history::{Event, History, What},
 };
 
-use crate::{figures::Figures, task::TTL, world::Promise};
+use crate::{figures::Figures, retold::Retold, task::TTL, world::Promise};
 
 /// After these, nothing is left of what was held before.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
-
-/// Another program holds the lock meanwhile.
-const STRANGER: &str = "foreign flock";
 
 /// By how much the machine, not the lock, may delay the end of a belief.
 const SLACK: Duration = Duration::from_millis(10);
@@ -31,15 +25,9 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
-    let doubts = doubts(history.events());
-    figures.doubts = doubts.len() as u64;
-    let mut left_out = inner_stops(history.events());
-    left_out.extend(refusals_for_strangers(history.events()));
-    if promise == Promise::Doubt {
-        left_out.extend(doubts);
-        left_out.extend(doubted_on_arrival(history.events()));
-    }
-    let report = check(&without(&history, &left_out), &terms);
+    let Retold { history, doubts } = Retold::of(&history, promise);
+    figures.doubts = doubts;
+    let report = check(&history, &terms);
     let mut complaints = Vec::new();
     for verdict in &report.verdicts {
         let name = verdict.invariant.to_string();
@@ -68,104 +56,6 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
     (figures, complaints)
 }
 
-/// Answers of `check()` that said no for a moment: where a clock stepped, until the hold was renewed, found to be lost, or
-/// released.
-fn doubts(events: &[Event]) -> BTreeSet<usize> {
-    let mut open: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
-    let mut doubts = BTreeSet::new();
-    for (at, event) in events.iter().enumerate() {
-        match event.what {
-            What::Check { valid: false, .. } => open.entry(event.attempt).or_default().push(at),
-            What::Check { valid: true, .. } | What::Lost { .. } | What::RelInv { .. } => {
-                doubts.extend(open.remove(&event.attempt).unwrap_or_default());
-            }
-            _ => {}
-        }
-    }
-    doubts
-}
-
-/// All that was told of holds that were in doubt when their users got them, and may not have been over.
-fn doubted_on_arrival(events: &[Event]) -> BTreeSet<usize> {
-    let (mut doubted, mut told) = (BTreeSet::new(), BTreeSet::new());
-    for (at, event) in events.iter().enumerate() {
-        if let What::AcqOk { deadline: Some(deadline), .. } = event.what
-            && deadline < event.t
-        {
-            doubted.insert(event.attempt);
-        }
-        if doubted.contains(&event.attempt) {
-            told.insert(at);
-        }
-    }
-    told
-}
-
-/// Stops within stops, and their ends: to the checker the first end is the end.
-fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
-    let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut inner = BTreeSet::new();
-    for (at, event) in events.iter().enumerate() {
-        match event.what {
-            What::Stop { victim } => {
-                let depth = depths.entry(victim).or_default();
-                *depth += 1;
-                if *depth > 1 {
-                    inner.insert(at);
-                }
-            }
-            What::Cont { victim } => {
-                let depth = depths.entry(victim).or_default();
-                *depth = depth.saturating_sub(1);
-                if *depth > 0 {
-                    inner.insert(at);
-                }
-            }
-            _ => {}
-        }
-    }
-    inner
-}
-
-/// Answers of "taken" while a foreign program, which stands in no history, may have held the lock.
-fn refusals_for_strangers(events: &[Event]) -> BTreeSet<usize> {
-    let (mut since, mut begins, mut told) = (None, BTreeMap::new(), BTreeSet::new());
-    // When the last one let go.
-    let mut gone = 0;
-    for (at, event) in events.iter().enumerate() {
-        match &event.what {
-            What::NemesisBegin { kind } if kind == STRANGER => since = Some(event.t),
-            What::NemesisEnd { kind } if kind == STRANGER => (since, gone) = (None, event.t),
-            What::AcqInv { .. } => drop(begins.insert(event.attempt, event.t)),
-            What::AcqTaken
-                if since.is_some() || begins.get(&event.attempt).is_some_and(|begin| *begin < gone) =>
-            {
-                told.insert(at);
-            }
-            _ => {}
-        }
-    }
-    told
-}
-
-/// The history without some events: they stay, for the record must be whole, but say nothing.
-fn without(history: &History, left_out: &BTreeSet<usize>) -> History {
-    let events = history.events().iter().enumerate().map(|(at, event)| {
-        let mut event = event.clone();
-        if left_out.contains(&at) {
-            let nothing = What::Probe { phase: Phase::Running, found: BTreeMap::new() };
-            event.what = match event.what {
-                What::AcqTaken => What::AcqFail { err: "a stranger held it".to_owned() },
-                What::AcqOk { .. } => What::AcqUnknown { err: "in doubt".to_owned() },
-                _ if event.attempt == 0 => nothing,
-                _ => What::RenewInv,
-            };
-        }
-        event
-    });
-    History::from_events(events.collect())
-}
-
 fn promised(invariant: Invariant, promise: Promise) -> bool {
     // A server that forgets frees what is held; and it forgets the waiters as well, which come back at their own pace.
     promise == Promise::Exclusion || !matches!(invariant, Invariant::Exclusion | Invariant::Releases)
@@ -174,9 +64,18 @@ fn promised(invariant: Invariant, promise: Promise) -> bool {
 /// Holds that the server forgot, and that were believed for longer than their lease all the same.
 fn untold_losses(events: &[Event]) -> (u64, Vec<String>) {
     let (mut checked, mut untold) = (0, Vec::new());
-    let forgot = |event: &&Event| matches!(&event.what, What::NemesisEnd { kind } if FORGETTING.contains(&kind.as_str()));
-    for end in events.iter().filter(forgot) {
-        let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < end.t;
+    let mut begin = 0;
+    for end in events {
+        match &end.what {
+            // A server that is there again may grant before the fault is written down as over.
+            What::NemesisBegin { kind } if FORGETTING.contains(&kind.as_str()) => {
+                begin = end.t;
+                continue;
+            }
+            What::NemesisEnd { kind } if FORGETTING.contains(&kind.as_str()) => {}
+            _ => continue,
+        }
+        let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < begin;
         // Only what was granted shortly before can live so long; and of that, only what nobody granted again since.
         let recent = |event: &&Event| event.t + 10 * nanos(TTL) > end.t;
         let before: Vec<_> =

@@ -1,15 +1,21 @@
-//! I11: what ended without a grant leaves nothing.
+//! I11: what ended without a grant leaves nothing, nor does a claim beside the one by which a hold was granted.
 
-use super::{Invariant, Verdict, book::Book, finding::Finding, report::millis};
+use super::{
+    Invariant, Verdict,
+    book::{Book, Truth},
+    finding::Finding,
+    life::Life,
+    report::millis,
+};
 
 pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Cancels);
     for truth in &book.truths {
         let known = truth.holders.iter().map(|held| held.attempt).chain(truth.waiters.iter().copied());
         for life in known.filter_map(|id| book.life(id)) {
-            let Some((at, _)) = life.failure else { continue };
+            let Some((at, due)) = over(book, life, truth) else { continue };
             finding.checked();
-            if truth.at > book.gone_by(life) {
+            if truth.at > due {
                 let age = millis(truth.at - at);
                 finding.violated(&[life], &[truth.event], || {
                     format!("the server knows the attempt of {life} {age} after it ended without a grant")
@@ -18,4 +24,13 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
         }
     }
     finding.done()
+}
+
+/// When the attempt ended, or its hold, and when nothing else of it is left.
+fn over(book: &Book<'_>, life: &Life<'_>, truth: &Truth<'_>) -> Option<(u64, u64)> {
+    if let Some((at, _)) = life.failure {
+        return Some((at, book.gone_by(life)));
+    }
+    let (at, _) = life.answer.filter(|_| truth.waiters.contains(&life.id))?;
+    Some((at, book.cleaned_by(life, Some(at))))
 }

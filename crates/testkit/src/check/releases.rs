@@ -9,7 +9,6 @@ use super::{
     life::{Life, Outcome},
     load::clash,
 };
-use crate::history::AttemptId;
 
 pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::Releases);
@@ -61,16 +60,21 @@ fn overtaken<'h>(book: &Book<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_,
     }
 }
 
-/// "Freed", or "was not held", and the server still knows it.
+/// "Freed", or "was not held", and the server still knows it. Not what it knows of another claim of the same attempt, which is
+/// cleaned up as what was cancelled is; and a holder that knows of its loss is not told by the server.
 fn still_there<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
     for truth in &book.truths {
-        let known = truth.holders.iter().map(|held| held.attempt).chain(truth.waiters.iter().copied());
-        for life in known.filter_map(|id: AttemptId| book.life(id)) {
+        for held in truth.holders {
+            let Some(life) = book.life(held.attempt) else { continue };
             finding.checked();
             let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
-            let answered =
-                life.answer.is_some_and(|(at, outcome)| at <= truth.at && outcome != Outcome::Unknown);
-            if answered && !kept {
+            let own = held.token.is_none() || held.token == life.grant.map(|grant| grant.token);
+            let answered = life.answer.is_some_and(|(at, outcome)| match outcome {
+                Outcome::Freed => at <= truth.at,
+                Outcome::NotHeld => at <= truth.at && life.lost.is_none(),
+                Outcome::Unknown => false,
+            });
+            if answered && own && !kept {
                 finding.violated(&[life], &[truth.event], || {
                     format!("{life} was released, and the server still knows it")
                 });

@@ -44,15 +44,22 @@ impl Book<'_> {
         }
     }
 
-    /// For an attempt without a grant: when it is cleaned up, or its lease has run out where it cannot be.
+    /// For an attempt without a grant: when nothing of it is left.
     fn left_by(&self, life: &Life<'_>) -> u64 {
+        match life.failure {
+            Some((at, Failure::Taken)) if life.is_try() => at,
+            failure => self.cleaned_by(life, failure.map(|(at, _)| at)),
+        }
+    }
+
+    /// When what an attempt left that ended then is cleaned up, or its lease has run out where it cannot be.
+    pub(super) fn cleaned_by(&self, life: &Life<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
         let place = nanos(self.terms.place);
         let lease = self.longest.get(life.lock).map_or(u64::MAX, |ttl| self.lease(place.max(*ttl)));
         let killed = |at: u64| life.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
-        let due = match life.failure {
-            Some((at, Failure::Taken)) if life.is_try() => return at,
-            Some((at, _)) if killed(at).is_none() => self.awake(life.proc, at, slack).saturating_add(slack),
+        let due = match ended {
+            Some(at) if killed(at).is_none() => self.awake(life.proc, at, slack).saturating_add(slack),
             _ => life.crashed.map_or(u64::MAX, |crashed| crashed.saturating_add(lease)),
         };
         self.put_off(life.invoked, due, lease)

@@ -142,8 +142,8 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         events[at].what = What::RelNotheld;
         Some(())
     }),
-    ("I10", "a released hold that stays in line", |events, dice| {
-        stays(events, dice, |what| matches!(what, What::RelOk), MS)
+    ("I11", "a released hold that stays in line", |events, dice| {
+        stays(events, dice, |what| matches!(what, What::RelOk), 1_100 * MS)
     }),
     ("I11", "a cancelled one that stays in line", |events, dice| {
         stays(events, dice, |what| matches!(what, What::Cancel | What::AcqUnknown { .. }), 1_100 * MS)

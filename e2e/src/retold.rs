@@ -1,0 +1,145 @@
+//! A history as the checker takes it: what it cannot know of a storm is told otherwise, or left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_core::Mode;
+use leasehold_testkit::history::{AttemptId, Event, History, Phase, What};
+
+use crate::world::Promise;
+
+/// Another program holds the lock meanwhile.
+const STRANGER: &str = "foreign flock";
+
+/// The history, told anew.
+pub struct Retold {
+    /// All of it: the record must be whole.
+    pub history: History,
+    /// How many answers of `check()` said no for a moment.
+    pub doubts: u64,
+}
+
+impl Retold {
+    /// Tells it anew.
+    #[must_use]
+    pub fn of(history: &History, promise: Promise) -> Self {
+        let events = history.events();
+        let doubts = doubts(events);
+        let count = doubts.len() as u64;
+        let mut anew: BTreeMap<usize, What> = BTreeMap::new();
+        anew.extend(inner_stops(events).into_iter().map(|at| (at, nothing(&events[at]))));
+        let stranger = || What::AcqFail { err: "a stranger held it".to_owned() };
+        anew.extend(refusals_for_strangers(events).into_iter().map(|at| (at, stranger())));
+        anew.extend(keeps_of_readers(events));
+        if promise == Promise::Doubt {
+            anew.extend(doubts.into_iter().map(|at| (at, nothing(&events[at]))));
+            anew.extend(doubted_on_arrival(events));
+        }
+        let events = events.iter().enumerate().map(|(at, event)| match anew.remove(&at) {
+            Some(what) => Event { what, ..event.clone() },
+            None => event.clone(),
+        });
+        Self { history: History::from_events(events.collect()), doubts: count }
+    }
+}
+
+/// What says nothing in the place of an event.
+fn nothing(event: &Event) -> What {
+    match event.attempt {
+        0 => What::Probe { phase: Phase::Running, found: BTreeMap::new() },
+        _ => What::RenewInv,
+    }
+}
+
+/// Answers of `check()` that said no for a moment: where a clock stepped, until the hold was renewed, found to be lost, or
+/// released.
+fn doubts(events: &[Event]) -> BTreeSet<usize> {
+    let mut open: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
+    let mut doubts = BTreeSet::new();
+    for (at, event) in events.iter().enumerate() {
+        match event.what {
+            What::Check { valid: false, .. } => open.entry(event.attempt).or_default().push(at),
+            What::Check { valid: true, .. } | What::Lost { .. } | What::RelInv { .. } => {
+                doubts.extend(open.remove(&event.attempt).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    doubts
+}
+
+/// All that was told of holds that were in doubt when their users got them, and may not have been over.
+fn doubted_on_arrival(events: &[Event]) -> BTreeMap<usize, What> {
+    let (mut doubted, mut told) = (BTreeSet::new(), BTreeMap::new());
+    for (at, event) in events.iter().enumerate() {
+        let arrives =
+            matches!(event.what, What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t);
+        if arrives && doubted.insert(event.attempt) {
+            told.insert(at, What::AcqUnknown { err: "in doubt".to_owned() });
+        } else if doubted.contains(&event.attempt) {
+            told.insert(at, nothing(event));
+        }
+    }
+    told
+}
+
+/// Stops within stops, and their ends: to the checker the first end is the end.
+fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
+    let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut inner = BTreeSet::new();
+    for (at, event) in events.iter().enumerate() {
+        match event.what {
+            What::Stop { victim } => {
+                let depth = depths.entry(victim).or_default();
+                *depth += 1;
+                if *depth > 1 {
+                    inner.insert(at);
+                }
+            }
+            What::Cont { victim } => {
+                let depth = depths.entry(victim).or_default();
+                *depth = depth.saturating_sub(1);
+                if *depth > 0 {
+                    inner.insert(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    inner
+}
+
+/// Releases of readers that keep the name: the hold may have other guards in its process, and end with them, or with that.
+fn keeps_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
+    let (mut readers, mut keeps) = (BTreeSet::new(), BTreeMap::new());
+    for (at, event) in events.iter().enumerate() {
+        match event.what {
+            What::AcqInv { mode, .. } if mode.0 == Mode::Shared => drop(readers.insert(event.attempt)),
+            What::RelInv { keep: Some(keep), .. } if readers.contains(&event.attempt) => {
+                keeps.insert(at, What::RelInv { keep: Some(keep), sure: Some(0) });
+            }
+            _ => {}
+        }
+    }
+    keeps
+}
+
+/// Answers of "taken" while a foreign program, which stands in no history, may have held the lock.
+fn refusals_for_strangers(events: &[Event]) -> BTreeSet<usize> {
+    let (mut since, mut begins, mut told) = (None, BTreeMap::new(), BTreeSet::new());
+    // When the last one let go.
+    let mut gone = 0;
+    for (at, event) in events.iter().enumerate() {
+        match &event.what {
+            What::NemesisBegin { kind } if kind == STRANGER => since = Some(event.t),
+            What::NemesisEnd { kind } if kind == STRANGER => (since, gone) = (None, event.t),
+            What::AcqInv { .. } => drop(begins.insert(event.attempt, event.t)),
+            What::AcqTaken
+                if since.is_some() || begins.get(&event.attempt).is_some_and(|begin| *begin < gone) =>
+            {
+                told.insert(at);
+            }
+            _ => {}
+        }
+    }
+    told
+}
