@@ -76,3 +76,17 @@ impl std::fmt::Debug for Mailbox {
         f.debug_struct("Mailbox").field("unread", &self.lock().news.len()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_much_news_asks_for_all_and_forgets_no_doubt() {
+        let mailbox = Mailbox::default();
+        mailbox.push(News::Doubt);
+        (0..MAX_NEWS).for_each(|_| mailbox.push(News::AskAll));
+        let news = pollster::block_on(mailbox.read());
+        assert!(matches!(news[..], [News::AskAll, News::Doubt]), "{news:?}");
+    }
+}

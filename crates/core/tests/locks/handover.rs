@@ -1,12 +1,18 @@
 use std::{
+    pin::Pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    task::{Context, Waker},
     time::Duration,
 };
 
-use leasehold_core::{Event, Observe};
+use leasehold_core::{
+    Clock, Env, Error, Event, Guard, Instant, Keeper, Locks, Observe,
+    memory::{MemoryEngine, MemoryStore},
+};
+use tokio::runtime::Runtime;
 
 use crate::{World, eventually, waiters};
 
@@ -34,8 +40,8 @@ impl Observe for Counts {
 fn tasks_of_one_process_hand_over_with_growing_tokens_and_one_at_a_time() {
     let world = World::new();
     let counts = Arc::new(Counts::default());
-    let engine = leasehold_core::memory::MemoryEngine::new(Arc::clone(&world.store));
-    let locks = leasehold_core::Locks::builder(Arc::new(engine)).observe(counts.clone()).build();
+    let engine = MemoryEngine::new(Arc::clone(&world.store));
+    let locks = Locks::builder(Arc::new(engine)).observe(counts.clone()).build();
     let inside = Arc::new(AtomicBool::new(false));
     let last = Arc::new(Mutex::new(0));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
@@ -91,7 +97,7 @@ fn another_process_gets_its_turn_within_the_bound() {
     for _ in 0..20 {
         eventually("a is busy", || granted.load(Ordering::Relaxed) > 100);
         let mut wait = Box::pin(b.mutex("x").acquire());
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut context = Context::from_waker(Waker::noop());
         while wait.as_mut().poll(&mut context).is_pending() {
             if waiters(&b, "x") > 0 {
                 // In line: from here on at most one row of local hand-overs may pass, and none while b holds.
@@ -123,4 +129,104 @@ fn a_hold_is_not_handed_to_a_request_of_other_terms() {
     drop(guard);
     let other = other.join().unwrap();
     assert!(other.remaining().unwrap() <= Duration::from_millis(200), "it has the lease it asked for");
+}
+
+/// A clock that stands still.
+struct Manual(AtomicU64);
+
+impl Manual {
+    fn advance(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Manual {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A world and a client of it on a clock that stands still, with a keeper that does not run: nothing happens unasked.
+fn still() -> (World, Locks, Arc<Manual>, Runtime) {
+    let clock = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
+    let env = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
+    let world = World { store: MemoryStore::new(env.lineage(), Arc::clone(&env.clock)) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let engine = Arc::new(MemoryEngine::new(Arc::clone(&world.store)));
+    let locks = Locks::builder(engine).env(env).keeper(Keeper::on(runtime.handle().clone())).build();
+    (world, locks, clock, runtime)
+}
+
+fn is_granted<F: Future<Output = Result<Guard, Error>>>(wait: Pin<&mut F>) -> bool {
+    wait.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+#[test]
+fn a_hold_is_handed_on_for_a_while_and_then_it_is_the_turn_of_another_process() {
+    for (held, stays) in [(Duration::from_millis(49), true), (Duration::from_millis(50), false)] {
+        let (world, locks, clock, _runtime) = still();
+        let guard = locks.mutex("x").blocking().acquire().unwrap();
+        let mut neighbour = Box::pin(locks.mutex("x").acquire());
+        assert!(!is_granted(neighbour.as_mut()));
+        let other = world.client();
+        let mut stranger = Box::pin(other.mutex("x").acquire());
+        assert!(!is_granted(stranger.as_mut()));
+        eventually("the stranger is in line", || waiters(&other, "x") == 1);
+        clock.advance(held);
+        drop(guard);
+        assert_eq!(is_granted(neighbour.as_mut()), stays, "after {held:?}");
+    }
+}
+
+#[test]
+fn a_hold_is_handed_on_no_more_often_than_it_has_tokens() {
+    let (world, locks, _clock, _runtime) = still();
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    let mut neighbours: Vec<_> = (0..100).map(|_| Box::pin(locks.mutex("x").acquire())).collect();
+    assert!(!neighbours.iter_mut().any(|wait| is_granted(wait.as_mut())));
+    let other = world.client();
+    let mut stranger = Box::pin(other.mutex("x").acquire());
+    assert!(!is_granted(stranger.as_mut()));
+    eventually("the stranger is in line", || waiters(&other, "x") == 1);
+    drop(guard);
+    // Each lets go at once.
+    let went = neighbours.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
+    assert!(went > 0 && went < neighbours.len(), "{went} went before the stranger");
+}
+
+#[test]
+fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
+    let (world, locks, _clock, _runtime) = still();
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    let mut neighbour = Box::pin(locks.mutex("x").acquire());
+    assert!(!is_granted(neighbour.as_mut()));
+    pollster::block_on(guard.release_at_least(Duration::from_secs(3600))).unwrap();
+    assert!(!is_granted(neighbour.as_mut()));
+    let view = pollster::block_on(world.client().show("x")).unwrap();
+    assert_eq!(view.holders[0].owner, leasehold_core::queue::KEPT_OWNER);
+}
+
+#[test]
+fn a_guard_that_lost_its_hold_unheard_hands_nothing_on() {
+    let (_world, locks, clock, _runtime) = still();
+    let max_hold = Duration::from_millis(10);
+    let guard = locks.mutex("x").max_hold(max_hold).blocking().acquire().unwrap();
+    let mut neighbour = Box::pin(locks.mutex("x").acquire());
+    assert!(!is_granted(neighbour.as_mut()));
+    clock.advance(max_hold);
+    assert!(guard.release_blocking().unwrap_err().is_lost(), "it was not freed by this");
+    assert!(is_granted(neighbour.as_mut()), "by a claim of its own");
+}
+
+#[test]
+fn a_reader_joins_no_hold_past_a_waiting_writer() {
+    let (_world, locks, _clock, _runtime) = still();
+    let lock = locks.rw("x");
+    let reader = lock.read().blocking().acquire().unwrap();
+    drop(lock.read().blocking().try_acquire().expect("readers share"));
+    let mut writer = Box::pin(lock.write().acquire());
+    assert!(!is_granted(writer.as_mut()));
+    assert!(lock.read().blocking().try_acquire().unwrap_err().is_taken());
+    drop(reader);
+    assert!(is_granted(writer.as_mut()));
 }

@@ -92,3 +92,21 @@ fn waiting_readers_are_granted_together() {
     }
     world.assert_at_rest();
 }
+
+#[test]
+fn a_reader_behind_a_writer_that_gives_up_is_let_in() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    let reader = b.rw("x").read().blocking().acquire().unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut writer = Box::pin(a.rw("x").write().acquire());
+    assert!(writer.as_mut().poll(&mut context).is_pending());
+    eventually("the writer is in line", || waiters(&b, "x") == 1);
+    let mut next = Box::pin(a.rw("x").read().acquire_within(Duration::from_secs(20)));
+    assert!(next.as_mut().poll(&mut context).is_pending());
+    drop(writer);
+    let next = pollster::block_on(next).unwrap();
+    assert!(reader.check() && next.check());
+    drop((reader, next));
+    world.assert_at_rest();
+}
