@@ -21,7 +21,7 @@ impl Clock for Paused {
 }
 
 /// A client of `store` whose wire may be faulty.
-fn client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Faulty>, Arc<Counting>) {
+pub(crate) fn client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Faulty>, Arc<Counting>) {
     let faulty = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(store)))));
     let counting = Arc::new(Counting::new(Arc::clone(&faulty) as _));
     let keeper = Keeper::on(tokio::runtime::Handle::current());
@@ -29,11 +29,11 @@ fn client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Faulty>, Arc<Count
     (locks, faulty, counting)
 }
 
-fn paused() -> Runtime {
+pub(crate) fn paused() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-fn world() -> (Arc<MemoryStore>, Env) {
+pub(crate) fn world() -> (Arc<MemoryStore>, Env) {
     let env = Env { clock: Arc::new(Paused(time::Instant::now())), ..Env::system() };
     (MemoryStore::new(Lineage::new(7), Arc::clone(&env.clock)), env)
 }

@@ -14,6 +14,7 @@ mod fork;
 
 mod handover;
 mod keeper;
+mod late;
 mod left_over;
 mod loss;
 mod modes;

@@ -1,0 +1,76 @@
+//! Answers that come late, and what overtakes them. On paused time.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Env, Error, Guard, Keeper, Locks,
+    memory::{MemoryEngine, MemoryStore},
+};
+use leasehold_testkit::decorators::{Fault, Slow, Verb};
+use tokio::time::{sleep, timeout};
+
+use crate::left_over::{client, paused, world};
+
+const TTL: Duration = Duration::from_millis(200);
+const MOMENT: Duration = Duration::from_millis(1);
+
+type Asking = Pin<Box<dyn Future<Output = Result<Guard, Error>>>>;
+
+/// A client of `store` on a wire that a test may hold up.
+fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) {
+    let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(store)))));
+    let keeper = Keeper::on(tokio::runtime::Handle::current());
+    (Locks::builder(Arc::clone(&slow) as _).keeper(keeper).env(env.clone()).build(), slow)
+}
+
+#[test]
+fn a_grant_that_was_answered_after_its_lease_is_not_believed() {
+    for tries in [false, true] {
+        paused().block_on(async {
+            let (store, env) = world();
+            let (locks, slow) = slowly(&store, &env);
+            let request = locks.mutex("x").ttl(TTL);
+            slow.hold_replies(Verb::Claim);
+            let mut asking: Asking =
+                if tries { Box::pin(request.try_acquire()) } else { Box::pin(request.acquire()) };
+            assert!(timeout(TTL, &mut asking).await.is_err());
+            slow.open(Verb::Claim);
+            match asking.await {
+                Ok(guard) => assert!(!tries && guard.check(), "by a claim made anew"),
+                Err(error) => assert!(tries && error.is_unreachable(), "{error}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_grant_that_is_pushed_during_a_request_is_not_forgotten() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (holder, ..) = client(&store, &env);
+        let (waiter, slow) = slowly(&store, &env);
+        let guard = holder.mutex("x").acquire().await.unwrap();
+        slow.hold_replies(Verb::Claim);
+        let mut waiting = Box::pin(waiter.mutex("x").acquire());
+        assert!(timeout(MOMENT, &mut waiting).await.is_err());
+        drop(guard);
+        sleep(MOMENT).await;
+        slow.open(Verb::Claim);
+        let granted = timeout(MOMENT, waiting).await.expect("not as late as it would ask again");
+        assert!(granted.unwrap().check());
+    });
+}
+
+/// I10: the second request finds nothing, which is no word about the first, nor about the lease.
+#[test]
+fn a_release_that_is_answered_after_the_lease_is_not_called_freed() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, faulty, _) = client(&store, &env);
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
+        // At 0, 50 and 150 ms.
+        (0..3).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
+        let error = guard.release().await.unwrap_err();
+        assert!(error.is_unknown(), "{error}");
+    });
+}
