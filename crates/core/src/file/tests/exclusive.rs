@@ -116,6 +116,16 @@ fn the_next_holder_learns_how_the_last_hold_ended() {
 }
 
 #[test]
+fn a_release_frees_the_name_although_a_descriptor_lives_on() {
+    let scratch = Scratch::new();
+    let (engine, first) = (scratch.engine(), claim("job", Mode::Exclusive));
+    held(create(&engine, &first));
+    let _heirs = engine.descriptor(first.id).unwrap().expect("it holds");
+    freed(&engine, &first);
+    held(create(&scratch.engine(), &try_claim("job", Mode::Exclusive)));
+}
+
+#[test]
 fn a_child_that_inherits_the_descriptor_keeps_the_lock() {
     let scratch = Scratch::new();
     let (engine, other) = (scratch.engine(), scratch.engine());

@@ -1,6 +1,7 @@
 //! The engine against real files, real processes and the real `flock(1)`.
 #![expect(clippy::disallowed_methods, reason = "tests have a clock and processes of their own")]
 
+mod between;
 mod breaking;
 mod exclusive;
 mod files;

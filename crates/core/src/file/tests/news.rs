@@ -7,12 +7,12 @@ use crate::News;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `body` in a runtime such as the keeper's.
-fn run<T>(body: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(body: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(body)
 }
 
 /// Asks on each ring until `waiter` holds.
-async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
+pub(super) async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
     let woken = async {
         loop {
             for news in engine.news().await {
@@ -165,6 +165,20 @@ fn without_inotify_the_end_of_a_killed_holder_is_noticed_by_the_clock() {
     waiting(create(&engine, &waiter));
     helper.kill();
     run(granted(&engine, &waiter));
+}
+
+#[test]
+fn the_bell_alone_wakes_a_waiter() {
+    let scratch = Scratch::new();
+    // On a clock that stands still nothing is ever due.
+    let (_clock, env) = manual_env();
+    let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
+    waiter.ear.deaf.store(true, Ordering::Relaxed);
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&holder, &first));
+    waiting(create(&waiter, &second));
+    freed(&holder, &first);
+    run(granted(&waiter, &second));
 }
 
 #[test]
