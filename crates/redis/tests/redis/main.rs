@@ -13,6 +13,7 @@ mod neighbours;
 mod oracle;
 mod outages;
 mod proxied;
+mod quick;
 mod refusals;
 mod rig;
 mod sockets;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_core::{Answer, Claim, Engine, ErrorKind, How, Locks, Loss};
+use leasehold_core::{Answer, Claim, Engine, ErrorKind, How, Locks, Loss, News};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -184,6 +184,20 @@ fn a_waiter_gets_a_kept_name_when_its_time_is_over_and_not_at_its_next_look() {
     }
 }
 
+/// R7: what was pushed to the old connection is lost.
+#[test]
+fn after_a_new_connection_was_made_all_is_asked() {
+    let rig = Rig::new();
+    let (holder, waiter) = (rig.engine(), rig.engine());
+    rig.run(async {
+        holder.claim(&rig.claim("a"), How::Create).await.unwrap();
+        assert!(matches!(waiter.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
+        rig.says(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        let asked = async { while !waiter.news().await.iter().any(|news| matches!(news, News::AskAll)) {} };
+        tokio::time::timeout(PATIENCE, asked).await.expect("nothing was asked");
+    });
+}
+
 #[test]
 fn a_server_that_still_loads_its_data_is_waited_for() {
     let slowly = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"];
@@ -239,7 +253,9 @@ fn a_counter_that_ran_ahead_of_the_clock_outlives_its_lead() {
     let token = acquire(&locks, "a").token();
     let left: i64 = rig.says(&["TTL", "leasehold:{}t"]).parse().unwrap();
     assert!(left > 10_000, "two hours of lead and one of reserve: {left}");
-    assert!(acquire(&locks, "a").token() > token);
+    let next = acquire(&locks, "a").token();
+    let reader = locks.rw("r").read().blocking().acquire().unwrap();
+    assert!(next > token && reader.token() > next, "also where the whole verb mints them");
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! What the quick parts of the verbs, and the whole ones, must leave alone.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Claim, Engine, Grant, Hold, How, Mode, Previous, Release, Released, Renewed};
+use leasehold_redis::RedisEngine;
+
+use crate::rig::Rig;
+
+async fn held(engine: &RedisEngine, claim: &Claim) -> Grant {
+    match engine.claim(claim, How::Create).await {
+        Ok(Answer::Held(grant)) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn end(claim: &Claim, grant: &Grant) -> Release {
+    Release {
+        id: claim.id,
+        name: claim.name.clone(),
+        mode: claim.mode,
+        token: Some(grant.token),
+        ended: Previous::Clean,
+        keep: None,
+    }
+}
+
+fn renewal(claim: &Claim, grant: &Grant, seconds: u64) -> Hold {
+    Hold {
+        id: claim.id,
+        name: claim.name.clone(),
+        mode: claim.mode,
+        token: grant.token,
+        ttl: Duration::from_secs(seconds),
+    }
+}
+
+#[test]
+fn a_late_renewal_for_less_time_takes_none_away() {
+    let rig = Rig::new();
+    let (engine, claim) = (rig.engine(), rig.claim("a"));
+    rig.run(async {
+        let grant = held(&engine, &claim).await;
+        assert!(matches!(engine.renew(&[renewal(&claim, &grant, 1)]).await[..], [Renewed::Kept { .. }]));
+    });
+    let left: i64 = rig.says(&["PTTL", "lock:a"]).parse().unwrap();
+    assert!(left > 2000, "{left} ms of 30 s");
+}
+
+#[test]
+fn a_renewal_keeps_what_plain_clients_see_of_a_shared_hold() {
+    let rig = Rig::new();
+    let (engine, claim) = (rig.engine(), Claim { mode: Mode::Shared, ..rig.claim("a") });
+    rig.run(async {
+        let grant = held(&engine, &claim).await;
+        assert!(matches!(engine.renew(&[renewal(&claim, &grant, 60)]).await[..], [Renewed::Kept { .. }]));
+    });
+    let left: i64 = rig.says(&["PTTL", "lock:a"]).parse().unwrap();
+    assert!(left > 30_000, "{left} ms of 60 s");
+}
+
+#[test]
+fn a_hand_over_passes_a_waiter_whose_place_has_lapsed() {
+    let rig = Rig::new();
+    let (engine, other) = (rig.engine(), rig.engine());
+    let (first, second) = (rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        // Older than the connection, the counter would lead the long way.
+        held(&other, &rig.claim("b")).await;
+        let grant = held(&engine, &first).await;
+        assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
+        let places = rig.server.command(&["--raw", "KEYS", "leasehold:{*}zlock:a"]).remove(0);
+        rig.says(&["ZADD", &places, "XX", "1", &second.id.to_string()]);
+        assert!(matches!(engine.release(&[end(&first, &grant)]).await[..], [Released::Freed]));
+    });
+    let view = rig.show("a");
+    assert!(view.holders.is_empty() && view.waiters.is_empty(), "{view:?}");
+}
+
+#[test]
+fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
+    let rig = Rig::new();
+    let (engine, gone, other) = (rig.engine(), rig.engine(), rig.engine());
+    let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
+    let grant = rig.run(async {
+        // Older than the connection, the counter would lead the long way.
+        held(&other, &rig.claim("b")).await;
+        let grant = held(&engine, &first).await;
+        for (engine, claim) in [(&gone, &second), (&other, &third)] {
+            assert!(matches!(engine.claim(claim, How::Create).await, Ok(Answer::Waiting(_))));
+        }
+        grant
+    });
+    drop(gone);
+    let channels =
+        || rig.server.command(&["PUBSUB", "CHANNELS"]).iter().filter(|line| !line.is_empty()).count();
+    rig.until("nobody listens for it", || channels() == 2);
+    let released = rig.run(async { engine.release(&[end(&first, &grant)]).await });
+    assert!(matches!(released[..], [Released::Freed]));
+    let view = rig.show("a");
+    assert!(matches!(&view.holders[..], [holder] if holder.id == third.id.to_string()), "{view:?}");
+}
