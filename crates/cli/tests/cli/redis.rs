@@ -74,6 +74,19 @@ fn processes_exclude_each_other_and_are_shown() {
     assert_eq!(stdout(&site.call(&["list", "--json"])), "");
 }
 
+/// What is pushed to a waiting claim is a grant for two seconds.
+#[test]
+fn a_command_starts_under_a_whole_lease_also_after_a_wait() {
+    let site = Site::new();
+    let holder = site.holder(&[], HOLD);
+    let script = format!("redis-cli -p {} PTTL lock:job", site.0.port());
+    let waiter = Running::start(site.leasehold(&["run", "job", "--", "sh", "-c", &script]));
+    until("a waiter", || site.show()["waiters"].as_array().unwrap().len() == 1);
+    assert_eq!(code(&holder.output()), 0);
+    let left: u64 = stdout(&waiter.output()).trim().parse().unwrap();
+    assert!(left > 10_000, "{left} ms of 30 s");
+}
+
 #[test]
 fn a_broken_lock_ends_its_command_and_frees_the_name() {
     let site = Site::new();
