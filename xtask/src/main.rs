@@ -1,7 +1,9 @@
 //! The project's own chores. `cargo xtask check` runs every check, `cargo xtask test` sets up, checks and tests,
-//! `cargo xtask torture` breaks an engine and says whether it kept its promises.
+//! `cargo xtask torture` breaks an engine and says whether it kept its promises, `cargo xtask mutants` breaks our code and says
+//! whether the suite finds it.
 
 mod check;
+mod mutants;
 mod own_rules;
 mod run;
 mod setup;
@@ -14,7 +16,7 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The chores, as typed: the README may name these and no others.
-const CHORES: [&str; 3] = ["check", "test", "torture"];
+const CHORES: [&str; 4] = ["check", "test", "torture", "mutants"];
 
 fn main() -> ExitCode {
     let mut steps = Steps::default();
@@ -23,6 +25,9 @@ fn main() -> ExitCode {
         ["check"] => Workspace::find().and_then(|workspace| check_chore(&mut steps, &workspace)),
         ["test"] => Workspace::find().and_then(|workspace| test_chore(&mut steps, &workspace)),
         ["torture", ref orders @ ..] => return torture(orders),
+        ["mutants", ref words @ ..] => {
+            Workspace::find().and_then(|workspace| mutants::gate(&mut steps, &workspace, words))
+        }
         _ => {
             eprintln!("usage: cargo xtask {}", CHORES.join(" | "));
             return ExitCode::from(64);

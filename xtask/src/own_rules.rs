@@ -6,12 +6,12 @@ mod sources;
 
 use std::{fs, io, path::Path, path::PathBuf};
 
-use crate::workspace::Workspace;
+use crate::{mutants, workspace::Workspace};
 
 /// A file and what is in it.
-struct Text {
-    path: PathBuf,
-    text: String,
+pub(crate) struct Text {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
 }
 
 /// Keeps every rule; all complaints at once.
@@ -36,6 +36,7 @@ fn complaints(workspace: &Workspace) -> io::Result<Vec<String>> {
         found.extend(documents::links(&shown, &file.text, file.path.parent().unwrap_or(Path::new("."))));
     }
     found.extend(engines::complaints(workspace, &rust));
+    found.extend(mutants::complaints(workspace, &texts(workspace, "patch")?));
     found.extend(documents::one_command_for_all(
         &fs::read_to_string(workspace.root.join("README.md"))?,
         &fs::read_to_string(workspace.root.join(".ci/run"))?,

@@ -117,7 +117,7 @@ fn metadata() -> Result<Value, String> {
 }
 
 /// The very cargo that runs this program.
-fn cargo(verb: &str) -> Command {
+pub(crate) fn cargo(verb: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg(verb);
     command

@@ -1,0 +1,148 @@
+//! Seeded bugs: each patch below `mutants/` breaks something of ours on purpose, and the test that it names must fail by it. One
+//! that nothing finds is a missing test.
+
+mod child;
+mod copy;
+mod patch;
+mod table;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
+
+use self::{
+    child::{Ended, Run},
+    copy::Copy,
+    patch::{Killer, Mutant},
+    table::Kill,
+};
+use crate::{
+    own_rules::Text,
+    run::{Failure, Steps},
+    workspace::Workspace,
+};
+
+/// Building may take as long as it takes on a slow machine; a build that hangs is noticed in the end.
+const BUILD_LIMIT: Duration = Duration::from_secs(3600);
+/// Where the table of all mutants is kept.
+const TABLE: &str = "docs/mutants.md";
+
+/// What is wrong with the patches as they lie there: a header that cannot be read, or code that went on.
+pub(crate) fn complaints(workspace: &Workspace, patches: &[Text]) -> Vec<String> {
+    let complaint = |patch: &Text| {
+        let shown = workspace.shown(&patch.path);
+        let checked = Mutant::read(&patch.path, &patch.text)
+            .and_then(|_| patch::apply(&workspace.root, &patch.path, &["--check"]));
+        Some(format!("{shown}: {}", checked.err()?))
+    };
+    patches.iter().filter_map(complaint).collect()
+}
+
+/// Shows that the named mutants, or all, are killed.
+pub(crate) fn gate(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let (options, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
+    let write = match options[..] {
+        [] => false,
+        ["--write"] if names.is_empty() => true,
+        _ => {
+            return Err(Failure::new("read the arguments", "usage: cargo xtask mutants [--write | NAME...]"));
+        }
+    };
+    let mutants = steps.step("read the mutants", || chosen(workspace, &names))?;
+    let gate = Gate(steps.step("copy the tree", || Copy::make(workspace))?);
+    steps.step("the suite without them", || gate.sane(&mutants))?;
+    let kills: Vec<Kill> = steps.step("the suite with each", || {
+        Ok::<_, String>(mutants.iter().map(|mutant| gate.told(mutant)).collect())
+    })?;
+    println!("\n{}", table::plain(&kills));
+    let failed: Vec<&str> =
+        kills.iter().filter(|kill| !kill.is_killed()).map(|kill| kill.mutant.name.as_str()).collect();
+    if !failed.is_empty() {
+        return Err(Failure::new("the suite with each", format!("not killed: {}", failed.join(", "))));
+    }
+    if write {
+        let page = table::page(&kills, begin.elapsed());
+        return steps.step("write the table", || fs::write(workspace.root.join(TABLE), page));
+    }
+    Ok(())
+}
+
+/// The mutants that are named by a part of their names, or all, in their order.
+fn chosen(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> {
+    let mut mutants = Vec::new();
+    for path in workspace.files("patch").map_err(|error| error.to_string())? {
+        let text = fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        mutants.push(
+            Mutant::read(&path, &text).map_err(|error| format!("{}: {error}", workspace.shown(&path)))?,
+        );
+    }
+    if let Some(name) = names.iter().find(|name| !mutants.iter().any(|mutant| mutant.name.contains(**name))) {
+        return Err(format!("no mutant is named {name:?}: see mutants/"));
+    }
+    mutants.retain(|mutant| names.is_empty() || names.iter().any(|name| mutant.name.contains(name)));
+    Ok(mutants)
+}
+
+struct Gate(Copy);
+
+impl Gate {
+    /// Every killer passes where nothing is broken: else its failure would say nothing.
+    fn sane(&self, mutants: &[Mutant]) -> Result<(), String> {
+        let mut killers: BTreeMap<&Killer, Duration> = BTreeMap::new();
+        for mutant in mutants {
+            let budget = killers.entry(&mutant.killer).or_default();
+            *budget = mutant.budget.max(*budget);
+        }
+        for (killer, budget) in killers {
+            self.build(killer)?;
+            let run = self.run(killer, budget)?;
+            println!("{:6.1} s  {killer}", run.took.as_secs_f64());
+            if !run.succeeded() {
+                return Err(format!("`{killer}` fails without any mutant{}\n{}", run.how(), run.output));
+            }
+            if run.output.contains("running 0 tests") && !run.output.contains(" ... ok\n") {
+                return Err(format!("`{killer}` runs no test"));
+            }
+        }
+        Ok(())
+    }
+
+    fn told<'a>(&self, mutant: &'a Mutant) -> Kill<'a> {
+        let kill = Kill { mutant, came: self.try_kill(mutant) };
+        println!("{kill}");
+        kill
+    }
+
+    fn try_kill(&self, mutant: &Mutant) -> Result<Run, String> {
+        let _applied = self.0.with(mutant)?;
+        self.build(&mutant.killer)?;
+        self.run(&mutant.killer, mutant.budget)
+    }
+
+    fn build(&self, killer: &Killer) -> Result<(), String> {
+        let run = child::run(&killer.build(&self.0), &self.0.log(), BUILD_LIMIT)?;
+        if run.succeeded() { Ok(()) } else { Err(format!("cannot be built{}\n{}", run.how(), run.output)) }
+    }
+
+    fn run(&self, killer: &Killer, budget: Duration) -> Result<Run, String> {
+        let run = child::run(&killer.run(&self.0), &self.0.log(), budget);
+        self.0.empty_tmp()?;
+        run
+    }
+}
+
+impl Run {
+    fn succeeded(&self) -> bool {
+        matches!(self.ended, Ended::Itself(status) if status.success())
+    }
+
+    fn how(&self) -> String {
+        match self.ended {
+            Ended::Itself(status) => format!(": it ended with {status}"),
+            Ended::Late => format!(": it did not end within {:.0} s", self.took.as_secs_f64()),
+        }
+    }
+}

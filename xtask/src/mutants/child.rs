@@ -1,0 +1,86 @@
+//! A command with a limit of time, ended with all that it started.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+    process::{Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+/// What became of a command.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) ended: Ended,
+    /// Both of its streams.
+    pub(super) output: String,
+    pub(super) took: Duration,
+}
+
+#[derive(Debug)]
+pub(super) enum Ended {
+    Itself(ExitStatus),
+    /// By us, at its limit.
+    Late,
+}
+
+/// Runs `command` for at most `limit`, in whole seconds; its output goes by way of the file `log`.
+pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<Run, String> {
+    let failed = |error: io::Error| format!("{}: {error}", log.display());
+    let file = File::create(log).map_err(failed)?;
+    let mut limited = limited(command, limit);
+    limited.stdin(Stdio::null()).stdout(file.try_clone().map_err(failed)?).stderr(file);
+    let begin = Instant::now();
+    let status = limited.status().map_err(|error| format!("`timeout` cannot be run: {error}"))?;
+    let took = begin.elapsed();
+    let ended = if took < limit { Ended::Itself(status) } else { Ended::Late };
+    let output = fs::read(log).map_err(failed)?;
+    Ok(Run { ended, output: String::from_utf8_lossy(&output).into_owned(), took })
+}
+
+/// The same under `timeout`, which makes a process group of it, and ends that also when we are gone before the limit.
+fn limited(command: &Command, limit: Duration) -> Command {
+    let mut limited = Command::new("timeout");
+    limited.args(["--signal=KILL", &limit.as_secs().to_string()]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    if let Some(dir) = command.get_current_dir() {
+        limited.current_dir(dir);
+    }
+    limited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration) -> Run {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("WORD", "said");
+        let log = std::env::temp_dir().join(format!("xtask-{}-{}", std::process::id(), script.len()));
+        let run = run(&command, &log, limit).unwrap();
+        fs::remove_file(log).unwrap();
+        run
+    }
+
+    #[test]
+    fn what_a_command_says_and_how_it_ends_is_told() {
+        let run = shell("echo $WORD; echo worse >&2; exit 3", Duration::from_secs(60));
+        assert!(matches!(run.ended, Ended::Itself(status) if status.code() == Some(3)), "{run:?}");
+        assert_eq!(run.output, "said\nworse\n");
+    }
+
+    #[test]
+    fn at_its_limit_a_command_is_ended_with_all_that_it_started() {
+        let run = shell("sleep 600 & echo $!; wait", Duration::from_secs(1));
+        assert!(matches!(run.ended, Ended::Late), "{run:?}");
+        // What has ended has no command line any more, also while nobody has asked how it ended.
+        let lives =
+            || fs::read(format!("/proc/{}/cmdline", run.output.trim())).is_ok_and(|line| !line.is_empty());
+        let until = Instant::now() + Duration::from_secs(60);
+        while lives() {
+            assert!(Instant::now() < until, "process {} was left", run.output);
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A private copy of the tree, built in a directory of its own, so that what the user works on and has built stays as it is.
+//! It is kept: what no mutant changes is built once.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::patch::{Mutant, apply};
+use crate::workspace::{Workspace, cargo};
+
+/// The copy: `tree`, what was `built` of it, and room for what its tests leave lying about.
+pub(super) struct Copy {
+    dir: PathBuf,
+}
+
+/// A mutant in the tree of the copy, taken back when this is dropped.
+pub(super) struct Applied<'a> {
+    tree: PathBuf,
+    mutant: &'a Mutant,
+}
+
+impl Copy {
+    /// Makes the copy what the tree is now, whatever an earlier run left there.
+    pub(super) fn make(workspace: &Workspace) -> Result<Self, String> {
+        let copy = Self { dir: workspace.target.join("mutants") };
+        let files = files(&workspace.root)?;
+        let failed = |error: io::Error| format!("{}: {error}", copy.dir.display());
+        copy.empty_tmp()?;
+        copy.clear(&files).map_err(failed)?;
+        for file in &files {
+            let (from, to) = (workspace.root.join(file), copy.tree().join(file));
+            // An unchanged file keeps its time, so that cargo does not build it anew.
+            let text = fs::read(&from).map_err(failed)?;
+            if fs::read(&to).ok().as_ref() != Some(&text) {
+                fs::create_dir_all(to.parent().unwrap_or(&to)).map_err(failed)?;
+                fs::copy(&from, &to).map_err(failed)?;
+            }
+        }
+        Ok(copy)
+    }
+
+    /// Puts a mutant in.
+    pub(super) fn with<'a>(&self, mutant: &'a Mutant) -> Result<Applied<'a>, String> {
+        apply(&self.tree(), &mutant.path, &[])?;
+        Ok(Applied { tree: self.tree(), mutant })
+    }
+
+    /// The command `cargo VERB` in the copy.
+    pub(super) fn cargo(&self, verb: &str) -> Command {
+        let mut command = cargo(verb);
+        command.current_dir(self.tree());
+        command.env("CARGO_TARGET_DIR", self.dir.join("built")).env("TMPDIR", self.tmp());
+        command
+    }
+
+    /// Where the output of commands goes.
+    pub(super) fn log(&self) -> PathBuf {
+        self.dir.join("output")
+    }
+
+    /// A test that was ended leaves its files behind.
+    pub(super) fn empty_tmp(&self) -> Result<(), String> {
+        let failed = |error: io::Error| format!("{}: {error}", self.tmp().display());
+        match fs::remove_dir_all(self.tmp()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => fs::create_dir_all(self.tmp()).map_err(failed),
+        }
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.dir.join("tree")
+    }
+
+    fn tmp(&self) -> PathBuf {
+        self.dir.join("tmp")
+    }
+
+    /// Removes what is not among `files` any more.
+    fn clear(&self, files: &BTreeSet<PathBuf>) -> io::Result<()> {
+        let tree = self.tree();
+        fs::create_dir_all(&tree)?;
+        let mut dirs = vec![tree.clone()];
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(&dir)? {
+                let entry = entry?;
+                let path = entry.path();
+                if entry.file_type()?.is_dir() {
+                    dirs.push(path);
+                } else if path.strip_prefix(&tree).is_ok_and(|file| !files.contains(file)) {
+                    fs::remove_file(path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Applied<'_> {
+    fn drop(&mut self) {
+        // What cannot be taken back shows at the next mutant, which then does not apply, and is put right by the next run.
+        if let Err(error) = apply(&self.tree, &self.mutant.path, &["--reverse"]) {
+            eprintln!("xtask: {}: cannot be taken back: {error}", self.mutant.name);
+        }
+    }
+}
+
+/// The files of the tree, as git knows them or would: not what was built, nor what is ignored.
+fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let said = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
+    if !said.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&said.stderr).trim()));
+    }
+    let listed = String::from_utf8(said.stdout).map_err(|error| format!("git ls-files: {error}"))?;
+    let files = listed.split_terminator('\0').map(PathBuf::from);
+    Ok(files.filter(|file| root.join(file).is_file()).collect())
+}

@@ -1,0 +1,143 @@
+//! A mutant: a patch under a header that says what it breaks and what must find it.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use super::copy::Copy;
+
+/// The most lines that a mutant may add or take away: it is one mistake, as somebody could make it.
+const MOST_LINES: usize = 10;
+
+/// One seeded bug.
+#[derive(Debug)]
+pub(super) struct Mutant {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    /// What it breaks, in a sentence.
+    pub(super) breaks: String,
+    pub(super) killer: Killer,
+    /// How long the killer may take, built.
+    pub(super) budget: Duration,
+    /// It is killed, too, when the killer does not end within the budget.
+    pub(super) may_hang: bool,
+}
+
+/// A command that must fail: `cargo test ...` or `cargo run ...`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Killer(Vec<String>);
+
+impl Mutant {
+    /// Reads a patch: lines of `Breaks`, `Killer`, `Budget` and perhaps `Hang`, then the differences.
+    pub(super) fn read(path: &Path, text: &str) -> Result<Self, String> {
+        let header: Vec<&str> = text.lines().take_while(|line| !line.starts_with("--- ")).collect();
+        let field = |key: &str| header.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+        let needed = |key: &str| field(key).ok_or(format!("its header has no line `{key}: ...`"));
+        let changed =
+            |sign: char| text.lines().skip(header.len() + 2).filter(|line| line.starts_with(sign)).count();
+        let most = changed('+').max(changed('-'));
+        if !(1..=MOST_LINES).contains(&most) {
+            return Err(format!("changes {most} lines, not 1 to {MOST_LINES}"));
+        }
+        let budget = needed("Budget")?;
+        let seconds = budget.strip_suffix(" s").and_then(|number| number.parse().ok());
+        let may_hang = match field("Hang") {
+            None => false,
+            Some("counts") => true,
+            Some(other) => return Err(format!("`Hang: {other}`: only `Hang: counts` is known")),
+        };
+        Ok(Self {
+            name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            path: path.to_owned(),
+            breaks: needed("Breaks")?.to_owned(),
+            killer: Killer::read(needed("Killer")?)?,
+            budget: Duration::from_secs(seconds.ok_or(format!("`Budget: {budget}`: write `Budget: 60 s`"))?),
+            may_hang,
+        })
+    }
+}
+
+impl Killer {
+    fn read(line: &str) -> Result<Self, String> {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["cargo", "test" | "run", ..] => Ok(Self(line.split(' ').skip(1).map(str::to_owned).collect())),
+            _ => Err(format!("`Killer: {line}`: only `cargo test ...` and `cargo run ...` are known")),
+        }
+    }
+
+    /// The command that builds what the killer runs, and runs nothing.
+    pub(super) fn build(&self, copy: &Copy) -> Command {
+        let (verb, args) = self.0.split_first().expect("it has a verb, as read");
+        let (verb, only) = if verb == "test" { ("test", Some("--no-run")) } else { ("build", None) };
+        let mut build = copy.cargo(verb);
+        build.arg("--locked").args(only).args(args.iter().take_while(|arg| *arg != "--"));
+        build
+    }
+
+    pub(super) fn run(&self, copy: &Copy) -> Command {
+        let (verb, args) = self.0.split_first().expect("it has a verb, as read");
+        let mut run = copy.cargo(verb);
+        run.arg("--locked").args(args);
+        run
+    }
+}
+
+impl fmt::Display for Killer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cargo {}", self.0.join(" "))
+    }
+}
+
+/// `git apply` below `root`, which need not be a checkout, and is not taken for a part of one around it.
+pub(super) fn apply(root: &Path, patch: &Path, how: &[&str]) -> Result<(), String> {
+    let mut git = Command::new("git");
+    git.arg("apply").args(how).arg(patch).current_dir(root);
+    git.env("GIT_CEILING_DIRECTORIES", root.parent().unwrap_or(root)).env_remove("GIT_DIR");
+    let said = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
+    if said.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&said.stderr);
+    Err(format!("does not apply any more: make it anew for the code of today\n    {}", why.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIFF: &str = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n";
+
+    fn read(header: &str) -> Result<Mutant, String> {
+        Mutant::read(Path::new("mutants/01-name.patch"), &format!("{header}\n{DIFF}"))
+    }
+
+    #[test]
+    fn a_header_is_read() {
+        let mutant =
+            read("Breaks: it (R1).\nKiller: cargo test -p x y -- --exact\nBudget: 7 s\nHang: counts\n")
+                .unwrap();
+        assert_eq!((mutant.name.as_str(), mutant.breaks.as_str()), ("01-name", "it (R1)."));
+        assert_eq!(mutant.killer.to_string(), "cargo test -p x y -- --exact");
+        assert_eq!((mutant.budget, mutant.may_hang), (Duration::from_secs(7), true));
+    }
+
+    #[test]
+    fn what_a_header_lacks_is_told() {
+        for (header, reason) in [
+            ("Killer: cargo test\nBudget: 7 s", "no line `Breaks: ...`"),
+            ("Breaks: it.\nBudget: 7 s", "no line `Killer: ...`"),
+            ("Breaks: it.\nKiller: cargo test", "no line `Budget: ...`"),
+            ("Breaks: it.\nKiller: rm -r x\nBudget: 7 s", "only `cargo test"),
+            ("Breaks: it.\nKiller: cargo test\nBudget: 7", "write `Budget: 60 s`"),
+            ("Breaks: it.\nKiller: cargo test\nBudget: 7 s\nHang: x", "only `Hang: counts`"),
+        ] {
+            let error = read(header).unwrap_err();
+            assert!(error.contains(reason), "{header}: {error}");
+        }
+        let long = format!("Breaks: it.\n{DIFF}{}", "+more\n".repeat(MOST_LINES));
+        assert!(Mutant::read(Path::new("x"), &long).unwrap_err().contains("changes 11 lines"));
+    }
+}
