@@ -69,12 +69,12 @@ where
             Ok(None) => {}
             Err(failure) => failed = Some(failure),
         }
-        let rest = end.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
+        // None begins when the limit is over.
+        if end.saturating_duration_since(Instant::now()) <= RETRY {
             // What failed may have been applied: then "taken" would say too much.
             return failed.map_or(Ok(None), Err);
         }
-        sleep(rest.min(RETRY)).await;
+        sleep(RETRY).await;
     }
 }
 

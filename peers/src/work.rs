@@ -82,7 +82,8 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, dice: &mut Dice
     let token = Token { lineage: Lineage::new(0), number: now_nanos() };
     let ttl_nanos = Some(TTL.as_nanos() as u64);
     let belief = attempt.granted(Granted { token, ttl_nanos, watched: false, fixed: false }, || left(&hold));
-    let end = Instant::now() + if dice.percent(1) { dice.millis(100..600) } else { dice.millis(0..8) };
+    // Some are so long that faults meet holds, and none as long as a lease.
+    let end = Instant::now() + if dice.percent(10) { dice.millis(100..600) } else { dice.millis(0..8) };
     loop {
         if !belief.check(|| P::is_held(&hold), || left(&hold)) {
             belief.lost("told");

@@ -29,8 +29,11 @@ impl Peer for Distributed {
     }
 
     async fn acquire(&self, name: &str, limit: Duration) -> Result<Option<RedisLockHandle>, Failure> {
-        // A lock of its own each time: one object is one owner.
-        retried(limit, || async { Ok(self.0.create_lock(name).try_acquire().await?) }).await
+        // A try may take what need not be left of a lease. A lock of its own each time: one object is one owner.
+        retried(limit.saturating_sub(TTL / 10), || async {
+            Ok(self.0.create_lock(name).try_acquire().await?)
+        })
+        .await
     }
 
     fn left(_: &RedisLockHandle) -> Option<Duration> {

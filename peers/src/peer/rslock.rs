@@ -1,8 +1,7 @@
 //! `rslock`: a try at a time, so that the limit is ours and not a number of tries; it cleans up after a try that failed.
 //!
-//! It renews nothing by itself, and need not: no section is longer than a lease. It tells a validity time, from its return on; a
-//! pause between the answer and its reader is in its favour counted off, for nobody is to blame who counts from before the request.
-//! It has no limit for a request, only that of its client library.
+//! It renews nothing by itself, and need not: no section is longer than a lease. It tells a validity time from its return on; a
+//! pause before its user reads it is counted off here, in its favour. It limits no request, only its client library does.
 
 use std::time::{Duration, Instant};
 
