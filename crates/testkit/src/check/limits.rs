@@ -17,7 +17,7 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
         let called = book.awake(life.proc, life.invoked, nanos(CALL));
         let due = called.saturating_add(limit);
         let latest = book.awake(life.proc, due, slack).saturating_add(slack);
-        let returned = life.returned().unwrap_or(book.end);
+        let returned = life.returned().or(life.crashed).unwrap_or(book.end);
         if life.crashed.is_some_and(|crashed| crashed <= latest) {
             continue;
         }

@@ -97,6 +97,14 @@ fn a_report_reads_as_text_and_as_json() {
     assert_eq!(json["verdicts"][12]["outcome"], "not_checked", "{json}");
 }
 
+#[test]
+fn who_was_killed_waits_no_longer() {
+    let text = "0 p1 a1 inv X limit=50\n400 p9 - crash 1\n9000 p9 - probe running\n";
+    let report = check(&tale(text), &Terms::default());
+    let example = report.verdict(Invariant::Limits).unwrap().examples[0].to_string();
+    assert!(example.contains("waited 350.000 ms longer"), "{example}");
+}
+
 /// Clients that ask for the same permits all the time, and one of them is refused for nothing.
 #[test]
 fn a_search_without_an_end_is_undecided_and_counts_as_failed() {
