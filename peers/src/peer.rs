@@ -69,12 +69,12 @@ where
             Ok(None) => {}
             Err(failure) => failed = Some(failure),
         }
-        // None begins when the limit is over.
-        if end.saturating_duration_since(Instant::now()) <= RETRY {
+        sleep(RETRY).await;
+        // Looked at last: who was stopped while asleep begins nothing after the limit.
+        if Instant::now() >= end {
             // What failed may have been applied: then "taken" would say too much.
             return failed.map_or(Ok(None), Err);
         }
-        sleep(RETRY).await;
     }
 }
 
