@@ -1,0 +1,213 @@
+//! What this client knows of its claims. The truth is on the server; what is here says which key to ask for, what a claim waits
+//! for, and until when it may stand without a sign of life: a lease is shared, so a claim that nobody speaks for any more has
+//! to be ended by its client.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    time::Duration,
+};
+
+use leasehold_core::{Claim, ClaimId, Instant, Name, queue::entry_life};
+
+use crate::{keys::Dir, session::Seat};
+
+/// One claim.
+pub(crate) struct Entry {
+    pub(crate) seat: Seat,
+    pub(crate) name: Name,
+    pub(crate) key: Vec<u8>,
+    pub(crate) claim_time: Duration,
+    /// How long a place in line lasts after its claim last spoke.
+    pub(crate) life: Duration,
+    pub(crate) until: Instant,
+    pub(crate) place: Place,
+}
+
+/// Where a claim stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is being made; what came of it is not known.
+    Made,
+    /// In line, by a key created at this revision.
+    Waiting { revision: i64, before: Before },
+    /// It holds, by a key created at this revision, which is its token.
+    Held { revision: i64, spoken: bool },
+    /// Its key is being deleted, for nobody spoke for it in time.
+    Ending { again: bool },
+    /// It was granted and did not speak in time. Nothing of it is on the server; it takes a new place when it speaks.
+    Lapsed,
+}
+
+/// What a claim in line waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// That this key is deleted; then it holds if that was the only one, else it is to ask what else came before.
+    Last { key: Vec<u8>, sole: bool },
+    /// That the claims before it, with their counts, leave it enough of the limit.
+    Permits { before: Vec<(Vec<u8>, u32)>, most: u32 },
+    /// It is to ask.
+    Unknown,
+}
+
+/// What the end of a claim that did not speak in time means.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// Its key is to be deleted.
+    End(ClaimId),
+    /// Nothing of it is on the server.
+    Forget(ClaimId),
+}
+
+/// All claims of a client.
+#[derive(Default)]
+pub(crate) struct Book {
+    entries: HashMap<ClaimId, Entry>,
+    /// When each is to be looked at; it may have spoken since.
+    due: BinaryHeap<Reverse<(Instant, ClaimId)>>,
+}
+
+impl Entry {
+    pub(crate) fn new(claim: &Claim, seat: Seat, dir: &Dir, now: Instant) -> Self {
+        let life = entry_life(claim.ttl);
+        Self {
+            seat,
+            name: claim.name.clone(),
+            key: dir.key(claim.id, claim.mode),
+            claim_time: claim.claim_time.min(claim.ttl),
+            life,
+            until: now.after(life),
+            place: Place::Made,
+        }
+    }
+
+    /// It waits, and spoke at `now`.
+    pub(crate) fn waits(&mut self, revision: i64, before: Before, now: Instant) {
+        self.place = Place::Waiting { revision, before };
+        self.until = self.until.max(now.after(self.life));
+    }
+
+    /// It holds until `until`, unless it speaks again.
+    pub(crate) fn holds(&mut self, revision: i64, spoken: bool, until: Instant) {
+        let was_held = matches!(self.place, Place::Held { .. });
+        self.place = Place::Held { revision, spoken };
+        self.until = if was_held { self.until.max(until) } else { until };
+    }
+}
+
+impl Before {
+    /// This key was deleted. `Some(true)`: the claim holds now; `Some(false)`: it is to ask; `None`: nothing for it.
+    pub(crate) fn deleted(&mut self, key: &[u8]) -> Option<bool> {
+        match self {
+            Self::Last { key: last, sole } => (last == key).then_some(*sole),
+            Self::Permits { before, most } => {
+                before.retain(|(other, _)| other != key);
+                fits(before, *most).then_some(true)
+            }
+            Self::Unknown => Some(false),
+        }
+    }
+}
+
+/// Whether all of these together take at most `most` permits.
+pub(crate) fn fits(before: &[(Vec<u8>, u32)], most: u32) -> bool {
+    before.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() <= u64::from(most)
+}
+
+impl Book {
+    pub(crate) fn get(&mut self, id: ClaimId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    pub(crate) fn insert(&mut self, id: ClaimId, entry: Entry) {
+        self.due.push(Reverse((entry.until, id)));
+        self.entries.insert(id, entry);
+    }
+
+    pub(crate) fn remove(&mut self, id: ClaimId) -> Option<Entry> {
+        self.entries.remove(&id)
+    }
+
+    /// It may be due earlier than before.
+    pub(crate) fn watch_for(&mut self, id: ClaimId) {
+        if let Some(entry) = self.entries.get(&id) {
+            self.due.push(Reverse((entry.until, id)));
+        }
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (ClaimId, &Entry)> {
+        self.entries.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    /// When the next one is to be looked at.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Those whose time is over. That they are ended is taken for granted.
+    pub(crate) fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
+        let mut overdue = Vec::new();
+        while let Some(&Reverse((at, id))) = self.due.peek()
+            && at <= now
+        {
+            self.due.pop();
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            if entry.until > now {
+                self.due.push(Reverse((entry.until, id)));
+                continue;
+            }
+            match entry.place {
+                Place::Lapsed => overdue.push(Overdue::Forget(id)),
+                Place::Ending { .. } => {}
+                Place::Held { spoken: false, .. } => {
+                    entry.place = Place::Ending { again: true };
+                    overdue.push(Overdue::End(id));
+                }
+                _ => {
+                    entry.place = Place::Ending { again: false };
+                    overdue.push(Overdue::End(id));
+                }
+            }
+        }
+        overdue
+    }
+
+    /// The key of a claim that did not speak in time is deleted.
+    pub(crate) fn ended(&mut self, id: ClaimId, now: Instant) -> Option<Entry> {
+        let entry = self.entries.get_mut(&id)?;
+        if entry.place == (Place::Ending { again: true }) {
+            entry.place = Place::Lapsed;
+            entry.until = now.after(entry.life);
+            self.due.push(Reverse((entry.until, id)));
+            return None;
+        }
+        matches!(entry.place, Place::Ending { .. }).then(|| self.entries.remove(&id))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Vec<u8> {
+        name.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn a_claim_holds_when_the_only_one_before_it_is_gone() {
+        let mut sole = Before::Last { key: key("a"), sole: true };
+        assert_eq!((sole.deleted(b"b"), sole.deleted(b"a")), (None, Some(true)));
+        let mut more = Before::Last { key: key("a"), sole: false };
+        assert_eq!(more.deleted(b"a"), Some(false));
+    }
+
+    #[test]
+    fn permits_are_counted_in_the_order_of_the_line() {
+        // Two of three permits are wanted, so those before may have one.
+        let mut waits =
+            Before::Permits { before: vec![(key("a"), 2), (key("b"), 1), (key("c"), 1)], most: 1 };
+        assert_eq!(waits.deleted(b"x"), None);
+        assert_eq!(waits.deleted(b"a"), None, "two still come before");
+        assert_eq!(waits.deleted(b"b"), Some(true));
+    }
+}

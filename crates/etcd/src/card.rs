@@ -1,0 +1,78 @@
+//! What is written in the key of a claim: `<state> <layout> <milliseconds> <owner>`, for others to read. Nothing is decided by
+//! it but what `state` says, and that by the server, with conditions on how the value sorts.
+
+use std::time::Duration;
+
+/// The version of this text and of the names of keys.
+const LAYOUT: &str = "1";
+
+/// What stands under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// A claim: a hold, or a place in line.
+    Claim,
+    /// A hold that an operator broke: stands until its holder lets go, or its remaining time is over.
+    Broken,
+    /// Nobody: the name is kept taken for a time.
+    Kept,
+}
+
+/// Sorts before every card that is no claim any more.
+pub(crate) const BEFORE_BROKEN: &[u8] = b"b";
+/// Sorts before every card of a name that is kept.
+pub(crate) const BEFORE_KEPT: &[u8] = b"k";
+
+/// A card, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Card {
+    pub(crate) state: State,
+    /// For how long it was granted or kept.
+    pub(crate) time: Duration,
+    pub(crate) owner: String,
+}
+
+impl Card {
+    pub(crate) fn text(&self) -> Vec<u8> {
+        let state = match self.state {
+            State::Claim => 'a',
+            State::Broken => 'b',
+            State::Kept => 'k',
+        };
+        format!("{state} {LAYOUT} {} {}", self.time.as_millis(), self.owner).into_bytes()
+    }
+
+    /// `None` for what is not ours.
+    pub(crate) fn read(value: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(value).ok()?.splitn(4, ' ');
+        let state = match words.next()? {
+            "a" => State::Claim,
+            "b" => State::Broken,
+            "k" => State::Kept,
+            _ => return None,
+        };
+        if words.next()? != LAYOUT {
+            return None;
+        }
+        let time = Duration::from_millis(words.next()?.parse().ok()?);
+        Some(Self { state, time, owner: words.next()?.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_read_as_it_was_written_and_sorts_by_its_state() {
+        let card = |state| Card { state, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
+        for state in [State::Claim, State::Broken, State::Kept] {
+            let text = card(state).text();
+            assert_eq!(Card::read(&text), Some(card(state)));
+            assert_eq!(*text < *BEFORE_BROKEN, state == State::Claim);
+            assert_eq!(*text < *BEFORE_KEPT, state != State::Kept);
+        }
+        for foreign in ["", "a", "a 1", "a 1 x y", "a 2 5 y", "c 1 5 y", "694d7d1a"] {
+            assert_eq!(Card::read(foreign.as_bytes()), None, "{foreign:?}");
+        }
+    }
+}

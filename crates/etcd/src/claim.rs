@@ -1,0 +1,352 @@
+//! Making a claim: one request when the name is free.
+
+use std::sync::Arc;
+
+use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Mode, queue::MAX_WAITERS};
+
+use crate::{
+    book::{Before, Entry, Place, fits},
+    card::{Card, State},
+    client::{Client, Failed},
+    conn::Conn,
+    error::{is_lease_gone, unreadable},
+    keys::{self, Dir},
+    session::Session,
+    watches::Target,
+    wire::{Order, Put, Range, RangeResponse, Txn, TxnResponse, compare},
+};
+
+/// How often a claim is sent again because an epoch was raised or a lease had ended meanwhile.
+const TRIES: u32 = 8;
+
+/// Where the reads of a transaction that made nothing stand: the key, the epoch, another kind of lock (and another limit), what
+/// came before.
+const KEY: usize = 0;
+const EPOCH: usize = 1;
+const OTHERS: usize = 2;
+
+impl Client {
+    pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        keys::check(claim.mode)?;
+        if self.flights.is_released(claim.id, self.now()) {
+            return Ok(Answer::Gone);
+        }
+        let place = self.book().get(claim.id).map(|entry| entry.place.clone());
+        match place {
+            None if how == How::Ask => Ok(Answer::Gone),
+            None | Some(Place::Made | Place::Lapsed) => self.make(claim).await,
+            Some(Place::Waiting { revision, .. } | Place::Held { revision, .. }) => {
+                self.ask_for(claim, revision).await
+            }
+            Some(Place::Ending { .. }) => Ok(Answer::Waiting(Hint::default())),
+        }
+    }
+
+    async fn make(&self, claim: &Claim) -> Result<Answer, EngineError> {
+        for _ in 0..TRIES {
+            let session = self.enter(claim).await?;
+            let now = self.now();
+            let Some(ttl) = session.left(now).map(|left| left.min(claim.ttl)) else { continue };
+            let (dir, epoch) = (self.dir(&claim.name), session.epoch());
+            let request = request(&dir, claim, &session, epoch, self.prefix(), ttl);
+            let flight = self.flights.start(claim.id, self.request(), now);
+            let (conn, said) = match self.call(request).await {
+                Ok(answered) => answered,
+                Err(Failed::There(status)) if is_lease_gone(&status) => {
+                    flight.land();
+                    session.end();
+                    continue;
+                }
+                Err(failed) => {
+                    let error = failed.sorted();
+                    if error.fault != Fault::Unknown {
+                        flight.land();
+                        self.leave(claim);
+                    }
+                    return Err(error);
+                }
+            };
+            flight.land();
+            if said.succeeded {
+                return self.made(claim, &dir, &conn, said, ttl).await;
+            }
+            if let Some(answer) = self.not_made(claim, &dir, &session, epoch, said).await? {
+                return Ok(answer);
+            }
+        }
+        self.leave(claim);
+        Err(EngineError::new(Fault::Retry, "what the claim depends on changed again and again"))
+    }
+
+    /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
+    async fn enter(&self, claim: &Claim) -> Result<Arc<Session>, EngineError> {
+        let known = self.book().get(claim.id).map(|entry| Arc::clone(entry.seat.session()));
+        // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
+        if let Some(session) = known.filter(|session| !session.is_gone()) {
+            return match self.freshen(&session).await {
+                Err(_) if session.is_gone() => Ok(session),
+                fresh => fresh.map(|()| session),
+            };
+        }
+        let seat = self.seat(claim.ttl).await?;
+        let session = Arc::clone(seat.session());
+        let entry = Entry::new(claim, seat, &self.dir(&claim.name), self.now());
+        // A claim whose lease ended begins anew: nothing of it can be there.
+        self.book().insert(claim.id, entry);
+        Ok(session)
+    }
+
+    /// Nothing of the claim is on the server, and nothing is to come of it.
+    fn leave(&self, claim: &Claim) {
+        self.book().remove(claim.id);
+    }
+
+    /// The key was created.
+    async fn made(
+        &self,
+        claim: &Claim,
+        dir: &Dir,
+        conn: &Conn,
+        mut said: TxnResponse,
+        ttl: std::time::Duration,
+    ) -> Result<Answer, EngineError> {
+        let revision = said.revision();
+        let there = said.range(1).ok_or_else(unreadable)?;
+        let own = dir.key(claim.id, claim.mode);
+        let standing = Standing::read(dir, claim.mode, &there, &own);
+        if standing.ahead as usize > MAX_WAITERS {
+            self.take_back(claim).await?;
+            return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
+        }
+        let Some(before) = standing.before else {
+            return Ok(self.now_holds(claim, conn, revision, ttl));
+        };
+        if !claim.may_queue {
+            self.take_back(claim).await?;
+            return Ok(Answer::Taken(Hint::default()));
+        }
+        self.now_waits(claim, dir, conn, Waits { revision, seen: revision, before });
+        Ok(Answer::Waiting(Hint { ahead: Some(standing.ahead), ask_in: None }))
+    }
+
+    /// The claim holds: as it was told, until `ttl` after it.
+    pub(crate) fn now_holds(
+        &self,
+        claim: &Claim,
+        conn: &Conn,
+        revision: i64,
+        ttl: std::time::Duration,
+    ) -> Answer {
+        self.unwatch(claim.id);
+        let until = self.now().after(ttl);
+        let mut book = self.book();
+        if let Some(entry) = book.get(claim.id) {
+            entry.holds(revision, true, until);
+            book.watch_for(claim.id);
+        }
+        drop(book);
+        self.sooner.notify_one();
+        Self::held(conn, revision, ttl)
+    }
+
+    /// The claim waits: what it waits for and its own key are watched from where they were seen.
+    pub(crate) fn now_waits(&self, claim: &Claim, dir: &Dir, conn: &Conn, waits: Waits) {
+        let span = match &waits.before {
+            Before::Last { key, .. } => (key.clone(), Vec::new()),
+            Before::Permits { .. } | Before::Unknown => dir.all(),
+        };
+        {
+            let mut book = self.book();
+            let Some(entry) = book.get(claim.id) else { return };
+            entry.waits(waits.revision, waits.before, self.now());
+        }
+        conn.watches.watch(Target::Before(claim.id), span, waits.seen + 1, true);
+        if !conn.watches.has(Target::Own(claim.id)) {
+            let own = (dir.key(claim.id, claim.mode), Vec::new());
+            conn.watches.watch(Target::Own(claim.id), own, waits.seen + 1, false);
+        }
+    }
+
+    /// The key was not created: the answer, or nothing if it is to be tried again.
+    async fn not_made(
+        &self,
+        claim: &Claim,
+        dir: &Dir,
+        session: &Session,
+        epoch: i64,
+        mut said: TxnResponse,
+    ) -> Result<Option<Answer>, EngineError> {
+        let own = said.range(KEY).ok_or_else(unreadable)?.kvs.pop();
+        if let Some(own) = own {
+            let revision = own.create_revision;
+            if let Some(entry) = self.book().get(claim.id)
+                && entry.place == Place::Made
+            {
+                entry.waits(revision, Before::Unknown, self.now());
+            }
+            return self.ask_for(claim, revision).await.map(Some);
+        }
+        let raised = said.range(EPOCH).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
+        if raised != epoch {
+            session.raised(raised);
+            return Ok(None);
+        }
+        let kinds = dir.others(claim.mode).len();
+        for at in OTHERS..OTHERS + kinds {
+            if let Some(other) = said.range(at).ok_or_else(unreadable)?.kvs.pop() {
+                self.leave(claim);
+                return Err(clash(claim, dir.read(&other.key).map_or(Mode::Exclusive, |key| key.mode())));
+            }
+        }
+        if claim.may_queue {
+            // Nothing stood in its way, and yet it was not made.
+            return Err(unreadable());
+        }
+        self.leave(claim);
+        let first = said.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
+        let kept = first.and_then(|kv| Card::read(&kv.value)).filter(|card| card.state == State::Kept);
+        Ok(Some(Answer::Taken(Hint { ask_in: kept.map(|card| card.time), ahead: None })))
+    }
+
+    /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
+    async fn take_back(&self, claim: &Claim) -> Result<(), EngineError> {
+        self.delete(&self.dir(&claim.name).key(claim.id, claim.mode), None).await?;
+        self.leave(claim);
+        Ok(())
+    }
+}
+
+/// A place in line.
+pub(crate) struct Waits {
+    /// Of its own key.
+    pub(crate) revision: i64,
+    /// At which the line was seen.
+    pub(crate) seen: i64,
+    pub(crate) before: Before,
+}
+
+/// What comes before a claim.
+pub(crate) struct Standing {
+    /// `None`: nothing that it has to wait for.
+    pub(crate) before: Option<Before>,
+    /// How many stand in line before it, those that hold left out, as far as is known.
+    pub(crate) ahead: u32,
+}
+
+impl Standing {
+    /// By what is there: the newest of [`what_blocks`], or all of it for permits.
+    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: &[u8]) -> Self {
+        let mut others = there.kvs.iter().filter(|kv| kv.key != own);
+        let with_own = there.kvs.len() != others.clone().count();
+        let count = there.count - i64::from(with_own);
+        let holds = Self { before: None, ahead: 0 };
+        match mode {
+            Mode::Permits { count: wanted, limit } => {
+                let before: Vec<(Vec<u8>, u32)> = others
+                    .map(|kv| match dir.read(&kv.key).map(|key| key.mode()) {
+                        Some(Mode::Permits { count, .. }) => (kv.key.clone(), count),
+                        _ => (kv.key.clone(), limit),
+                    })
+                    .collect();
+                let most = limit - wanted;
+                if fits(&before, most) {
+                    return holds;
+                }
+                let holders = (1..before.len()).take_while(|&first| fits(&before[..first], limit)).count();
+                let ahead = u32::try_from(before.len() - holders).unwrap_or(u32::MAX);
+                Self { before: Some(Before::Permits { before, most }), ahead }
+            }
+            _ => others.next().map_or(holds, |last| Self {
+                before: Some(Before::Last { key: last.key.clone(), sole: count == 1 }),
+                ahead: u32::try_from(count - 1).unwrap_or(u32::MAX),
+            }),
+        }
+    }
+}
+
+/// Reads what a claim has to wait for: the newest of it and how much there is; for permits all of it.
+pub(crate) fn what_blocks(dir: &Dir, mode: Mode) -> Range {
+    let range = Range::between(&dir.blockers(mode)).keys_only();
+    match mode {
+        Mode::Permits { .. } => range.by_age(Order::Ascend),
+        // With the own key, which is the newest, the one before it.
+        Mode::Exclusive => range.by_age(Order::Descend).limit(2),
+        Mode::Shared => range.by_age(Order::Descend).limit(1),
+    }
+}
+
+/// Creates the key, if its id was never here, its epoch is the newest, no other kind of lock is here and, for an attempt, nothing
+/// that it would have to wait for.
+fn request(
+    dir: &Dir,
+    claim: &Claim,
+    session: &Session,
+    epoch: i64,
+    prefix: &str,
+    ttl: std::time::Duration,
+) -> Txn {
+    let (key, epoch_key) = (dir.key(claim.id, claim.mode), keys::epoch(prefix, session.id));
+    let others = dir.others(claim.mode);
+    let mut conditions = vec![compare::created(&key, 0), compare::changed(&epoch_key, epoch)];
+    conditions.extend(others.iter().map(compare::empty));
+    let blockers = dir.blockers(claim.mode);
+    if !claim.may_queue && claim.mode.limit().is_none() {
+        conditions.push(compare::empty(&blockers));
+    }
+    let card = Card { state: State::Claim, time: ttl, owner: claim.owner.to_string() };
+    let put = Put { key: key.clone(), value: card.text(), lease: session.id };
+    let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
+    reads.extend(others.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
+    reads.push(Range::between(&blockers).by_age(Order::Ascend).limit(1).into());
+    Txn {
+        compare: conditions,
+        success: vec![put.into(), what_blocks(dir, claim.mode).into()],
+        failure: reads,
+    }
+}
+
+fn clash(claim: &Claim, found: Mode) -> EngineError {
+    let found = match found {
+        Mode::Permits { limit, .. } => format!("a semaphore of {limit}"),
+        _ => "a mutex or read-write lock".to_owned(),
+    };
+    EngineError::new(
+        Fault::Misconfigured,
+        format!(
+            "it is in use now as {found} and cannot be claimed as {}: one name is one kind of lock with one limit",
+            claim.mode
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Name;
+
+    use super::*;
+    use crate::wire::KeyValue;
+
+    fn range(keys: &[&str]) -> RangeResponse {
+        let kvs = keys
+            .iter()
+            .map(|key| KeyValue { key: format!("/locks/a/{key}").into_bytes(), ..KeyValue::default() });
+        RangeResponse { kvs: kvs.collect(), count: keys.len() as i64, ..RangeResponse::default() }
+    }
+
+    #[test]
+    fn what_comes_before_a_claim() {
+        let dir = Dir::of("/locks", &Name::new("a").unwrap());
+        let read = |mode, keys: &[&str]| Standing::read(&dir, mode, &range(keys), b"/locks/a/own");
+        assert!(read(Mode::Exclusive, &["own"]).before.is_none());
+        let sole = |key: &str, sole| Some(Before::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
+        assert_eq!(read(Mode::Exclusive, &["own", "x"]).before, sole("x", true));
+        assert_eq!(read(Mode::Shared, &["x"]).before, sole("x", true));
+        let two_of_three = Mode::Permits { count: 2, limit: 3 };
+        let id = "ab".repeat(16);
+        let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
+        assert!(read(two_of_three, &[&permit(1), "own"]).before.is_none());
+        let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
+        assert!(waits.before.is_some());
+        assert_eq!(waits.ahead, 0, "all three hold");
+    }
+}

@@ -1,0 +1,210 @@
+//! One client of a cluster: what the verbs share.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{
+    Answer, ClaimId, Clock, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name, Previous,
+    Token,
+};
+use tokio::sync::Notify;
+use tonic::Status;
+
+use crate::{
+    book::Book,
+    config::Config,
+    conn::Conn,
+    error::{sort, unreadable, wants_login},
+    keys::{self, Dir},
+    link::Link,
+    lock_of, minder,
+    session::{Seat, Session, Sessions, gone, seconds},
+    watches::Target,
+    wire::{self, Spoken},
+};
+
+/// What the verbs of one engine share.
+pub(crate) struct Client {
+    pub(crate) link: Link,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) flights: Flights,
+    pub(crate) sessions: Sessions,
+    /// Leases under which names are kept taken, and until when.
+    pub(crate) kept: Mutex<Vec<(Instant, i64)>>,
+    /// Rings when something is due earlier than before.
+    pub(crate) sooner: Arc<Notify>,
+    book: Mutex<Book>,
+    /// Counts requests that create: on one connection, too, they may overtake each other.
+    requests: AtomicU64,
+    minded: AtomicBool,
+    me: Weak<Client>,
+}
+
+impl Client {
+    pub(crate) fn new(config: Config, env: &Env) -> Arc<Self> {
+        let first = env.lineage().get() as usize;
+        Arc::new_cyclic(|me: &Weak<Self>| Self {
+            link: Link::new(config, Arc::clone(&env.clock), Weak::clone(me) as _, first),
+            clock: Arc::clone(&env.clock),
+            mailbox: Mailbox::default(),
+            flights: Flights::default(),
+            sessions: Sessions::default(),
+            kept: Mutex::default(),
+            sooner: Arc::default(),
+            book: Mutex::default(),
+            requests: AtomicU64::new(0),
+            minded: AtomicBool::new(false),
+            me: Weak::clone(me),
+        })
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.link.config().prefix
+    }
+
+    pub(crate) fn dir(&self, name: &Name) -> Dir {
+        Dir::of(self.prefix(), name)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        lock_of(&self.book)
+    }
+
+    /// The number of a request that creates.
+    pub(crate) fn request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One request; once more where the server only wanted us to log in anew.
+    pub(crate) async fn call<R: Spoken>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
+        let conn = self.link.conn().await.map_err(Failed::Here)?;
+        match conn.call(request.clone()).await {
+            Ok(answer) => Ok((conn, answer)),
+            Err(status) if wants_login(&status) => {
+                let conn = self.link.conn().await.map_err(Failed::Here)?;
+                let answer = conn.call(request).await.map_err(Failed::There)?;
+                Ok((conn, answer))
+            }
+            Err(status) => Err(Failed::There(status)),
+        }
+    }
+
+    /// The same, with its error sorted.
+    pub(crate) async fn ask<R: Spoken>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), EngineError> {
+        self.call(request).await.map_err(Failed::sorted)
+    }
+
+    /// A seat on a lease for this ttl, kept alive lately.
+    pub(crate) async fn seat(&self, ttl: Duration) -> Result<Seat, EngineError> {
+        loop {
+            let seat = self.seat_on_any(ttl).await?;
+            match self.freshen(seat.session()).await {
+                Ok(()) => return Ok(seat),
+                Err(_) if seat.session().is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn seat_on_any(&self, ttl: Duration) -> Result<Seat, EngineError> {
+        let class = seconds(ttl);
+        if let Some(seat) = self.sessions.seat(class) {
+            return Ok(seat);
+        }
+        let _making = self.sessions.making.lock().await;
+        if let Some(seat) = self.sessions.seat(class) {
+            return Ok(seat);
+        }
+        let asked = self.now();
+        let (id, ttl) = self.grant(class).await?;
+        let seat = self.sessions.add(Session::new(id, class, ttl, asked)).ok_or_else(unreadable)?;
+        if let Some(conn) = self.link.live() {
+            self.listen_to_bell(&conn, id);
+        }
+        if !self.minded.swap(true, Ordering::Relaxed) {
+            crate::door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.sooner)));
+        }
+        self.sooner.notify_one();
+        Ok(seat)
+    }
+
+    /// A new lease of at least so many seconds: its id, and what was granted.
+    pub(crate) async fn grant(&self, seconds: u64) -> Result<(i64, Duration), EngineError> {
+        let ttl = i64::try_from(seconds).map_err(|_| unreadable())?;
+        let (_, granted) = self.ask(wire::Grant { ttl }).await?;
+        let given = u64::try_from(granted.ttl).unwrap_or(0);
+        if granted.id == 0 || given == 0 || !granted.error.is_empty() {
+            return Err(unreadable());
+        }
+        Ok((granted.id, Duration::from_secs(given)))
+    }
+
+    /// Waits until the lease was kept alive lately.
+    pub(crate) async fn freshen(&self, session: &Session) -> Result<(), EngineError> {
+        loop {
+            let mut changed = std::pin::pin!(session.changed.notified());
+            changed.as_mut().enable();
+            if session.is_gone() {
+                return Err(gone());
+            }
+            if session.left(self.now()).is_some() {
+                return Ok(());
+            }
+            self.link.conn().await?.keep_alive(session.id);
+            changed.await;
+        }
+    }
+
+    /// Hears when an operator breaks what is held by this lease.
+    pub(crate) fn listen_to_bell(&self, conn: &Conn, lease: i64) {
+        let key = keys::epoch(self.prefix(), lease);
+        conn.watches.watch(Target::Bell(lease), (key, Vec::new()), 0, false);
+    }
+
+    /// Nothing of this claim is watched any more.
+    pub(crate) fn unwatch(&self, id: ClaimId) {
+        if let Some(conn) = self.link.live() {
+            conn.watches.leave(Target::Before(id));
+            conn.watches.leave(Target::Own(id));
+        }
+    }
+
+    /// The answer to a claim that holds by a key of this revision, for `ttl` from before the request left.
+    pub(crate) fn held(conn: &Conn, revision: i64, ttl: Duration) -> Answer {
+        Answer::Held(grant(conn.cluster, revision, ttl))
+    }
+}
+
+/// A grant: how the hold before it ended the server does not tell.
+pub(crate) fn grant(cluster: u64, revision: i64, ttl: Duration) -> Grant {
+    let lineage = Lineage::new(cluster.into());
+    let token = Token { lineage, number: revision.unsigned_abs() };
+    Grant { token, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown }
+}
+
+/// Why a request has no answer.
+pub(crate) enum Failed {
+    /// It did not leave.
+    Here(EngineError),
+    /// It may have left.
+    There(Status),
+}
+
+impl Failed {
+    pub(crate) fn sorted(self) -> EngineError {
+        match self {
+            Self::Here(error) => error,
+            Self::There(status) => sort(&status),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Where the members are, who we are there, and what keys are called.
+
+use std::fmt;
+
+use leasehold_core::Error;
+use percent_encoding::percent_decode_str;
+
+/// What lock keys begin with, unless the URL says otherwise.
+pub const DEFAULT_PREFIX: &str = "/locks";
+/// The port of a member without one.
+const DEFAULT_PORT: u16 = 2379;
+/// The longest prefix of keys: names have up to 512 bytes besides.
+const MAX_PREFIX_BYTES: usize = 128;
+/// The most members a URL names: clusters have a handful.
+const MAX_MEMBERS: usize = 64;
+
+/// Where the members of a cluster are, who we are there, and what keys are called. Its `Debug` shows no password.
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) members: Vec<Member>,
+    pub(crate) login: Option<(String, String)>,
+    pub(crate) prefix: String,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<leasehold_tls::Tls>,
+}
+
+/// Where a member listens for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Config {
+    /// The cluster of these members, at least one, with all else by default.
+    #[must_use]
+    pub fn new(members: Vec<Member>) -> Self {
+        Self {
+            members,
+            login: None,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Reads what follows the scheme `etcd` or `etcds` (then give `tls` too) in a URL, up to the query, as it stands there:
+    /// `//[user:password@]host[:port][,host[:port]...]`.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
+        let malformed = |what: &str| {
+            Error::misconfigured(format!(
+                "the {scheme} URL {what}: write it like {scheme}://host:2379,host:2379"
+            ))
+        };
+        let rest = rest.strip_prefix("//").ok_or_else(|| malformed("has no //"))?;
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains('/') {
+            return Err(malformed("has a path, which means nothing here (did you mean ?prefix=)"));
+        }
+        let (login, places) =
+            rest.rsplit_once('@').map_or((None, rest), |(login, places)| (Some(login), places));
+        let decode = |text: &str| {
+            let decoded = percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
+            decoded.map_err(|_| malformed("holds percent-escapes that are no UTF-8"))
+        };
+        let mut members = Vec::new();
+        for place in places.split(',') {
+            let (host, port) = split_port(place).ok_or_else(|| malformed("has a port that is no number"))?;
+            if host.is_empty() {
+                return Err(malformed("names no host"));
+            }
+            members.push(Member { host: decode(host)?, port });
+        }
+        if members.len() > MAX_MEMBERS {
+            return Err(malformed("names too many members"));
+        }
+        let mut config = Self::new(members);
+        if let Some(login) = login {
+            let (user, password) = login.split_once(':').unwrap_or((login, ""));
+            if user.is_empty() {
+                return Err(malformed("has a password and no user"));
+            }
+            config.login = Some((decode(user)?, decode(password)?));
+        }
+        Ok(config)
+    }
+
+    /// Encrypts the connections.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Who we are there.
+    #[must_use]
+    pub fn login(mut self, user: &str, password: &str) -> Self {
+        self.login = Some((user.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// What lock keys begin with, before a slash and the name; [`DEFAULT_PREFIX`] by default.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) for one that is empty, ends in a slash, has control characters, or more
+    /// than 128 bytes.
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
+        let bad = prefix.is_empty() || prefix.ends_with('/') || prefix.chars().any(char::is_control);
+        if bad || prefix.len() > MAX_PREFIX_BYTES {
+            return Err(Error::misconfigured(format!(
+                "the prefix of keys is to have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control characters"
+            )));
+        }
+        prefix.clone_into(&mut self.prefix);
+        Ok(self)
+    }
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port`.
+fn split_port(place: &str) -> Option<(&str, u16)> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(v6) => {
+            let (host, after) = v6.split_once(']')?;
+            (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
+        }
+        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+    };
+    Some((host, port.map_or(Some(DEFAULT_PORT), |port| port.parse().ok())?))
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("members", &self.members)
+            .field("user", &self.login.as_ref().map(|(user, _)| user))
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(host: &str, port: u16) -> Member {
+        Member { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn urls_are_read() {
+        let read = |rest: &str| Config::from_url("etcd", rest).unwrap();
+        assert_eq!(read("//a.example").members, [member("a.example", 2379)]);
+        assert_eq!(read("//a:1,[::1]:2,b/").members, [member("a", 1), member("::1", 2), member("b", 2379)]);
+        let full = read("//us%40er:p%3Aa%2Fs:s@h:1,i");
+        assert_eq!(full.login, Some(("us@er".to_owned(), "p:a/s:s".to_owned())));
+        assert_eq!(full.members, [member("h", 1), member("i", 2379)]);
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused_without_showing_a_password() {
+        for rest in [
+            "h:2379",
+            "//",
+            "//u:hunter2@",
+            "//u:hunter2@h,",
+            "//u:hunter2@h:port",
+            "//u:hunter2@h:99999",
+            "//u:hunter2@h/locks",
+            "//u:hunter2@[::1",
+            "//:hunter2@h",
+            "//u:%ff@h",
+        ] {
+            let error = Config::from_url("etcd", rest).unwrap_err();
+            assert!(error.is_misconfigured());
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+        let config = Config::new(vec![member("h", 1)]).login("u", "hunter2");
+        assert!(!format!("{config:?}").contains("hunter2"));
+        for prefix in ["", "/", "a/", "a\nb", &"x".repeat(129)] {
+            assert!(config.clone().prefix(prefix).is_err(), "{prefix:?}");
+        }
+    }
+}

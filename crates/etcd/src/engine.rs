@@ -1,0 +1,84 @@
+//! The five verbs on a cluster.
+
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Env, Hold, How, Life, News, Profile, Release,
+    Released, Renewed,
+};
+
+use crate::{client::Client, config::Config};
+
+/// The paces at which waiting claims are asked. Grants are heard of, so this is a net.
+const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
+/// A server with its default election timeout of one second grants no lease of less than one and a half, in whole seconds.
+const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
+/// How long a request may take before its outcome is unknown.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after it was sent a request may still be applied: the server gives up a proposal after seven seconds.
+pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
+
+/// Locks on one etcd cluster.
+pub struct EtcdEngine {
+    pub(crate) client: Arc<Client>,
+    profile: Profile,
+}
+
+impl EtcdEngine {
+    /// A client of the cluster. It is contacted at the first request, not here.
+    ///
+    /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+    #[must_use]
+    pub fn new(config: Config, env: &Env) -> Self {
+        Self { client: Client::new(config, env), profile: profile() }
+    }
+}
+
+impl Engine for EtcdEngine {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(self.client.claim(claim, how))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(self.client.renew(holds))
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(self.client.release(releases))
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                news = self.client.mailbox.read() => news,
+                () = self.client.link.mend() => Vec::new(),
+            }
+        })
+    }
+}
+
+fn profile() -> Profile {
+    let mut profile = Profile::new("etcd");
+    profile.life = Life::Lease;
+    profile.push = true;
+    profile.poll = POLL;
+    profile.tokens = 1;
+    profile.fifo = true;
+    profile.can_keep = true;
+    profile.breaking = Breaking::Lease;
+    profile.ttl = TTL;
+    profile.request_timeout = REQUEST_TIMEOUT;
+    profile.request_life = REQUEST_LIFE;
+    profile
+}
+
+impl fmt::Debug for EtcdEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdEngine").field("config", self.client.link.config()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! Sorts what the server and the connection say into what it means for a request.
+
+use leasehold_core::{EngineError, Fault};
+use tonic::{Code, Status};
+
+/// An error of a request that may have left.
+pub(crate) fn sort(status: &Status) -> EngineError {
+    let (fault, what) = meaning(status);
+    let said = status.message().trim().trim_start_matches("etcdserver: ");
+    let message = if said.is_empty() { what.to_owned() } else { format!("{what} ({said})") };
+    EngineError::new(fault, message)
+}
+
+/// An error met while connecting: nothing was asked yet.
+pub(crate) fn sort_connecting(status: &Status, address: &str) -> EngineError {
+    let sorted = sort(status);
+    let fault = if sorted.fault == Fault::Unknown { Fault::Retry } else { sorted.fault };
+    EngineError::new(fault, format!("cannot connect to {address}: {}", sorted.message))
+}
+
+/// The lease of a request is not there (any more): nothing was applied.
+pub(crate) fn is_lease_gone(status: &Status) -> bool {
+    status.code() == Code::NotFound && status.message().contains("lease not found")
+}
+
+/// The server does not know who we are any more: to be told anew. Nothing was applied.
+pub(crate) fn wants_login(status: &Status) -> bool {
+    let said = status.message();
+    said.contains("invalid auth token") || said.contains("revision of auth store is old")
+}
+
+fn meaning(status: &Status) -> (Fault, &'static str) {
+    let said = status.message();
+    let has = |part: &str| said.contains(part);
+    match status.code() {
+        _ if wants_login(status) => (Fault::Retry, "the server does not know the login any more"),
+        Code::PermissionDenied => {
+            (Fault::Denied, "the user of the URL may not do this: give it the rights of docs/engines/etcd.md")
+        }
+        Code::InvalidArgument if has("authentication failed") => {
+            (Fault::Denied, "the server does not accept the user or password of the URL")
+        }
+        Code::InvalidArgument if has("user name is empty") => {
+            (Fault::Denied, "the server wants a user: write etcd://user:password@host")
+        }
+        Code::FailedPrecondition if has("authentication is not enabled") => {
+            (Fault::Misconfigured, "the URL has a user, but the server has no users: leave it out of the URL")
+        }
+        Code::ResourceExhausted if has("space exceeded") => (
+            Fault::Refused,
+            "the server's database is full: compact and defragment it, then disarm its alarm",
+        ),
+        Code::ResourceExhausted => (Fault::Retry, "the server has too much to do"),
+        Code::DataLoss => (Fault::Refused, "the cluster says that it is corrupt"),
+        Code::Unavailable if has("no leader") => (Fault::Retry, "the member has no leader: is a quorum up?"),
+        Code::Unavailable if has("not capable") => (Fault::Retry, "the cluster is being upgraded"),
+        Code::Unimplemented => {
+            (Fault::Misconfigured, "the server lacks a request: etcd 3.4 or newer is needed")
+        }
+        Code::NotFound => (Fault::Retry, "the lease is gone"),
+        Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => {
+            (Fault::Internal, "the server answered with an error")
+        }
+        // Of a request that met a broken connection, or a leader that changed, nobody knows whether it was applied.
+        _ => (Fault::Unknown, "the answer did not come"),
+    }
+}
+
+pub(crate) fn unreadable() -> EngineError {
+    EngineError::new(Fault::Unknown, "the server answered with something unexpected")
+}
+
+/// The same error for another part of a request.
+pub(crate) fn same(error: &EngineError) -> EngineError {
+    EngineError::new(error.fault, error.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_certainly_not_applied_is_told_from_what_may_have_been() {
+        for (code, said, fault) in [
+            (Code::Unavailable, "etcdserver: no leader", Fault::Retry),
+            (Code::Unavailable, "etcdserver: leader changed", Fault::Unknown),
+            (Code::Unavailable, "etcdserver: request timed out", Fault::Unknown),
+            (Code::Unavailable, "transport error", Fault::Unknown),
+            (Code::Unknown, "h2 protocol error", Fault::Unknown),
+            (Code::Cancelled, "", Fault::Unknown),
+            (Code::PermissionDenied, "etcdserver: permission denied", Fault::Denied),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Retry),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Fault::Refused),
+            (Code::ResourceExhausted, "etcdserver: too many requests", Fault::Retry),
+        ] {
+            let status = Status::new(code, said);
+            assert_eq!(sort(&status).fault, fault, "{said}");
+            assert_ne!(sort_connecting(&status, "h:1").fault, Fault::Unknown);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Fences kept by the cluster that holds the locks.
+//!
+//! [`HeldBy`] is the condition under which a lock is still held; put into a transaction of the user's own, that transaction does
+//! nothing once the hold is over. A [`Fence`] remembers the largest token it was shown, so that it also stops a holder whose key is
+//! still there but who was told by others that it was overtaken, and seals what is read.
+
+use std::sync::Arc;
+
+use leasehold_core::{ClaimId, EngineError, Mode, Name};
+
+use crate::{
+    EtcdEngine,
+    client::Client,
+    error::unreadable,
+    keys,
+    wire::{Put, Range, Txn, compare},
+};
+
+/// The digits of a token as a fence keeps it: as text that sorts as the numbers do.
+const DIGITS: usize = 20;
+
+/// A lock is held as long as this key has this create revision: the condition for a transaction of any etcd client, as the
+/// official one writes it `Compare(CreateRevision(key), "=", create_revision)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldBy {
+    /// The key of the hold.
+    pub key: Vec<u8>,
+    /// Its create revision, which is the token.
+    pub create_revision: i64,
+}
+
+/// A fence around data on the cluster that holds the locks.
+#[derive(Clone)]
+pub struct Fence {
+    client: Arc<Client>,
+    key: Vec<u8>,
+}
+
+/// What became of a guarded step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guarded {
+    /// It was done, at this revision.
+    Done(i64),
+    /// A holder with this larger token was here: nothing was done.
+    Overtaken(u64),
+}
+
+impl EtcdEngine {
+    /// The condition under which a hold of this claim is still there.
+    #[must_use]
+    pub fn held_by(&self, name: &Name, id: ClaimId, mode: Mode, token: u64) -> HeldBy {
+        let key = self.client.dir(name).key(id, mode);
+        HeldBy { key, create_revision: i64::try_from(token).unwrap_or(i64::MAX) }
+    }
+}
+
+impl Fence {
+    /// The fence around `resource`, whatever that stands for: any text that all holders agree on.
+    #[must_use]
+    pub fn new(engine: &EtcdEngine, resource: &str) -> Self {
+        let client = Arc::clone(&engine.client);
+        let key = keys::fence(client.prefix(), resource);
+        Self { client, key }
+    }
+
+    /// Shows the fence this token, then writes the values under their keys, in one step; nothing of it if a larger token was shown
+    /// before. Without values this is the *seal*: done before the first read, it makes sure that what is read is not changed
+    /// any more by a holder that was overtaken.
+    ///
+    /// # Errors
+    /// As for a claim. Of a step whose answer was lost nobody knows whether it was done; done again it writes the same.
+    pub async fn write(&self, token: u64, values: &[(Vec<u8>, Vec<u8>)]) -> Result<Guarded, EngineError> {
+        let (shown, next) = (digits(token), digits(token.saturating_add(1)));
+        let put =
+            |key: &[u8], value: &[u8]| Put { key: key.to_vec(), value: value.to_vec(), lease: 0 }.into();
+        let mut steps = vec![put(&self.key, &shown)];
+        steps.extend(values.iter().map(|(key, value)| put(key, value)));
+        // Twice, because a condition on the value of a key that is not there fails.
+        for fresh in [false, true] {
+            let condition =
+                if fresh { compare::created(&self.key, 0) } else { compare::value_before(&self.key, &next) };
+            let txn = Txn {
+                compare: vec![condition],
+                success: steps.clone(),
+                failure: vec![Range::key(&self.key).into()],
+            };
+            let (_, mut said) = self.client.ask(txn).await?;
+            if said.succeeded {
+                return Ok(Guarded::Done(said.revision()));
+            }
+            let seen = said.range(0).ok_or_else(unreadable)?.kvs.pop();
+            if let Some(seen) = seen {
+                let larger = std::str::from_utf8(&seen.value).ok().and_then(|text| text.parse().ok());
+                let larger = larger.ok_or_else(|| {
+                    EngineError::new(
+                        leasehold_core::Fault::Misconfigured,
+                        "the key of the fence holds something else than a token",
+                    )
+                })?;
+                if larger > token {
+                    return Ok(Guarded::Overtaken(larger));
+                }
+                // Somebody else made it between our two looks.
+            }
+        }
+        Err(EngineError::new(leasehold_core::Fault::Retry, "the fence was made meanwhile: try again"))
+    }
+}
+
+fn digits(token: u64) -> Vec<u8> {
+    format!("{token:0DIGITS$}").into_bytes()
+}
+
+impl std::fmt::Debug for Fence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fence").field("key", &String::from_utf8_lossy(&self.key)).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! What is promised, by the cluster as it is now.
+
+use leasehold_core::{EngineError, Guarantee, Level};
+
+use crate::{
+    client::Client,
+    wire::{Members, Status},
+};
+
+/// The oldest server that has all that is asked of it: watches with numbers of ours, conditions on ranges and leases.
+const FLOOR: (u32, u32) = (3, 4);
+
+/// What the cluster says of itself.
+struct Facts {
+    version: String,
+    alarms: Vec<String>,
+    /// Members with a vote, if the user may know.
+    voters: Option<usize>,
+}
+
+pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
+    let (_, status) = client.ask(Status {}).await?;
+    let members = client.ask(Members {}).await.ok();
+    let voters = members.map(|(_, said)| said.members.iter().filter(|member| !member.is_learner).count());
+    Ok(judge(&Facts { version: status.version, alarms: status.errors, voters }))
+}
+
+/// Whether a server of this version is used at all.
+pub(crate) fn is_served(version: &str) -> bool {
+    read(version).is_none_or(|(major, minor, _)| (major, minor) >= FLOOR)
+}
+
+fn judge(facts: &Facts) -> Guarantee {
+    let mut level = Level::LeaseBounded;
+    let mut notes = vec![
+        "a hold ends with its lease: whoever writes after that is stopped by the token alone".to_owned(),
+        format!(
+            "etcd {}: tokens are create revisions, which grow for ever unless an older snapshot is restored",
+            facts.version
+        ),
+    ];
+    if let Some(version) = read(&facts.version) {
+        for bug in BUGS.iter().filter(|bug| bug.is_in(version) && bug.members.fit(facts.voters)) {
+            level = Level::BestEffort;
+            notes.push(format!("etcd {} {} (etcd pull request {})", facts.version, bug.what, bug.fix));
+        }
+    }
+    match facts.voters {
+        None => {
+            notes.push("the user may not list the members: how many copies there are is not known".to_owned())
+        }
+        Some(1) => notes.push(
+            "one member: while it is down nobody gets a lock, and its disk is the only copy".to_owned(),
+        ),
+        Some(2) => notes.push("two members: both have to be up, which is less safe than one".to_owned()),
+        Some(_) => {}
+    }
+    for alarm in &facts.alarms {
+        notes.push(format!("the cluster has an alarm: {alarm}"));
+        if alarm.contains("CORRUPT") {
+            level = Level::BestEffort;
+        }
+    }
+    let notes: Vec<&str> = notes.iter().map(String::as_str).collect();
+    Guarantee::new(level, &notes)
+}
+
+/// A bug by which a lock may be granted to two, in the releases of one line before its fix.
+struct Bug {
+    /// Major and minor.
+    line: (u32, u32),
+    /// The first patch without it.
+    fixed: u32,
+    /// The pull request that mended it.
+    fix: u32,
+    members: Of,
+    what: &'static str,
+}
+
+/// In which clusters a bug matters.
+#[derive(Clone, Copy)]
+enum Of {
+    Any,
+    One,
+    Several,
+}
+
+impl Of {
+    fn fit(self, voters: Option<usize>) -> bool {
+        match (self, voters) {
+            (Self::Any, _) | (_, None) => true,
+            (Self::One, Some(voters)) => voters == 1,
+            (Self::Several, Some(voters)) => voters > 1,
+        }
+    }
+}
+
+impl Bug {
+    fn is_in(&self, (major, minor, patch): (u32, u32, u32)) -> bool {
+        (major, minor) == self.line && patch < self.fixed
+    }
+}
+
+const OLD_LEADER: &str = "lets a leader that was stopped or slow end leases that the next one keeps alive, \
+    so that a lock may be free before its holder's deadline: upgrade to 3.4.31, 3.5.13 or newer";
+const NOT_DURABLE: &str =
+    "may acknowledge what a crash of its only member loses: upgrade to 3.4.21, 3.5.5 or newer";
+const INCONSISTENT: &str = "may have members whose data differ after a crash: upgrade to 3.5.3 or newer";
+
+/// By etcd's change logs: <https://github.com/etcd-io/etcd/tree/main/CHANGELOG>.
+const BUGS: &[Bug] = &[
+    Bug { line: (3, 4), fixed: 31, fix: 17465, members: Of::Several, what: OLD_LEADER },
+    Bug { line: (3, 5), fixed: 13, fix: 17425, members: Of::Several, what: OLD_LEADER },
+    Bug { line: (3, 4), fixed: 21, fix: 14423, members: Of::One, what: NOT_DURABLE },
+    Bug { line: (3, 5), fixed: 5, fix: 14424, members: Of::One, what: NOT_DURABLE },
+    Bug { line: (3, 5), fixed: 3, fix: 13908, members: Of::Any, what: INCONSISTENT },
+];
+
+fn read(version: &str) -> Option<(u32, u32, u32)> {
+    let plain = version.split(['-', '+']).next()?;
+    let mut parts = plain.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(version: &str, voters: Option<usize>) -> Level {
+        judge(&Facts { version: version.to_owned(), alarms: Vec::new(), voters }).level
+    }
+
+    #[test]
+    fn versions_with_known_lock_bugs_are_named() {
+        assert_eq!(level("3.4.23", Some(1)), Level::LeaseBounded, "its bug needs another leader");
+        assert_eq!(level("3.4.23", Some(3)), Level::BestEffort);
+        assert_eq!(level("3.4.23", None), Level::BestEffort, "nobody knows");
+        assert_eq!(level("3.4.31", Some(3)), Level::LeaseBounded);
+        assert_eq!(level("3.5.12", Some(5)), Level::BestEffort);
+        assert_eq!(level("3.5.13", Some(5)), Level::LeaseBounded);
+        assert_eq!(level("3.4.20", Some(1)), Level::BestEffort);
+        assert_eq!(level("3.5.2-rc.1", Some(3)), Level::BestEffort);
+        assert_eq!(level("3.6.0", Some(3)), Level::LeaseBounded);
+        let corrupt = Facts { version: "3.6.0".into(), alarms: vec!["CORRUPT".into()], voters: Some(3) };
+        assert_eq!(judge(&corrupt).level, Level::BestEffort);
+    }
+
+    #[test]
+    fn what_is_too_old_is_not_used() {
+        assert!(!is_served("3.3.27") && is_served("3.4.0") && is_served("4.0.0") && is_served("odd"));
+    }
+}

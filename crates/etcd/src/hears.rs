@@ -1,0 +1,23 @@
+//! What a connection tells its client.
+
+use leasehold_core::Instant;
+
+use crate::{watches::Target, wire::Event};
+
+/// Hears what comes without a request.
+pub(crate) trait Hears: Send + Sync {
+    /// Something happened to a key that is watched.
+    fn happened(&self, target: Target, event: &Event);
+
+    /// The server watches it no longer: what happens now is not told.
+    fn unwatched(&self, target: Target);
+
+    /// The lease, asked to be kept alive at `sent`, lives for so many seconds; for none: it is gone.
+    fn kept(&self, lease: i64, sent: Instant, seconds: u64);
+
+    /// A new connection was made: what happened meanwhile was not told.
+    fn connected_again(&self);
+
+    /// Something of this client depends on the server now, beside requests.
+    fn needs_server(&self) -> bool;
+}

@@ -1,0 +1,167 @@
+//! What operators ask: who holds, who waits, break a hold, what is promised.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::future::join_all;
+use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, Name, View};
+
+use crate::{
+    EtcdEngine,
+    ask::whole,
+    card::{Card, State},
+    client::{Client, Failed},
+    error::is_lease_gone,
+    guarantee,
+    keys::{beginning, epoch, name_of},
+    view::{Leases, Line, lines, view},
+    wire::{DeleteRange, KeyValue, Put, Range, TimeToLive, Txn, compare},
+};
+
+/// Keys read by one request.
+const PAGE: i64 = 1000;
+/// Leases asked for by one batch of requests.
+const LEASES: usize = 64;
+
+impl Client {
+    async fn show(&self, name: &Name) -> Result<View, EngineError> {
+        let dir = self.dir(name);
+        let (_, there) = self.ask(whole(&dir)).await?;
+        let lines = lines(&dir, &there.kvs);
+        let leases = self.leases(&lines).await?;
+        Ok(view(name.clone(), &dir, &lines, &leases))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
+        let mut names: BTreeMap<Name, Vec<KeyValue>> = BTreeMap::new();
+        for kv in self.read_all(beginning(self.prefix(), prefix)).await? {
+            if let Some((name, _)) = name_of(self.prefix(), &kv.key) {
+                names.entry(name).or_default().push(kv);
+            }
+        }
+        let mut views = Vec::new();
+        for (name, mut kvs) in names {
+            kvs.sort_by_key(|kv| kv.create_revision);
+            let dir = self.dir(&name);
+            let lines = lines(&dir, &kvs);
+            let leases = self.leases(&lines).await?;
+            views.push(view(name, &dir, &lines, &leases));
+        }
+        Ok(views)
+    }
+
+    /// Everything in a span, page by page, as it was at one moment.
+    async fn read_all(&self, (mut from, to): (Vec<u8>, Vec<u8>)) -> Result<Vec<KeyValue>, EngineError> {
+        let (mut all, mut revision) = (Vec::new(), 0);
+        loop {
+            let page = Range { revision, ..Range::between(&(from, to.clone())).limit(PAGE) };
+            let (_, read) = self.ask(page).await?;
+            revision = read.header.map_or(0, |header| header.revision);
+            let last = read.kvs.last().map(|kv| kv.key.clone());
+            all.extend(read.kvs);
+            match last.filter(|_| read.more) {
+                None => return Ok(all),
+                Some(mut last) => {
+                    last.push(0);
+                    from = last;
+                }
+            }
+        }
+    }
+
+    /// How long the leases of those who hold have left.
+    async fn leases(&self, lines: &[Line<'_>]) -> Result<Leases, EngineError> {
+        let mut ids: Vec<i64> = lines.iter().filter(|line| line.holds).map(|line| line.kv.lease).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut leases = Leases::new();
+        for ids in ids.chunks(LEASES) {
+            let asked = ids.iter().filter(|&&id| id != 0).map(|&id| async move { (id, self.left(id).await) });
+            for (id, left) in join_all(asked).await {
+                leases.extend(left?.map(|left| (id, left)));
+            }
+        }
+        Ok(leases)
+    }
+
+    /// How long a lease has left; `None` if it is gone.
+    async fn left(&self, id: i64) -> Result<Option<Duration>, EngineError> {
+        match self.call(TimeToLive { id }).await {
+            Ok((_, left)) => Ok(u64::try_from(left.ttl).ok().map(Duration::from_secs)),
+            Err(Failed::There(status)) if is_lease_gone(&status) => Ok(None),
+            Err(failed) => Err(failed.sorted()),
+        }
+    }
+
+    async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
+        let dir = self.dir(name);
+        let (_, there) = self.ask(whole(&dir)).await?;
+        let lines = lines(&dir, &there.kvs);
+        let held =
+            lines.iter().find(|line| line.holds && u64::try_from(line.kv.create_revision) == Ok(token));
+        let Some(line) = held else { return Ok(Broken::NotHeld) };
+        if line.is_broken() && !force {
+            return Ok(Broken::Done);
+        }
+        let key = &line.kv.key;
+        let same = compare::created(key, line.kv.create_revision);
+        let broken = if force {
+            let delete = DeleteRange { key: key.clone(), ..DeleteRange::default() };
+            self.ask(Txn { compare: vec![same], success: vec![delete.into()], failure: Vec::new() }).await?
+        } else {
+            // It stands for as long as it had still, whoever keeps its lease alive.
+            let (lease, time) = self.lease_for_rest(line).await?;
+            let card = Card { state: State::Broken, time, owner: line.owner() };
+            let put = Put { key: key.clone(), value: card.text(), lease };
+            let compare = vec![same, compare::leased(key, line.kv.lease)];
+            self.ask(Txn { compare, success: vec![put.into()], failure: Vec::new() }).await?
+        };
+        if !broken.1.succeeded {
+            return Ok(Broken::NotHeld);
+        }
+        if line.is_ours() {
+            self.ring_bell(line.kv.lease).await;
+        }
+        Ok(Broken::Done)
+    }
+
+    async fn lease_for_rest(&self, line: &Line<'_>) -> Result<(i64, Duration), EngineError> {
+        let left = if line.kv.lease == 0 { None } else { self.left(line.kv.lease).await? };
+        let Some(left) = left else {
+            let why = "it has no lease that could be waited for: break it with --force";
+            return Err(EngineError::new(Fault::Denied, why));
+        };
+        // The server tells whole seconds, and less than there is.
+        self.grant(left.as_secs() + 1).await
+    }
+
+    /// Tells the holder. If it does not arrive, the holder finds out at its next renewal.
+    async fn ring_bell(&self, lease: i64) {
+        let bell = Put { key: epoch(self.prefix(), lease), value: b"broken".to_vec(), lease };
+        if let Err(error) = self.ask(Txn { success: vec![bell.into()], ..Txn::default() }).await {
+            tracing::debug!(%error, "the holder was not told");
+        }
+    }
+}
+
+impl Inspect for EtcdEngine {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(guarantee::look(&self.client))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(self.client.list(prefix))
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(self.client.show(name))
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(self.client.break_hold(name, token, force))
+    }
+}

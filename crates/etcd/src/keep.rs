@@ -1,0 +1,52 @@
+//! Keeping a name taken after its hold ended.
+//!
+//! The key stays where it is in the line, on a lease of its own. This client ends that lease in time; if it is gone by then, the
+//! server does, which counts whole seconds and knows no lease shorter than about two.
+
+use std::time::Duration;
+
+use leasehold_core::EngineError;
+
+use crate::{
+    client::Client,
+    lock_of,
+    session::seconds,
+    wire::{KeyValue, Put, Revoke},
+};
+
+impl Client {
+    /// Keeps the name that is held by this key taken for a time. `None` if it is not held so.
+    pub(crate) async fn keep(
+        &self,
+        key: &[u8],
+        token: u64,
+        keep: Duration,
+        bury: Option<i64>,
+    ) -> Result<Option<KeyValue>, EngineError> {
+        let Ok(token) = i64::try_from(token) else { return Ok(None) };
+        let (lease, _) = self.grant(seconds(keep).max(1)).await?;
+        let mut txn = Self::kept(key, token, keep, lease);
+        if let Some(bury) = bury {
+            let raise = Put { key: crate::keys::epoch(self.prefix(), bury), value: Vec::new(), lease: bury };
+            txn.success.push(raise.into());
+        }
+        let (_, said) = self.ask(txn).await?;
+        if !said.succeeded {
+            // A lease without keys ends by itself.
+            return Ok(None);
+        }
+        if let Some(session) = bury.and_then(|lease| self.sessions.get(lease)) {
+            session.raised(said.revision());
+        }
+        lock_of(&self.kept).push((self.now().after(keep), lease));
+        self.sooner.notify_one();
+        Ok(Some(KeyValue { create_revision: token, ..KeyValue::default() }))
+    }
+
+    /// Names whose time is over are free. What cannot be done, the server does a little later.
+    pub(crate) async fn end_kept(&self, lease: i64) {
+        if let Err(error) = self.ask(Revoke { id: lease }).await {
+            tracing::debug!(%error, "a kept name ends with its lease");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The names of keys.
+//!
+//! The keys of a name stand in its directory, `<prefix>/<name>/`, one for each claim, as the official clients have it: who
+//! created its key first holds, the others wait (<https://github.com/etcd-io/etcd/blob/v3.4.23/clientv3/concurrency/mutex.go>).
+//! Those clients take every key there for an exclusive claim, whatever its name and value. Ours are called
+//!
+//! | key below the directory | mode |
+//! |---|---|
+//! | `<claim id>` | exclusive |
+//! | `~p<limit>.<count>.<claim id>` | permits; both numbers in eight hexadecimal digits |
+//! | `~s<claim id>` | shared |
+//!
+//! `~` sorts after all that the official clients write, which is hexadecimal: so the keys that readers wait for are one
+//! range, and so are the keys of every other kind of lock.
+//!
+//! What belongs to a lease of ours stands outside of the prefix, so that no name meets it: `leasehold/<prefix>/`.
+
+use leasehold_core::{ClaimId, EngineError, Fault, Mode, Name};
+use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
+
+/// What of a name is written otherwise in its directory. `/` separates; `%` begins what is written otherwise.
+const ESCAPED: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b'/').add(0x7f);
+
+/// The first key and the one after the last.
+pub(crate) type Span = (Vec<u8>, Vec<u8>);
+
+/// The directory of one name: `<prefix>/<name>/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dir(String);
+
+impl Dir {
+    pub(crate) fn of(prefix: &str, name: &Name) -> Self {
+        Self(format!("{prefix}/{}/", escape(name.as_str())))
+    }
+
+    /// What an official client is given for this name.
+    pub(crate) fn shown(&self) -> String {
+        self.0[..self.0.len() - 1].to_owned()
+    }
+
+    /// The key of a claim.
+    pub(crate) fn key(&self, id: ClaimId, mode: Mode) -> Vec<u8> {
+        let key = match mode {
+            Mode::Exclusive => format!("{}{id}", self.0),
+            Mode::Shared => format!("{}~s{id}", self.0),
+            Mode::Permits { count, limit } => format!("{}~p{limit:08x}.{count:08x}.{id}", self.0),
+        };
+        key.into_bytes()
+    }
+
+    /// Everything in it.
+    pub(crate) fn all(&self) -> Span {
+        // The byte after the slash that ends its name.
+        self.span("", &self.shown(), "0")
+    }
+
+    /// What a claim waits for, whatever of it came before: for readers all but other readers, for others all.
+    pub(crate) fn blockers(&self, mode: Mode) -> Span {
+        match mode {
+            Mode::Shared => self.span("", &self.0, "~s"),
+            _ => self.all(),
+        }
+    }
+
+    /// Where the keys of another kind of lock, or of another limit, are.
+    pub(crate) fn others(&self, mode: Mode) -> Vec<Span> {
+        match mode.limit() {
+            None => vec![self.span("~p", &self.0, "~q")],
+            Some(limit) => vec![
+                self.span("", &self.0, &format!("~p{limit:08x}.")),
+                // The character after the full stop.
+                self.span(&format!("~p{limit:08x}/"), &self.shown(), "0"),
+            ],
+        }
+    }
+
+    fn span(&self, from: &str, base: &str, to: &str) -> Span {
+        (format!("{}{from}", self.0).into_bytes(), format!("{base}{to}").into_bytes())
+    }
+
+    /// What a key below it stands for; `None` for a key that is elsewhere.
+    pub(crate) fn read(&self, key: &[u8]) -> Option<Entry> {
+        let below = std::str::from_utf8(key).ok()?.strip_prefix(&self.0)?;
+        Some(entry(below))
+    }
+}
+
+/// What the name of a key says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A claim, if its value says that it is ours.
+    Claim { id: ClaimId, mode: Mode },
+    /// Something else: for us as for the official clients an exclusive claim.
+    Foreign(String),
+}
+
+impl Entry {
+    pub(crate) fn mode(&self) -> Mode {
+        match self {
+            Self::Claim { mode, .. } => *mode,
+            Self::Foreign(_) => Mode::Exclusive,
+        }
+    }
+}
+
+fn entry(below: &str) -> Entry {
+    claim(below).map_or_else(|| Entry::Foreign(below.to_owned()), |(id, mode)| Entry::Claim { id, mode })
+}
+
+fn claim(below: &str) -> Option<(ClaimId, Mode)> {
+    if let Some(id) = below.strip_prefix("~s") {
+        return Some((parse_id(id)?, Mode::Shared));
+    }
+    if let Some(rest) = below.strip_prefix("~p") {
+        let mut parts = rest.splitn(3, '.');
+        let limit = hex(parts.next()?)?;
+        let count = hex(parts.next()?)?;
+        return Some((parse_id(parts.next()?)?, Mode::Permits { count, limit }));
+    }
+    Some((parse_id(below)?, Mode::Exclusive))
+}
+
+fn hex(text: &str) -> Option<u32> {
+    (text.len() == 8).then(|| u32::from_str_radix(text, 16).ok())?
+}
+
+fn parse_id(text: &str) -> Option<ClaimId> {
+    let hex =
+        text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    hex.then(|| u128::from_str_radix(text, 16).ok().map(|id| ClaimId(id.to_be_bytes())))?
+}
+
+/// The name and the rest of a key below the prefix; `None` if it is in the directory of no name.
+pub(crate) fn name_of<'a>(prefix: &str, key: &'a [u8]) -> Option<(Name, &'a str)> {
+    let rest = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.strip_prefix('/')?;
+    let (escaped, below) = rest.split_once('/')?;
+    let name = Name::new(&percent_decode_str(escaped).decode_utf8().ok()?).ok()?;
+    // What is written in another way than ours is not its directory.
+    (escape(name.as_str()) == escaped).then_some((name, below))
+}
+
+/// Where the directories of all names that begin with `start` are.
+pub(crate) fn beginning(prefix: &str, start: &str) -> Span {
+    let from = format!("{prefix}/{}", escape(start)).into_bytes();
+    let mut to = from.clone();
+    // UTF-8 has no byte 0xff, so the last one can be raised.
+    if let Some(last) = to.last_mut() {
+        *last += 1;
+    }
+    (from, to)
+}
+
+/// The key of a lease of ours: its epoch, and the bell of whoever holds by it.
+pub(crate) fn epoch(prefix: &str, lease: i64) -> Vec<u8> {
+    format!("leasehold/{prefix}/lease/{lease:x}").into_bytes()
+}
+
+/// The key of the fence around a resource.
+pub(crate) fn fence(prefix: &str, resource: &str) -> Vec<u8> {
+    format!("leasehold/{prefix}/fence/{resource}").into_bytes()
+}
+
+fn escape(text: &str) -> String {
+    // Only ASCII is listed, so unicode would be escaped; it stays readable for operators instead.
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() {
+            escaped.extend(utf8_percent_encode(c.encode_utf8(&mut [0; 4]), ESCAPED));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// What can be claimed at all.
+pub(crate) fn check(mode: Mode) -> Result<(), EngineError> {
+    match mode {
+        Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
+            Err(EngineError::new(Fault::Internal, format!("{mode} cannot be granted")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ClaimId = ClaimId([0xab; 16]);
+
+    fn dir(name: &str) -> Dir {
+        Dir::of("/locks", &Name::new(name).unwrap())
+    }
+
+    fn within(span: &Span, key: &[u8]) -> bool {
+        *span.0 <= *key && *key < *span.1
+    }
+
+    const MODES: [Mode; 5] = [
+        Mode::Exclusive,
+        Mode::Shared,
+        Mode::Permits { count: 1, limit: 3 },
+        Mode::Permits { count: 3, limit: 3 },
+        Mode::Permits { count: 1, limit: u32::MAX },
+    ];
+
+    #[test]
+    fn a_key_says_whose_it_is() {
+        for mode in MODES {
+            let dir = dir("a/b%");
+            assert_eq!(dir.shown(), "/locks/a%2Fb%25");
+            let key = dir.key(ID, mode);
+            assert_eq!(dir.read(&key), Some(Entry::Claim { id: ID, mode }));
+            let (name, below) = name_of("/locks", &key).unwrap();
+            assert_eq!((name.as_str(), entry(below)), ("a/b%", Entry::Claim { id: ID, mode }));
+        }
+        assert_eq!(dir("a").read(b"/locks/a/694d7d1a"), Some(Entry::Foreign("694d7d1a".to_owned())));
+        assert_eq!(dir("a").read(b"/locks/b/694d7d1a"), None);
+        assert_eq!(name_of("/locks", b"/locks/a%2fb/1"), None, "small letters are not ours");
+        assert_eq!(name_of("/locks", b"/locks/a"), None);
+    }
+
+    #[test]
+    fn spans_hold_what_they_are_to_hold() {
+        let dir = dir("a");
+        let foreign = b"/locks/a/694d7d1a5f0e8c02".to_vec();
+        for key in MODES.map(|mode| dir.key(ID, mode)).iter().chain([&foreign]) {
+            assert!(within(&dir.all(), key));
+            let mode = dir.read(key).unwrap().mode();
+            assert_eq!(within(&dir.blockers(Mode::Shared), key), mode != Mode::Shared);
+            for wanted in MODES {
+                assert_eq!(
+                    dir.others(wanted).iter().any(|span| within(span, key)),
+                    !wanted.same_kind(mode),
+                    "{wanted} looks at {}",
+                    String::from_utf8_lossy(key)
+                );
+            }
+        }
+        for elsewhere in ["/locks/a", "/locks/b/1", "/locks/a0", "/locks/a b/1", "/locks/a-/1"] {
+            assert!(!within(&dir.all(), elsewhere.as_bytes()), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn names_stay_readable() {
+        for (name, shown) in [("läuft ✓", "läuft ✓"), ("..", ".."), ("a/b", "a%2Fb"), ("%2F", "%252F")]
+        {
+            assert_eq!(dir(name).shown(), format!("/locks/{shown}"));
+        }
+        let all = beginning("/locks", "");
+        assert!(within(&all, b"/locks/a/1") && !within(&all, b"/locks0") && !within(&all, b"/locks"));
+        assert!(within(&beginning("/locks", "ä"), "/locks/äb/1".as_bytes()));
+    }
+}

@@ -1,0 +1,45 @@
+//! The etcd engine: locks on one etcd cluster.
+//!
+//! A lock is what etcd's official client packages and `etcdctl lock` make of it: who created its key first below a prefix holds,
+//! the others wait for those before them. So they exclude us and we them, in one line. Documentation for users:
+//! `docs/engines/etcd.md`.
+
+mod ask;
+mod book;
+mod card;
+mod claim;
+mod client;
+mod config;
+mod conn;
+mod door;
+mod engine;
+mod error;
+mod fence;
+mod guarantee;
+mod hears;
+mod inspect;
+mod keep;
+mod keys;
+mod link;
+mod minder;
+mod news;
+mod release;
+mod renew;
+mod session;
+mod stream;
+mod view;
+mod watches;
+mod wire;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use config::{Config, DEFAULT_PREFIX, Member};
+pub use engine::EtcdEngine;
+pub use fence::{Fence, Guarded, HeldBy};
+#[cfg(feature = "tls")]
+pub use leasehold_tls::Tls;
+
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,90 @@
+//! What a client does by itself while it has leases: keeps them alive, ends claims for which nobody spoke in time, and names that
+//! were kept for long enough.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use leasehold_core::Instant;
+use tokio::sync::Notify;
+
+use crate::{book::Overdue, client::Client, door, lock_of, session::Want, wire::Revoke};
+
+/// The longest sleep: timers stop while the machine is suspended, the clock does not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// What could not be ended is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The shortest sleep: what is due earlier by less is done together.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+
+/// Ends when the client is gone.
+pub(crate) async fn run(client: Weak<Client>, sooner: Arc<Notify>) {
+    loop {
+        let rang = sooner.notified();
+        let sleep = {
+            let Some(client) = client.upgrade() else { return };
+            let now = client.now();
+            let next = client.mind(now);
+            next.since(now).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+        };
+        tokio::select! {
+            () = rang => {}
+            () = door::sleep(sleep) => {}
+        }
+    }
+}
+
+impl Client {
+    /// Does what is due, and says when to look again.
+    fn mind(self: &Arc<Self>, now: Instant) -> Instant {
+        let mut next = now.after(LONGEST_SLEEP);
+        for session in self.sessions.all() {
+            match session.step(now) {
+                Want::Nothing(at) => next = next.min(at),
+                Want::KeepAlive => match self.link.live() {
+                    Some(conn) => conn.keep_alive(session.id),
+                    None => {
+                        let link = self.link.clone();
+                        door::spawn(async move { drop(link.conn().await) });
+                    }
+                },
+                Want::Revoke => {
+                    self.sessions.forget(session.id);
+                    let (client, id) = (Arc::clone(self), session.id);
+                    door::spawn(async move {
+                        // If it does not arrive, the lease ends by itself.
+                        let _ = client.ask(Revoke { id }).await;
+                    });
+                }
+                Want::Forget => self.lease_is_gone(session.id),
+            }
+        }
+        let overdue = self.book().overdue(now);
+        for overdue in overdue {
+            match overdue {
+                Overdue::Forget(id) => drop(self.book().remove(id)),
+                Overdue::End(id) => {
+                    let client = Arc::clone(self);
+                    door::spawn(async move {
+                        while let Err(error) = client.end_overdue(id).await {
+                            tracing::debug!(%id, %error, "a claim that did not speak in time is not ended yet");
+                            door::sleep(AGAIN).await;
+                        }
+                    });
+                }
+            }
+        }
+        let ended: Vec<i64> = {
+            let mut kept = lock_of(&self.kept);
+            next = kept.iter().map(|(until, _)| *until).filter(|until| *until > now).fold(next, Instant::min);
+            kept.extract_if(.., |(until, _)| *until <= now).map(|(_, lease)| lease).collect()
+        };
+        for lease in ended {
+            let client = Arc::clone(self);
+            door::spawn(async move { client.end_kept(lease).await });
+        }
+        let due = self.book().next_due();
+        due.map_or(next, |due| next.min(due))
+    }
+}

@@ -1,0 +1,125 @@
+//! What comes without a request, and what it means for the claims of this client.
+
+use leasehold_core::{ClaimId, Instant, Loss, News};
+
+use crate::{
+    book::{Before, Place},
+    client::{Client, grant},
+    hears::Hears,
+    watches::Target,
+    wire::Event,
+};
+
+impl Hears for Client {
+    fn happened(&self, target: Target, event: &Event) {
+        let Some(kv) = &event.kv else { return };
+        match target {
+            Target::Before(id) if event.is_deletion() => self.deleted_before(id, &kv.key),
+            Target::Before(_) => {}
+            // It was deleted, or broken.
+            Target::Own(id) => self.ring(id),
+            Target::Bell(lease) => {
+                if let Some(session) = self.sessions.get(lease) {
+                    session.raised(kv.mod_revision);
+                }
+                if !kv.value.is_empty() {
+                    self.mailbox.push(News::AskAll);
+                }
+            }
+        }
+    }
+
+    fn unwatched(&self, target: Target) {
+        match target {
+            Target::Before(id) | Target::Own(id) => self.ring(id),
+            Target::Bell(_) => {}
+        }
+    }
+
+    fn kept(&self, lease: i64, sent: Instant, seconds: u64) {
+        let Some(session) = self.sessions.get(lease) else { return };
+        if seconds == 0 {
+            session.end();
+            self.lease_is_gone(lease);
+        } else {
+            session.kept(sent);
+        }
+    }
+
+    fn connected_again(&self) {
+        let Some(conn) = self.link.live() else { return };
+        for session in self.sessions.all() {
+            self.listen_to_bell(&conn, session.id);
+            session.ask_again();
+            // Who waits for it to be kept alive asks again, on this connection.
+            session.changed.notify_waiters();
+        }
+        self.sooner.notify_one();
+        self.mailbox.push(News::AskAll);
+    }
+
+    fn needs_server(&self) -> bool {
+        self.sessions.has_keys()
+    }
+}
+
+impl Client {
+    /// Something that the claim waits for was deleted. If nothing else came before it, it holds from now on: that what came before
+    /// is gone is true for ever, whoever tells it, so it needs no other answer.
+    fn deleted_before(&self, id: ClaimId, key: &[u8]) {
+        let Some(conn) = self.link.live() else { return self.ring(id) };
+        let now = self.now();
+        let granted = {
+            let mut book = self.book();
+            let Some(entry) = book.get(id) else { return };
+            let Place::Waiting { revision, before } = &mut entry.place else { return };
+            let revision = *revision;
+            match before.deleted(key) {
+                None => return,
+                Some(false) => None,
+                // Its lease has to stand for it.
+                Some(true) => entry.seat.session().left(now).map(|left| {
+                    let ttl = left.min(entry.claim_time);
+                    entry.holds(revision, false, now.after(ttl));
+                    (entry.name.clone(), grant(conn.cluster, revision, ttl))
+                }),
+            }
+        };
+        let Some((name, grant)) = granted else { return self.ring(id) };
+        self.book().watch_for(id);
+        self.sooner.notify_one();
+        self.unwatch(id);
+        self.mailbox.push(News::Granted { name, id, grant, since: Some(now) });
+    }
+
+    fn ring(&self, id: ClaimId) {
+        let name = {
+            let mut book = self.book();
+            let Some(entry) = book.get(id) else { return };
+            if let Place::Waiting { before, .. } = &mut entry.place {
+                *before = Before::Unknown;
+            }
+            entry.name.clone()
+        };
+        self.mailbox.push(News::Ring { name, id });
+    }
+
+    /// The server ended a lease, and with it all keys on it.
+    pub(crate) fn lease_is_gone(&self, lease: i64) {
+        self.sessions.forget(lease);
+        let lost: Vec<News> = {
+            let book = self.book();
+            let on_it = book.entries().filter(|(_, entry)| entry.seat.session().id == lease);
+            on_it
+                .map(|(id, entry)| {
+                    let name = entry.name.clone();
+                    match entry.place {
+                        Place::Held { .. } => News::Lost { name, id, loss: Loss::Gone },
+                        _ => News::Ring { name, id },
+                    }
+                })
+                .collect()
+        };
+        lost.into_iter().for_each(|news| self.mailbox.push(news));
+    }
+}

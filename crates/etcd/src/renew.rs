@@ -1,0 +1,121 @@
+//! Renewals. The lease is kept alive by itself; a renewal lets a hold go on by it, and looks whether its key is still there: an
+//! operator may have broken it, and a server may say of a lease that ended that it was kept alive (etcd issue 20616).
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use leasehold_core::{EngineError, Hold, Loss, Renewed};
+
+use crate::{
+    book::Place,
+    card::{Card, State},
+    client::Client,
+    error::{same, unreadable},
+    session::Session,
+    wire::{KeyValue, Range, Txn},
+};
+
+/// Keys read by one request: the server takes up to 128 steps.
+const BATCH: usize = 100;
+
+impl Client {
+    pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
+        let batches = holds.chunks(BATCH).map(|holds| self.renew_some(holds));
+        join_all(batches).await.into_iter().flatten().collect()
+    }
+
+    async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
+        let sessions: Vec<Option<Arc<Session>>> = holds.iter().map(|hold| self.held_by(hold)).collect();
+        let found = match self.look(holds, &sessions).await {
+            Ok(found) => found,
+            // The server refuses to look at many where one may not be looked at.
+            Err(error) if holds.len() > 1 && error.fault == leasehold_core::Fault::Denied => {
+                let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
+                return join_all(alone).await.into_iter().flatten().collect();
+            }
+            Err(error) => return holds.iter().map(|_| Renewed::Unknown(same(&error))).collect(),
+        };
+        let each = holds.iter().zip(sessions).zip(found);
+        each.map(|((hold, session), found)| match session {
+            None => Renewed::Lost(Loss::Gone),
+            Some(session) => self.renewed(hold, &session, found),
+        })
+        .collect()
+    }
+
+    /// The lease by which it is held, if it is. A renewal is a sign of life, so it does not lapse meanwhile.
+    fn held_by(&self, hold: &Hold) -> Option<Arc<Session>> {
+        let now = self.now();
+        let mut book = self.book();
+        let entry = book.get(hold.id)?;
+        let Place::Held { revision, .. } = entry.place else { return None };
+        if entry.name != hold.name || i64::try_from(hold.token.number) != Ok(revision) {
+            return None;
+        }
+        let session = Arc::clone(entry.seat.session());
+        if session.is_gone() {
+            return None;
+        }
+        let until = now.after(session.left(now).unwrap_or_default().min(hold.ttl));
+        entry.holds(revision, true, until);
+        Some(session)
+    }
+
+    /// What stands under the keys of those that are held.
+    async fn look(
+        &self,
+        holds: &[Hold],
+        sessions: &[Option<Arc<Session>>],
+    ) -> Result<Vec<Option<KeyValue>>, EngineError> {
+        let mut fresh: Vec<i64> = Vec::new();
+        for session in sessions.iter().flatten() {
+            if !fresh.contains(&session.id) {
+                fresh.push(session.id);
+                match self.freshen(session).await {
+                    Err(error) if !session.is_gone() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        let held: Vec<usize> = (0..holds.len()).filter(|&at| sessions[at].is_some()).collect();
+        let mut found = vec![None; holds.len()];
+        if held.is_empty() {
+            return Ok(found);
+        }
+        let read = |&at: &usize| {
+            let hold = &holds[at];
+            Range::key(&self.dir(&hold.name).key(hold.id, hold.mode)).into()
+        };
+        let (_, mut said) =
+            self.ask(Txn { success: held.iter().map(read).collect(), ..Txn::default() }).await?;
+        for (step, &at) in held.iter().enumerate() {
+            found[at] = said.range(step).ok_or_else(unreadable)?.kvs.pop();
+        }
+        Ok(found)
+    }
+
+    fn renewed(&self, hold: &Hold, session: &Session, found: Option<KeyValue>) -> Renewed {
+        let number = i64::try_from(hold.token.number).unwrap_or_default();
+        let Some(found) = found.filter(|found| found.create_revision == number) else {
+            return Renewed::Lost(Loss::Gone);
+        };
+        if Card::read(&found.value).is_some_and(|card| card.state == State::Broken) {
+            return Renewed::Lost(Loss::Broken);
+        }
+        let now = self.now();
+        let Some(ttl) = session.left(now).map(|left| left.min(hold.ttl)) else {
+            return Renewed::Unknown(EngineError::new(
+                leasehold_core::Fault::Unknown,
+                "its lease was not kept alive meanwhile",
+            ));
+        };
+        let mut book = self.book();
+        if let Some(entry) = book.get(hold.id)
+            && matches!(entry.place, Place::Held { revision, .. } if revision == number)
+        {
+            entry.holds(number, true, now.after(ttl));
+            return Renewed::Kept { ttl: Some(ttl) };
+        }
+        Renewed::Lost(Loss::Gone)
+    }
+}

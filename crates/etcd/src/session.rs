@@ -1,0 +1,270 @@
+//! Leases of this client. All claims of about one ttl share one, which is kept alive once for all of them.
+//!
+//! A claim ends on the server when its key is deleted or its lease is over. So a lease is kept alive while it has keys, and who
+//! believes in a hold believes in its lease: until the time granted is over, counted from before the last request to keep it
+//! alive that was answered left (R1).
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use leasehold_core::{EngineError, Fault, Instant, deadline};
+use tokio::sync::Notify;
+
+use crate::lock_of;
+
+/// The most keys on one lease: the server deletes them in one step when it ends.
+pub(crate) const MAX_KEYS: usize = 4096;
+/// A lease is kept alive when this fraction of it has passed, and again when that was not answered within the other.
+const KEEP_FRACTION: u32 = 3;
+const RETRY_FRACTION: u32 = 12;
+/// A lease without keys is kept for so long, or its own time if that is longer: acquiring without a lease takes a request more.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// One lease.
+pub(crate) struct Session {
+    pub(crate) id: i64,
+    /// For how many seconds it was asked for: claims that ask for as many share it.
+    class: u64,
+    /// What the server granted, which may be longer than what was asked for.
+    pub(crate) ttl: Duration,
+    state: Mutex<State>,
+    /// Rings when it was kept alive, and when it is gone.
+    pub(crate) changed: Notify,
+}
+
+struct State {
+    /// When the last request left that was answered.
+    confirmed: Instant,
+    /// When the last request left.
+    asked: Instant,
+    /// When it had a key last.
+    used: Instant,
+    keys: usize,
+    /// The revision of its epoch key: claims made with an older one come to nothing (R9).
+    epoch: i64,
+    gone: bool,
+}
+
+/// What a session wants now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Nothing(Instant),
+    KeepAlive,
+    /// Nobody has used it for a while.
+    Revoke,
+    /// It is over.
+    Forget,
+}
+
+impl Session {
+    pub(crate) fn new(id: i64, class: u64, ttl: Duration, asked: Instant) -> Self {
+        let state = State { confirmed: asked, asked, used: asked, keys: 0, epoch: 0, gone: false };
+        Self { id, class, ttl, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// Until when its claims may be believed in.
+    pub(crate) fn belief(&self) -> Instant {
+        let state = lock_of(&self.state);
+        if state.gone { Instant::from_nanos(0) } else { deadline(state.confirmed, self.ttl) }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        lock_of(&self.state).gone
+    }
+
+    /// For how long a claim that is granted now may be believed in; `None` when it has not been kept alive for so long that it is
+    /// to be asked for first.
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+        let left = self.belief().since(now);
+        (left >= self.ttl / 2).then_some(left)
+    }
+
+    pub(crate) fn epoch(&self) -> i64 {
+        lock_of(&self.state).epoch
+    }
+
+    /// The epoch key was changed at this revision.
+    pub(crate) fn raised(&self, revision: i64) {
+        let mut state = lock_of(&self.state);
+        state.epoch = state.epoch.max(revision);
+    }
+
+    /// The server answered to a request that left at `sent`.
+    pub(crate) fn kept(&self, sent: Instant) {
+        let mut state = lock_of(&self.state);
+        state.confirmed = state.confirmed.max(sent);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// The server does not know it any more.
+    pub(crate) fn end(&self) {
+        lock_of(&self.state).gone = true;
+        self.changed.notify_waiters();
+    }
+
+    /// A new connection: what was asked before is not answered any more.
+    pub(crate) fn ask_again(&self) {
+        lock_of(&self.state).asked = Instant::from_nanos(0);
+    }
+
+    /// What is to be done at `now`. That it is done is taken for granted.
+    pub(crate) fn step(&self, now: Instant) -> Want {
+        let mut state = lock_of(&self.state);
+        if state.gone {
+            return Want::Forget;
+        }
+        if state.keys > 0 {
+            state.used = now;
+        } else if now.since(state.used) > self.ttl.max(IDLE) {
+            state.gone = true;
+            return Want::Revoke;
+        }
+        let due = state.confirmed.after(self.ttl / KEEP_FRACTION);
+        let again = state.asked.after(self.ttl / RETRY_FRACTION);
+        // What was confirmed was asked for, so after an answer the first of both counts.
+        let at = if state.asked > state.confirmed { due.max(again) } else { due };
+        if now < at {
+            return Want::Nothing(at);
+        }
+        state.asked = now;
+        Want::KeepAlive
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> usize {
+        lock_of(&self.state).keys
+    }
+}
+
+/// A key on a session.
+pub(crate) struct Seat(Arc<Session>);
+
+impl Seat {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.0
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        lock_of(&self.0.state).keys -= 1;
+    }
+}
+
+/// All leases of a client.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    known: Mutex<HashMap<i64, Arc<Session>>>,
+    /// One is made at a time, for all who need it.
+    pub(crate) making: tokio::sync::Mutex<()>,
+}
+
+impl Sessions {
+    /// A seat on a lease of so many seconds, if there is one with room.
+    pub(crate) fn seat(&self, seconds: u64) -> Option<Seat> {
+        let known = lock_of(&self.known);
+        let mut fit = known.values().filter(|session| session.class == seconds);
+        fit.find_map(|session| take_seat(session))
+    }
+
+    /// A new lease, and a seat on it.
+    pub(crate) fn add(&self, session: Session) -> Option<Seat> {
+        let session = Arc::new(session);
+        lock_of(&self.known).insert(session.id, Arc::clone(&session));
+        take_seat(&session)
+    }
+
+    pub(crate) fn get(&self, lease: i64) -> Option<Arc<Session>> {
+        lock_of(&self.known).get(&lease).cloned()
+    }
+
+    pub(crate) fn forget(&self, lease: i64) {
+        lock_of(&self.known).remove(&lease);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        lock_of(&self.known).values().cloned().collect()
+    }
+
+    pub(crate) fn has_keys(&self) -> bool {
+        lock_of(&self.known).values().any(|session| lock_of(&session.state).keys > 0)
+    }
+}
+
+fn take_seat(session: &Arc<Session>) -> Option<Seat> {
+    let mut state = lock_of(&session.state);
+    if state.gone || state.keys >= MAX_KEYS {
+        return None;
+    }
+    state.keys += 1;
+    Some(Seat(Arc::clone(session)))
+}
+
+/// The whole seconds that a lease for this ttl is asked for: the server knows no parts of them.
+pub(crate) fn seconds(ttl: Duration) -> u64 {
+    ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)
+}
+
+/// The error of a claim whose lease ended under it.
+pub(crate) fn gone() -> EngineError {
+    EngineError::new(Fault::Retry, "the lease ended while it was needed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(12);
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_lease_is_kept_alive_while_it_has_keys_and_asked_again_without_an_answer() {
+        let sessions = Sessions::default();
+        let seat = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
+        let session = Arc::clone(seat.session());
+        assert_eq!(session.step(at(3999)), Want::Nothing(at(4000)));
+        assert_eq!(session.step(at(4000)), Want::KeepAlive);
+        assert_eq!(session.step(at(4001)), Want::Nothing(at(5000)), "its answer is under way");
+        assert_eq!(session.step(at(5000)), Want::KeepAlive);
+        session.kept(at(4000));
+        assert_eq!(session.step(at(5001)), Want::Nothing(at(8000)));
+        assert_eq!(session.belief(), deadline(at(4000), TTL), "counted from before the request left");
+        drop(seat);
+        assert_eq!(session.keys(), 0);
+        assert_eq!(session.step(at(8000)), Want::KeepAlive, "it may be needed again");
+        session.kept(at(8000));
+        assert_eq!(session.step(at(65_002)), Want::Revoke);
+        assert_eq!(session.step(at(65_003)), Want::Forget);
+        assert!(sessions.seat(12).is_none());
+    }
+
+    #[test]
+    fn a_lease_that_is_gone_is_believed_in_no_longer() {
+        let session = Session::new(7, 12, TTL, at(0));
+        assert!(session.left(at(5000)).is_some() && session.left(at(7000)).is_none());
+        session.end();
+        assert!(session.left(at(1)).is_none() && session.belief() < at(1));
+        session.kept(at(1000));
+        assert!(session.is_gone() && session.left(at(1001)).is_none(), "nothing revives it");
+    }
+
+    #[test]
+    fn leases_are_shared_by_ttl_and_full_at_their_bound() {
+        let sessions = Sessions::default();
+        assert_eq!([seconds(TTL), seconds(TTL + Duration::from_millis(1))], [12, 13]);
+        let first = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
+        assert!(sessions.seat(13).is_none());
+        let seats: Vec<Seat> = (1..MAX_KEYS).map_while(|_| sessions.seat(12)).collect();
+        assert_eq!(seats.len() + 1, MAX_KEYS);
+        assert!(sessions.seat(12).is_none());
+        drop(first);
+        assert!(sessions.seat(12).is_some());
+    }
+}

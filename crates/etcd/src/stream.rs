@@ -1,0 +1,38 @@
+//! The bytes under a connection: TCP, or TLS.
+
+use leasehold_core::{EngineError, Fault};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+
+use crate::config::{Config, Member};
+
+/// What a connection reads and writes.
+pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
+
+pub(crate) async fn open(config: &Config, member: &Member) -> Result<Box<dyn Bytes>, EngineError> {
+    let failed = |error: std::io::Error| {
+        EngineError::new(Fault::Retry, format!("cannot connect to {member}: {error}"))
+    };
+    let stream = TcpStream::connect((member.host.as_str(), member.port)).await.map_err(failed)?;
+    // A request that waits for company would wait for a network round trip.
+    stream.set_nodelay(true).map_err(failed)?;
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &config.tls {
+        use leasehold_tls::TlsError;
+        return match tls.connect(stream, &member.host, &[b"h2"]).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(TlsError::Broken(error)) => Err(failed(error)),
+            Err(TlsError::Wrong(what)) => Err(EngineError::new(
+                Fault::Misconfigured,
+                format!("cannot connect to {member} by TLS: {what}"),
+            )),
+        };
+    }
+    #[cfg(not(feature = "tls"))]
+    let _ = config;
+    Ok(Box::new(stream))
+}

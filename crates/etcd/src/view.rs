@@ -1,0 +1,110 @@
+//! A directory as operators see it.
+
+use std::{collections::HashMap, time::Duration};
+
+use leasehold_core::{HolderView, Mode, Name, View, WaiterView, queue::KEPT_OWNER};
+
+use crate::{
+    card::{Card, State},
+    keys::{Dir, Entry},
+    wire::KeyValue,
+};
+
+/// How long leases have left, as the server says.
+pub(crate) type Leases = HashMap<i64, Duration>;
+
+/// One key of a directory.
+pub(crate) struct Line<'a> {
+    pub(crate) kv: &'a KeyValue,
+    entry: Entry,
+    card: Option<Card>,
+    pub(crate) holds: bool,
+}
+
+/// The keys of a directory, in the order in which they were created, and which of them hold.
+pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
+    let (mut writers, mut all, mut taken) = (0_u64, 0_u64, 0_u64);
+    let mut lines = Vec::new();
+    for kv in kvs {
+        let Some(entry) = dir.read(&kv.key) else { continue };
+        let holds = match entry.mode() {
+            Mode::Exclusive => all == 0,
+            Mode::Shared => writers == 0,
+            Mode::Permits { count, limit } => {
+                taken += u64::from(count);
+                writers == 0 && taken <= u64::from(limit)
+            }
+        };
+        all += 1;
+        writers += u64::from(entry.mode() == Mode::Exclusive);
+        lines.push(Line { kv, entry, card: Card::read(&kv.value), holds });
+    }
+    lines
+}
+
+impl Line<'_> {
+    /// A program of ours made it: it hears when its bell rings.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.card.is_some() && matches!(self.entry, Entry::Claim { .. })
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.card.as_ref().is_some_and(|card| card.state == State::Broken)
+    }
+
+    pub(crate) fn owner(&self) -> String {
+        match &self.card {
+            Some(Card { state: State::Kept, .. }) => KEPT_OWNER.to_owned(),
+            Some(card) => card.owner.clone(),
+            None => "another program".to_owned(),
+        }
+    }
+
+    fn id(&self) -> String {
+        match &self.entry {
+            Entry::Claim { id, .. } => id.to_string(),
+            Entry::Foreign(below) => below.clone(),
+        }
+    }
+
+    fn holder(&self, leases: &Leases) -> HolderView {
+        let left = leases.get(&self.kv.lease).copied();
+        // What was granted may be less than what its lease has: it is shared.
+        let remaining = match (&self.card, left) {
+            (Some(card), Some(left)) => Some(left.min(card.time)),
+            (_, left) => left,
+        };
+        HolderView {
+            id: self.id(),
+            owner: self.owner(),
+            token: u64::try_from(self.kv.create_revision).ok(),
+            held: None,
+            remaining,
+            foreign: !self.is_ours(),
+        }
+    }
+}
+
+/// What is to be seen of a name.
+pub(crate) fn view(name: Name, dir: &Dir, lines: &[Line<'_>], leases: &Leases) -> View {
+    let mut view = View::free(name, dir.shown());
+    for line in lines {
+        if line.holds {
+            view.mode = Some(beside(view.mode, line.entry.mode()));
+            view.holders.push(line.holder(leases));
+        } else {
+            view.waiters.push(WaiterView { id: line.id(), owner: line.owner(), waiting: None });
+        }
+    }
+    view
+}
+
+/// One mode for all holders: permits are summed.
+fn beside(all: Option<Mode>, one: Mode) -> Mode {
+    match (all, one) {
+        (Some(Mode::Permits { count: sum, limit }), Mode::Permits { count, .. }) => {
+            Mode::Permits { count: sum.saturating_add(count), limit }
+        }
+        _ => one,
+    }
+}

@@ -1,0 +1,122 @@
+//! Calls and streams over one connection.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use futures_util::Stream;
+use tonic::{
+    Code, IntoStreamingRequest, Request, Status, Streaming,
+    client::Grpc as Client,
+    codegen::http::uri::PathAndQuery,
+    metadata::{Ascii, MetadataMap, MetadataValue},
+    transport::Channel,
+};
+use tonic_prost::ProstCodec;
+
+use super::{
+    Authenticate, Authenticated, Grant, Granted, KeepAlive, KeptAlive, Left, Members, MembersResponse, Range,
+    RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive, Txn, TxnResponse, Watch,
+    Watched,
+};
+
+/// A request with one answer, and where it is sent.
+pub(crate) trait Spoken: prost::Message + Default + Clone + 'static {
+    type Answer: prost::Message + Default + 'static;
+    const PATH: &'static str;
+}
+
+macro_rules! spoken {
+    ($($request:ty => $answer:ty: $path:literal,)*) => {
+        $(impl Spoken for $request {
+            type Answer = $answer;
+            const PATH: &'static str = concat!("/etcdserverpb.", $path);
+        })*
+    };
+}
+
+spoken! {
+    Range => RangeResponse: "KV/Range",
+    Txn => TxnResponse: "KV/Txn",
+    Grant => Granted: "Lease/LeaseGrant",
+    Revoke => Revoked: "Lease/LeaseRevoke",
+    TimeToLive => Left: "Lease/LeaseTimeToLive",
+    Authenticate => Authenticated: "Auth/Authenticate",
+    AskStatus => StatusResponse: "Maintenance/Status",
+    Members => MembersResponse: "Cluster/MemberList",
+}
+
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+
+/// One connection. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Grpc {
+    client: Client<Channel>,
+    /// Who we are, as the server named us when we logged in.
+    token: Arc<RwLock<Option<MetadataValue<Ascii>>>>,
+}
+
+impl Grpc {
+    pub(crate) fn new(channel: Channel) -> Self {
+        Self { client: Client::new(channel), token: Arc::default() }
+    }
+
+    /// From now on, requests are those of the user whom the server gave this token.
+    pub(crate) fn be(&self, token: &str) -> Result<(), Status> {
+        let token = MetadataValue::try_from(token).map_err(|_| Status::internal("an unreadable token"))?;
+        *self.token.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        Ok(())
+    }
+
+    /// One request and its answer.
+    pub(crate) async fn call<R: Spoken>(&self, request: R) -> Result<R::Answer, Status> {
+        let mut client = self.ready().await?;
+        let mut request = Request::new(request);
+        self.sign(request.metadata_mut());
+        let codec = ProstCodec::<R, R::Answer>::default();
+        Ok(client.unary(request, PathAndQuery::from_static(R::PATH), codec).await?.into_inner())
+    }
+
+    pub(crate) async fn watch(
+        &self,
+        orders: impl Stream<Item = Watch> + Send + 'static,
+    ) -> Result<Streaming<Watched>, Status> {
+        self.stream(orders, WATCH).await
+    }
+
+    pub(crate) async fn keep_alive(
+        &self,
+        leases: impl Stream<Item = KeepAlive> + Send + 'static,
+    ) -> Result<Streaming<KeptAlive>, Status> {
+        self.stream(leases, KEEP_ALIVE).await
+    }
+
+    async fn stream<Q, A>(
+        &self,
+        requests: impl Stream<Item = Q> + Send + 'static,
+        path: &'static str,
+    ) -> Result<Streaming<A>, Status>
+    where
+        Q: prost::Message + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        let mut client = self.ready().await?;
+        let mut request = requests.into_streaming_request();
+        self.sign(request.metadata_mut());
+        let codec = ProstCodec::<Q, A>::default();
+        Ok(client.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner())
+    }
+
+    async fn ready(&self) -> Result<Client<Channel>, Status> {
+        let mut client = self.client.clone();
+        client.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+        Ok(client)
+    }
+
+    /// Says who we are, and that a member which knows of no leader is to say so instead of waiting for one.
+    fn sign(&self, metadata: &mut MetadataMap) {
+        metadata.insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = &*self.token.read().unwrap_or_else(PoisonError::into_inner) {
+            metadata.insert("token", token.clone());
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Keys and transactions.
+
+use super::Header;
+
+/// A key with its value and its history.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(crate) create_revision: i64,
+    #[prost(int64, tag = "3")]
+    pub(crate) mod_revision: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(crate) value: Vec<u8>,
+    #[prost(int64, tag = "6")]
+    pub(crate) lease: i64,
+}
+
+/// Reads the keys from `key` to `range_end`, which is left out; one key where that is empty.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Range {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
+    /// 0: all.
+    #[prost(int64, tag = "3")]
+    pub(crate) limit: i64,
+    /// 0: the newest.
+    #[prost(int64, tag = "4")]
+    pub(crate) revision: i64,
+    #[prost(enumeration = "Order", tag = "5")]
+    pub(crate) sort_order: i32,
+    #[prost(enumeration = "Sort", tag = "6")]
+    pub(crate) sort_target: i32,
+    #[prost(bool, tag = "8")]
+    pub(crate) keys_only: bool,
+    /// 0: no bound.
+    #[prost(int64, tag = "13")]
+    pub(crate) max_create_revision: i64,
+}
+
+/// In which direction a range is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum Order {
+    None = 0,
+    Ascend = 1,
+    Descend = 2,
+}
+
+/// By what a range is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum Sort {
+    Key = 0,
+    Version = 1,
+    Create = 2,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub(crate) more: bool,
+    /// How many keys are in the range, whatever the limit.
+    #[prost(int64, tag = "4")]
+    pub(crate) count: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Put {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(crate) lease: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct DeleteRange {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
+    #[prost(bool, tag = "3")]
+    pub(crate) prev_kv: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct PutResponse {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct DeleteRangeResponse {
+    #[prost(int64, tag = "2")]
+    pub(crate) deleted: i64,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) prev_kvs: Vec<KeyValue>,
+}
+
+/// One step of a transaction.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Step {
+    #[prost(oneof = "Request", tags = "1, 2, 3")]
+    pub(crate) request: Option<Request>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Request {
+    #[prost(message, tag = "1")]
+    Range(Range),
+    #[prost(message, tag = "2")]
+    Put(Put),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRange),
+}
+
+/// What one step came to.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Done {
+    #[prost(oneof = "Response", tags = "1, 2, 3")]
+    pub(crate) response: Option<Response>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Response {
+    #[prost(message, tag = "1")]
+    Range(RangeResponse),
+    #[prost(message, tag = "2")]
+    Put(PutResponse),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRangeResponse),
+}
+
+/// A condition on a key, or on all keys of a range; on an empty range its revisions are 0, and conditions on a value fail.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Compare {
+    #[prost(enumeration = "compare::Is", tag = "1")]
+    pub(crate) result: i32,
+    #[prost(enumeration = "compare::What", tag = "2")]
+    pub(crate) what: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) key: Vec<u8>,
+    #[prost(oneof = "Target", tags = "5, 6, 7, 8")]
+    pub(crate) target: Option<Target>,
+    #[prost(bytes = "vec", tag = "64")]
+    pub(crate) range_end: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Target {
+    #[prost(int64, tag = "5")]
+    Create(i64),
+    #[prost(int64, tag = "6")]
+    Mod(i64),
+    #[prost(bytes, tag = "7")]
+    Value(Vec<u8>),
+    #[prost(int64, tag = "8")]
+    Lease(i64),
+}
+
+/// The words of conditions, and the conditions that locks need.
+pub(crate) mod compare {
+    use super::{Compare, Target};
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+    #[repr(i32)]
+    pub(crate) enum Is {
+        Equal = 0,
+        Greater = 1,
+        Less = 2,
+        NotEqual = 3,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+    #[repr(i32)]
+    pub(crate) enum What {
+        Version = 0,
+        Create = 1,
+        Mod = 2,
+        Value = 3,
+        Lease = 4,
+    }
+
+    fn compare(key: &[u8], what: What, result: Is, target: Target) -> Compare {
+        Compare {
+            result: result.into(),
+            what: what.into(),
+            key: key.to_vec(),
+            target: Some(target),
+            range_end: Vec::new(),
+        }
+    }
+
+    /// The key was created at this revision; 0: it is not there.
+    pub(crate) fn created(key: &[u8], revision: i64) -> Compare {
+        compare(key, What::Create, Is::Equal, Target::Create(revision))
+    }
+
+    /// The key was changed last at this revision; 0: it is not there.
+    pub(crate) fn changed(key: &[u8], revision: i64) -> Compare {
+        compare(key, What::Mod, Is::Equal, Target::Mod(revision))
+    }
+
+    /// The key is there, and its value sorts before this one.
+    pub(crate) fn value_before(key: &[u8], value: &[u8]) -> Compare {
+        compare(key, What::Value, Is::Less, Target::Value(value.to_vec()))
+    }
+
+    /// The key is on this lease; 0: on none, or it is not there.
+    pub(crate) fn leased(key: &[u8], lease: i64) -> Compare {
+        compare(key, What::Lease, Is::Equal, Target::Lease(lease))
+    }
+
+    /// No key is in the range.
+    pub(crate) fn empty((from, to): &(Vec<u8>, Vec<u8>)) -> Compare {
+        Compare { range_end: to.clone(), ..created(from, 0) }
+    }
+}
+
+/// Does `success` if all of `compare` hold, else `failure`, in one step.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Txn {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) success: Vec<Step>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) failure: Vec<Step>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
+    #[prost(bool, tag = "2")]
+    pub(crate) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) responses: Vec<Done>,
+}
+
+impl From<Request> for Step {
+    fn from(request: Request) -> Self {
+        Self { request: Some(request) }
+    }
+}
+
+impl From<Range> for Step {
+    fn from(range: Range) -> Self {
+        Request::Range(range).into()
+    }
+}
+
+impl From<Put> for Step {
+    fn from(put: Put) -> Self {
+        Request::Put(put).into()
+    }
+}
+
+impl From<DeleteRange> for Step {
+    fn from(delete: DeleteRange) -> Self {
+        Request::Delete(delete).into()
+    }
+}
+
+impl Range {
+    /// One key.
+    pub(crate) fn key(key: &[u8]) -> Self {
+        Self { key: key.to_vec(), ..Self::default() }
+    }
+
+    /// All keys between two.
+    pub(crate) fn between((from, to): &(Vec<u8>, Vec<u8>)) -> Self {
+        Self { key: from.clone(), range_end: to.clone(), ..Self::default() }
+    }
+
+    /// In the order in which they were created, or the newest first.
+    pub(crate) fn by_age(mut self, order: Order) -> Self {
+        self.sort_order = order.into();
+        self.sort_target = Sort::Create.into();
+        self
+    }
+
+    pub(crate) fn limit(mut self, limit: i64) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Without values.
+    pub(crate) fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+
+    /// Only what was created before this revision.
+    pub(crate) fn before(mut self, revision: i64) -> Self {
+        // 0 would be no bound; no key is as old as the first revision.
+        self.max_create_revision = (revision - 1).max(1);
+        self
+    }
+}
+
+impl TxnResponse {
+    /// The revision of the server's data after it.
+    pub(crate) fn revision(&self) -> i64 {
+        self.header.as_ref().map_or(0, |header| header.revision)
+    }
+
+    /// What the read that was step `at` found.
+    pub(crate) fn range(&mut self, at: usize) -> Option<RangeResponse> {
+        match self.responses.get_mut(at)?.response.take()? {
+            Response::Range(range) => Some(range),
+            _ => None,
+        }
+    }
+
+    /// What the deletion that was step `at` removed.
+    pub(crate) fn deleted(&mut self, at: usize) -> Option<Vec<KeyValue>> {
+        match self.responses.get_mut(at)?.response.take()? {
+            Response::Delete(deleted) => Some(deleted.prev_kvs),
+            _ => None,
+        }
+    }
+}

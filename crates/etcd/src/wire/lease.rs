@@ -1,0 +1,56 @@
+//! Leases.
+
+/// A new lease of at least this many seconds. The server chooses its id.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Grant {
+    #[prost(int64, tag = "1")]
+    pub(crate) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Granted {
+    #[prost(int64, tag = "2")]
+    pub(crate) id: i64,
+    #[prost(int64, tag = "3")]
+    pub(crate) ttl: i64,
+    #[prost(string, tag = "4")]
+    pub(crate) error: String,
+}
+
+/// Ends a lease and deletes its keys.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Revoke {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Revoked {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct KeepAlive {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+/// The answer to one [`KeepAlive`]; a ttl of 0 says that the lease is gone.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct KeptAlive {
+    #[prost(int64, tag = "2")]
+    pub(crate) id: i64,
+    #[prost(int64, tag = "3")]
+    pub(crate) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TimeToLive {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+/// How many whole seconds a lease has left; below 0: it is gone.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Left {
+    #[prost(int64, tag = "3")]
+    pub(crate) ttl: i64,
+}

@@ -1,0 +1,51 @@
+//! The server itself: who we are to it, and how it is.
+
+use super::Header;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Authenticate {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) password: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Authenticated {
+    #[prost(string, tag = "2")]
+    pub(crate) token: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Status {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+    /// 0: the member knows of none.
+    #[prost(uint64, tag = "4")]
+    pub(crate) leader: u64,
+    /// Alarms: out of space, corrupt.
+    #[prost(string, repeated, tag = "8")]
+    pub(crate) errors: Vec<String>,
+    #[prost(bool, tag = "10")]
+    pub(crate) is_learner: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Members {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Member {
+    #[prost(bool, tag = "5")]
+    pub(crate) is_learner: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MembersResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) members: Vec<Member>,
+}

@@ -1,0 +1,74 @@
+//! Watches: many on one stream, told apart by the number that we give each.
+
+use super::kv::KeyValue;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Watch {
+    #[prost(oneof = "Order", tags = "1, 2")]
+    pub(crate) order: Option<Order>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Order {
+    #[prost(message, tag = "1")]
+    Create(Create),
+    #[prost(message, tag = "2")]
+    Cancel(Cancel),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Create {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
+    /// What happened from this revision on is told, also what is past.
+    #[prost(int64, tag = "3")]
+    pub(crate) start_revision: i64,
+    /// What is not to be told: 0 puts, 1 deletions.
+    #[prost(int32, repeated, tag = "5")]
+    pub(crate) filters: Vec<i32>,
+    #[prost(int64, tag = "7")]
+    pub(crate) watch_id: i64,
+}
+
+impl Create {
+    /// The filter that leaves out puts.
+    pub(crate) const NO_PUTS: i32 = 0;
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Cancel {
+    #[prost(int64, tag = "1")]
+    pub(crate) watch_id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Watched {
+    #[prost(int64, tag = "2")]
+    pub(crate) watch_id: i64,
+    #[prost(bool, tag = "4")]
+    pub(crate) canceled: bool,
+    #[prost(int64, tag = "5")]
+    pub(crate) compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub(crate) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(crate) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Event {
+    /// 0 put, 1 deletion.
+    #[prost(int32, tag = "1")]
+    pub(crate) what: i32,
+    /// Of a deletion: the key, and as its mod revision the revision of the deletion.
+    #[prost(message, optional, tag = "2")]
+    pub(crate) kv: Option<KeyValue>,
+}
+
+impl Event {
+    pub(crate) fn is_deletion(&self) -> bool {
+        self.what == 1
+    }
+}

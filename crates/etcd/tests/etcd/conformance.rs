@@ -1,0 +1,61 @@
+//! The etcd engine conforms.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine, Env};
+use leasehold_etcd::EtcdEngine;
+use leasehold_testkit::suite::{self, Disturbance, Harness};
+
+use crate::rig::Rig;
+
+/// Places in line end after a minute at the latest.
+const AT_REST_LIMIT: Duration = Duration::from_secs(80);
+
+impl Harness for Rig {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        Box::pin(async { Arc::new(EtcdEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        let done = match kind {
+            // Every key and every lease is gone.
+            Disturbance::Forget => {
+                for lease in self.server.command(&["lease", "list"]).iter().skip(1) {
+                    self.server.command(&["lease", "revoke", lease]);
+                }
+                true
+            }
+            _ => false,
+        };
+        Box::pin(std::future::ready(done))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
+            loop {
+                let locks = self.keys().into_iter().filter(|key| !key.starts_with("leasehold/"));
+                let left: Vec<String> = locks.collect();
+                if left.is_empty() || tokio::time::Instant::now() > limit {
+                    return left;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+    }
+}
+
+#[test]
+fn the_etcd_engine_conforms() {
+    let rig = Rig::new();
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}

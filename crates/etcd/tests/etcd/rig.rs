@@ -1,0 +1,79 @@
+//! A server and its clients.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Env, Guard, Inspect, Locks, Name, View};
+use leasehold_etcd::{Config, EtcdEngine, Member};
+use leasehold_testkit::server::{EtcdServer, Proxy};
+
+/// A server, and what its clients are told of it.
+pub(crate) struct Rig {
+    pub(crate) server: EtcdServer,
+    pub(crate) config: Config,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Not a measure of speed: for what never comes if it does not come soon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Acquires a mutex, as a program without an executor does.
+pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
+    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
+}
+
+pub(crate) fn member(port: u16) -> Member {
+    Member { host: "127.0.0.1".to_owned(), port }
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        let server = EtcdServer::start(arguments);
+        let config = Config::new(vec![member(server.port())]);
+        Self { server, config, runtime: tokio::runtime::Runtime::new().unwrap() }
+    }
+
+    pub(crate) fn engine(&self) -> Arc<EtcdEngine> {
+        Arc::new(EtcdEngine::new(self.config.clone(), &Env::system()))
+    }
+
+    /// A client that reaches the server through a proxy.
+    pub(crate) fn proxied(&self) -> (Proxy, Arc<EtcdEngine>) {
+        let proxy = Proxy::start(self.server.port());
+        let config = Config::new(vec![member(proxy.port())]);
+        (proxy, Arc::new(EtcdEngine::new(config, &Env::system())))
+    }
+
+    /// Locks as a program has them.
+    pub(crate) fn locks(&self) -> Locks {
+        Locks::builder(self.engine()).build()
+    }
+
+    /// A name as operators see it.
+    pub(crate) fn show(&self, name: &str) -> View {
+        let engine = self.engine();
+        self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
+    }
+
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// Waits until `done`, for what is certain to come.
+    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let limit = std::time::Instant::now() + PATIENCE;
+        while !done() {
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// All keys, whatever they are.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let keys = self.server.command(&["get", "", "--prefix", "--keys-only"]);
+        keys.into_iter().filter(|key| !key.is_empty()).collect()
+    }
+}
