@@ -3,9 +3,6 @@
 use leasehold_core::{EngineError, Fault};
 use redis::RedisError;
 
-/// How the text of an alert of the other side begins.
-const TLS_ALERT: &str = "received fatal alert";
-
 /// An error of a request that may have left.
 pub(crate) fn sort(error: RedisError) -> EngineError {
     match code_of(&error) {
@@ -26,7 +23,8 @@ pub(crate) fn sort_connecting(error: RedisError, address: &str) -> EngineError {
     let cause = sorted.source.as_ref().map(ToString::to_string);
     let (fault, why) = match (sorted.fault, cause) {
         // So a server refuses our certificate, after the connection was made. Its error type is hidden by then.
-        (Fault::Unknown, Some(cause)) if cause.starts_with(TLS_ALERT) => (Fault::Misconfigured, cause),
+        #[cfg(feature = "tls")]
+        (Fault::Unknown, Some(cause)) if leasehold_tls::is_alert(&cause) => (Fault::Misconfigured, cause),
         (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(sorted.message)),
         (fault, _) => (fault, sorted.message),
     };

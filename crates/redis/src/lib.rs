@@ -19,14 +19,9 @@ mod outbox;
 mod reply;
 mod scripts;
 mod stream;
-#[cfg(feature = "tls")]
-mod tls;
 
 pub use config::{Address, Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Said};
 #[cfg(feature = "tls")]
-pub use tls::Tls;
-/// What [`Tls::with`] takes a configuration of, in the version that it takes.
-#[cfg(feature = "tls")]
-pub use tokio_rustls::rustls;
+pub use leasehold_tls::{Tls, rustls};

@@ -1,6 +1,8 @@
 //! The bytes under a connection: TCP, a unix socket, TLS.
 
 use leasehold_core::EngineError;
+#[cfg(feature = "tls")]
+use leasehold_tls::TlsError;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -25,10 +27,22 @@ pub(crate) async fn open(config: &Config) -> Result<Box<dyn Bytes>, EngineError>
             stream.set_nodelay(true).map_err(failed)?;
             #[cfg(feature = "tls")]
             if let Some(tls) = &config.tls {
-                return tls.wrap(stream, host, &config.address).await;
+                let wrapped = tls.connect(stream, host, &[]).await;
+                return Ok(Box::new(wrapped.map_err(|error| not_encrypted(error, &config.address))?));
             }
             Ok(Box::new(stream))
         }
         Address::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?)),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn not_encrypted(error: TlsError, address: &Address) -> EngineError {
+    match error {
+        TlsError::Wrong(what) => EngineError::new(
+            leasehold_core::Fault::Misconfigured,
+            format!("cannot connect to {address} by TLS: {what}"),
+        ),
+        TlsError::Broken(error) => sort_connecting(error.into(), &address.to_string()),
     }
 }

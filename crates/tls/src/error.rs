@@ -1,0 +1,48 @@
+//! Sorts what a handshake says into what it means for the next one.
+
+use std::io;
+
+use tokio_rustls::rustls;
+
+/// How the text of an alert of the other side begins.
+const ALERT: &str = "received fatal alert";
+
+/// Why a connection was not encrypted.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The two do not speak the same or do not trust each other, a file cannot be used, or no authority is trusted: the next
+    /// time will be no better.
+    #[error("{0}")]
+    Wrong(String),
+    /// The connection broke.
+    #[error(transparent)]
+    Broken(io::Error),
+}
+
+/// An error of a handshake.
+pub(crate) fn sort(error: io::Error) -> TlsError {
+    if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+        return TlsError::Wrong(error.to_string());
+    }
+    TlsError::Broken(error)
+}
+
+/// True if this is the text of an error by which the other side refuses ours. A server may refuse our certificate only after
+/// the handshake: its alert then comes out of the first read, and a client library may have hidden its type.
+#[must_use]
+pub fn is_alert(text: &str) -> bool {
+    text.starts_with(ALERT)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{AlertDescription, Error};
+
+    use super::*;
+
+    #[test]
+    fn an_alert_is_known_by_its_text() {
+        assert!(is_alert(&Error::AlertReceived(AlertDescription::CertificateRequired).to_string()));
+        assert!(!is_alert(&Error::DecryptError.to_string()));
+    }
+}

@@ -1,0 +1,183 @@
+//! How a connection is encrypted and whom it trusts.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    },
+};
+
+use crate::error::{TlsError, sort};
+
+/// How a connection is encrypted and whom it trusts. Files are read at each connection, so that they can be replaced.
+#[derive(Clone, Default)]
+pub struct Tls {
+    roots: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
+    given: Option<Arc<ClientConfig>>,
+}
+
+impl Tls {
+    /// Trusts the authorities that the operating system trusts.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::default()
+    }
+
+    /// All by a configuration of the caller's, made with the [`rustls`](crate::rustls) of this crate; [`roots`](Self::roots) and
+    /// [`identity`](Self::identity) add nothing to it.
+    #[must_use]
+    pub fn with(config: Arc<ClientConfig>) -> Self {
+        Self { given: Some(config), ..Self::default() }
+    }
+
+    /// Trusts the authorities of this PEM file, and no others.
+    #[must_use]
+    pub fn roots(mut self, file: impl Into<PathBuf>) -> Self {
+        self.roots = Some(file.into());
+        self
+    }
+
+    /// Shows the server this certificate; its key is in the other file. Both PEM.
+    #[must_use]
+    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Encrypts a stream to `host`, whose certificate must be of this name. The server is offered `protocols` (by ALPN), or
+    /// those of the caller's configuration if it has any.
+    ///
+    /// # Errors
+    /// [`TlsError`] tells whether the next time may be better.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the stream.
+    pub async fn connect(
+        &self,
+        stream: TcpStream,
+        host: &str,
+        protocols: &[&[u8]],
+    ) -> Result<TlsStream<TcpStream>, TlsError> {
+        let config = self.config(protocols).map_err(TlsError::Wrong)?;
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|error| TlsError::Wrong(error.to_string()))?;
+        TlsConnector::from(config).connect(name, stream).await.map_err(sort)
+    }
+
+    fn config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, String> {
+        let mut config = match &self.given {
+            Some(given) => Arc::clone(given),
+            None => Arc::new(self.read()?),
+        };
+        if config.alpn_protocols.is_empty() && !protocols.is_empty() {
+            Arc::make_mut(&mut config).alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        }
+        Ok(config)
+    }
+
+    fn read(&self) -> Result<ClientConfig, String> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(self.trusted()?);
+        let Some((certificate, key)) = &self.identity else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let unreadable = |file: &PathBuf, error: &dyn fmt::Display| format!("{}: {error}", file.display());
+        let chain = CertificateDer::pem_file_iter(certificate)
+            .and_then(Iterator::collect)
+            .map_err(|error| unreadable(certificate, &error))?;
+        let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+        builder.with_client_auth_cert(chain, key_der).map_err(|error| error.to_string())
+    }
+
+    fn trusted(&self) -> Result<RootCertStore, String> {
+        let mut trusted = RootCertStore::empty();
+        let Some(file) = &self.roots else {
+            trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if trusted.is_empty() {
+                return Err("the system trusts no authority: install ca-certificates, or give ca=".to_owned());
+            }
+            return Ok(trusted);
+        };
+        let unreadable = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
+        for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable(&error))? {
+            let certificate = certificate.map_err(|error| unreadable(&error))?;
+            trusted.add(certificate).map_err(|error| unreadable(&error))?;
+        }
+        if trusted.is_empty() {
+            return Err(unreadable(&"it holds no certificate"));
+        }
+        Ok(trusted)
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("roots", &self.roots)
+            .field("identity", &self.identity)
+            .field("given", &self.given.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Trusts nobody, and offers these protocols.
+    fn given(protocols: &[&str]) -> Tls {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let mut config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Tls::with(Arc::new(config))
+    }
+
+    #[test]
+    fn a_configuration_of_the_caller_keeps_its_own_protocols() {
+        let offered = |tls: &Tls, wanted: &[&[u8]]| tls.config(wanted).unwrap().alpn_protocols.clone();
+        assert_eq!(offered(&given(&["own"]), &[b"h2"]), [b"own"]);
+        let without = given(&[]);
+        assert_eq!(offered(&without, &[b"h2"]), [b"h2"]);
+        assert!(offered(&without, &[]).is_empty(), "what one connection offers stays with it");
+    }
+
+    /// What comes of encrypting a stream to a server that says only this.
+    async fn met(tls: &Tls, said: Option<&[u8]>) -> TlsError {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = async {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            tls.connect(stream, "localhost", &[]).await.unwrap_err()
+        };
+        let server = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            let said = said?;
+            stream.writable().await.unwrap();
+            assert_eq!(stream.try_write(said).unwrap(), said.len());
+            // Closing it here could overtake what was said.
+            Some(stream)
+        };
+        tokio::join!(client, server).0
+    }
+
+    #[tokio::test]
+    async fn only_a_broken_connection_may_be_better_the_next_time() {
+        let other = met(&given(&[]), Some(b"-ERR Protocol error\r\n")).await;
+        assert!(matches!(other, TlsError::Wrong(_)), "{other}");
+        let unreadable = met(&Tls::system().roots("/missing"), None).await;
+        assert!(matches!(&unreadable, TlsError::Wrong(why) if why.contains("/missing")), "{unreadable}");
+        let broken = met(&given(&[]), None).await;
+        assert!(matches!(broken, TlsError::Broken(_)), "{broken}");
+    }
+}
