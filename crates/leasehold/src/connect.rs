@@ -6,6 +6,10 @@ use leasehold_core::{Engine, Error, Keeper, Observe};
 
 use crate::url::Url;
 
+/// The schemes of URLs whose connections are encrypted.
+#[cfg(all(feature = "redis", feature = "tls"))]
+const ENCRYPTED: [&str; 1] = ["rediss"];
+
 /// Locks on the engine that a URL names. Everything else is a method of [`leasehold_core::Locks`].
 #[derive(Clone)]
 pub struct Locks {
@@ -24,7 +28,7 @@ pub struct Connect {
     keeper: Option<Keeper>,
     observer: Option<Arc<dyn Observe>>,
     #[cfg(all(feature = "redis", feature = "tls"))]
-    tls: Option<leasehold_redis::Tls>,
+    tls: Option<leasehold_tls::Tls>,
 }
 
 /// An engine made from a URL.
@@ -90,7 +94,7 @@ impl Connect {
     /// How to encrypt the connection of a `rediss` URL, in place of its options `ca`, `cert` and `key`. With one of these, or
     /// another URL, connecting is refused.
     #[cfg(all(feature = "redis", feature = "tls"))]
-    pub fn tls(mut self, tls: leasehold_redis::Tls) -> Self {
+    pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);
         self
     }
@@ -103,10 +107,10 @@ impl Connect {
         let mut url = Url::parse(url)?;
         let connect_timeout = url.take_duration("connect_timeout")?;
         #[cfg(all(feature = "redis", feature = "tls"))]
-        if self.tls.is_some() && url.scheme != "rediss" {
-            let scheme = &url.scheme;
+        if self.tls.is_some() && !ENCRYPTED.contains(&url.scheme.as_str()) {
+            let (scheme, encrypted) = (&url.scheme, ENCRYPTED.join(" or "));
             return Err(Error::misconfigured(format!(
-                "Connect::tls is given, but {scheme} URLs are not encrypted: write rediss, or leave it out"
+                "Connect::tls is given, but {scheme} URLs are not encrypted: write {encrypted}, or leave it out"
             )));
         }
         let opened = open(&mut url, &self)?;
@@ -214,6 +218,22 @@ fn encrypted(
     url: &mut Url,
     connect: &Connect,
 ) -> Result<leasehold_redis::Config, Error> {
+    Ok(config.tls(tls_of(url, connect)?))
+}
+
+#[cfg(all(feature = "redis", not(feature = "tls")))]
+fn encrypted(_: leasehold_redis::Config, _: &mut Url, _: &Connect) -> Result<leasehold_redis::Config, Error> {
+    Err(tls_not_compiled_in())
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
+    Err(not_compiled_in("redis"))
+}
+
+/// How to encrypt, by what was given beside the URL or else by its options.
+#[cfg(all(feature = "redis", feature = "tls"))]
+fn tls_of(url: &mut Url, connect: &Connect) -> Result<leasehold_tls::Tls, Error> {
     let said = [url.take("ca"), url.take("cert"), url.take("key")];
     if let Some(given) = &connect.tls {
         if said.iter().any(Option::is_some) {
@@ -221,29 +241,23 @@ fn encrypted(
                 "Connect::tls stands in place of the URL options ca, cert and key: give one or the other",
             ));
         }
-        return Ok(config.tls(given.clone()));
+        return Ok(given.clone());
     }
     let [roots, certificate, key] = said;
-    let mut tls = leasehold_redis::Tls::system();
+    let mut tls = leasehold_tls::Tls::system();
     if let Some(roots) = roots {
         tls = tls.roots(roots);
     }
-    tls = match (certificate, key) {
-        (Some(certificate), Some(key)) => tls.identity(certificate, key),
-        (None, None) => tls,
-        _ => return Err(Error::misconfigured("the URL options cert and key belong together")),
-    };
-    Ok(config.tls(tls))
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(tls.identity(certificate, key)),
+        (None, None) => Ok(tls),
+        _ => Err(Error::misconfigured("the URL options cert and key belong together")),
+    }
 }
 
 #[cfg(all(feature = "redis", not(feature = "tls")))]
-fn encrypted(_: leasehold_redis::Config, _: &mut Url, _: &Connect) -> Result<leasehold_redis::Config, Error> {
-    Err(Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\""))
-}
-
-#[cfg(not(feature = "redis"))]
-fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
-    Err(not_compiled_in("redis"))
+fn tls_not_compiled_in() -> Error {
+    Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\"")
 }
 
 #[cfg(any(feature = "memory", feature = "file", feature = "redis"))]

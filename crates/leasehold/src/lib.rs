@@ -31,7 +31,7 @@ pub use leasehold_core::{
 #[cfg(feature = "redis")]
 pub use leasehold_redis::Said;
 #[cfg(all(feature = "redis", feature = "tls"))]
-pub use leasehold_redis::{Tls, rustls};
+pub use leasehold_tls::{Tls, rustls};
 
 /// The example of the README, so that it compiles for ever.
 #[cfg(all(doctest, feature = "file"))]
