@@ -252,7 +252,7 @@ impl Standing {
                 if fits(&before, most) {
                     return holds;
                 }
-                let holders = (1..before.len()).take_while(|&first| fits(&before[..first], limit)).count();
+                let holders = (1..=before.len()).take_while(|&first| fits(&before[..first], limit)).count();
                 let ahead = u32::try_from(before.len() - holders).unwrap_or(u32::MAX);
                 Self { before: Some(Before::Permits { before, most }), ahead }
             }

@@ -23,7 +23,7 @@ use crate::{
     keys::{self, Dir},
     link::Link,
     lock_of, minder,
-    session::{Seat, Session, Sessions, gone, seconds},
+    session::{HURRY, Seat, Session, Sessions, gone, seconds},
     watches::Target,
     wire::{self, Spoken},
 };
@@ -160,8 +160,12 @@ impl Client {
             if session.left(self.now()).is_some() {
                 return Ok(());
             }
-            self.link.conn().await?.keep_alive(session.id);
-            changed.await;
+            let conn = self.link.conn().await?;
+            if session.ask_now(self.now()) {
+                conn.keep_alive(session.id);
+            }
+            // An answer may be lost with its connection.
+            crate::door::within(HURRY, changed).await;
         }
     }
 

@@ -30,11 +30,11 @@ use crate::{
 };
 
 /// While a client needs the server, the member is asked so often how it is.
-const PULSE: Duration = Duration::from_secs(1);
+const PULSE: Duration = Duration::from_millis(500);
 /// A member that answers nothing for so long is taken for gone.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_millis(1500);
 /// A member may know of no leader so many times in a row: an election takes longer than one pulse.
-const LEADERLESS: u32 = 3;
+const LEADERLESS: u32 = 4;
 
 /// One connection. Dropping it closes it.
 pub(crate) struct Conn {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leasehold_core::{EngineError, Hold, Loss, Renewed};
+use leasehold_core::{EngineError, Fault, Hold, Instant, Loss, Renewed};
 
 use crate::{
     book::Place,
@@ -29,16 +29,16 @@ impl Client {
         let found = match self.look(holds, &sessions).await {
             Ok(found) => found,
             // The server refuses to look at many where one may not be looked at.
-            Err(error) if holds.len() > 1 && error.fault == leasehold_core::Fault::Denied => {
+            Err(error) if holds.len() > 1 && error.fault == Fault::Denied => {
                 let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
                 return join_all(alone).await.into_iter().flatten().collect();
             }
             Err(error) => return holds.iter().map(|_| Renewed::Unknown(same(&error))).collect(),
         };
         let each = holds.iter().zip(sessions).zip(found);
-        each.map(|((hold, session), found)| match session {
-            None => Renewed::Lost(Loss::Gone),
-            Some(session) => self.renewed(hold, &session, found),
+        each.map(|((hold, session), found)| match (session, found) {
+            (Some(_), Some(found)) => self.renewed(hold, &found),
+            _ => Renewed::Lost(Loss::Gone),
         })
         .collect()
     }
@@ -61,12 +61,13 @@ impl Client {
         Some(session)
     }
 
-    /// What stands under the keys of those that are held.
+    /// What stands under the keys of those that are held, and until when their leases were known to live before it was read: a
+    /// later answer about a lease may be wrong about one that has ended since.
     async fn look(
         &self,
         holds: &[Hold],
         sessions: &[Option<Arc<Session>>],
-    ) -> Result<Vec<Option<KeyValue>>, EngineError> {
+    ) -> Result<Vec<Option<Found>>, EngineError> {
         let mut fresh: Vec<i64> = Vec::new();
         for session in sessions.iter().flatten() {
             if !fresh.contains(&session.id) {
@@ -77,45 +78,54 @@ impl Client {
                 }
             }
         }
-        let held: Vec<usize> = (0..holds.len()).filter(|&at| sessions[at].is_some()).collect();
-        let mut found = vec![None; holds.len()];
+        let mut found: Vec<Option<Found>> = holds.iter().map(|_| None).collect();
+        let held: Vec<(usize, Instant)> = sessions
+            .iter()
+            .enumerate()
+            .filter_map(|(at, session)| session.as_ref().map(|session| (at, session.belief())))
+            .collect();
         if held.is_empty() {
             return Ok(found);
         }
-        let read = |&at: &usize| {
+        let read = |&(at, _): &(usize, Instant)| {
             let hold = &holds[at];
             Range::key(&self.dir(&hold.name).key(hold.id, hold.mode)).into()
         };
         let (_, mut said) =
             self.ask(Txn { success: held.iter().map(read).collect(), ..Txn::default() }).await?;
-        for (step, &at) in held.iter().enumerate() {
-            found[at] = said.range(step).ok_or_else(unreadable)?.kvs.pop();
+        for (step, &(at, belief)) in held.iter().enumerate() {
+            let kv = said.range(step).ok_or_else(unreadable)?.kvs.pop();
+            found[at] = kv.map(|kv| Found { kv, belief });
         }
         Ok(found)
     }
 
-    fn renewed(&self, hold: &Hold, session: &Session, found: Option<KeyValue>) -> Renewed {
-        let number = i64::try_from(hold.token.number).unwrap_or_default();
-        let Some(found) = found.filter(|found| found.create_revision == number) else {
+    fn renewed(&self, hold: &Hold, found: &Found) -> Renewed {
+        let revision = found.kv.create_revision;
+        if i64::try_from(hold.token.number) != Ok(revision) {
             return Renewed::Lost(Loss::Gone);
-        };
-        if Card::read(&found.value).is_some_and(|card| card.state == State::Broken) {
+        }
+        if Card::read(&found.kv.value).is_some_and(|card| card.state == State::Broken) {
             return Renewed::Lost(Loss::Broken);
         }
         let now = self.now();
-        let Some(ttl) = session.left(now).map(|left| left.min(hold.ttl)) else {
-            return Renewed::Unknown(EngineError::new(
-                leasehold_core::Fault::Unknown,
-                "its lease was not kept alive meanwhile",
-            ));
-        };
-        let mut book = self.book();
-        if let Some(entry) = book.get(hold.id)
-            && matches!(entry.place, Place::Held { revision, .. } if revision == number)
-        {
-            entry.holds(number, true, now.after(ttl));
-            return Renewed::Kept { ttl: Some(ttl) };
+        let ttl = found.belief.since(now).min(hold.ttl);
+        if ttl.is_zero() {
+            return Renewed::Unknown(EngineError::new(Fault::Unknown, "its lease was not kept alive in time"));
         }
-        Renewed::Lost(Loss::Gone)
+        let mut book = self.book();
+        match book.get(hold.id) {
+            Some(entry) if matches!(entry.place, Place::Held { revision: held, .. } if held == revision) => {
+                entry.holds(revision, true, now.after(ttl));
+                Renewed::Kept { ttl: Some(ttl) }
+            }
+            _ => Renewed::Lost(Loss::Gone),
+        }
     }
+}
+
+/// A key, and until when its lease was known to live before it was read.
+struct Found {
+    kv: KeyValue,
+    belief: Instant,
 }

@@ -20,6 +20,8 @@ pub(crate) const MAX_KEYS: usize = 4096;
 /// A lease is kept alive when this fraction of it has passed, and again when that was not answered within the other.
 const KEEP_FRACTION: u32 = 3;
 const RETRY_FRACTION: u32 = 12;
+/// How often it is asked for when somebody waits for the answer.
+pub(crate) const HURRY: Duration = Duration::from_millis(200);
 /// A lease without keys is kept for so long, or its own time if that is longer: acquiring without a lease takes a request more.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -104,6 +106,16 @@ impl Session {
     pub(crate) fn end(&self) {
         lock_of(&self.state).gone = true;
         self.changed.notify_waiters();
+    }
+
+    /// Whether to ask at once that it be kept alive: at most a few times a second, however many wait for it.
+    pub(crate) fn ask_now(&self, now: Instant) -> bool {
+        let mut state = lock_of(&self.state);
+        let due = now >= state.asked.after(HURRY);
+        if due {
+            state.asked = now;
+        }
+        due
     }
 
     /// A new connection: what was asked before is not answered any more.
