@@ -1,8 +1,10 @@
 //! A server's process.
 
 use std::{
+    fs::{self, File},
     io,
     net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -20,37 +22,57 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// A server's process. It is killed when this is dropped, and by the kernel when the thread that started it is gone, so
 /// that a killed test leaves none behind.
-pub(super) struct Server(Child);
+pub(super) struct Server {
+    child: Child,
+    program: String,
+    /// Where it writes its standard error.
+    complaints: PathBuf,
+}
 
 impl Server {
-    /// Starts `program` and waits until `ready`.
+    /// Starts `program` in `directory`.
     ///
     /// # Panics
-    /// When it cannot be started or does not become ready: a missing server fails the test.
+    /// When it cannot be started: a missing server fails the test.
     pub(super) fn start(
         program: &str,
+        directory: &Path,
         arguments: &[String],
         environment: &[(&str, String)],
-        ready: impl Fn() -> bool,
     ) -> Self {
+        let complaints = directory.join("complaints");
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", program])
             .args(arguments)
+            .current_dir(directory)
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(File::create(&complaints).expect("a private directory takes a file"))
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {program}: {error}: run setup/debian"));
-        let mut server = Self(child);
+        Self { child, program: program.to_owned(), complaints }
+    }
+
+    /// Waits until `ready`.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub(super) fn wait_until(&mut self, ready: impl Fn() -> bool) {
         let limit = Instant::now() + READY_LIMIT;
         while !ready() {
-            if let Some(status) = server.0.try_wait().expect("a child can be waited for") {
-                panic!("{program} ended at once ({status}): run setup/debian if it is missing");
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                panic!("{} ended at once ({status}): {}", self.program, self.complaints());
             }
-            assert!(Instant::now() < limit, "{program} is not ready after {READY_LIMIT:?}");
+            let late = Instant::now() > limit;
+            assert!(!late, "{} is not ready after {READY_LIMIT:?}: {}", self.program, self.complaints());
             sleep(LOOK);
         }
-        server
+    }
+
+    /// What it wrote to its standard error: also that it is missing.
+    fn complaints(&self) -> String {
+        fs::read_to_string(&self.complaints).unwrap_or_else(|error| error.to_string())
     }
 
     /// Sends a signal to it.
@@ -61,18 +83,18 @@ impl Server {
     /// Ends it by this signal and waits until it is gone.
     pub(super) fn end(&mut self, signal: Signal) -> io::Result<()> {
         self.signal(signal);
-        self.0.wait().map(drop)
+        self.child.wait().map(drop)
     }
 
     fn pid(&self) -> Pid {
-        Pid::from_raw(self.0.id().try_into().expect("process ids are small"))
+        Pid::from_raw(self.child.id().try_into().expect("process ids are small"))
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

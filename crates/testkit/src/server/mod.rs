@@ -4,6 +4,7 @@
 mod certificates;
 mod child;
 mod clock;
+mod gate;
 mod proxy;
 mod redis;
 

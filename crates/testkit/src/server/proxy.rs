@@ -1,17 +1,29 @@
 //! A proxy that delays what passes through it, and cuts connections while something is under way.
 
 use std::{
-    io::{Read, Write},
+    io,
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::{sleep, spawn},
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::spawn,
     time::Duration,
 };
 
-/// A TCP proxy on loopback in front of a server on loopback.
+use socket2::Socket;
+
+use super::gate::{Gate, Passage, pump};
+
+/// A proxy on this machine in front of a server on loopback.
 pub struct Proxy {
-    port: u16,
+    door: Door,
     shared: Arc<Shared>,
+}
+
+/// Where clients come in.
+enum Door {
+    Port(u16),
+    Socket(PathBuf),
 }
 
 #[derive(Default)]
@@ -26,32 +38,15 @@ struct Inner {
     connections: Vec<Connection>,
     made: usize,
     delay: Duration,
+    severed: bool,
     closed: bool,
 }
 
 struct Connection {
-    client: TcpStream,
-    server: TcpStream,
+    client: Socket,
+    server: Socket,
     requests: Arc<Gate>,
     answers: Arc<Gate>,
-}
-
-/// Lets bytes pass, or not.
-#[derive(Default)]
-struct Gate {
-    passage: Mutex<Passage>,
-    changed: Condvar,
-}
-
-/// What happens to bytes.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Passage {
-    #[default]
-    Open,
-    /// They wait.
-    Held,
-    /// They vanish, and the connection with them.
-    Lost,
 }
 
 impl Proxy {
@@ -63,26 +58,47 @@ impl Proxy {
     pub fn start(server: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("a bound socket has an address").port();
+        Self::serve(Door::Port(port), server, move || listener.accept().map(|(client, _)| client.into()))
+    }
+
+    /// Starts one at a unix socket, in front of `server`, a port of this machine.
+    ///
+    /// # Panics
+    /// When the socket cannot be made.
+    #[must_use]
+    pub fn at_socket(socket: &Path, server: u16) -> Self {
+        let listener = UnixListener::bind(socket).expect("a private directory takes a socket");
+        let door = Door::Socket(socket.to_owned());
+        Self::serve(door, server, move || listener.accept().map(|(client, _)| client.into()))
+    }
+
+    fn serve(door: Door, server: u16, accept: impl Fn() -> io::Result<Socket> + Send + 'static) -> Self {
         let shared = Arc::new(Shared { inner: Mutex::new(Inner { server, ..Inner::default() }) });
         let accepting = Arc::clone(&shared);
         spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
+            while let Ok(client) = accept() {
                 let Inner { closed, server, .. } = *accepting.lock();
                 if closed {
                     return;
                 }
                 if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)) {
-                    accepting.connect(client, server);
+                    accepting.connect(client, server.into());
                 }
             }
         });
-        Self { port, shared }
+        Self { door, shared }
     }
 
     /// Where it listens.
+    ///
+    /// # Panics
+    /// When that is a unix socket.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        self.port
+        match self.door {
+            Door::Port(port) => port,
+            Door::Socket(_) => panic!("the proxy listens at a unix socket"),
+        }
     }
 
     /// Connections to come go to another server, as after a fail-over.
@@ -135,6 +151,17 @@ impl Proxy {
         self.end_all(true);
     }
 
+    /// As [`lose`](Self::lose), also every connection to come, until [`mend`](Self::mend).
+    pub fn sever(&self) {
+        self.shared.lock().severed = true;
+        self.lose();
+    }
+
+    /// Connections to come reach the server again.
+    pub fn mend(&self) {
+        self.shared.lock().severed = false;
+    }
+
     /// How many connections were made through it so far.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -147,7 +174,7 @@ impl Proxy {
             answers.set(Passage::Lost);
             if reset {
                 // Closed with this, a connection ends by a reset, once its pumps have let go of it.
-                let _ = socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
+                let _ = client.set_linger(Some(Duration::ZERO));
             }
             // Wakes the pumps, which say nothing more to either side.
             let _ = (client.shutdown(Shutdown::Read), server.shutdown(Shutdown::Read));
@@ -160,62 +187,31 @@ impl Proxy {
 }
 
 impl Shared {
-    fn connect(&self, client: TcpStream, server: TcpStream) {
-        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    fn connect(&self, client: Socket, server: Socket) {
+        // A unix socket has no such thing.
+        let _ = (client.set_tcp_nodelay(true), server.set_tcp_nodelay(true));
         let connection = Connection { client, server, requests: Arc::default(), answers: Arc::default() };
         let copies =
             connection.client.try_clone().and_then(|client| Ok((client, connection.server.try_clone()?)));
         if let Ok((client, server)) = copies {
             let (to_server, to_client) = (client.try_clone(), server.try_clone());
             let (requests, answers) = (Arc::clone(&connection.requests), Arc::clone(&connection.answers));
-            let delay = self.lock().delay;
-            spawn(move || to_server.map(|from| pump(from, server, &requests, Duration::ZERO)));
-            spawn(move || to_client.map(|from| pump(from, client, &answers, delay)));
             let mut inner = self.lock();
+            // Known before the first byte passes, so that none slips by a cut.
+            if inner.severed {
+                return;
+            }
             inner.made += 1;
             inner.connections.push(connection);
+            let delay = inner.delay;
+            drop(inner);
+            spawn(move || to_server.map(|from| pump(from, server, &requests, Duration::ZERO)));
+            spawn(move || to_client.map(|from| pump(from, client, &answers, delay)));
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Copies until the end of `from`, then ends `to`.
-fn pump(mut from: TcpStream, mut to: TcpStream, gate: &Gate, delay: Duration) {
-    let mut buffer = vec![0; 64 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut buffer) {
-        if !gate.pass() {
-            return;
-        }
-        sleep(delay);
-        if to.write_all(&buffer[..length]).is_err() {
-            break;
-        }
-    }
-    if gate.pass() {
-        let _ = to.shutdown(Shutdown::Write);
-    }
-}
-
-impl Gate {
-    fn set(&self, passage: Passage) {
-        *self.lock() = passage;
-        self.changed.notify_all();
-    }
-
-    /// Waits while bytes are held; whether they pass then.
-    fn pass(&self) -> bool {
-        let mut passage = self.lock();
-        while *passage == Passage::Held {
-            passage = self.changed.wait(passage).unwrap_or_else(PoisonError::into_inner);
-        }
-        *passage == Passage::Open
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Passage> {
-        self.passage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -227,6 +223,9 @@ impl Drop for Proxy {
             let _ = (connection.client.shutdown(Shutdown::Both), connection.server.shutdown(Shutdown::Both));
         });
         // Wakes the thread that accepts.
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        let _ = match &self.door {
+            Door::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).map(drop),
+            Door::Socket(path) => UnixStream::connect(path).map(drop),
+        };
     }
 }

@@ -148,7 +148,9 @@ impl RedisServer {
             own.into_iter().chain(rest).map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
         let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
         let listens = || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();
-        self.process = Some(Server::start(&self.program(), &all, &environment, listens));
+        let mut process = Server::start(&self.program(), self.directory.path(), &all, &environment);
+        process.wait_until(listens);
+        self.process = Some(process);
     }
 
     /// The server is found in the path, or is what Debian calls the checker of its files: one program, which does what its
