@@ -4,10 +4,15 @@
 mod certificates;
 mod child;
 mod clock;
+mod etcd;
+mod etcd_cluster;
+mod etcd_node;
 mod gate;
 mod proxy;
 mod redis;
 
 pub use clock::WallClock;
+pub use etcd::{EtcdServer, etcd_command};
+pub use etcd_cluster::EtcdCluster;
 pub use proxy::Proxy;
 pub use redis::{RedisServer, redis_command};

@@ -6,6 +6,7 @@ mod bent;
 mod check;
 mod conformance;
 mod counting;
+mod etcd;
 mod faulty;
 mod history;
 mod rig;
