@@ -9,5 +9,6 @@ mod counting;
 mod etcd;
 mod faulty;
 mod history;
+mod interop;
 mod rig;
 mod slow;

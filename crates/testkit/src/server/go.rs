@@ -1,0 +1,37 @@
+//! Programs in Go, for tests that two kinds of programs exclude each other.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Where the system's package manager puts the sources of libraries.
+const LIBRARIES: &str = "/usr/share/gocode";
+
+/// Builds the program of one file, `source`, and answers where it is: below `output`, with all that the compiler keeps.
+/// Only the first time takes long. Others who build there at the same time wait.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn interop_program(source: &Path, output: &Path) -> PathBuf {
+    let directory = std::path::absolute(output.join("go")).expect("a path is not empty");
+    let (cache, scratch) = (directory.join("cache"), directory.join("scratch"));
+    fs::create_dir_all(&scratch).expect("a directory of cargo's can be written to");
+    let alone = File::create(directory.join("lock")).expect("a directory of cargo's can be written to");
+    alone.lock().expect("a file can be locked");
+    let program =
+        directory.join(source.parent().and_then(Path::file_name).expect("a source is in a directory"));
+    let built = Command::new("go")
+        .args(["build", "-o"])
+        .args([&program, source])
+        // Nothing from the network, nothing into anybody's home.
+        .envs([("GO111MODULE", "off"), ("GOPATH", LIBRARIES), ("GOENV", "off"), ("GOFLAGS", "")])
+        .envs([("GOCACHE", &cache), ("GOTMPDIR", &scratch)])
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start go: {error}: run setup/debian"));
+    let complaint = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{} cannot be built: {complaint}", source.display());
+    program
+}
