@@ -202,7 +202,7 @@ func (p *program) inLine(prefix string, lease clientv3.LeaseID, lock func(contex
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		p.tellWaiting(ctx, prefix, key, created)
+		p.tellWaiting(prefix, key, created)
 	}()
 	go func() {
 		err := lock(p.client.Ctx())
@@ -218,11 +218,11 @@ func (p *program) inLine(prefix string, lease clientv3.LeaseID, lock func(contex
 	}()
 }
 
-func (p *program) tellWaiting(ctx context.Context, prefix, key string, created clientv3.WatchChan) {
+func (p *program) tellWaiting(prefix, key string, created clientv3.WatchChan) {
 	if _, happened := <-created; !happened {
 		return
 	}
-	first, err := p.client.Get(ctx, prefix+"/", clientv3.WithFirstCreate()...)
+	first, err := p.client.Get(p.client.Ctx(), prefix+"/", clientv3.WithFirstCreate()...)
 	if err == nil && len(first.Kvs) == 1 && string(first.Kvs[0].Key) != key {
 		p.say("queued")
 	}
