@@ -90,6 +90,13 @@ impl Config {
         Ok(config)
     }
 
+    /// The same, of a cluster of other members.
+    #[must_use]
+    pub fn members(mut self, members: Vec<Member>) -> Self {
+        self.members = members;
+        self
+    }
+
     /// Encrypts the connections.
     #[cfg(feature = "tls")]
     #[must_use]

@@ -111,7 +111,10 @@ impl Client {
         let now = self.now();
         let ttl = found.belief.since(now).min(hold.ttl);
         if ttl.is_zero() {
-            return Renewed::Unknown(EngineError::new(Fault::Unknown, "its lease was not kept alive in time"));
+            return Renewed::Unknown(EngineError::new(
+                Fault::Unknown,
+                "its lease was not kept alive in time",
+            ));
         }
         let mut book = self.book();
         match book.get(hold.id) {

@@ -6,14 +6,15 @@ use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_etcd::EtcdEngine;
 use leasehold_testkit::suite::{self, Disturbance, Harness};
 
-use crate::rig::Rig;
+use crate::rig::{Rig, member};
 
 /// Places in line end after a minute at the latest.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
-        Box::pin(async { Arc::new(EtcdEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
+        let config = self.config.clone().members(vec![member(self.proxy.port())]);
+        Box::pin(async move { Arc::new(EtcdEngine::new(config, &Env::system())) as Arc<dyn Engine> })
     }
 
     fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
@@ -21,17 +22,12 @@ impl Harness for Rig {
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
-        let done = match kind {
-            // Every key and every lease is gone.
-            Disturbance::Forget => {
-                for lease in self.server.command(&["lease", "list"]).iter().skip(1) {
-                    self.server.command(&["lease", "revoke", lease]);
-                }
-                true
-            }
-            _ => false,
-        };
-        Box::pin(std::future::ready(done))
+        match kind {
+            Disturbance::Forget => drop(self.server.command(&["del", "", "--from-key"])),
+            Disturbance::Cut => self.proxy.reset(),
+            _ => return Box::pin(std::future::ready(false)),
+        }
+        Box::pin(std::future::ready(true))
     }
 
     fn patience(&self) -> Duration {

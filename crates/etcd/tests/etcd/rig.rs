@@ -9,6 +9,8 @@ use leasehold_testkit::server::{EtcdServer, Proxy};
 /// A server, and what its clients are told of it.
 pub(crate) struct Rig {
     pub(crate) server: EtcdServer,
+    /// Through which the clients of the suite come, so that they can be cut off.
+    pub(crate) proxy: Proxy,
     pub(crate) config: Config,
     runtime: tokio::runtime::Runtime,
 }
@@ -33,7 +35,8 @@ impl Rig {
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let server = EtcdServer::start(arguments);
         let config = Config::new(vec![member(server.port())]);
-        Self { server, config, runtime: tokio::runtime::Runtime::new().unwrap() }
+        let proxy = Proxy::start(server.port());
+        Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }
     }
 
     pub(crate) fn engine(&self) -> Arc<EtcdEngine> {
