@@ -1,23 +1,23 @@
-//! From a URL to an engine.
+//! From a URL to locks.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use leasehold_core::{Engine, Error, Keeper, Observe};
+use leasehold_core::{Error, Keeper, Observe};
 
-use crate::url::Url;
-
-/// The schemes of URLs whose connections are encrypted.
-#[cfg(all(feature = "redis", feature = "tls"))]
-const ENCRYPTED: [&str; 1] = ["rediss"];
+use crate::{
+    open::{Own, open},
+    url::Url,
+};
 
 /// Locks on the engine that a URL names. Everything else is a method of [`leasehold_core::Locks`].
 #[derive(Clone)]
 pub struct Locks {
     core: leasehold_core::Locks,
-    #[cfg(feature = "file")]
-    file: Option<Arc<leasehold_core::file::FileEngine>>,
-    #[cfg(feature = "redis")]
-    redis: Option<Arc<leasehold_redis::RedisEngine>>,
+    #[cfg_attr(
+        not(any(feature = "file", feature = "redis", feature = "etcd")),
+        expect(dead_code, reason = "no engine has more than the verbs")
+    )]
+    own: Own,
 }
 
 /// How to connect, beside the URL.
@@ -27,22 +27,14 @@ pub struct Connect {
     owner: Option<String>,
     keeper: Option<Keeper>,
     observer: Option<Arc<dyn Observe>>,
-    #[cfg(all(feature = "redis", feature = "tls"))]
-    tls: Option<leasehold_tls::Tls>,
-}
-
-/// An engine made from a URL.
-struct Opened {
-    engine: Arc<dyn Engine>,
-    #[cfg(feature = "file")]
-    file: Option<Arc<leasehold_core::file::FileEngine>>,
-    #[cfg(feature = "redis")]
-    redis: Option<Arc<leasehold_redis::RedisEngine>>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<leasehold_tls::Tls>,
 }
 
 impl Locks {
     /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir`,
-    /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted) or `redis+unix:///path/to/socket`, each with options in its query.
+    /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted), `redis+unix:///path/to/socket`,
+    /// `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted), each with options in its query.
     /// Engines with a server are contacted at the first request, not here.
     ///
     /// # Errors
@@ -59,7 +51,10 @@ impl Locks {
     /// The operating system's, when it has no descriptor left.
     #[cfg(feature = "file")]
     pub fn descriptor(&self, guard: &leasehold_core::Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
-        self.file.as_ref().map_or(Ok(None), |file| file.descriptor(guard.id()))
+        match &self.own {
+            Own::File(file) => file.descriptor(guard.id()),
+            _ => Ok(None),
+        }
     }
 
     /// The fence around `resource`, any text that all holders agree on, on the Redis that holds these locks. `None` on other
@@ -67,8 +62,27 @@ impl Locks {
     #[cfg(feature = "redis")]
     #[must_use]
     pub fn redis_fence(&self, resource: &str) -> Option<crate::RedisFence> {
-        let fence = leasehold_redis::Fence::new(Arc::clone(self.redis.as_ref()?), resource);
+        let Own::Redis(redis) = &self.own else { return None };
+        let fence = leasehold_redis::Fence::new(Arc::clone(redis), resource);
         Some(crate::RedisFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
+    }
+
+    /// The fence around `resource`, any text that all holders agree on, on the etcd that holds these locks. `None` on other
+    /// engines.
+    #[cfg(feature = "etcd")]
+    #[must_use]
+    pub fn etcd_fence(&self, resource: &str) -> Option<crate::EtcdFence> {
+        let Own::Etcd(etcd) = &self.own else { return None };
+        let fence = leasehold_etcd::Fence::new(etcd, resource);
+        Some(crate::EtcdFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
+    }
+
+    /// The condition under which this hold still stands, for a transaction of any etcd client: `None` on other engines.
+    #[cfg(feature = "etcd")]
+    #[must_use]
+    pub fn etcd_compare(&self, guard: &leasehold_core::Guard) -> Option<leasehold_etcd::HeldBy> {
+        let Own::Etcd(etcd) = &self.own else { return None };
+        Some(etcd.held_by(guard.name(), guard.id(), guard.mode(), guard.token().number))
     }
 }
 
@@ -91,9 +105,9 @@ impl Connect {
         self
     }
 
-    /// How to encrypt the connection of a `rediss` URL, in place of its options `ca`, `cert` and `key`. With one of these, or
+    /// How to encrypt the connection of a `rediss` or `etcds` URL, in place of its options `ca`, `cert` and `key`. With one of these, or
     /// another URL, connecting is refused.
-    #[cfg(all(feature = "redis", feature = "tls"))]
+    #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -106,13 +120,8 @@ impl Connect {
     pub fn connect(self, url: &str) -> Result<Locks, Error> {
         let mut url = Url::parse(url)?;
         let connect_timeout = url.take_duration("connect_timeout")?;
-        #[cfg(all(feature = "redis", feature = "tls"))]
-        if self.tls.is_some() && !ENCRYPTED.contains(&url.scheme.as_str()) {
-            let (scheme, encrypted) = (&url.scheme, ENCRYPTED.join(" or "));
-            return Err(Error::misconfigured(format!(
-                "Connect::tls is given, but {scheme} URLs are not encrypted: write {encrypted}, or leave it out"
-            )));
-        }
+        #[cfg(feature = "tls")]
+        crate::tls::check(&url, &self)?;
         let opened = open(&mut url, &self)?;
         let mut builder = leasehold_core::Locks::builder(opened.engine);
         if let Some(owner) = &self.owner {
@@ -127,157 +136,8 @@ impl Connect {
         if let Some(timeout) = connect_timeout {
             builder = builder.connect_timeout(timeout);
         }
-        Ok(Locks {
-            core: builder.build(),
-            #[cfg(feature = "file")]
-            file: opened.file,
-            #[cfg(feature = "redis")]
-            redis: opened.redis,
-        })
+        Ok(Locks { core: builder.build(), own: opened.own })
     }
-}
-
-/// Each takes its options and refuses what is left, before anything is made.
-fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
-    match url.scheme.as_str() {
-        "memory" => open_memory(url),
-        "file" => open_file(url),
-        "redis" | "rediss" | "redis+unix" => open_redis(url, connect),
-        // The scheme is shown, never more: the rest may hold a password.
-        other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis, rediss and redis+unix are known"
-        ))),
-    }
-}
-
-#[cfg(feature = "memory")]
-fn open_memory(url: &Url) -> Result<Opened, Error> {
-    use leasehold_core::memory::{MemoryEngine, MemoryStore};
-    url.no_more()?;
-    let name = crate::url::decode(&url.rest)?;
-    let store = MemoryStore::named(&name, &leasehold_core::Env::system());
-    Ok(Opened::from(Arc::new(MemoryEngine::new(store)) as Arc<dyn Engine>))
-}
-
-#[cfg(not(feature = "memory"))]
-fn open_memory(_: &Url) -> Result<Opened, Error> {
-    Err(not_compiled_in("memory"))
-}
-
-#[cfg(feature = "file")]
-fn open_file(url: &Url) -> Result<Opened, Error> {
-    url.no_more()?;
-    let rest = crate::url::decode(&url.rest)?;
-    let dir = match rest.as_str() {
-        "" => None,
-        path => match path.strip_prefix("//") {
-            Some(absolute) if absolute.starts_with('/') => Some(absolute.into()),
-            _ => {
-                return Err(Error::misconfigured(
-                    "a file URL is file: or file:///absolute/directory, with three slashes",
-                ));
-            }
-        },
-    };
-    let file = Arc::new(leasehold_core::file::FileEngine::open(dir, leasehold_core::Env::system())?);
-    let engine: Arc<dyn Engine> = Arc::clone(&file) as _;
-    Ok(Opened { file: Some(file), ..Opened::from(engine) })
-}
-
-#[cfg(not(feature = "file"))]
-fn open_file(_: &Url) -> Result<Opened, Error> {
-    Err(not_compiled_in("file"))
-}
-
-#[cfg(feature = "redis")]
-fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
-    use leasehold_redis::{Config, RedisEngine};
-    let mut config = Config::from_url(&url.scheme, &url.rest)?;
-    if let Some(prefix) = url.take("prefix") {
-        config = config.prefix(&prefix)?;
-    }
-    if let Some(gap) = url.take_duration("gap")? {
-        config = config.gap(gap);
-    }
-    if let Some(db) = url.take("db") {
-        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
-        config = config.db(db);
-    }
-    if url.scheme == "rediss" {
-        config = encrypted(config, url, connect)?;
-    }
-    url.no_more()?;
-    let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
-    let engine: Arc<dyn Engine> = Arc::clone(&redis) as _;
-    Ok(Opened { redis: Some(redis), ..Opened::from(engine) })
-}
-
-#[cfg(all(feature = "redis", feature = "tls"))]
-fn encrypted(
-    config: leasehold_redis::Config,
-    url: &mut Url,
-    connect: &Connect,
-) -> Result<leasehold_redis::Config, Error> {
-    Ok(config.tls(tls_of(url, connect)?))
-}
-
-#[cfg(all(feature = "redis", not(feature = "tls")))]
-fn encrypted(_: leasehold_redis::Config, _: &mut Url, _: &Connect) -> Result<leasehold_redis::Config, Error> {
-    Err(tls_not_compiled_in())
-}
-
-#[cfg(not(feature = "redis"))]
-fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
-    Err(not_compiled_in("redis"))
-}
-
-/// How to encrypt, by what was given beside the URL or else by its options.
-#[cfg(all(feature = "redis", feature = "tls"))]
-fn tls_of(url: &mut Url, connect: &Connect) -> Result<leasehold_tls::Tls, Error> {
-    let said = [url.take("ca"), url.take("cert"), url.take("key")];
-    if let Some(given) = &connect.tls {
-        if said.iter().any(Option::is_some) {
-            return Err(Error::misconfigured(
-                "Connect::tls stands in place of the URL options ca, cert and key: give one or the other",
-            ));
-        }
-        return Ok(given.clone());
-    }
-    let [roots, certificate, key] = said;
-    let mut tls = leasehold_tls::Tls::system();
-    if let Some(roots) = roots {
-        tls = tls.roots(roots);
-    }
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => Ok(tls.identity(certificate, key)),
-        (None, None) => Ok(tls),
-        _ => Err(Error::misconfigured("the URL options cert and key belong together")),
-    }
-}
-
-#[cfg(all(feature = "redis", not(feature = "tls")))]
-fn tls_not_compiled_in() -> Error {
-    Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\"")
-}
-
-#[cfg(any(feature = "memory", feature = "file", feature = "redis"))]
-impl From<Arc<dyn Engine>> for Opened {
-    fn from(engine: Arc<dyn Engine>) -> Self {
-        Self {
-            engine,
-            #[cfg(feature = "file")]
-            file: None,
-            #[cfg(feature = "redis")]
-            redis: None,
-        }
-    }
-}
-
-#[cfg(not(all(feature = "memory", feature = "file", feature = "redis")))]
-fn not_compiled_in(feature: &str) -> Error {
-    Error::misconfigured(format!(
-        "the {feature} engine is not compiled in: build leasehold with its feature {feature:?}"
-    ))
 }
 
 impl Deref for Locks {

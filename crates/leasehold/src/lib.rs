@@ -15,12 +15,19 @@
 
 mod connect;
 mod duration;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "redis")]
 mod fence;
+mod open;
+#[cfg(feature = "tls")]
+mod tls;
 mod url;
 
 pub use connect::{Connect, Locks};
 pub use duration::parse_duration;
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdFence;
 #[cfg(feature = "redis")]
 pub use fence::RedisFence;
 pub use leasehold_core::{
@@ -28,9 +35,11 @@ pub use leasehold_core::{
     Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Previous, Profile,
     Request, Rw, Token, View, WaiterView,
 };
+#[cfg(feature = "etcd")]
+pub use leasehold_etcd::HeldBy as EtcdCompare;
 #[cfg(feature = "redis")]
 pub use leasehold_redis::Said;
-#[cfg(all(feature = "redis", feature = "tls"))]
+#[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
 
 /// The example of the README, so that it compiles for ever.

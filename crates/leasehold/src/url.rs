@@ -13,7 +13,7 @@ pub(crate) struct Url {
     pub(crate) scheme: String,
     /// Between `scheme:` and `?`, as it stands there: an engine takes it apart before it decodes the parts.
     #[cfg_attr(
-        not(any(feature = "memory", feature = "file", feature = "redis")),
+        not(any(feature = "memory", feature = "file", feature = "redis", feature = "etcd")),
         expect(dead_code, reason = "no engine reads it")
     )]
     pub(crate) rest: String,
@@ -58,7 +58,7 @@ impl Url {
 
     /// Options that nobody took are errors, which list those that were asked for.
     #[cfg_attr(
-        not(any(feature = "memory", feature = "file", feature = "redis")),
+        not(any(feature = "memory", feature = "file", feature = "redis", feature = "etcd")),
         expect(dead_code, reason = "no engine takes options")
     )]
     pub(crate) fn no_more(&self) -> Result<(), Error> {

@@ -1,0 +1,61 @@
+//! Fences on the etcd that holds the locks.
+
+use leasehold_core::{Error, ErrorKind, Token};
+use leasehold_etcd::Guarded;
+
+/// A fence around data on the etcd that holds the locks; from [`Locks::etcd_fence`](crate::Locks::etcd_fence).
+///
+/// ```no_run
+/// # async fn publish() -> Result<(), leasehold::Error> {
+/// let locks = leasehold::Locks::connect("etcd://127.0.0.1:2379")?;
+/// let fence = locks.etcd_fence("routes").expect("these locks are on etcd");
+/// let guard = locks.mutex("routes").acquire().await?;
+/// // Seal, then read: nobody who held the lock before us can change anything from here on.
+/// fence.seal(guard.token()).await?;
+/// // ... read and compute ...
+/// fence.write(guard.token(), &[("config/routes", "a -> b"), ("config/version", "17")]).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// For a transaction of your own client there is [`Locks::etcd_compare`](crate::Locks::etcd_compare).
+#[derive(Clone, Debug)]
+pub struct EtcdFence {
+    pub(crate) locks: leasehold_core::Locks,
+    pub(crate) fence: leasehold_etcd::Fence,
+    pub(crate) resource: String,
+}
+
+impl EtcdFence {
+    /// Shows the fence this token, so that smaller ones are refused from now on. To be done before the first read: what is read
+    /// then is not changed any more by a holder that was overtaken.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub async fn seal(&self, token: Token) -> Result<(), Error> {
+        self.write::<&str>(token, &[]).await.map(drop)
+    }
+
+    /// Writes each value under its key, all in one step, and answers at which revision; nothing of it if the fence was shown a
+    /// larger token before. Seals too. Up to a hundred keys, each once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`] if a larger token was seen: the hold of this one is over, and nothing was written.
+    /// [`is_unknown`](Error::is_unknown) if the answer was lost; written again, it is the same.
+    pub async fn write<T: AsRef<[u8]>>(&self, token: Token, values: &[(T, T)]) -> Result<i64, Error> {
+        let fence = self.fence.clone();
+        let owned: Vec<(Vec<u8>, Vec<u8>)> =
+            values.iter().map(|(key, value)| (key.as_ref().to_vec(), value.as_ref().to_vec())).collect();
+        let step = async move { fence.write(token.number, &owned).await };
+        match self.locks.beside_engine(&self.resource, step).await? {
+            Guarded::Done(revision) => Ok(revision),
+            Guarded::Overtaken(larger) => Err(Error::new(
+                ErrorKind::Fenced,
+                format!(
+                    "{:?} refused token {token}: it has seen {larger}, so this hold was overtaken; nothing was written",
+                    self.resource
+                ),
+            )),
+        }
+    }
+}

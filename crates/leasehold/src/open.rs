@@ -1,0 +1,145 @@
+//! The engine that a URL names.
+
+use std::sync::Arc;
+
+use leasehold_core::{Engine, Error};
+
+use crate::{connect::Connect, url::Url};
+
+/// An engine made from a URL.
+pub(crate) struct Opened {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) own: Own,
+}
+
+/// The engine itself, where it has more than the verbs.
+#[derive(Clone)]
+pub(crate) enum Own {
+    #[cfg_attr(not(feature = "memory"), expect(dead_code, reason = "every other engine has more"))]
+    Nothing,
+    #[cfg(feature = "file")]
+    File(Arc<leasehold_core::file::FileEngine>),
+    #[cfg(feature = "redis")]
+    Redis(Arc<leasehold_redis::RedisEngine>),
+    #[cfg(feature = "etcd")]
+    Etcd(Arc<leasehold_etcd::EtcdEngine>),
+}
+
+/// Each takes its options and refuses what is left, before anything is made.
+pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
+    match url.scheme.as_str() {
+        "memory" => open_memory(url),
+        "file" => open_file(url),
+        "redis" | "rediss" | "redis+unix" => open_redis(url, connect),
+        "etcd" | "etcds" => open_etcd(url, connect),
+        // The scheme is shown, never more: the rest may hold a password.
+        other => Err(Error::misconfigured(format!(
+            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, etcd and etcds are known"
+        ))),
+    }
+}
+
+#[cfg(feature = "memory")]
+fn open_memory(url: &Url) -> Result<Opened, Error> {
+    use leasehold_core::memory::{MemoryEngine, MemoryStore};
+    url.no_more()?;
+    let name = crate::url::decode(&url.rest)?;
+    let store = MemoryStore::named(&name, &leasehold_core::Env::system());
+    Ok(Opened { engine: Arc::new(MemoryEngine::new(store)), own: Own::Nothing })
+}
+
+#[cfg(not(feature = "memory"))]
+fn open_memory(_: &Url) -> Result<Opened, Error> {
+    Err(not_compiled_in("memory"))
+}
+
+#[cfg(feature = "file")]
+fn open_file(url: &Url) -> Result<Opened, Error> {
+    url.no_more()?;
+    let rest = crate::url::decode(&url.rest)?;
+    let dir = match rest.as_str() {
+        "" => None,
+        path => match path.strip_prefix("//") {
+            Some(absolute) if absolute.starts_with('/') => Some(absolute.into()),
+            _ => {
+                return Err(Error::misconfigured(
+                    "a file URL is file: or file:///absolute/directory, with three slashes",
+                ));
+            }
+        },
+    };
+    let file = Arc::new(leasehold_core::file::FileEngine::open(dir, leasehold_core::Env::system())?);
+    Ok(Opened { engine: Arc::clone(&file) as _, own: Own::File(file) })
+}
+
+#[cfg(not(feature = "file"))]
+fn open_file(_: &Url) -> Result<Opened, Error> {
+    Err(not_compiled_in("file"))
+}
+
+#[cfg(feature = "redis")]
+fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
+    use leasehold_redis::{Config, RedisEngine};
+    let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(prefix) = url.take("prefix") {
+        config = config.prefix(&prefix)?;
+    }
+    if let Some(gap) = url.take_duration("gap")? {
+        config = config.gap(gap);
+    }
+    if let Some(db) = url.take("db") {
+        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
+        config = config.db(db);
+    }
+    if url.scheme == "rediss" {
+        #[cfg(feature = "tls")]
+        let encrypted = config.tls(crate::tls::of(url, connect)?);
+        #[cfg(not(feature = "tls"))]
+        let encrypted = not_encrypted(config, connect)?;
+        config = encrypted;
+    }
+    url.no_more()?;
+    let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
+    Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
+    Err(not_compiled_in("redis"))
+}
+
+#[cfg(feature = "etcd")]
+fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
+    use leasehold_etcd::{Config, EtcdEngine};
+    let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(prefix) = url.take("prefix") {
+        config = config.prefix(&prefix)?;
+    }
+    if url.scheme == "etcds" {
+        #[cfg(feature = "tls")]
+        let encrypted = config.tls(crate::tls::of(url, connect)?);
+        #[cfg(not(feature = "tls"))]
+        let encrypted = not_encrypted(config, connect)?;
+        config = encrypted;
+    }
+    url.no_more()?;
+    let etcd = Arc::new(EtcdEngine::new(config, &leasehold_core::Env::system()));
+    Ok(Opened { engine: Arc::clone(&etcd) as _, own: Own::Etcd(etcd) })
+}
+
+#[cfg(not(feature = "etcd"))]
+fn open_etcd(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
+    Err(not_compiled_in("etcd"))
+}
+
+#[cfg(all(any(feature = "redis", feature = "etcd"), not(feature = "tls")))]
+fn not_encrypted<T>(_: T, _: &Connect) -> Result<T, Error> {
+    Err(Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\""))
+}
+
+#[cfg(not(all(feature = "memory", feature = "file", feature = "redis", feature = "etcd")))]
+fn not_compiled_in(feature: &str) -> Error {
+    Error::misconfigured(format!(
+        "the {feature} engine is not compiled in: build leasehold with its feature {feature:?}"
+    ))
+}

@@ -1,0 +1,45 @@
+//! How the connection of a URL is encrypted.
+
+use leasehold_core::Error;
+#[cfg(any(feature = "redis", feature = "etcd"))]
+use leasehold_tls::Tls;
+
+use crate::{connect::Connect, url::Url};
+
+/// The schemes of URLs whose connections are encrypted.
+const ENCRYPTED: [&str; 2] = ["rediss", "etcds"];
+
+/// What was given for the encryption is of no use with a URL that is not encrypted.
+pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
+    if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) {
+        return Ok(());
+    }
+    let (scheme, encrypted) = (&url.scheme, ENCRYPTED.join(" or "));
+    Err(Error::misconfigured(format!(
+        "Connect::tls is given, but {scheme} URLs are not encrypted: write {encrypted}, or leave it out"
+    )))
+}
+
+/// How to encrypt, by what was given beside the URL or else by its options.
+#[cfg(any(feature = "redis", feature = "etcd"))]
+pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
+    let said = [url.take("ca"), url.take("cert"), url.take("key")];
+    if let Some(given) = &connect.tls {
+        if said.iter().any(Option::is_some) {
+            return Err(Error::misconfigured(
+                "Connect::tls stands in place of the URL options ca, cert and key: give one or the other",
+            ));
+        }
+        return Ok(given.clone());
+    }
+    let [roots, certificate, key] = said;
+    let mut tls = Tls::system();
+    if let Some(roots) = roots {
+        tls = tls.roots(roots);
+    }
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(tls.identity(certificate, key)),
+        (None, None) => Ok(tls),
+        _ => Err(Error::misconfigured("the URL options cert and key belong together")),
+    }
+}
