@@ -38,8 +38,7 @@ impl Harness for Rig {
         Box::pin(async {
             let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
             loop {
-                let locks = self.keys().into_iter().filter(|key| !key.starts_with("leasehold/"));
-                let left: Vec<String> = locks.collect();
+                let left = self.keys();
                 if left.is_empty() || tokio::time::Instant::now() > limit {
                     return left;
                 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Env, Guard, Inspect, Locks, Name, View};
+use leasehold_core::{Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Previous, Release, View};
 use leasehold_etcd::{Config, EtcdEngine, Member};
 use leasehold_testkit::server::{EtcdServer, Proxy};
 
@@ -61,6 +61,22 @@ impl Rig {
         self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
     }
 
+    /// An exclusive claim that may queue and lasts long.
+    pub(crate) fn claim(&self, name: &str) -> Claim {
+        let ttl = Duration::from_secs(30);
+        Claim {
+            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
+            name: Name::new(name).unwrap(),
+            mode: Mode::Exclusive,
+            ttl,
+            claim_time: ttl,
+            may_queue: true,
+            tokens: 1,
+            owner: "test".into(),
+            stops_on_term: false,
+        }
+    }
+
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -74,9 +90,20 @@ impl Rig {
         }
     }
 
-    /// All keys, whatever they are.
+    /// All keys that are not a lease's own.
     pub(crate) fn keys(&self) -> Vec<String> {
         let keys = self.server.command(&["get", "", "--prefix", "--keys-only"]);
-        keys.into_iter().filter(|key| !key.is_empty()).collect()
+        keys.into_iter().filter(|key| !key.is_empty() && !key.starts_with("leasehold/")).collect()
     }
+
+    /// How many leases there are.
+    pub(crate) fn leases(&self) -> usize {
+        self.server.command(&["lease", "list"]).len() - 1
+    }
+}
+
+/// The order to leave no trace of a claim.
+pub(crate) fn release_of(claim: &Claim) -> [Release; 1] {
+    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
+    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
 }

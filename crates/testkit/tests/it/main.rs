@@ -9,6 +9,5 @@ mod counting;
 mod etcd;
 mod faulty;
 mod history;
-mod interop;
 mod rig;
 mod slow;

@@ -1,0 +1,62 @@
+//! Holds that an operator ends.
+
+use std::time::{Duration, Instant};
+
+use leasehold_core::{Broken, Loss};
+
+use crate::{
+    go::Program,
+    rig::{PATIENCE, Rig, acquire},
+};
+
+/// A holder whose next renewal is far away hears of it at once, by the bell of its lease.
+#[test]
+fn a_holder_hears_at_once_that_its_hold_was_broken() {
+    let rig = Rig::new();
+    let (locks, operator) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
+    let other = acquire(&locks, "b");
+    let begun = Instant::now();
+    let token = guard.token().number;
+    assert_eq!(rig.run(operator.break_hold("a", token, false)).unwrap(), Broken::Done);
+    let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
+    assert_eq!(lost, Loss::Broken);
+    assert!(begun.elapsed() < Duration::from_secs(600), "not by a renewal");
+    assert!(other.check(), "another hold on the same lease stays");
+    assert!(operator.mutex("a").blocking().try_acquire().unwrap_err().is_taken(), "until its holder lets go");
+    assert!(guard.release_blocking().is_err());
+    acquire(&operator, "a").release_blocking().unwrap();
+}
+
+#[test]
+fn a_foreign_hold_is_broken_by_force_and_ends_with_its_time_otherwise() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let mut go = Program::start(rig.server.port(), 3);
+    go.tell("lock /locks/a");
+    let (_, token) = go.hear_locked();
+    assert_eq!(rig.run(locks.break_hold("a", token + 1, true)).unwrap(), Broken::NotHeld);
+    assert_eq!(rig.run(locks.break_hold("a", token, false)).unwrap(), Broken::Done);
+    assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
+    // Its program keeps its lease alive; the hold ends all the same.
+    acquire(&locks, "a").release_blocking().unwrap();
+    assert_eq!(go.ask("owner /locks/a"), "owner false");
+    assert_eq!(go.ask("unlock /locks/a"), "unlocked");
+    go.tell("lock /locks/a");
+    let (_, token) = go.hear_locked();
+    assert_eq!(rig.run(locks.break_hold("a", token, true)).unwrap(), Broken::Done);
+    acquire(&locks, "a").release_blocking().unwrap();
+    go.quit();
+}
+
+#[test]
+fn a_key_without_a_lease_can_be_broken_by_force_only() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    rig.server.command(&["put", "/locks/a/stuck", ""]);
+    let token = rig.show("a").holders[0].token.unwrap();
+    let error = rig.run(locks.break_hold("a", token, false)).unwrap_err();
+    assert!(error.is_denied() && error.to_string().contains("--force"), "{error}");
+    assert_eq!(rig.run(locks.break_hold("a", token, true)).unwrap(), Broken::Done);
+    acquire(&locks, "a").release_blocking().unwrap();
+}

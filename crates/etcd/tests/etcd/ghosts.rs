@@ -1,0 +1,97 @@
+//! Requests that arrive after their claim was released: R9.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Claim, Engine, Fault, How, Mode, Released};
+
+use crate::rig::{Rig, release_of};
+
+/// How many changes the server has applied, also those that changed nothing.
+fn applied(rig: &Rig) -> u64 {
+    let said = rig.server.command(&["endpoint", "status", "-w", "json"]).join("");
+    let index = said.split("\"raftAppliedIndex\":").nth(1).unwrap();
+    index.split(',').next().unwrap().parse().unwrap()
+}
+
+/// A claim half sent on a connection that dies.
+async fn half_sent(
+    rig: &Rig,
+    proxy: &leasehold_testkit::server::Proxy,
+    engine: &dyn Engine,
+    claim: &Claim,
+    hears: bool,
+) {
+    let before = rig.claim("b");
+    assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
+    assert!(matches!(engine.release(&release_of(&before)).await[..], [Released::Freed]));
+    proxy.hold_requests();
+    let mut sent = engine.claim(claim, How::Create);
+    let came = tokio::time::timeout(Duration::from_millis(300), &mut sent).await;
+    assert!(came.is_err(), "it is under way: {came:?}");
+    if hears {
+        proxy.cut_clients();
+        assert_eq!(sent.await.unwrap_err().fault, Fault::Unknown);
+    } else {
+        drop(sent);
+        proxy.cut_clients();
+    }
+}
+
+/// How often a claim is sent into the void until one of them arrives: the server gives up many when their connection ends.
+const TRIES: usize = 60;
+/// How long one that arrives takes, at most.
+const ARRIVAL: Duration = Duration::from_millis(200);
+
+#[test]
+fn a_claim_whose_connection_died_may_still_arrive() {
+    let rig = Rig::new();
+    let arrived = (0..TRIES).any(|_| {
+        let (proxy, engine) = rig.proxied();
+        let claim = rig.claim("a");
+        rig.run(half_sent(&rig, &proxy, &*engine, &claim, true));
+        assert_eq!(rig.keys(), [""; 0]);
+        proxy.let_go();
+        std::thread::sleep(ARRIVAL);
+        let arrived = !rig.keys().is_empty();
+        // It is found by asking, and by its release.
+        assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Held(_))));
+        assert!(matches!(rig.run(engine.release(&release_of(&claim)))[..], [Released::Freed]));
+        arrived
+    });
+    assert!(arrived);
+}
+
+#[test]
+fn a_claim_that_was_released_creates_nothing_when_it_arrives() {
+    let rig = Rig::new();
+    let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }];
+    let mut arrived = 0;
+    for (round, mode) in (0..TRIES).zip(modes.into_iter().cycle()) {
+        if round >= 6 && arrived > 1 {
+            return;
+        }
+        let (proxy, engine) = rig.proxied();
+        let claim = Claim { mode, ..rig.claim("a") };
+        rig.run(async {
+            half_sent(&rig, &proxy, &*engine, &claim, round != 0).await;
+            let released = loop {
+                match &engine.release(&release_of(&claim)).await[..] {
+                    [Released::Unknown(_)] => tokio::time::sleep(Duration::from_millis(20)).await,
+                    [certain] => break format!("{certain:?}"),
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert_eq!(released, "NotThere");
+            let before = applied(&rig);
+            proxy.let_go();
+            tokio::time::sleep(ARRIVAL).await;
+            arrived += usize::from(applied(&rig) > before);
+            assert_eq!(rig.keys(), [""; 0], "{mode}");
+            // Others on the lease are not held up by what was done against it.
+            let next = rig.claim("a");
+            assert!(matches!(engine.claim(&next, How::Create).await, Ok(Answer::Held(_))));
+            assert!(matches!(engine.release(&release_of(&next)).await[..], [Released::Freed]));
+        });
+    }
+    panic!("of {TRIES} claims {arrived} arrived: too few to say anything");
+}

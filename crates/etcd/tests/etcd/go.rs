@@ -1,0 +1,87 @@
+//! A program that locks with etcd's own Go client, see `tests/interop/main.go`; and `etcdctl lock`.
+
+use std::{
+    io::{BufRead, BufReader, Lines, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use leasehold_testkit::server::interop_program;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// A foreign program. It is killed when this is dropped.
+pub(crate) struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    /// One with a session of so many seconds.
+    pub(crate) fn start(port: u16, seconds: u32) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/main.go");
+        let program = interop_program(&source, Path::new(env!("CARGO_TARGET_TMPDIR")));
+        Self::spawn(Command::new(program).args([format!("127.0.0.1:{port}"), seconds.to_string()]))
+    }
+
+    /// `etcdctl lock`, which says its key once it holds.
+    pub(crate) fn etcdctl(port: u16, name: &str, seconds: u32) -> Self {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args([
+            "--endpoints",
+            &format!("127.0.0.1:{port}"),
+            "lock",
+            "--ttl",
+            &seconds.to_string(),
+            name,
+        ]);
+        Self::spawn(&mut command)
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
+        Self { child, input, output: BufReader::new(output).lines() }
+    }
+
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    pub(crate) fn hear(&mut self) -> String {
+        self.output.next().unwrap().unwrap()
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear()
+    }
+
+    /// The key and its revision.
+    pub(crate) fn hear_locked(&mut self) -> (String, u64) {
+        let line = self.hear();
+        let words: Vec<_> = line.split(' ').collect();
+        assert_eq!((words.len(), words[0]), (3, "locked"), "{line}");
+        (words[1].to_owned(), words[2].parse().unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Ends it in order.
+    pub(crate) fn quit(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

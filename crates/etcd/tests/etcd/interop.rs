@@ -1,0 +1,158 @@
+//! Programs with etcd's official client, `etcdctl` and ours exclude each other, in one line.
+
+use std::{sync::mpsc, thread::spawn, time::Duration};
+
+use leasehold_core::{Guard, Locks};
+use nix::sys::signal::Signal;
+
+use crate::{
+    go::Program,
+    rig::{PATIENCE, Rig, acquire},
+};
+
+/// A lease that a killed program leaves behind for no longer than a test can wait.
+const SECONDS: u32 = 3;
+
+/// Waits for a mutex on a thread of its own.
+fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
+    let (locks, (tx, rx)) = (locks.clone(), mpsc::channel());
+    spawn(move || tx.send(acquire(&locks, name)));
+    rx
+}
+
+fn waiters(rig: &Rig, count: usize) {
+    rig.until("they stand in line", || rig.show("a/b").waiters.len() == count);
+}
+
+#[test]
+fn the_go_client_and_ours_stand_in_one_line() {
+    let rig = Rig::new();
+    let (one, two) = (rig.locks(), rig.locks());
+    let (mut go, mut other) = (Program::start(rig.server.port(), 30), Program::start(rig.server.port(), 30));
+    let first = acquire(&one, "a/b");
+    assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "what a foreign program is given");
+    assert_eq!(go.ask("lock /locks/a%2Fb"), "queued");
+    waiters(&rig, 1);
+    let ours = wait_for(&two, "a/b");
+    waiters(&rig, 2);
+    assert_eq!(other.ask("server-lock /locks/a%2Fb"), "queued");
+    waiters(&rig, 3);
+    assert!(one.mutex("a/b").blocking().try_acquire().unwrap_err().is_taken());
+
+    let token = first.token();
+    first.release_blocking().unwrap();
+    let (key, revision) = go.hear_locked();
+    assert!(revision > token.number, "{revision} after {token}");
+    assert_eq!(go.ask("owner /locks/a%2Fb"), "owner true");
+    assert!(ours.recv_timeout(Duration::from_millis(100)).is_err(), "it is not its turn");
+    let view = rig.show("a/b");
+    let holder = &view.holders[0];
+    assert!(holder.foreign && key.ends_with(&holder.id) && holder.token == Some(revision), "{view:?}");
+    assert!(holder.remaining.is_some_and(|left| left <= Duration::from_secs(30)), "{view:?}");
+
+    assert_eq!(go.ask("unlock /locks/a%2Fb"), "unlocked");
+    let second = ours.recv_timeout(PATIENCE).unwrap();
+    assert!(second.token().number > revision);
+    assert_eq!(go.ask("lock /locks/a%2Fb"), "queued");
+    second.release_blocking().unwrap();
+    let (key, last) = other.hear_locked();
+    assert!(last > revision);
+    let third = wait_for(&one, "a/b");
+    waiters(&rig, 2);
+    assert_eq!(other.ask(&format!("server-unlock {key}")), "unlocked");
+    go.hear_locked();
+    assert_eq!(go.ask("unlock /locks/a%2Fb"), "unlocked");
+    third.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    go.quit();
+    other.quit();
+    assert_eq!(rig.keys(), [""; 0]);
+}
+
+#[test]
+fn readers_stand_beside_each_other_and_foreign_programs_wait_for_all_of_them() {
+    let rig = Rig::new();
+    let (one, two) = (rig.locks(), rig.locks());
+    let mut go = Program::start(rig.server.port(), 30);
+    let first = one.rw("r").read().blocking().acquire().unwrap();
+    let second = two.rw("r").read().blocking().acquire().unwrap();
+    assert_eq!(go.ask("lock /locks/r"), "queued");
+    rig.until("it stands in line", || rig.show("r").waiters.len() == 1);
+    let late = two.rw("r").read().blocking().acquire_within(Duration::from_millis(200));
+    assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
+    first.release_blocking().unwrap();
+    second.release_blocking().unwrap();
+    go.hear_locked();
+    assert!(one.rw("r").read().blocking().try_acquire().unwrap_err().is_taken());
+    assert_eq!(go.ask("unlock /locks/r"), "unlocked");
+    one.rw("r").read().blocking().acquire().unwrap().release_blocking().unwrap();
+    // Permits are another kind of lock, which a foreign program takes for one.
+    let permit = one.semaphore("p", 2).blocking().acquire().unwrap();
+    assert_eq!(go.ask("lock /locks/p"), "queued");
+    permit.release_blocking().unwrap();
+    go.hear_locked();
+    assert!(one.semaphore("p", 2).blocking().try_acquire().unwrap_err().is_misconfigured());
+    go.quit();
+}
+
+#[test]
+fn a_foreign_program_that_is_killed_frees_the_name_with_its_lease() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let mut go = Program::start(rig.server.port(), SECONDS);
+    go.tell("lock /locks/a");
+    go.hear_locked();
+    let ours = wait_for(&locks, "a");
+    rig.until("it stands in line", || rig.show("a").waiters.len() == 1);
+    go.signal(Signal::SIGKILL);
+    ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+}
+
+/// Its tasks end with their runtime, as when its process is killed.
+#[test]
+fn ours_when_killed_frees_the_name_with_its_lease_for_a_foreign_program() {
+    let rig = Rig::new();
+    let mut go = Program::start(rig.server.port(), 30);
+    let dying = tokio::runtime::Runtime::new().unwrap();
+    let claim = leasehold_core::Claim { ttl: Duration::from_secs(3), ..rig.claim("a") };
+    let engine = rig.engine();
+    let answer = dying.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));
+    assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))));
+    assert_eq!(go.ask("lock /locks/a"), "queued");
+    drop(dying);
+    go.hear_locked();
+    go.quit();
+}
+
+#[test]
+fn etcdctl_and_ours_exclude_each_other() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let guard = acquire(&locks, "a");
+    let mut etcdctl = Program::etcdctl(rig.server.port(), "/locks/a", SECONDS);
+    rig.until("it stands in line", || rig.show("a").waiters.len() == 1);
+    guard.release_blocking().unwrap();
+    let key = etcdctl.hear();
+    assert!(key.starts_with("/locks/a/"), "{key}");
+    assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
+    let ours = wait_for(&locks, "a");
+    rig.until("it stands in line", || rig.show("a").waiters.len() == 1);
+    etcdctl.signal(Signal::SIGTERM);
+    ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+}
+
+#[test]
+fn a_foreign_key_that_is_no_lock_holds_as_for_the_official_client_and_is_left_alone() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    rig.server.command(&["put", "/locks/a/config", "mine"]);
+    rig.server.command(&["put", "/locks/plain", "mine"]);
+    let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
+    assert!(error.is_timed_out(), "{error}");
+    let view = rig.show("a");
+    assert!(view.holders[0].foreign && view.holders[0].remaining.is_none(), "no expiry: {view:?}");
+    // It is in the directory of no name.
+    acquire(&locks, "plain").release_blocking().unwrap();
+    let listed: Vec<_> = rig.run(locks.list("")).unwrap().into_iter().map(|view| view.name).collect();
+    assert_eq!(listed.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(rig.keys(), ["/locks/a/config", "/locks/plain"]);
+}

@@ -1,0 +1,121 @@
+//! What leases there are, and what becomes of claims when they end.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Engine, How, Loss};
+
+use crate::rig::{PATIENCE, Rig, acquire, release_of};
+
+/// As in `src/session.rs`.
+const KEYS_PER_LEASE: usize = 4096;
+
+#[test]
+fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    rig.run(async {
+        let claims: Vec<_> = (0..=KEYS_PER_LEASE).map(|at| rig.claim(&format!("n{at}"))).collect();
+        for some in claims.chunks(256) {
+            let answers = some.iter().map(|claim| engine.claim(claim, How::Create));
+            for answer in futures_util::future::join_all(answers).await {
+                assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+            }
+        }
+    });
+    assert_eq!(rig.leases(), 2, "{} holds", KEYS_PER_LEASE + 1);
+    let short = leasehold_core::Claim { ttl: Duration::from_secs(5), ..rig.claim("short") };
+    assert!(matches!(rig.run(engine.claim(&short, How::Create)), Ok(Answer::Held(_))));
+    assert_eq!(rig.leases(), 3, "a crash of its holder is to free it after its own ttl");
+}
+
+/// No request is made per renewed hold, and none is lost over several leases' time.
+#[test]
+fn a_hold_lives_on_by_a_lease_that_is_kept_alive() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let guards: Vec<_> = (0..50)
+        .map(|at| locks.mutex(&format!("n{at}")).ttl(Duration::from_secs(2)).blocking().acquire().unwrap())
+        .collect();
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(guards.iter().all(leasehold_core::Guard::check));
+    assert_eq!(rig.leases(), 1);
+    assert_eq!(rig.keys().len(), 50);
+}
+
+#[test]
+fn a_revoked_lease_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let first = acquire(&other, "c");
+    let (a, b) = (acquire(&locks, "a"), acquire(&locks, "b"));
+    let waiting = {
+        let locks = locks.clone();
+        std::thread::spawn(move || locks.mutex("c").blocking().acquire_within(PATIENCE))
+    };
+    rig.until("it stands in line", || rig.show("c").waiters.len() == 1);
+    let before = rig.show("c").waiters[0].id.clone();
+    // F41, F43: all that stood on it is gone at once.
+    let key = rig.keys().into_iter().find(|key| key.starts_with("/locks/a/")).unwrap();
+    let shown = rig.server.command(&["get", &key, "-w", "json"]).join("");
+    let lease = shown.split("\"lease\":").nth(1).unwrap();
+    let lease: i64 = lease.split(['}', ',']).next().unwrap().parse().unwrap();
+    rig.server.command(&["lease", "revoke", &format!("{lease:x}")]);
+    for guard in [&a, &b] {
+        let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
+        assert_eq!(lost, Loss::Gone);
+        assert!(!guard.check());
+    }
+    rig.until("it stands in line anew", || rig.show("c").waiters.iter().any(|waiter| waiter.id != before));
+    first.release_blocking().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+}
+
+/// R1, and what the server never knew of: nobody speaks for the claim, whose client is well.
+#[test]
+fn a_fixed_lease_ends_on_the_server_though_the_lease_is_kept_alive() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let ttl = Duration::from_secs(2);
+    let fixed = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire().unwrap();
+    let renewed = locks.mutex("b").ttl(ttl).blocking().acquire().unwrap();
+    let next = acquire(&other, "a");
+    assert!(!fixed.check() && renewed.check());
+    assert_eq!(rig.leases(), 2, "theirs and the other's");
+    next.release_blocking().unwrap();
+}
+
+#[test]
+fn a_ttl_below_what_servers_grant_is_refused_with_the_range() {
+    let rig = Rig::new();
+    let error = rig.locks().mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("2s"), "{error}");
+}
+
+/// The server may grant more than was asked for; the time that counts for the caller is what it asked for, or less.
+#[test]
+fn a_server_with_long_elections_grants_longer_leases_which_are_shared_all_the_same() {
+    let rig = Rig::with(&["--heartbeat-interval=500", "--election-timeout=5000"]);
+    let engine = rig.engine();
+    for name in ["a", "b"] {
+        let claim = leasehold_core::Claim { ttl: Duration::from_secs(3), ..rig.claim(name) };
+        let answer = rig.run(engine.claim(&claim, How::Create));
+        let Ok(Answer::Held(grant)) = answer else { panic!("{answer:?}") };
+        assert!(grant.ttl.unwrap() <= claim.ttl, "{grant:?}");
+    }
+    assert_eq!(rig.leases(), 1);
+}
+
+#[test]
+fn nothing_is_left_of_a_claim_that_is_given_up_while_it_stands_in_line() {
+    let rig = Rig::new();
+    let (engine, other) = (rig.engine(), rig.engine());
+    let (held, waits) = (rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
+        assert!(matches!(other.claim(&waits, How::Create).await, Ok(Answer::Waiting(_))));
+        other.release(&release_of(&waits)).await;
+        engine.release(&release_of(&held)).await;
+    });
+    assert_eq!(rig.keys(), [""; 0]);
+}
