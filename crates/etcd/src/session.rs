@@ -180,7 +180,7 @@ impl Sessions {
     pub(crate) fn seat(&self, seconds: u64) -> Option<Seat> {
         let known = lock_of(&self.known);
         let mut fit = known.values().filter(|session| session.class == seconds);
-        fit.find_map(|session| take_seat(session))
+        fit.find_map(take_seat)
     }
 
     /// A new lease, and a seat on it.

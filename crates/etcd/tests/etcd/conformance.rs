@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{BoxFuture, Engine, Env};
-use leasehold_etcd::EtcdEngine;
-use leasehold_testkit::suite::{self, Disturbance, Harness};
+use leasehold_etcd::{Config, EtcdEngine};
+use leasehold_testkit::{
+    server::EtcdCluster,
+    suite::{self, Disturbance, Harness},
+};
 
-use crate::rig::{Rig, member};
+use crate::rig::{Rig, locks, member};
 
 /// Places in line end after a minute at the latest.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
@@ -35,16 +38,51 @@ impl Harness for Rig {
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(async {
-            let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
-            loop {
-                let left = self.keys();
-                if left.is_empty() || tokio::time::Instant::now() > limit {
-                    return left;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        })
+        Box::pin(at_rest(|| self.keys()))
+    }
+}
+
+/// Three members, of which each client uses any.
+struct Three {
+    cluster: EtcdCluster,
+    config: Config,
+}
+
+impl Harness for Three {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        Box::pin(async { Arc::new(EtcdEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        let forgets = kind == Disturbance::Forget;
+        if forgets {
+            self.cluster.command(0, &["del", "", "--from-key"]);
+        }
+        Box::pin(std::future::ready(forgets))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(at_rest(|| locks(self.cluster.command(1, &["get", "", "--prefix", "--keys-only"]))))
+    }
+}
+
+/// What is left when places in line have had the time to end.
+async fn at_rest(keys: impl Fn() -> Vec<String>) -> Vec<String> {
+    let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
+    loop {
+        let left = keys();
+        if left.is_empty() || tokio::time::Instant::now() > limit {
+            return left;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -52,5 +90,13 @@ impl Harness for Rig {
 fn the_etcd_engine_conforms() {
     let rig = Rig::new();
     let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_etcd_engine_conforms_on_three_members() {
+    let cluster = EtcdCluster::start();
+    let config = Config::new(cluster.ports().map(member).to_vec());
+    let report = suite::engine(&Three { cluster, config });
     assert!(report.passed.len() > 80, "{report}");
 }

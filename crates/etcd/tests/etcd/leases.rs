@@ -34,7 +34,7 @@ fn a_hold_lives_on_by_a_lease_that_is_kept_alive() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guards: Vec<_> = (0..50)
-        .map(|at| locks.mutex(&format!("n{at}")).ttl(Duration::from_secs(2)).blocking().acquire().unwrap())
+        .map(|at| locks.mutex(format!("n{at}")).ttl(Duration::from_secs(2)).blocking().acquire().unwrap())
         .collect();
     std::thread::sleep(Duration::from_secs(6));
     assert!(guards.iter().all(leasehold_core::Guard::check));

@@ -92,14 +92,18 @@ impl Rig {
 
     /// All keys that are not a lease's own.
     pub(crate) fn keys(&self) -> Vec<String> {
-        let keys = self.server.command(&["get", "", "--prefix", "--keys-only"]);
-        keys.into_iter().filter(|key| !key.is_empty() && !key.starts_with("leasehold/")).collect()
+        locks(self.server.command(&["get", "", "--prefix", "--keys-only"]))
     }
 
     /// How many leases there are.
     pub(crate) fn leases(&self) -> usize {
         self.server.command(&["lease", "list"]).len() - 1
     }
+}
+
+/// Of all keys, those that are not a lease's own.
+pub(crate) fn locks(keys: Vec<String>) -> Vec<String> {
+    keys.into_iter().filter(|key| !key.is_empty() && !key.starts_with("leasehold/")).collect()
 }
 
 /// The order to leave no trace of a claim.
