@@ -6,14 +6,14 @@
 use leasehold_core::{Answer, Claim, EngineError, Hint, Mode};
 
 use crate::{
-    book::{Before, Place, fits},
+    book::{Before, Place},
     card::{Card, State},
-    claim::{Standing, Waits, what_blocks},
     client::Client,
     error::unreadable,
     keys::Dir,
+    standing::{Standing, Told, what_blocks},
     watches::Target,
-    wire::{Range, Txn, TxnResponse},
+    wire::{Order, Range, Txn},
 };
 
 impl Client {
@@ -29,73 +29,60 @@ impl Client {
         };
         let dir = self.dir(&claim.name);
         let key = dir.key(claim.id, claim.mode);
-        let watched = self.link.live().is_some_and(|conn| conn.watches.has(Target::Before(claim.id)));
         let mut before = what_blocks(&dir, claim.mode).before(revision);
-        if let (Mode::Permits { limit, .. }, true) = (claim.mode, watched) {
-            // As long as all of it is watched, the first ones say enough: each takes at least one permit.
+        // What is known of all that came before is kept up by what is heard. Then the first ones say enough, for each takes at
+        // least one permit.
+        let known = self.knows_all_before(claim);
+        if let (Mode::Permits { limit, .. }, true) = (claim.mode, known) {
             before = before.limit(limit.into());
         }
         let reads = vec![Range::key(&key).into(), before.into()];
         let (conn, mut said) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
+        let seen = said.revision();
         let own = said.range(0).ok_or_else(unreadable)?.kvs.pop();
         let own = own.filter(|own| own.create_revision == revision);
-        if own.is_none_or(|own| is_broken(&own.value)) {
+        if own.is_none_or(|own| is_no_claim(&own.value)) {
             return Ok(self.is_gone(claim));
         }
         let there = said.range(1).ok_or_else(unreadable)?;
         let standing = Standing::read(&dir, claim.mode, &there, &key);
+        if known && standing.before.is_some() {
+            self.lives_on(claim);
+            return Ok(Answer::Waiting(Hint { ahead: Some(standing.ahead), ask_in: None }));
+        }
+        Ok(self.stands(claim, &dir, &conn, Told { revision, seen, ttl, standing }))
+    }
+
+    /// Whether this client knows of each claim before this one, and hears of its end.
+    fn knows_all_before(&self, claim: &Claim) -> bool {
         let place = self.book().get(claim.id).map(|entry| entry.place.clone());
-        match (place, standing.before) {
-            // It was ended meanwhile.
-            (None | Some(Place::Ending { .. } | Place::Lapsed), _) => Ok(Answer::Waiting(Hint::default())),
-            // That it holds may have been heard while the answer was under way.
-            (Some(Place::Held { .. }), _) | (_, None) => Ok(self.now_holds(claim, &conn, revision, ttl)),
-            (Some(Place::Waiting { before: Before::Permits { before, most }, .. }), Some(_)) if watched => {
-                self.still_waits(claim, revision, Before::Permits { before, most });
-                Ok(Answer::Waiting(Hint::default()))
-            }
-            (_, Some(before)) => {
-                let seen = seen(&said);
-                self.now_waits(claim, &dir, &conn, Waits { revision, seen, before });
-                Ok(Answer::Waiting(Hint { ahead: Some(standing.ahead), ask_in: None }))
-            }
-        }
+        matches!(place, Some(Place::Waiting { before: Before::Permits { .. }, .. }))
+            && self.link.live().is_some_and(|conn| conn.watches.has(Target::Before(claim.id)))
     }
 
-    /// All that it waits for is watched already; what was heard meanwhile counts.
-    fn still_waits(&self, claim: &Claim, revision: i64, known: Before) {
+    fn lives_on(&self, claim: &Claim) {
         let now = self.now();
-        let mut book = self.book();
-        let Some(entry) = book.get(claim.id) else { return };
-        let before = match &entry.place {
-            Place::Waiting { before, .. } => before.clone(),
-            _ => known,
-        };
-        if matches!(&before, Before::Permits { before, most } if fits(before, *most)) {
-            return;
-        }
-        if matches!(entry.place, Place::Waiting { .. }) {
-            entry.waits(revision, before, now);
+        if let Some(entry) = self.book().get(claim.id) {
+            entry.speaks(now);
         }
     }
 
-    /// Nothing will come of the claim. What an operator left of it, its release removes.
+    /// Nothing will come of the claim. What is left of it, or may still arrive, its release removes.
     fn is_gone(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
-        self.book().remove(claim.id);
+        if let Some(entry) = self.book().get(claim.id) {
+            entry.place = Place::Gone;
+        }
         Answer::Gone
     }
 }
 
-fn seen(said: &TxnResponse) -> i64 {
-    said.revision()
-}
-
-fn is_broken(value: &[u8]) -> bool {
+/// Whether an operator broke it, or nobody holds by it any more.
+fn is_no_claim(value: &[u8]) -> bool {
     Card::read(value).is_some_and(|card| card.state != State::Claim)
 }
 
 /// Reads a directory with all that is in it, in the order of the line.
 pub(crate) fn whole(dir: &Dir) -> Range {
-    Range::between(&dir.all()).by_age(crate::wire::Order::Ascend)
+    Range::between(&dir.all()).by_age(Order::Ascend)
 }

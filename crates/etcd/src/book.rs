@@ -35,6 +35,8 @@ pub(crate) enum Place {
     Held { revision: i64, spoken: bool },
     /// Its key is being deleted, for nobody spoke for it in time.
     Ending { again: bool },
+    /// Nothing will come of it; its release is to come.
+    Gone,
     /// It was granted and did not speak in time. Nothing of it is on the server; it takes a new place when it speaks.
     Lapsed,
 }
@@ -81,10 +83,20 @@ impl Entry {
         }
     }
 
+    /// It spoke at `now`: it lives on, and takes a new place if it lost the old one.
+    pub(crate) fn speaks(&mut self, now: Instant) {
+        if self.place == Place::Lapsed {
+            self.place = Place::Made;
+        }
+        if matches!(self.place, Place::Made | Place::Waiting { .. }) {
+            self.until = self.until.max(now.after(self.life));
+        }
+    }
+
     /// It waits, and spoke at `now`.
     pub(crate) fn waits(&mut self, revision: i64, before: Before, now: Instant) {
         self.place = Place::Waiting { revision, before };
-        self.until = self.until.max(now.after(self.life));
+        self.speaks(now);
     }
 
     /// It holds until `until`, unless it speaks again.

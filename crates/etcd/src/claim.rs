@@ -1,19 +1,19 @@
 //! Making a claim: one request when the name is free.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Mode, queue::MAX_WAITERS};
 
 use crate::{
-    book::{Before, Entry, Place, fits},
+    book::{Before, Entry, Place},
     card::{Card, State},
     client::{Client, Failed},
     conn::Conn,
     error::{is_lease_gone, unreadable},
     keys::{self, Dir},
     session::Session,
-    watches::Target,
-    wire::{Order, Put, Range, RangeResponse, Txn, TxnResponse, compare},
+    standing::{Standing, Told, what_blocks},
+    wire::{Order, Put, Range, Txn, TxnResponse, compare},
 };
 
 /// How often a claim is sent again because an epoch was raised or a lease had ended meanwhile.
@@ -34,6 +34,7 @@ impl Client {
         let place = self.book().get(claim.id).map(|entry| entry.place.clone());
         match place {
             None if how == How::Ask => Ok(Answer::Gone),
+            Some(Place::Gone) => Ok(Answer::Gone),
             None | Some(Place::Made | Place::Lapsed) => self.make(claim).await,
             Some(Place::Waiting { revision, .. } | Place::Held { revision, .. }) => {
                 self.ask_for(claim, revision).await
@@ -80,7 +81,11 @@ impl Client {
 
     /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
     async fn enter(&self, claim: &Claim) -> Result<Arc<Session>, EngineError> {
-        let known = self.book().get(claim.id).map(|entry| Arc::clone(entry.seat.session()));
+        let now = self.now();
+        let known = self.book().get(claim.id).map(|entry| {
+            entry.speaks(now);
+            Arc::clone(entry.seat.session())
+        });
         // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
         if let Some(session) = known.filter(|session| !session.is_gone()) {
             return match self.freshen(&session).await {
@@ -96,9 +101,11 @@ impl Client {
         Ok(session)
     }
 
-    /// Nothing of the claim is on the server, and nothing is to come of it.
+    /// Nothing came of this request. An earlier one may still arrive: then the claim is to be released with its lease.
     fn leave(&self, claim: &Claim) {
-        self.book().remove(claim.id);
+        if !self.flights.is_unsettled(claim.id, self.now()) {
+            self.book().remove(claim.id);
+        }
     }
 
     /// The key was created.
@@ -108,7 +115,7 @@ impl Client {
         dir: &Dir,
         conn: &Conn,
         mut said: TxnResponse,
-        ttl: std::time::Duration,
+        ttl: Duration,
     ) -> Result<Answer, EngineError> {
         let revision = said.revision();
         let there = said.range(1).ok_or_else(unreadable)?;
@@ -118,53 +125,11 @@ impl Client {
             self.take_back(claim).await?;
             return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
         }
-        let Some(before) = standing.before else {
-            return Ok(self.now_holds(claim, conn, revision, ttl));
-        };
-        if !claim.may_queue {
+        if standing.before.is_some() && !claim.may_queue {
             self.take_back(claim).await?;
             return Ok(Answer::Taken(Hint::default()));
         }
-        self.now_waits(claim, dir, conn, Waits { revision, seen: revision, before });
-        Ok(Answer::Waiting(Hint { ahead: Some(standing.ahead), ask_in: None }))
-    }
-
-    /// The claim holds: as it was told, until `ttl` after it.
-    pub(crate) fn now_holds(
-        &self,
-        claim: &Claim,
-        conn: &Conn,
-        revision: i64,
-        ttl: std::time::Duration,
-    ) -> Answer {
-        self.unwatch(claim.id);
-        let until = self.now().after(ttl);
-        let mut book = self.book();
-        if let Some(entry) = book.get(claim.id) {
-            entry.holds(revision, true, until);
-            book.watch_for(claim.id);
-        }
-        drop(book);
-        self.sooner.notify_one();
-        Self::held(conn, revision, ttl)
-    }
-
-    /// The claim waits: what it waits for and its own key are watched from where they were seen.
-    pub(crate) fn now_waits(&self, claim: &Claim, dir: &Dir, conn: &Conn, waits: Waits) {
-        let span = match &waits.before {
-            Before::Last { key, .. } => (key.clone(), Vec::new()),
-            Before::Permits { .. } | Before::Unknown => dir.all(),
-        };
-        {
-            let mut book = self.book();
-            let Some(entry) = book.get(claim.id) else { return };
-            entry.waits(waits.revision, waits.before, self.now());
-        }
-        conn.watches.watch(Target::Before(claim.id), span, waits.seen + 1, true);
-        if !conn.watches.has(Target::Own(claim.id)) {
-            let own = (dir.key(claim.id, claim.mode), Vec::new());
-            conn.watches.watch(Target::Own(claim.id), own, waits.seen + 1, false);
-        }
+        Ok(self.stands(claim, dir, conn, Told { revision, seen: revision, ttl, standing }))
     }
 
     /// The key was not created: the answer, or nothing if it is to be tried again.
@@ -182,7 +147,8 @@ impl Client {
             if let Some(entry) = self.book().get(claim.id)
                 && entry.place == Place::Made
             {
-                entry.waits(revision, Before::Unknown, self.now());
+                let now = self.now();
+                entry.waits(revision, Before::Unknown, now);
             }
             return self.ask_for(claim, revision).await.map(Some);
         }
@@ -216,75 +182,9 @@ impl Client {
     }
 }
 
-/// A place in line.
-pub(crate) struct Waits {
-    /// Of its own key.
-    pub(crate) revision: i64,
-    /// At which the line was seen.
-    pub(crate) seen: i64,
-    pub(crate) before: Before,
-}
-
-/// What comes before a claim.
-pub(crate) struct Standing {
-    /// `None`: nothing that it has to wait for.
-    pub(crate) before: Option<Before>,
-    /// How many stand in line before it, those that hold left out, as far as is known.
-    pub(crate) ahead: u32,
-}
-
-impl Standing {
-    /// By what is there: the newest of [`what_blocks`], or all of it for permits.
-    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: &[u8]) -> Self {
-        let mut others = there.kvs.iter().filter(|kv| kv.key != own);
-        let with_own = there.kvs.len() != others.clone().count();
-        let count = there.count - i64::from(with_own);
-        let holds = Self { before: None, ahead: 0 };
-        match mode {
-            Mode::Permits { count: wanted, limit } => {
-                let before: Vec<(Vec<u8>, u32)> = others
-                    .map(|kv| match dir.read(&kv.key).map(|key| key.mode()) {
-                        Some(Mode::Permits { count, .. }) => (kv.key.clone(), count),
-                        _ => (kv.key.clone(), limit),
-                    })
-                    .collect();
-                let most = limit - wanted;
-                if fits(&before, most) {
-                    return holds;
-                }
-                let holders = (1..=before.len()).take_while(|&first| fits(&before[..first], limit)).count();
-                let ahead = u32::try_from(before.len() - holders).unwrap_or(u32::MAX);
-                Self { before: Some(Before::Permits { before, most }), ahead }
-            }
-            _ => others.next().map_or(holds, |last| Self {
-                before: Some(Before::Last { key: last.key.clone(), sole: count == 1 }),
-                ahead: u32::try_from(count - 1).unwrap_or(u32::MAX),
-            }),
-        }
-    }
-}
-
-/// Reads what a claim has to wait for: the newest of it and how much there is; for permits all of it.
-pub(crate) fn what_blocks(dir: &Dir, mode: Mode) -> Range {
-    let range = Range::between(&dir.blockers(mode)).keys_only();
-    match mode {
-        Mode::Permits { .. } => range.by_age(Order::Ascend),
-        // With the own key, which is the newest, the one before it.
-        Mode::Exclusive => range.by_age(Order::Descend).limit(2),
-        Mode::Shared => range.by_age(Order::Descend).limit(1),
-    }
-}
-
 /// Creates the key, if its id was never here, its epoch is the newest, no other kind of lock is here and, for an attempt, nothing
 /// that it would have to wait for.
-fn request(
-    dir: &Dir,
-    claim: &Claim,
-    session: &Session,
-    epoch: i64,
-    prefix: &str,
-    ttl: std::time::Duration,
-) -> Txn {
+fn request(dir: &Dir, claim: &Claim, session: &Session, epoch: i64, prefix: &str, ttl: Duration) -> Txn {
     let (key, epoch_key) = (dir.key(claim.id, claim.mode), keys::epoch(prefix, session.id));
     let others = dir.others(claim.mode);
     let mut conditions = vec![compare::created(&key, 0), compare::changed(&epoch_key, epoch)];
@@ -317,36 +217,4 @@ fn clash(claim: &Claim, found: Mode) -> EngineError {
             claim.mode
         ),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use leasehold_core::Name;
-
-    use super::*;
-    use crate::wire::KeyValue;
-
-    fn range(keys: &[&str]) -> RangeResponse {
-        let kvs = keys
-            .iter()
-            .map(|key| KeyValue { key: format!("/locks/a/{key}").into_bytes(), ..KeyValue::default() });
-        RangeResponse { kvs: kvs.collect(), count: keys.len() as i64, ..RangeResponse::default() }
-    }
-
-    #[test]
-    fn what_comes_before_a_claim() {
-        let dir = Dir::of("/locks", &Name::new("a").unwrap());
-        let read = |mode, keys: &[&str]| Standing::read(&dir, mode, &range(keys), b"/locks/a/own");
-        assert!(read(Mode::Exclusive, &["own"]).before.is_none());
-        let sole = |key: &str, sole| Some(Before::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
-        assert_eq!(read(Mode::Exclusive, &["own", "x"]).before, sole("x", true));
-        assert_eq!(read(Mode::Shared, &["x"]).before, sole("x", true));
-        let two_of_three = Mode::Permits { count: 2, limit: 3 };
-        let id = "ab".repeat(16);
-        let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
-        assert!(read(two_of_three, &[&permit(1), "own"]).before.is_none());
-        let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
-        assert!(waits.before.is_some());
-        assert_eq!(waits.ahead, 0, "all three hold");
-    }
 }

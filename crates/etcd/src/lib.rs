@@ -26,6 +26,7 @@ mod news;
 mod release;
 mod renew;
 mod session;
+mod standing;
 mod stream;
 mod view;
 mod watches;

@@ -65,9 +65,12 @@ impl Client {
             match overdue {
                 Overdue::Forget(id) => drop(self.book().remove(id)),
                 Overdue::End(id) => {
-                    let client = Arc::clone(self);
+                    let client = Arc::downgrade(self);
                     door::spawn(async move {
-                        while let Err(error) = client.end_overdue(id).await {
+                        while let Some(client) = client.upgrade()
+                            && let Err(error) = client.end_overdue(id).await
+                        {
+                            drop(client);
                             tracing::debug!(%id, %error, "a claim that did not speak in time is not ended yet");
                             door::sleep(AGAIN).await;
                         }

@@ -1,0 +1,149 @@
+//! Where a claim stands in its line, as the server told it, and what this client writes down of it.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Claim, Hint, Mode};
+
+use crate::{
+    book::{Before, Place, fits},
+    client::Client,
+    conn::Conn,
+    keys::Dir,
+    watches::Target,
+    wire::{Order, Range, RangeResponse},
+};
+
+/// What comes before a claim.
+pub(crate) struct Standing {
+    /// `None`: nothing that it has to wait for.
+    pub(crate) before: Option<Before>,
+    /// How many stand in line before it, those that hold left out, as far as is known.
+    pub(crate) ahead: u32,
+}
+
+impl Standing {
+    /// By what is there: the newest of [`what_blocks`], or all of it for permits.
+    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: &[u8]) -> Self {
+        let mut others = there.kvs.iter().filter(|kv| kv.key != own);
+        let with_own = there.kvs.len() != others.clone().count();
+        let count = there.count - i64::from(with_own);
+        let holds = Self { before: None, ahead: 0 };
+        match mode {
+            Mode::Permits { count: wanted, limit } => {
+                let before: Vec<(Vec<u8>, u32)> = others
+                    .map(|kv| match dir.read(&kv.key).map(|key| key.mode()) {
+                        Some(Mode::Permits { count, .. }) => (kv.key.clone(), count),
+                        _ => (kv.key.clone(), limit),
+                    })
+                    .collect();
+                let most = limit - wanted;
+                if fits(&before, most) {
+                    return holds;
+                }
+                let holders = (1..=before.len()).take_while(|&first| fits(&before[..first], limit)).count();
+                let ahead = u32::try_from(before.len() - holders).unwrap_or(u32::MAX);
+                Self { before: Some(Before::Permits { before, most }), ahead }
+            }
+            _ => others.next().map_or(holds, |last| Self {
+                before: Some(Before::Last { key: last.key.clone(), sole: count == 1 }),
+                ahead: u32::try_from(count - 1).unwrap_or(u32::MAX),
+            }),
+        }
+    }
+}
+
+/// Reads what a claim has to wait for: the newest of it and how much there is; for permits all of it.
+pub(crate) fn what_blocks(dir: &Dir, mode: Mode) -> Range {
+    let range = Range::between(&dir.blockers(mode)).keys_only();
+    match mode {
+        Mode::Permits { .. } => range.by_age(Order::Ascend),
+        // With the own key, which is the newest, the one before it.
+        Mode::Exclusive => range.by_age(Order::Descend).limit(2),
+        Mode::Shared => range.by_age(Order::Descend).limit(1),
+    }
+}
+
+/// What an answer of the server says of a claim.
+pub(crate) struct Told {
+    /// At which its key was created.
+    pub(crate) revision: i64,
+    /// At which the line was seen.
+    pub(crate) seen: i64,
+    /// For how long it may be believed to hold, counted from before the request left.
+    pub(crate) ttl: Duration,
+    pub(crate) standing: Standing,
+}
+
+impl Client {
+    /// Writes down where the claim stands, and answers it. What was heard or done while the answer was under way counts more.
+    pub(crate) fn stands(&self, claim: &Claim, dir: &Dir, conn: &Conn, told: Told) -> Answer {
+        let Told { revision, seen, ttl, standing: Standing { before, ahead } } = told;
+        let now = self.now();
+        let mut book = self.book();
+        let Some(entry) = book.get(claim.id) else { return Answer::Gone };
+        let holds = match entry.place {
+            Place::Gone => return Answer::Gone,
+            // It was silent for too long, and is being ended or was.
+            Place::Ending { .. } | Place::Lapsed => return Answer::Waiting(Hint::default()),
+            Place::Held { .. } => true,
+            Place::Made | Place::Waiting { .. } => before.is_none(),
+        };
+        if let Some(before) = before.filter(|_| !holds) {
+            entry.waits(revision, before.clone(), now);
+            drop(book);
+            self.watch(claim, dir, conn, seen, &before);
+            return Answer::Waiting(Hint { ahead: Some(ahead), ask_in: None });
+        }
+        entry.holds(revision, true, now.after(ttl));
+        book.watch_for(claim.id);
+        drop(book);
+        self.unwatch(claim.id);
+        self.sooner.notify_one();
+        Self::held(conn, revision, ttl)
+    }
+
+    /// Watches what the claim waits for and its own key, from where they were seen.
+    fn watch(&self, claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, before: &Before) {
+        let span = match before {
+            Before::Last { key, .. } => (key.clone(), Vec::new()),
+            Before::Permits { .. } | Before::Unknown => dir.all(),
+        };
+        conn.watches.watch(Target::Before(claim.id), span, seen + 1, true);
+        if !conn.watches.has(Target::Own(claim.id)) {
+            let own = (dir.key(claim.id, claim.mode), Vec::new());
+            conn.watches.watch(Target::Own(claim.id), own, seen + 1, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Name;
+
+    use super::*;
+    use crate::wire::KeyValue;
+
+    fn range(keys: &[&str]) -> RangeResponse {
+        let kvs = keys
+            .iter()
+            .map(|key| KeyValue { key: format!("/locks/a/{key}").into_bytes(), ..KeyValue::default() });
+        RangeResponse { kvs: kvs.collect(), count: keys.len() as i64, ..RangeResponse::default() }
+    }
+
+    #[test]
+    fn what_comes_before_a_claim() {
+        let dir = Dir::of("/locks", &Name::new("a").unwrap());
+        let read = |mode, keys: &[&str]| Standing::read(&dir, mode, &range(keys), b"/locks/a/own");
+        assert!(read(Mode::Exclusive, &["own"]).before.is_none());
+        let sole = |key: &str, sole| Some(Before::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
+        assert_eq!(read(Mode::Exclusive, &["own", "x"]).before, sole("x", true));
+        assert_eq!(read(Mode::Shared, &["x"]).before, sole("x", true));
+        let two_of_three = Mode::Permits { count: 2, limit: 3 };
+        let id = "ab".repeat(16);
+        let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
+        assert!(read(two_of_three, &[&permit(1), "own"]).before.is_none());
+        let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
+        assert!(waits.before.is_some());
+        assert_eq!(waits.ahead, 0, "all three hold");
+    }
+}
