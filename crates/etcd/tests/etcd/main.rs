@@ -10,4 +10,5 @@ mod ghosts;
 mod go;
 mod interop;
 mod leases;
+mod oracle;
 mod rig;
