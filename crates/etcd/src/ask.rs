@@ -45,10 +45,10 @@ impl Client {
             return Ok(self.is_gone(claim));
         }
         let there = said.range(1).ok_or_else(unreadable)?;
-        let standing = Standing::read(&dir, claim.mode, &there, &key);
+        let standing = Standing::read(&dir, claim.mode, &there, None);
         if known && standing.before.is_some() {
             self.lives_on(claim);
-            return Ok(Answer::Waiting(Hint { ahead: Some(standing.ahead), ask_in: None }));
+            return Ok(Answer::Waiting(Hint { ahead: standing.ahead, ask_in: None }));
         }
         Ok(self.stands(claim, &dir, &conn, Told { revision, seen, ttl, standing }))
     }

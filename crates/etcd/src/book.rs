@@ -3,8 +3,7 @@
 //! to be ended by its client.
 
 use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
+    collections::{BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -21,6 +20,8 @@ pub(crate) struct Entry {
     /// How long a place in line lasts after its claim last spoke.
     pub(crate) life: Duration,
     pub(crate) until: Instant,
+    /// When it is looked at whether its time is over.
+    due: Instant,
     pub(crate) place: Place,
 }
 
@@ -33,8 +34,8 @@ pub(crate) enum Place {
     Waiting { revision: i64, before: Before },
     /// It holds, by a key created at this revision, which is its token.
     Held { revision: i64, spoken: bool },
-    /// Its key is being deleted, for nobody spoke for it in time.
-    Ending { again: bool },
+    /// Its key, created at this revision if it is known, is being deleted, for nobody spoke for it in time.
+    Ending { revision: Option<i64>, again: bool },
     /// Nothing will come of it; its release is to come.
     Gone,
     /// It was granted and did not speak in time. Nothing of it is on the server; it takes a new place when it speaks.
@@ -66,7 +67,7 @@ pub(crate) enum Overdue {
 pub(crate) struct Book {
     entries: HashMap<ClaimId, Entry>,
     /// When each is to be looked at; it may have spoken since.
-    due: BinaryHeap<Reverse<(Instant, ClaimId)>>,
+    due: BTreeSet<(Instant, ClaimId)>,
 }
 
 impl Entry {
@@ -79,6 +80,7 @@ impl Entry {
             claim_time: claim.claim_time.min(claim.ttl),
             life,
             until: now.after(life),
+            due: now.after(life),
             place: Place::Made,
         }
     }
@@ -97,6 +99,16 @@ impl Entry {
     pub(crate) fn waits(&mut self, revision: i64, before: Before, now: Instant) {
         self.place = Place::Waiting { revision, before };
         self.speaks(now);
+    }
+
+    /// Whether it is known to wait for the deletion of the same key.
+    pub(crate) fn waits_for_the_same(&self, before: &Before) -> bool {
+        match (&self.place, before) {
+            (Place::Waiting { before: Before::Last { key, .. }, .. }, Before::Last { key: now, .. }) => {
+                key == now
+            }
+            _ => false,
+        }
     }
 
     /// It holds until `until`, unless it speaks again.
@@ -132,18 +144,25 @@ impl Book {
     }
 
     pub(crate) fn insert(&mut self, id: ClaimId, entry: Entry) {
-        self.due.push(Reverse((entry.until, id)));
-        self.entries.insert(id, entry);
+        self.due.insert((entry.due, id));
+        if let Some(old) = self.entries.insert(id, entry) {
+            self.due.remove(&(old.due, id));
+        }
     }
 
     pub(crate) fn remove(&mut self, id: ClaimId) -> Option<Entry> {
-        self.entries.remove(&id)
+        let entry = self.entries.remove(&id)?;
+        self.due.remove(&(entry.due, id));
+        Some(entry)
     }
 
     /// It may be due earlier than before.
     pub(crate) fn watch_for(&mut self, id: ClaimId) {
-        if let Some(entry) = self.entries.get(&id) {
-            self.due.push(Reverse((entry.until, id)));
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if entry.until < entry.due {
+            self.due.remove(&(entry.due, id));
+            entry.due = entry.until;
+            self.due.insert((entry.due, id));
         }
     }
 
@@ -153,33 +172,34 @@ impl Book {
 
     /// When the next one is to be looked at.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.due.peek().map(|Reverse((at, _))| *at)
+        self.due.first().map(|(at, _)| *at)
     }
 
     /// Those whose time is over. That they are ended is taken for granted.
     pub(crate) fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
         let mut overdue = Vec::new();
-        while let Some(&Reverse((at, id))) = self.due.peek()
+        while let Some(&(at, id)) = self.due.first()
             && at <= now
         {
-            self.due.pop();
+            self.due.pop_first();
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             if entry.until > now {
-                self.due.push(Reverse((entry.until, id)));
+                entry.due = entry.until;
+                self.due.insert((entry.due, id));
                 continue;
             }
-            match entry.place {
-                Place::Lapsed => overdue.push(Overdue::Forget(id)),
-                Place::Ending { .. } => {}
-                Place::Held { spoken: false, .. } => {
-                    entry.place = Place::Ending { again: true };
-                    overdue.push(Overdue::End(id));
+            let (revision, again) = match entry.place {
+                Place::Lapsed => {
+                    overdue.push(Overdue::Forget(id));
+                    continue;
                 }
-                _ => {
-                    entry.place = Place::Ending { again: false };
-                    overdue.push(Overdue::End(id));
-                }
-            }
+                Place::Ending { .. } => continue,
+                Place::Held { revision, spoken } => (Some(revision), !spoken),
+                Place::Waiting { revision, .. } => (Some(revision), false),
+                Place::Made | Place::Gone => (None, false),
+            };
+            entry.place = Place::Ending { revision, again };
+            overdue.push(Overdue::End(id));
         }
         overdue
     }
@@ -187,13 +207,17 @@ impl Book {
     /// The key of a claim that did not speak in time is deleted.
     pub(crate) fn ended(&mut self, id: ClaimId, now: Instant) -> Option<Entry> {
         let entry = self.entries.get_mut(&id)?;
-        if entry.place == (Place::Ending { again: true }) {
-            entry.place = Place::Lapsed;
-            entry.until = now.after(entry.life);
-            self.due.push(Reverse((entry.until, id)));
-            return None;
+        match entry.place {
+            Place::Ending { again: true, .. } => {
+                entry.place = Place::Lapsed;
+                entry.until = now.after(entry.life);
+                entry.due = entry.until;
+                self.due.insert((entry.due, id));
+                None
+            }
+            Place::Ending { .. } => self.remove(id),
+            _ => None,
         }
-        matches!(entry.place, Place::Ending { .. }).then(|| self.entries.remove(&id))?
     }
 }
 
@@ -211,6 +235,49 @@ mod tests {
         assert_eq!((sole.deleted(b"b"), sole.deleted(b"a")), (None, Some(true)));
         let mut more = Before::Last { key: key("a"), sole: false };
         assert_eq!(more.deleted(b"a"), Some(false));
+    }
+
+    fn entry(now: Instant) -> Entry {
+        let sessions = crate::session::Sessions::default();
+        let session = crate::session::Session::new(7, 30, Duration::from_secs(30), now);
+        let name = Name::new("a").unwrap();
+        let claim = Claim {
+            id: ClaimId([1; 16]),
+            name: name.clone(),
+            mode: leasehold_core::Mode::Exclusive,
+            ttl: Duration::from_secs(30),
+            claim_time: Duration::from_secs(2),
+            may_queue: true,
+            tokens: 1,
+            owner: "me".into(),
+            stops_on_term: false,
+        };
+        Entry::new(&claim, sessions.add(session).unwrap(), &Dir::of("/locks", &name), now)
+    }
+
+    #[test]
+    fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
+        let (id, at) = (ClaimId([1; 16]), |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000));
+        let mut book = Book::default();
+        book.insert(id, entry(at(0)));
+        book.get(id).unwrap().holds(5, false, at(2));
+        book.watch_for(id);
+        assert_eq!(book.next_due(), Some(at(2)));
+        assert_eq!(book.overdue(at(1)), []);
+        assert_eq!(book.overdue(at(2)), [Overdue::End(id)]);
+        assert_eq!(book.get(id).unwrap().place, Place::Ending { revision: Some(5), again: true });
+        book.get(id).unwrap().speaks(at(3));
+        assert_eq!(book.get(id).unwrap().place, Place::Ending { revision: Some(5), again: true }, "not yet");
+        assert!(book.ended(id, at(3)).is_none());
+        assert_eq!(book.get(id).unwrap().place, Place::Lapsed);
+        book.get(id).unwrap().speaks(at(4));
+        assert_eq!(book.get(id).unwrap().place, Place::Made);
+        // One that did speak is over when its time is.
+        book.get(id).unwrap().holds(9, true, at(40));
+        book.watch_for(id);
+        assert_eq!(book.overdue(at(100)), [Overdue::End(id)]);
+        assert!(book.ended(id, at(100)).is_some());
+        assert!(book.get(id).is_none() && book.next_due().is_none(), "nothing is left of it");
     }
 
     #[test]

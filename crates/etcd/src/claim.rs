@@ -9,7 +9,7 @@ use crate::{
     card::{Card, State},
     client::{Client, Failed},
     conn::Conn,
-    error::{is_lease_gone, unreadable},
+    error::{is_full, is_lease_gone, sort, unreadable},
     keys::{self, Dir},
     session::Session,
     standing::{Standing, Told, what_blocks},
@@ -47,6 +47,9 @@ impl Client {
         for _ in 0..TRIES {
             let session = self.enter(claim).await?;
             let now = self.now();
+            if self.flights.is_released(claim.id, now) {
+                return Ok(Answer::Gone);
+            }
             let Some(ttl) = session.left(now).map(|left| left.min(claim.ttl)) else { continue };
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
             let request = request(&dir, claim, &session, epoch, self.prefix(), ttl);
@@ -56,7 +59,13 @@ impl Client {
                 Err(Failed::There(status)) if is_lease_gone(&status) => {
                     flight.land();
                     session.end();
+                    self.sooner.notify_one();
                     continue;
+                }
+                Err(Failed::There(status)) if is_full(&status) => {
+                    flight.land();
+                    self.take_back(claim).await?;
+                    return Err(sort(&status));
                 }
                 Err(failed) => {
                     let error = failed.sorted();
@@ -120,8 +129,8 @@ impl Client {
         let revision = said.revision();
         let there = said.range(1).ok_or_else(unreadable)?;
         let own = dir.key(claim.id, claim.mode);
-        let standing = Standing::read(dir, claim.mode, &there, &own);
-        if standing.ahead as usize > MAX_WAITERS {
+        let standing = Standing::read(dir, claim.mode, &there, Some(&own));
+        if standing.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
             self.take_back(claim).await?;
             return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
         }
@@ -154,7 +163,7 @@ impl Client {
         }
         let raised = said.range(EPOCH).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
         if raised != epoch {
-            session.raised(raised);
+            session.set_epoch(raised);
             return Ok(None);
         }
         let kinds = dir.others(claim.mode).len();

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -35,6 +35,12 @@ const PULSE: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_millis(1500);
 /// A member may know of no leader so many times in a row: an election takes longer than one pulse.
 const LEADERLESS: u32 = 4;
+/// A member that says that it is well, but answers no request for so long, is left for another: a leader whose disk hangs does.
+const STUCK: Duration = Duration::from_secs(3);
+/// Logging in takes the server a tenth of a second of work, for one client after the other.
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
+/// After so long, a watch that is refused may have been so because the login has become old.
+const OLD_LOGIN: Duration = Duration::from_secs(60);
 
 /// One connection. Dropping it closes it.
 pub(crate) struct Conn {
@@ -44,42 +50,61 @@ pub(crate) struct Conn {
     pub(crate) watches: Arc<Watches>,
     grpc: Grpc,
     keep_alive: mpsc::UnboundedSender<KeepAlive>,
-    /// The leases that were asked to be kept alive, and when: they are answered in this order.
-    asked: Arc<Mutex<VecDeque<(i64, Instant)>>>,
-    clock: Arc<dyn Clock>,
     life: Arc<Life>,
     _alive: oneshot::Sender<()>,
 }
 
 /// Whether a connection can be used, and whether it is.
-#[derive(Default)]
 struct Life {
+    clock: Arc<dyn Clock>,
     dead: AtomicBool,
-    in_flight: AtomicUsize,
     /// Ends it.
     end: Notify,
+    /// Rings when it has ended.
+    over: Notify,
+    load: Mutex<Load>,
+}
+
+/// What is not answered yet.
+#[derive(Default)]
+struct Load {
+    requests: usize,
+    /// Since when there are requests, or one of them was answered.
+    progress: Option<Instant>,
+    /// The leases that were asked to be kept alive, and when: they are answered in this order.
+    leases: VecDeque<(i64, Instant)>,
 }
 
 /// A request is under way as long as it lives.
 struct UnderWay<'a>(&'a Life);
 
 impl Conn {
-    /// Connects to a member, says who we are, and asks whether it can serve. `broken` rings when the connection is gone.
+    /// Connects to a member, asks within `limit` whether it can serve, and says who we are. `broken` rings when the connection is
+    /// gone.
     pub(crate) async fn open(
         config: &Config,
         member: &Member,
+        limit: Duration,
         clock: Arc<dyn Clock>,
         hears: Weak<dyn Hears>,
         broken: Arc<Notify>,
     ) -> Result<Self, EngineError> {
         let failed = |status: Status| sort_connecting(&status, &member.to_string());
-        let grpc = Self::dial(config, member).await?;
+        let late = |limit: Duration| {
+            EngineError::new(Fault::Retry, format!("cannot connect to {member}: no answer within {limit:?}"))
+        };
+        let dialing = async {
+            let grpc = Self::dial(config, member).await?;
+            let status = grpc.call(AskStatus {}).await.map_err(failed)?;
+            Ok((grpc, status))
+        };
+        let (grpc, status) = door::within(limit, dialing).await.ok_or_else(|| late(limit))??;
         if let Some((user, password)) = &config.login {
             let login = Authenticate { name: user.clone(), password: password.clone() };
-            let known = grpc.call(login).await.map_err(failed)?;
+            let known = door::within(LOGIN_LIMIT, grpc.call(login)).await;
+            let known = known.ok_or_else(|| late(LOGIN_LIMIT))?.map_err(failed)?;
             grpc.be(&known.token).map_err(failed)?;
         }
-        let status = grpc.call(AskStatus {}).await.map_err(failed)?;
         let unfit =
             |fault, why: &str| Err(EngineError::new(fault, format!("cannot connect to {member}: {why}")));
         if !guarantee::is_served(&status.version) {
@@ -103,15 +128,21 @@ impl Conn {
             watches: Arc::new(Watches::new(orders)),
             grpc: grpc.clone(),
             keep_alive,
-            asked: Arc::default(),
-            clock,
-            life: Arc::default(),
+            life: Arc::new(Life {
+                clock,
+                dead: AtomicBool::new(false),
+                end: Notify::new(),
+                over: Notify::new(),
+                load: Mutex::default(),
+            }),
             _alive: alive,
         };
-        let watched = watch(grpc.clone(), watch_orders, Arc::clone(&conn.watches), Weak::clone(&hears));
-        let kept = keep(grpc.clone(), leases, Arc::clone(&conn.asked), Weak::clone(&hears));
-        let pulse = pulse(grpc, Arc::clone(&conn.life), hears);
-        let last_words = LastWords { life: Arc::clone(&conn.life), broken };
+        let life = || Arc::clone(&conn.life);
+        let watched =
+            watch(grpc.clone(), watch_orders, Arc::clone(&conn.watches), life(), Weak::clone(&hears));
+        let kept = keep(grpc.clone(), leases, life(), Weak::clone(&hears));
+        let pulse = pulse(grpc, life(), hears);
+        let last_words = LastWords { life: life(), broken };
         door::spawn(async move {
             tokio::select! {
                 () = watched => {}
@@ -149,10 +180,20 @@ impl Conn {
         self.life.end.notify_one();
     }
 
-    /// One request and its answer.
+    /// One request and its answer; without one if the connection ends before.
     pub(crate) async fn call<R: Spoken>(&self, request: R) -> Result<R::Answer, Status> {
-        let _under_way = UnderWay::new(&self.life);
-        let answer = self.grpc.call(request).await;
+        let mut over = std::pin::pin!(self.life.over.notified());
+        over.as_mut().enable();
+        if self.is_dead() {
+            return Err(Status::unavailable("the connection has ended"));
+        }
+        let under_way = UnderWay::new(&self.life);
+        let answer = tokio::select! {
+            biased;
+            answer = self.grpc.call(request) => answer,
+            () = over => Err(Status::unavailable("the connection ended")),
+        };
+        under_way.answered();
         if let Err(status) = &answer
             && is_of_connection(status)
         {
@@ -163,8 +204,9 @@ impl Conn {
 
     /// Asks the server to keep a lease alive; [`Hears::kept`] hears the answer.
     pub(crate) fn keep_alive(&self, lease: i64) {
-        let mut asked = lock_of(&self.asked);
-        asked.push_back((lease, self.clock.now()));
+        let mut load = lock_of(&self.life.load);
+        load.leases.push_back((lease, self.life.clock.now()));
+        // In the order in which they are written down.
         let _ = self.keep_alive.send(KeepAlive { id: lease });
     }
 }
@@ -182,6 +224,8 @@ fn root(error: &dyn std::error::Error) -> String {
 fn is_of_connection(status: &Status) -> bool {
     let by_server = status.message().starts_with("etcdserver: ");
     match status.code() {
+        // So a server says that an election came between.
+        Code::Unknown if status.message().starts_with("raft proposal dropped") => false,
         Code::Unavailable if by_server => {
             let said = status.message();
             said.contains("no leader") || said.contains("stopped") || said.contains("unhealthy")
@@ -196,13 +240,20 @@ async fn watch(
     grpc: Grpc,
     orders: mpsc::UnboundedReceiver<Watch>,
     watches: Arc<Watches>,
+    life: Arc<Life>,
     hears: Weak<dyn Hears>,
 ) {
+    let begun = life.clock.now();
     // The server answers with the first watch, so this waits for one.
     let Ok(mut stream) = grpc.watch(UnboundedReceiverStream::new(orders)).await else { return };
     while let Ok(Some(watched)) = stream.message().await {
         let Some(hears) = hears.upgrade() else { return };
-        watches.hear(watched, &*hears);
+        if !watches.hear(watched, &*hears) {
+            tracing::warn!("the server refused a watch: waiting claims ask every two seconds");
+            if life.clock.now().since(begun) > OLD_LOGIN {
+                return;
+            }
+        }
     }
 }
 
@@ -210,14 +261,14 @@ async fn watch(
 async fn keep(
     grpc: Grpc,
     leases: mpsc::UnboundedReceiver<KeepAlive>,
-    asked: Arc<Mutex<VecDeque<(i64, Instant)>>>,
+    life: Arc<Life>,
     hears: Weak<dyn Hears>,
 ) {
     let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(leases)).await else { return };
     while let Ok(Some(kept)) = stream.message().await {
         let Some(hears) = hears.upgrade() else { return };
         // An answer without a question would shift all others: the server does not give any.
-        let Some((lease, sent)) = lock_of(&asked).pop_front() else { return };
+        let Some((lease, sent)) = lock_of(&life.load).leases.pop_front() else { return };
         if lease != kept.id {
             return;
         }
@@ -225,20 +276,25 @@ async fn keep(
     }
 }
 
-/// Asks how the member is, as long as it is needed; ends when it says nothing, or has had no leader for too long.
+/// Asks how the member is, as long as it is needed; ends when it says nothing, has had no leader for too long, or answers nothing
+/// else.
 async fn pulse(grpc: Grpc, life: Arc<Life>, hears: Weak<dyn Hears>) {
     let mut leaderless = 0;
     loop {
         door::sleep(PULSE).await;
         let Some(hears) = hears.upgrade() else { return };
-        if !hears.needs_server() && life.in_flight.load(Ordering::Relaxed) == 0 {
+        let needed = hears.needs_server();
+        drop(hears);
+        if life.is_stuck() {
+            return;
+        }
+        if !needed && lock_of(&life.load).requests == 0 {
             continue;
         }
-        drop(hears);
         match door::within(SILENCE, grpc.call(AskStatus {})).await {
             None => return,
-            Some(Ok(status)) if status.leader == 0 => leaderless += 1,
-            // An error of the server is a sign of life; a connection that broke ends its streams.
+            Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
+            // Another error of the server is a sign of life; a connection that broke ends its streams.
             Some(_) => leaderless = 0,
         }
         if leaderless >= LEADERLESS {
@@ -247,16 +303,33 @@ async fn pulse(grpc: Grpc, life: Arc<Life>, hears: Weak<dyn Hears>) {
     }
 }
 
+impl Life {
+    fn is_stuck(&self) -> bool {
+        let now = self.clock.now();
+        let load = lock_of(&self.load);
+        let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > STUCK);
+        asked || (load.requests > 0 && load.progress.is_some_and(|progress| now.since(progress) > STUCK))
+    }
+}
+
 impl<'a> UnderWay<'a> {
     fn new(life: &'a Life) -> Self {
-        life.in_flight.fetch_add(1, Ordering::Relaxed);
+        let mut load = lock_of(&life.load);
+        if load.requests == 0 {
+            load.progress = Some(life.clock.now());
+        }
+        load.requests += 1;
         Self(life)
+    }
+
+    fn answered(&self) {
+        lock_of(&self.0.load).progress = Some(self.0.clock.now());
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        lock_of(&self.0.load).requests -= 1;
     }
 }
 
@@ -269,6 +342,7 @@ struct LastWords {
 impl Drop for LastWords {
     fn drop(&mut self) {
         self.life.dead.store(true, Ordering::Release);
+        self.life.over.notify_waiters();
         self.broken.notify_one();
     }
 }

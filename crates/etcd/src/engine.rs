@@ -14,7 +14,7 @@ const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::fr
 /// A server with its default election timeout of one second grants no lease of less than one and a half, in whole seconds.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
 /// How long a request may take before its outcome is unknown.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after it was sent a request may still be applied: the server gives up a proposal after seven seconds.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 

@@ -23,6 +23,11 @@ pub(crate) fn is_lease_gone(status: &Status) -> bool {
     status.code() == Code::NotFound && status.message().contains("lease not found")
 }
 
+/// The server's database is full. Unlike other refusals, it may come after the request was applied.
+pub(crate) fn is_full(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
+}
+
 /// The server does not know who we are any more: to be told anew. Nothing was applied.
 pub(crate) fn wants_login(status: &Status) -> bool {
     let said = status.message();
@@ -46,7 +51,7 @@ fn meaning(status: &Status) -> (Fault, &'static str) {
         Code::FailedPrecondition if has("authentication is not enabled") => {
             (Fault::Misconfigured, "the URL has a user, but the server has no users: leave it out of the URL")
         }
-        Code::ResourceExhausted if has("space exceeded") => (
+        Code::ResourceExhausted if is_full(status) => (
             Fault::Refused,
             "the server's database is full: compact and defragment it, then disarm its alarm",
         ),
@@ -58,7 +63,8 @@ fn meaning(status: &Status) -> (Fault, &'static str) {
             (Fault::Misconfigured, "the server lacks a request: etcd 3.4 or newer is needed")
         }
         Code::NotFound => (Fault::Retry, "the lease is gone"),
-        Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => {
+        // Without that word it is our own side that says so, of an answer that came.
+        Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition if has("etcdserver: ") => {
             (Fault::Internal, "the server answered with an error")
         }
         // Of a request that met a broken connection, or a leader that changed, nobody knows whether it was applied.
@@ -92,6 +98,8 @@ mod tests {
             (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Retry),
             (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Fault::Refused),
             (Code::ResourceExhausted, "etcdserver: too many requests", Fault::Retry),
+            (Code::InvalidArgument, "etcdserver: too many operations in txn request", Fault::Internal),
+            (Code::OutOfRange, "decoded message length too large", Fault::Unknown),
         ] {
             let status = Status::new(code, said);
             assert_eq!(sort(&status).fault, fault, "{said}");

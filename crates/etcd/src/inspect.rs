@@ -14,7 +14,7 @@ use crate::{
     guarantee,
     keys::{beginning, epoch, name_of},
     view::{Leases, Line, lines, view},
-    wire::{DeleteRange, KeyValue, Put, Range, TimeToLive, Txn, compare},
+    wire::{DeleteRange, KeyValue, Left, Put, Range, TimeToLive, Txn, compare},
 };
 
 /// Keys read by one request.
@@ -77,16 +77,16 @@ impl Client {
         for ids in ids.chunks(LEASES) {
             let asked = ids.iter().filter(|&&id| id != 0).map(|&id| async move { (id, self.left(id).await) });
             for (id, left) in join_all(asked).await {
-                leases.extend(left?.map(|left| (id, left)));
+                leases.extend(left?.map(|left| (id, seconds(left.ttl))));
             }
         }
         Ok(leases)
     }
 
     /// How long a lease has left; `None` if it is gone.
-    async fn left(&self, id: i64) -> Result<Option<Duration>, EngineError> {
+    async fn left(&self, id: i64) -> Result<Option<Left>, EngineError> {
         match self.call(TimeToLive { id }).await {
-            Ok((_, left)) => Ok(u64::try_from(left.ttl).ok().map(Duration::from_secs)),
+            Ok((_, left)) => Ok(Some(left).filter(|left| left.ttl >= 0)),
             Err(Failed::There(status)) if is_lease_gone(&status) => Ok(None),
             Err(failed) => Err(failed.sorted()),
         }
@@ -108,7 +108,7 @@ impl Client {
             let delete = DeleteRange { key: key.clone(), ..DeleteRange::default() };
             self.ask(Txn { compare: vec![same], success: vec![delete.into()], failure: Vec::new() }).await?
         } else {
-            // It stands for as long as it had still, whoever keeps its lease alive.
+            // It stands for as long as it may be believed in at most, whoever keeps its lease alive.
             let (lease, time) = self.lease_for_rest(line).await?;
             let card = Card { state: State::Broken, time, owner: line.owner() };
             let put = Put { key: key.clone(), value: card.text(), lease };
@@ -124,14 +124,15 @@ impl Client {
         Ok(Broken::Done)
     }
 
+    /// A lease for as long as the lease of a hold may last still.
     async fn lease_for_rest(&self, line: &Line<'_>) -> Result<(i64, Duration), EngineError> {
         let left = if line.kv.lease == 0 { None } else { self.left(line.kv.lease).await? };
         let Some(left) = left else {
             let why = "it has no lease that could be waited for: break it with --force";
             return Err(EngineError::new(Fault::Denied, why));
         };
-        // The server tells whole seconds, and less than there is.
-        self.grant(left.as_secs() + 1).await
+        // It may be kept alive once more before this is known: then it has all of its time.
+        self.grant(seconds(left.granted).as_secs()).await
     }
 
     /// Tells the holder. If it does not arrive, the holder finds out at its next renewal.
@@ -141,6 +142,10 @@ impl Client {
             tracing::debug!(%error, "the holder was not told");
         }
     }
+}
+
+fn seconds(count: i64) -> Duration {
+    Duration::from_secs(count.try_into().unwrap_or(0))
 }
 
 impl Inspect for EtcdEngine {

@@ -25,7 +25,7 @@ impl Client {
     ) -> Result<Option<KeyValue>, EngineError> {
         let Ok(token) = i64::try_from(token) else { return Ok(None) };
         let (lease, _) = self.grant(seconds(keep).max(1)).await?;
-        let mut txn = Self::kept(key, token, keep, lease);
+        let mut txn = Self::keeping(key, token, keep, lease);
         if let Some(bury) = bury {
             let raise = Put { key: crate::keys::epoch(self.prefix(), bury), value: Vec::new(), lease: bury };
             txn.success.push(raise.into());

@@ -11,8 +11,7 @@ use tokio::sync::Notify;
 
 use crate::{config::Config, conn::Conn, door, hears::Hears, lock_of};
 
-/// How long connecting may take, until the member has answered to everything that is asked first; while there are others to
-/// try, less.
+/// How long connecting may take, until the member has said how it is; while there are others to try, less.
 const DIAL_LIMIT: Duration = Duration::from_secs(3);
 const DIAL_LIMIT_OF_MANY: Duration = Duration::from_millis(1500);
 /// The pause after a failed attempt to connect to all members, at first and at most.
@@ -182,14 +181,10 @@ impl Inner {
         for at in first..first + members.len() {
             let member = &members[at % members.len()];
             let (clock, broken) = (Arc::clone(&self.clock), Arc::clone(&self.broken));
-            let opening = Conn::open(&self.config, member, clock, Weak::clone(&self.hears), broken);
-            let error = match door::within(limit, opening).await {
-                Some(Ok(conn)) => return Ok((conn, at % members.len())),
-                Some(Err(error)) => error,
-                None => {
-                    let message = format!("cannot connect to {member}: no answer within {limit:?}");
-                    EngineError::new(Fault::Retry, message)
-                }
+            let opening = Conn::open(&self.config, member, limit, clock, Weak::clone(&self.hears), broken);
+            let error = match opening.await {
+                Ok(conn) => return Ok((conn, at % members.len())),
+                Err(error) => error,
             };
             // That we are not let in says more than that a member is down.
             if worst.as_ref().is_none_or(|worst| worst.fault == Fault::Retry) {

@@ -9,7 +9,9 @@ use std::{
 use leasehold_core::Instant;
 use tokio::sync::Notify;
 
-use crate::{book::Overdue, client::Client, door, lock_of, session::Want, wire::Revoke};
+use crate::{
+    book::Overdue, client::Client, door, engine::REQUEST_TIMEOUT, lock_of, session::Want, wire::Revoke,
+};
 
 /// The longest sleep: timers stop while the machine is suspended, the clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -50,11 +52,11 @@ impl Client {
                     }
                 },
                 Want::Revoke => {
-                    self.sessions.forget(session.id);
+                    self.forget_lease(session.id);
                     let (client, id) = (Arc::clone(self), session.id);
                     door::spawn(async move {
                         // If it does not arrive, the lease ends by itself.
-                        let _ = client.ask(Revoke { id }).await;
+                        let _ = door::within(REQUEST_TIMEOUT, client.ask(Revoke { id })).await;
                     });
                 }
                 Want::Forget => self.lease_is_gone(session.id),
@@ -68,10 +70,13 @@ impl Client {
                     let client = Arc::downgrade(self);
                     door::spawn(async move {
                         while let Some(client) = client.upgrade()
-                            && let Err(error) = client.end_overdue(id).await
+                            && !matches!(
+                                door::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
+                                Some(Ok(()))
+                            )
                         {
                             drop(client);
-                            tracing::debug!(%id, %error, "a claim that did not speak in time is not ended yet");
+                            tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
                             door::sleep(AGAIN).await;
                         }
                     });
@@ -85,7 +90,9 @@ impl Client {
         };
         for lease in ended {
             let client = Arc::clone(self);
-            door::spawn(async move { client.end_kept(lease).await });
+            door::spawn(async move {
+                let _ = door::within(REQUEST_TIMEOUT, client.end_kept(lease)).await;
+            });
         }
         let due = self.book().next_due();
         due.map_or(next, |due| next.min(due))

@@ -16,11 +16,14 @@ impl Hears for Client {
         match target {
             Target::Before(id) if event.is_deletion() => self.deleted_before(id, &kv.key),
             Target::Before(_) => {}
-            // It was deleted, or broken.
-            Target::Own(id) => self.ring(id),
+            Target::Own(id) => self.happened_to(id, event),
             Target::Bell(lease) => {
                 if let Some(session) = self.sessions.get(lease) {
-                    session.raised(kv.mod_revision);
+                    if event.is_deletion() {
+                        session.set_epoch(0);
+                    } else {
+                        session.raised(kv.mod_revision);
+                    }
                 }
                 if !kv.value.is_empty() {
                     self.mailbox.push(News::AskAll);
@@ -88,8 +91,23 @@ impl Client {
         let Some((name, grant)) = granted else { return self.ring(id) };
         self.book().watch_for(id);
         self.sooner.notify_one();
-        self.unwatch(id);
+        conn.watches.leave(Target::Before(id));
         self.mailbox.push(News::Granted { name, id, grant, since: Some(now) });
+    }
+
+    /// The claim's own key was deleted, or broken.
+    fn happened_to(&self, id: ClaimId, event: &Event) {
+        let held = {
+            let mut book = self.book();
+            let Some(entry) = book.get(id) else { return };
+            matches!(entry.place, Place::Held { .. }).then(|| entry.name.clone())
+        };
+        match held {
+            Some(name) if event.is_deletion() => self.mailbox.push(News::Lost { name, id, loss: Loss::Gone }),
+            // What became of it its renewal finds out.
+            Some(_) => self.mailbox.push(News::AskAll),
+            None => self.ring(id),
+        }
     }
 
     fn ring(&self, id: ClaimId) {
@@ -104,9 +122,17 @@ impl Client {
         self.mailbox.push(News::Ring { name, id });
     }
 
+    /// A lease is not used any more.
+    pub(crate) fn forget_lease(&self, lease: i64) {
+        self.sessions.forget(lease);
+        if let Some(conn) = self.link.live() {
+            conn.watches.leave(Target::Bell(lease));
+        }
+    }
+
     /// The server ended a lease, and with it all keys on it.
     pub(crate) fn lease_is_gone(&self, lease: i64) {
-        self.sessions.forget(lease);
+        self.forget_lease(lease);
         let lost: Vec<News> = {
             let book = self.book();
             let on_it = book.entries().filter(|(_, entry)| entry.seat.session().id == lease);

@@ -1,15 +1,18 @@
 //! Ending claims.
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
-use leasehold_core::{ClaimId, EngineError, Release, Released};
+use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 
 use crate::{
+    book::Place,
     card::{BEFORE_BROKEN, BEFORE_KEPT, Card, State},
     client::{Client, Failed},
     engine::REQUEST_LIFE,
-    error::{is_lease_gone, unreadable},
+    error::{is_full, is_lease_gone, sort, unreadable},
     keys,
-    wire::{DeleteRange, KeyValue, Put, Txn, compare},
+    wire::{Compare, DeleteRange, KeyValue, Put, Txn, compare},
 };
 
 impl Client {
@@ -57,8 +60,25 @@ impl Client {
     pub(crate) async fn delete(
         &self,
         key: &[u8],
-        mut bury: Option<i64>,
+        bury: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
+        let condition = compare::value_before(key, BEFORE_KEPT);
+        match self.delete_if(key, condition.clone(), bury).await {
+            Err(Failed::There(status)) if bury.is_some() && is_full(&status) => {
+                // A full server takes deletions alone. The rest is to be tried again.
+                self.delete_if(key, condition, None).await.map_err(Failed::sorted)?;
+                Err(EngineError::new(Fault::Unknown, sort(&status).message))
+            }
+            deleted => deleted.map_err(Failed::sorted),
+        }
+    }
+
+    async fn delete_if(
+        &self,
+        key: &[u8],
+        condition: Compare,
+        mut bury: Option<i64>,
+    ) -> Result<Option<KeyValue>, Failed> {
         loop {
             let raise =
                 bury.map(|lease| Put { key: keys::epoch(self.prefix(), lease), value: Vec::new(), lease });
@@ -66,7 +86,7 @@ impl Client {
             let mut success = vec![delete.into()];
             success.extend(raise.clone().map(Into::into));
             let txn = Txn {
-                compare: vec![compare::value_before(key, BEFORE_KEPT)],
+                compare: vec![condition.clone()],
                 success,
                 failure: raise.into_iter().map(Into::into).collect(),
             };
@@ -77,7 +97,7 @@ impl Client {
                     bury = None;
                     continue;
                 }
-                Err(failed) => return Err(failed.sorted()),
+                Err(failed) => return Err(failed),
             };
             if let Some(session) = bury.and_then(|lease| self.sessions.get(lease)) {
                 session.raised(said.revision());
@@ -85,17 +105,32 @@ impl Client {
             if !said.succeeded {
                 return Ok(None);
             }
-            return Ok(said.deleted(0).ok_or_else(unreadable)?.pop());
+            return Ok(said.deleted(0).ok_or_else(|| Failed::Here(unreadable()))?.pop());
         }
     }
 
-    /// Ends a claim for which nobody spoke in time; again until it is certain.
+    /// Ends a claim for which nobody spoke in time; to be done again until it is certain. One that takes a new place afterwards
+    /// has a key of the same name, so a late deletion compares when it was created.
     pub(crate) async fn end_overdue(&self, id: ClaimId) -> Result<(), EngineError> {
-        let known = self.book().get(id).map(|entry| (entry.key.clone(), entry.seat.session().clone()));
-        let Some((key, session)) = known else { return Ok(()) };
-        if !session.is_gone() {
-            let buried = Some(session.id).filter(|_| self.flights.is_unsettled(id, self.now()));
-            self.delete(&key, buried).await?;
+        let known = self.book().get(id).map(|entry| {
+            let revision = match entry.place {
+                Place::Ending { revision, .. } => revision,
+                _ => None,
+            };
+            (entry.key.clone(), Arc::clone(entry.seat.session()), revision)
+        });
+        let Some((key, session, revision)) = known else { return Ok(()) };
+        let now = self.now();
+        if session.is_gone() {
+            // Its keys are gone with it.
+        } else if let Some(revision) = revision {
+            let buried = Some(session.id).filter(|_| self.flights.is_unsettled(id, now));
+            let condition = compare::created(&key, revision);
+            self.delete_if(&key, condition, buried).await.map_err(Failed::sorted)?;
+        } else {
+            // What became of it is not known, so nothing is to come of it any more.
+            let bury = self.flights.release(id, self.request(), now, now.after(REQUEST_LIFE));
+            self.delete(&key, Some(session.id).filter(|_| bury)).await?;
         }
         self.unwatch(id);
         let now = self.now();
@@ -106,7 +141,7 @@ impl Client {
 
     /// What a claim that holds leaves when the name is to stay taken: its key, in its place, on a lease of its own that nobody
     /// keeps alive. `None` if it does not hold.
-    pub(crate) fn kept(key: &[u8], token: i64, keep: std::time::Duration, lease: i64) -> Txn {
+    pub(crate) fn keeping(key: &[u8], token: i64, keep: std::time::Duration, lease: i64) -> Txn {
         let card = Card { state: State::Kept, time: keep, owner: String::new() };
         Txn {
             compare: vec![compare::created(key, token), compare::value_before(key, BEFORE_BROKEN)],

@@ -68,14 +68,16 @@ impl Client {
         holds: &[Hold],
         sessions: &[Option<Arc<Session>>],
     ) -> Result<Vec<Option<Found>>, EngineError> {
-        let mut fresh: Vec<i64> = Vec::new();
+        let (mut fresh, mut freshened) = (Vec::new(), Vec::new());
         for session in sessions.iter().flatten() {
             if !fresh.contains(&session.id) {
                 fresh.push(session.id);
-                match self.freshen(session).await {
-                    Err(error) if !session.is_gone() => return Err(error),
-                    _ => {}
-                }
+                freshened.push(async move { (self.freshen(session).await, session) });
+            }
+        }
+        for (freshened, session) in join_all(freshened).await {
+            if !session.is_gone() {
+                freshened?;
             }
         }
         let mut found: Vec<Option<Found>> = holds.iter().map(|_| None).collect();

@@ -17,8 +17,11 @@ use crate::lock_of;
 
 /// The most keys on one lease: the server deletes them in one step when it ends.
 pub(crate) const MAX_KEYS: usize = 4096;
-/// A lease is kept alive when this fraction of it has passed, and again when that was not answered within the other.
-const KEEP_FRACTION: u32 = 3;
+/// A lease is kept alive when this fraction of it has passed, but not more often than twice a second, and again when that was
+/// not answered within the other. Holds are granted for what is left: often enough that this is most of it, for a lease that is
+/// not renewed cannot make up for it.
+const KEEP_FRACTION: u32 = 10;
+const LEAST_PACE: Duration = Duration::from_millis(500);
 const RETRY_FRACTION: u32 = 12;
 /// How often it is asked for when somebody waits for the answer.
 pub(crate) const HURRY: Duration = Duration::from_millis(200);
@@ -94,6 +97,11 @@ impl Session {
         state.epoch = state.epoch.max(revision);
     }
 
+    /// A transaction found the epoch key as it was at this revision; 0: it is not there.
+    pub(crate) fn set_epoch(&self, revision: i64) {
+        lock_of(&self.state).epoch = revision;
+    }
+
     /// The server answered to a request that left at `sent`.
     pub(crate) fn kept(&self, sent: Instant) {
         let mut state = lock_of(&self.state);
@@ -135,7 +143,7 @@ impl Session {
             state.gone = true;
             return Want::Revoke;
         }
-        let due = state.confirmed.after(self.ttl / KEEP_FRACTION);
+        let due = state.confirmed.after((self.ttl / KEEP_FRACTION).max(LEAST_PACE));
         let again = state.asked.after(self.ttl / RETRY_FRACTION);
         // What was confirmed was asked for, so after an answer the first of both counts.
         let at = if state.asked > state.confirmed { due.max(again) } else { due };
@@ -241,13 +249,15 @@ mod tests {
         let sessions = Sessions::default();
         let seat = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
         let session = Arc::clone(seat.session());
-        assert_eq!(session.step(at(3999)), Want::Nothing(at(4000)));
-        assert_eq!(session.step(at(4000)), Want::KeepAlive);
-        assert_eq!(session.step(at(4001)), Want::Nothing(at(5000)), "its answer is under way");
-        assert_eq!(session.step(at(5000)), Want::KeepAlive);
-        session.kept(at(4000));
-        assert_eq!(session.step(at(5001)), Want::Nothing(at(8000)));
-        assert_eq!(session.belief(), deadline(at(4000), TTL), "counted from before the request left");
+        assert_eq!(session.step(at(1199)), Want::Nothing(at(1200)));
+        assert_eq!(session.step(at(1200)), Want::KeepAlive);
+        assert_eq!(session.step(at(1201)), Want::Nothing(at(2200)), "its answer is under way");
+        assert_eq!(session.step(at(2200)), Want::KeepAlive);
+        session.kept(at(1200));
+        assert_eq!(session.step(at(2201)), Want::Nothing(at(3200)), "the second answer is under way");
+        session.kept(at(2200));
+        assert_eq!(session.step(at(2202)), Want::Nothing(at(3400)));
+        assert_eq!(session.belief(), deadline(at(2200), TTL), "counted from before the request left");
         drop(seat);
         assert_eq!(session.keys(), 0);
         assert_eq!(session.step(at(8000)), Want::KeepAlive, "it may be needed again");

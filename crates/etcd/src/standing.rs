@@ -18,16 +18,13 @@ pub(crate) struct Standing {
     /// `None`: nothing that it has to wait for.
     pub(crate) before: Option<Before>,
     /// How many stand in line before it, those that hold left out, as far as is known.
-    pub(crate) ahead: u32,
+    pub(crate) ahead: Option<u32>,
 }
 
 impl Standing {
-    /// By what is there: the newest of [`what_blocks`], or all of it for permits.
-    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: &[u8]) -> Self {
-        let mut others = there.kvs.iter().filter(|kv| kv.key != own);
-        let with_own = there.kvs.len() != others.clone().count();
-        let count = there.count - i64::from(with_own);
-        let holds = Self { before: None, ahead: 0 };
+    /// By what [`what_blocks`] found; with its own key, if the claim was just made.
+    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: Option<&[u8]>) -> Self {
+        let others = there.kvs.iter().filter(|kv| own != Some(&*kv.key));
         match mode {
             Mode::Permits { count: wanted, limit } => {
                 let before: Vec<(Vec<u8>, u32)> = others
@@ -38,26 +35,31 @@ impl Standing {
                     .collect();
                 let most = limit - wanted;
                 if fits(&before, most) {
-                    return holds;
+                    return Self { before: None, ahead: None };
                 }
                 let holders = (1..=before.len()).take_while(|&first| fits(&before[..first], limit)).count();
-                let ahead = u32::try_from(before.len() - holders).unwrap_or(u32::MAX);
+                let ahead = u32::try_from(before.len() - holders).ok();
                 Self { before: Some(Before::Permits { before, most }), ahead }
             }
-            _ => others.next().map_or(holds, |last| Self {
-                before: Some(Before::Last { key: last.key.clone(), sole: count == 1 }),
-                ahead: u32::try_from(count - 1).unwrap_or(u32::MAX),
-            }),
+            _ => {
+                let keys: Vec<&[u8]> = others.map(|kv| &*kv.key).collect();
+                let Some(last) = keys.first() else { return Self { before: None, ahead: None } };
+                // The server counts without regard to the age of keys, so its count is of use only to who is the newest.
+                let all = there.count - i64::from(mode == Mode::Exclusive);
+                let ahead = own.and_then(|_| u32::try_from(all - 1).ok());
+                let sole = keys.len() == 1 && !there.more;
+                Self { before: Some(Before::Last { key: last.to_vec(), sole }), ahead }
+            }
         }
     }
 }
 
-/// Reads what a claim has to wait for: the newest of it and how much there is; for permits all of it.
+/// Reads what a claim has to wait for: the newest of it, and whether there is more; for permits all of it.
 pub(crate) fn what_blocks(dir: &Dir, mode: Mode) -> Range {
     let range = Range::between(&dir.blockers(mode)).keys_only();
     match mode {
         Mode::Permits { .. } => range.by_age(Order::Ascend),
-        // With the own key, which is the newest, the one before it.
+        // Of a claim that was just made, its own and the one before it.
         Mode::Exclusive => range.by_age(Order::Descend).limit(2),
         Mode::Shared => range.by_age(Order::Descend).limit(1),
     }
@@ -89,10 +91,13 @@ impl Client {
             Place::Made | Place::Waiting { .. } => before.is_none(),
         };
         if let Some(before) = before.filter(|_| !holds) {
+            let same = entry.waits_for_the_same(&before);
             entry.waits(revision, before.clone(), now);
             drop(book);
-            self.watch(claim, dir, conn, seen, &before);
-            return Answer::Waiting(Hint { ahead: Some(ahead), ask_in: None });
+            if !(same && conn.watches.has(Target::Before(claim.id))) {
+                self.watch(claim, dir, conn, seen, &before);
+            }
+            return Answer::Waiting(Hint { ahead, ask_in: None });
         }
         entry.holds(revision, true, now.after(ttl));
         book.watch_for(claim.id);
@@ -133,17 +138,22 @@ mod tests {
     #[test]
     fn what_comes_before_a_claim() {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
-        let read = |mode, keys: &[&str]| Standing::read(&dir, mode, &range(keys), b"/locks/a/own");
+        let read = |mode, keys: &[&str]| Standing::read(&dir, mode, &range(keys), Some(b"/locks/a/own"));
         assert!(read(Mode::Exclusive, &["own"]).before.is_none());
         let sole = |key: &str, sole| Some(Before::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
         assert_eq!(read(Mode::Exclusive, &["own", "x"]).before, sole("x", true));
         assert_eq!(read(Mode::Shared, &["x"]).before, sole("x", true));
+        let more = RangeResponse { more: true, ..range(&["own", "x"]) };
+        let read_more = Standing::read(&dir, Mode::Exclusive, &more, Some(b"/locks/a/own"));
+        assert_eq!(read_more.before, sole("x", false));
+        let asked = Standing::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
+        assert_eq!((asked.before, asked.ahead), (sole("x", false), None));
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);
         let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
         assert!(read(two_of_three, &[&permit(1), "own"]).before.is_none());
         let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
         assert!(waits.before.is_some());
-        assert_eq!(waits.ahead, 0, "all three hold");
+        assert_eq!(waits.ahead, Some(0), "all three hold");
     }
 }

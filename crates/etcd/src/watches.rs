@@ -18,6 +18,9 @@ use crate::{
     wire::{Cancel, Create, Watch, WatchOrder, Watched},
 };
 
+/// The number of a watch that the server refused.
+const REFUSED: i64 = -1;
+
 /// Whom a watched key concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
@@ -76,9 +79,13 @@ impl Watches {
         }
     }
 
-    pub(crate) fn hear(&self, watched: Watched, hears: &dyn Hears) {
+    /// What the server says. False if it refused a watch without saying which: the user may not look there, or has to log in
+    /// anew.
+    pub(crate) fn hear(&self, watched: Watched, hears: &dyn Hears) -> bool {
         let target = lock_of(&self.known).targets.get(&watched.watch_id).copied();
-        let Some(target) = target else { return };
+        let Some(target) = target else {
+            return !(watched.canceled && watched.watch_id == REFUSED);
+        };
         for event in &watched.events {
             hears.happened(target, event);
         }
@@ -97,6 +104,7 @@ impl Watches {
             drop(known);
             hears.unwatched(target);
         }
+        true
     }
 
     fn order(&self, order: WatchOrder) {

@@ -47,6 +47,9 @@ spoken! {
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
+/// The longest answer: a line of as many claims as are let into one, with the longest of names.
+const LONGEST_ANSWER: usize = 64 << 20;
+
 /// One connection. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Grpc {
@@ -57,7 +60,8 @@ pub(crate) struct Grpc {
 
 impl Grpc {
     pub(crate) fn new(channel: Channel) -> Self {
-        Self { client: Client::new(channel), token: Arc::default() }
+        let client = Client::new(channel).max_decoding_message_size(LONGEST_ANSWER);
+        Self { client, token: Arc::default() }
     }
 
     /// From now on, requests are those of the user whom the server gave this token.

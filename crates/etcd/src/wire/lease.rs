@@ -48,9 +48,11 @@ pub(crate) struct TimeToLive {
     pub(crate) id: i64,
 }
 
-/// How many whole seconds a lease has left; below 0: it is gone.
+/// How many whole seconds a lease has left, below 0: it is gone; and for how many it is each time that it is kept alive.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Left {
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
+    #[prost(int64, tag = "4")]
+    pub(crate) granted: i64,
 }

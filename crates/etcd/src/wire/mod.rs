@@ -10,7 +10,9 @@ mod server;
 mod watch;
 
 pub(crate) use grpc::{Grpc, Spoken};
-pub(crate) use kv::{DeleteRange, KeyValue, Order, Put, Range, RangeResponse, Txn, TxnResponse, compare};
+pub(crate) use kv::{
+    Compare, DeleteRange, KeyValue, Order, Put, Range, RangeResponse, Txn, TxnResponse, compare,
+};
 pub(crate) use lease::{Grant, Granted, KeepAlive, KeptAlive, Left, Revoke, Revoked, TimeToLive};
 pub(crate) use server::{Authenticate, Authenticated, Members, MembersResponse, Status, StatusResponse};
 pub(crate) use watch::{Cancel, Create, Event, Order as WatchOrder, Watch, Watched};

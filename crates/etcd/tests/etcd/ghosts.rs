@@ -95,3 +95,25 @@ fn a_claim_that_was_released_creates_nothing_when_it_arrives() {
     }
     panic!("of {TRIES} claims {arrived} arrived: too few to say anything");
 }
+
+/// An operator who clears away what is not theirs holds nobody up.
+#[test]
+fn an_epoch_that_was_deleted_is_found_out() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let claim = rig.claim("a");
+    rig.run(async {
+        half_sent(&rig, &proxy, &*engine, &claim, true).await;
+        while matches!(engine.release(&release_of(&claim)).await[..], [Released::Unknown(_)]) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(
+            rig.server.command(&["get", "leasehold/", "--prefix", "--keys-only"]).len(),
+            2,
+            "one key, one line"
+        );
+        rig.server.command(&["del", "leasehold/", "--prefix"]);
+        let next = rig.claim("a");
+        assert!(matches!(engine.claim(&next, How::Create).await, Ok(Answer::Held(_))));
+    });
+}

@@ -11,4 +11,5 @@ mod go;
 mod interop;
 mod leases;
 mod oracle;
+mod outages;
 mod rig;

@@ -1,0 +1,64 @@
+//! Servers that cannot do what they are asked.
+
+use std::time::{Duration, Instant};
+
+use leasehold_core::{Answer, Engine, Fault, How, Mode, Released};
+
+use crate::rig::{Rig, acquire, release_of};
+
+/// R14: what is held can be let go, and what is refused leaves nothing.
+#[test]
+fn a_full_database_refuses_claims_and_takes_releases() {
+    let rig = Rig::with(&["--quota-backend-bytes=4194304"]);
+    let (locks, engine) = (rig.locks(), rig.engine());
+    let guard = acquire(&locks, "a");
+    let before = rig.claim("b");
+    assert!(matches!(rig.run(engine.claim(&before, How::Create)), Ok(Answer::Held(_))));
+    let megabyte = "x".repeat(100_000);
+    let full = (0..200).any(|at| {
+        let put = leasehold_testkit::server::etcd_command(
+            rig.server.port(),
+            &["put", &format!("fill{at}"), &megabyte],
+        );
+        !put.status.success()
+    });
+    assert!(full, "the database has a bound");
+    let error = locks.mutex("c").blocking().try_acquire().unwrap_err();
+    assert!(error.is_refused() && error.to_string().contains("full"), "{error}");
+    for mode in [Mode::Exclusive, Mode::Permits { count: 1, limit: 2 }] {
+        let claim = leasehold_core::Claim { mode, may_queue: false, ..rig.claim("d") };
+        assert_eq!(rig.run(engine.claim(&claim, How::Create)).unwrap_err().fault, Fault::Refused);
+    }
+    guard.release_blocking().unwrap();
+    assert!(matches!(rig.run(engine.release(&release_of(&before)))[..], [Released::Freed]));
+    let left: Vec<_> = rig.keys().into_iter().filter(|key| !key.starts_with("fill")).collect();
+    assert_eq!(left, [""; 0]);
+}
+
+/// A member that hangs is left within seconds, also by what was asked of it already.
+#[test]
+fn a_request_to_a_member_that_hangs_ends_with_its_connection() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let (held, next) = (rig.claim("a"), rig.claim("b"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
+        rig.server.pause();
+        let begun = Instant::now();
+        let error = engine.claim(&next, How::Create).await.unwrap_err();
+        assert_eq!(error.fault, Fault::Unknown, "{error}");
+        // Core gives up after five seconds; alone, a request would wait for as long as the member hangs.
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        rig.server.resume();
+        let released = loop {
+            match &engine.release(&release_of(&next)).await[..] {
+                [Released::Unknown(_)] => tokio::time::sleep(Duration::from_millis(20)).await,
+                [certain] => break format!("{certain:?}"),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(["Freed", "NotThere"].contains(&released.as_str()), "{released}");
+        assert!(matches!(engine.release(&release_of(&held)).await[..], [Released::Freed]));
+    });
+    assert_eq!(rig.keys(), [""; 0]);
+}
