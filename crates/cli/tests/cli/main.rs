@@ -1,6 +1,8 @@
 //! The command as its users meet it: the built binary, on private lock directories, with real processes and signals.
 #![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
 
+mod etcd;
+mod etcd_limits;
 mod help;
 mod inspect;
 mod loss;

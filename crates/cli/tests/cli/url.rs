@@ -60,6 +60,16 @@ fn wrong_urls_are_78() {
         ("redis://h?frobnicate=1", "prefix"),
         ("rediss://h?cert=/x", "belong together"),
         ("redis://h:port", "port"),
+        ("etcd://h?db=1", "prefix"),
+        ("etcd://h?ca=/x", "connect_timeout"),
+        ("etcd://h?prefix=/locks/", "slash"),
+        ("etcd://h?prefix=", "1 to 128"),
+        ("etcds://h?cert=/x", "belong together"),
+        ("etcd://h:port", "port"),
+        ("etcd://h,:2379", "no host"),
+        ("etcd:h", "//"),
+        ("etcd://h/locks", "?prefix="),
+        ("etcd://:hunter2@h", "no user"),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");

@@ -1,0 +1,167 @@
+//! The command on etcd: how long a name stays taken, and what it says when it cannot be had.
+
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::server::EtcdCluster;
+
+use crate::{
+    etcd::Site,
+    tools::{HOLD, Running, bare, code, finish, one_line, stdout, until},
+};
+
+/// A command that ends keeps nobody: the server does it, in whole seconds, of which it knows no fewer than two, and looks
+/// every half second.
+const COARSE: Duration = Duration::from_millis(3500);
+
+#[test]
+fn a_kept_name_stays_taken_after_its_command_for_its_time_and_little_longer() {
+    let site = Site::new();
+    for at_least in [Duration::from_secs(4), Duration::from_millis(500)] {
+        let begin = Instant::now();
+        let text = format!("{}ms", at_least.as_millis());
+        assert_eq!(site.code(&["run", "--ttl", "30s", "--at-least", &text, "job", "--", "true"]), 0);
+        let ended = Instant::now();
+        assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75);
+        assert_eq!(site.show("job")["holders"][0]["owner"], "kept");
+        until("it is free", || site.0.command(&["get", "--prefix", "/locks/", "--keys-only"]).is_empty());
+        assert!(begin.elapsed() >= at_least, "{at_least:?}: {:?}", begin.elapsed());
+        assert!(ended.elapsed() < at_least + COARSE, "{at_least:?}: {:?}", ended.elapsed());
+    }
+}
+
+#[test]
+fn a_command_that_fails_keeps_nothing() {
+    let site = Site::new();
+    assert_eq!(site.code(&["run", "--at-least", "1h", "job", "--", "false"]), 1);
+    assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_ends_its_command() {
+    let site = Site::new();
+    let begin = Instant::now();
+    let ended = site.call(&["run", "--no-renew", "--ttl", "3s", "job", "--", "sleep", "60"]);
+    assert_eq!(code(&ended), 76, "{ended:?}");
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    assert_eq!(site.code(&["run", "-w", "30s", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn a_ttl_that_the_server_does_not_know_is_64_with_those_it_knows() {
+    let site = Site::new();
+    for ttl in ["1999ms", "25h"] {
+        let output = site.call(&["run", "--ttl", ttl, "job", "--", "true"]);
+        assert_eq!(code(&output), 64, "{output:?}");
+        let said = one_line(&output);
+        assert!(said.contains("2s to 86400s"), "{said}");
+    }
+    assert_eq!(site.code(&["run", "--ttl", "2s", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
+    let site = Site::new();
+    let root = "--user=root:hunter2-root";
+    for command in [
+        &["user", "add", "root:hunter2-root"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "me:hunter2-right"],
+        &["role", "add", "locks"],
+        &["role", "grant-permission", "locks", "readwrite", "--prefix", "/locks/"],
+        &["role", "grant-permission", "locks", "readwrite", "--prefix", "leasehold//locks/"],
+        &["user", "grant-role", "me", "locks"],
+        &["auth", "enable"],
+    ] {
+        site.0.command(command);
+    }
+    let at = |login: &str, query: &str, args: &[&str]| {
+        let mut command = bare(args);
+        let url = format!("etcd://{login}127.0.0.1:{}{query}", site.0.port());
+        command.env("LEASEHOLD_URL", url);
+        finish(command)
+    };
+    let run = ["run", "job", "--", "true"];
+    assert_eq!(code(&at("me:hunter2-right@", "", &run)), 0);
+    for (login, query, hint) in [
+        ("", "", "etcd://user:password@host"),
+        ("me:hunter2-wrong@", "", "user or password"),
+        ("nobody:hunter2-right@", "", "user or password"),
+        ("me:hunter2-right@", "?prefix=/other", "docs/engines/etcd.md"),
+    ] {
+        for args in [&run[..], &["show", "job"], &["list"]] {
+            let begin = Instant::now();
+            let output = at(login, query, args);
+            assert_eq!(code(&output), 77, "{login} {query} {args:?}: {output:?}");
+            let said = one_line(&output);
+            assert!(said.contains(hint) && !said.contains("hunter2"), "{said}");
+            assert!(begin.elapsed() < Duration::from_secs(3), "at once: {:?}", begin.elapsed());
+        }
+    }
+    let seen = ["run", "job", "--", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline; cat /proc/self/cmdline"];
+    let seen = at("me:hunter2-right@", "", &seen);
+    assert_eq!(code(&seen), 0);
+    assert!(!stdout(&seen).contains("hunter2"), "it stands in no command line");
+    assert!(site.0.command(&[root, "get", "", "--from-key", "--keys-only"]).iter().all(String::is_empty));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_69() {
+    let mut site = Site::new();
+    site.0.kill();
+    for args in [&["run", "job", "--", "true"][..], &["run", "-n", "job", "--", "true"], &["list"]] {
+        let begin = Instant::now();
+        let url = format!("{}?connect_timeout=500ms", site.0.url());
+        let output = finish(bare(&[&["--url", url.as_str()], args].concat()));
+        assert_eq!(code(&output), 69, "{args:?}: {output:?}");
+        assert!(one_line(&output).contains("cannot connect"), "{output:?}");
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
+    let mut cluster = EtcdCluster::start();
+    let url = cluster.url();
+    let leasehold = |args: &[&str]| {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", &url);
+        command
+    };
+    let script = "echo ready; exec sleep 60";
+    let mut holder = Running::start(leasehold(&["run", "--ttl", "5s", "held", "--", "sh", "-c", script]));
+    assert_eq!(holder.line(), "ready");
+    let left = cluster.leader();
+    let others = [(left + 1) % 3, (left + 2) % 3];
+    others.iter().for_each(|node| cluster.kill(*node));
+    let begin = Instant::now();
+    let ended = holder.wait();
+    assert_eq!(code(&ended), 76, "{ended:?}");
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    for args in [&["run", "job", "--", "true"][..], &["run", "-w", "3s", "job", "--", "true"]] {
+        let begin = Instant::now();
+        let output = finish(leasehold(args));
+        assert_eq!(code(&output), 69, "{output:?}");
+        assert!(one_line(&output).contains("job"), "{output:?}");
+        assert!(begin.elapsed() < Duration::from_secs(12), "{:?}", begin.elapsed());
+    }
+    others.iter().for_each(|node| cluster.restart(*node));
+    let _ = cluster.leader();
+    for name in ["held", "job"] {
+        assert_eq!(code(&finish(leasehold(&["run", "-w", "50s", name, "--", "true"]))), 0);
+    }
+    until("no key", || cluster.command(left, &["get", "--prefix", "/locks/", "--keys-only"]).is_empty());
+}
+
+#[test]
+fn a_member_that_is_down_is_passed_over() {
+    let mut cluster = EtcdCluster::start();
+    let down = (cluster.leader() + 1) % 3;
+    cluster.kill(down);
+    // Which member a client begins with is left to chance.
+    for _ in 0..4 {
+        let mut command = bare(&["run", "-n", "job", "--", "sh", "-c", HOLD]);
+        command.env("LEASEHOLD_URL", cluster.url());
+        let output = finish(command);
+        assert_eq!((code(&output), stdout(&output).as_str()), (0, "ready\n"), "{output:?}");
+    }
+}
