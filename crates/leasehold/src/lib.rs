@@ -46,3 +46,8 @@ pub use leasehold_tls::{Tls, rustls};
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The example of the page on etcd, for the same reason.
+#[cfg(all(doctest, feature = "etcd"))]
+#[doc = include_str!("../../../docs/engines/etcd.md")]
+struct Etcd;

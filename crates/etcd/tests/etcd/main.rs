@@ -13,3 +13,4 @@ mod leases;
 mod oracle;
 mod outages;
 mod rig;
+mod rights;

@@ -14,6 +14,8 @@ use super::etcd_node::{Node, etcdctl, lines};
 pub struct EtcdServer {
     node: Node,
     encrypted: bool,
+    /// Who operates it, where it has users.
+    login: Option<String>,
 }
 
 impl EtcdServer {
@@ -39,7 +41,7 @@ impl EtcdServer {
         let url = format!("http://127.0.0.1:{}", node.port);
         node.arguments =
             with_timing(&["--listen-client-urls", &url, "--advertise-client-urls", &url], arguments);
-        Self { node, encrypted: false }.started()
+        Self { node, encrypted: false, login: None }.started()
     }
 
     /// Starts one that takes encrypted connections only, of clients with a certificate of its authority.
@@ -66,7 +68,7 @@ impl EtcdServer {
             "--unsafe-no-fsync",
         ];
         node.arguments = with_timing(&addresses, &certificates);
-        Self { node, encrypted: true }.started()
+        Self { node, encrypted: true, login: None }.started()
     }
 
     fn started(mut self) -> Self {
@@ -150,6 +152,20 @@ impl EtcdServer {
         self.node.signal(Signal::SIGCONT);
     }
 
+    /// From now on it has users: none but `root`, who may do everything and is its operator.
+    ///
+    /// # Panics
+    /// When it has users already.
+    pub fn ask_for_logins(&mut self, password: &str) {
+        let login = format!("root:{password}");
+        for command in
+            [["user", "add", &login].as_slice(), &["user", "grant-role", "root", "root"], &["auth", "enable"]]
+        {
+            self.command(command);
+        }
+        self.login = Some(login);
+    }
+
     /// Runs `etcdctl` as an operator would, and answers what it said, line by line.
     ///
     /// # Panics
@@ -159,12 +175,17 @@ impl EtcdServer {
     }
 
     fn operator(&self) -> Command {
-        if !self.encrypted {
-            return etcdctl(&format!("127.0.0.1:{}", self.port()));
+        let mut command = if self.encrypted {
+            let mut command = etcdctl(&format!("https://localhost:{}", self.port()));
+            command.current_dir(self.node.directory());
+            command.args(["--cacert=ca.pem", "--cert=client.pem", "--key=client.key"]);
+            command
+        } else {
+            etcdctl(&format!("127.0.0.1:{}", self.port()))
+        };
+        if let Some(login) = &self.login {
+            command.env("ETCDCTL_USER", login);
         }
-        let mut command = etcdctl(&format!("https://localhost:{}", self.port()));
-        command.current_dir(self.node.directory());
-        command.args(["--cacert=ca.pem", "--cert=client.pem", "--key=client.key"]);
         command
     }
 }

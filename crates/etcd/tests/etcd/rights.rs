@@ -1,0 +1,151 @@
+//! Users with the least rights, and logins that the server forgets.
+
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use leasehold_core::{Env, Locks};
+use leasehold_etcd::EtcdEngine;
+use leasehold_testkit::{server::etcd_command, suite};
+
+use crate::rig::{PATIENCE, Rig, acquire};
+
+/// The rights that docs/engines/etcd.md tells operators to give.
+const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/etcd-role.sh");
+const ROOT: &str = "correct-horse";
+const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
+const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
+
+/// A server with those users, as the first of which the clients come.
+fn with_users(arguments: &[&str]) -> Rig {
+    let mut rig = Rig::with(arguments);
+    rig.server.ask_for_logins(ROOT);
+    let mut roles = Command::new("sh");
+    roles.args([ROLES, "/locks"]);
+    roles.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", rig.server.port()));
+    roles.env("ETCDCTL_USER", format!("root:{ROOT}"));
+    let mut roles =
+        roles.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let passwords = format!("{}\n{}\n", LOCKER.1, VIEWER.1);
+    roles.stdin.take().unwrap().write_all(passwords.as_bytes()).unwrap();
+    let said = roles.wait_with_output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    rig.config = rig.config.clone().login(LOCKER.0, LOCKER.1);
+    rig
+}
+
+fn locks_of(rig: &Rig, (user, password): (&str, &str)) -> Locks {
+    let config = rig.config.clone().login(user, password);
+    Locks::builder(Arc::new(EtcdEngine::new(config, &Env::system()))).build()
+}
+
+fn etcdctl_of(rig: &Rig, (user, password): (&str, &str), command: &[&str]) -> Output {
+    let login = [format!("--user={user}"), format!("--password={password}")];
+    let all: Vec<&str> = login.iter().map(String::as_str).chain(command.iter().copied()).collect();
+    etcd_command(rig.server.port(), &all)
+}
+
+#[test]
+fn the_etcd_engine_conforms_with_the_rights_of_a_locker() {
+    let rig = with_users(&[]);
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn nobody_of_them_sees_or_changes_anything_else() {
+    let rig = with_users(&[]);
+    rig.server.command(&["put", "other", "theirs"]);
+    let guard = acquire(&rig.locks(), "held");
+    let held = [
+        ["get", "/locks/", "--prefix"].as_slice(),
+        &["put", "/locks/x/y", "mine"],
+        &["get", "leasehold//locks/", "--prefix"],
+        &["put", "leasehold//locks/fence/x", "mine"],
+    ];
+    for command in held {
+        let said = etcdctl_of(&rig, LOCKER, command);
+        assert!(said.status.success(), "{command:?}: {said:?}");
+    }
+    let said = etcdctl_of(&rig, VIEWER, held[0]);
+    assert!(said.status.success(), "{said:?}");
+    let elsewhere = [
+        ["get", "other"].as_slice(),
+        &["get", "", "--from-key"],
+        &["put", "other", "mine"],
+        &["del", "other"],
+        &["put", "/locks", "mine"],
+        &["put", "/locks0", "mine"],
+        &["put", "leasehold//locks", "mine"],
+        &["get", "leasehold/", "--prefix"],
+        &["user", "add", "more:hunter2"],
+        &["role", "grant-permission", "leasehold", "readwrite", "other"],
+        &["auth", "disable"],
+    ];
+    let refused = |user, command: &[&str]| {
+        let said = etcdctl_of(&rig, user, command);
+        let error = String::from_utf8_lossy(&said.stderr);
+        assert!(!said.status.success() && error.contains("permission denied"), "{command:?}: {said:?}");
+    };
+    for command in elsewhere {
+        refused(LOCKER, command);
+        refused(VIEWER, command);
+    }
+    for command in &held[1..] {
+        refused(VIEWER, command);
+    }
+    refused(VIEWER, &["del", "/locks/", "--prefix"]);
+    assert!(guard.check());
+    guard.release_blocking().unwrap();
+}
+
+#[test]
+fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
+    let rig = with_users(&[]);
+    let viewer = locks_of(&rig, VIEWER);
+    let guard = acquire(&rig.locks(), "held");
+    let token = guard.token().number;
+    let shown = rig.run(viewer.show("held")).unwrap();
+    assert_eq!(shown.holders[0].token, Some(token));
+    assert!(shown.holders[0].remaining.is_some());
+    assert_eq!(rig.run(viewer.list("")).unwrap().len(), 1);
+    rig.run(viewer.guarantee()).unwrap();
+    assert!(viewer.mutex("free").blocking().acquire().unwrap_err().is_denied());
+    for force in [false, true] {
+        assert!(rig.run(viewer.break_hold("held", token, force)).unwrap_err().is_denied());
+    }
+    rig.run(guard.confirm()).unwrap();
+    guard.release_blocking().unwrap();
+    assert!(rig.run(viewer.list("")).unwrap().is_empty());
+}
+
+/// The server keeps a login for as long as it is used, and a little longer.
+#[test]
+fn a_login_that_the_server_forgot_is_renewed_without_the_caller_seeing_it() {
+    let rig = with_users(&["--auth-token-ttl=1"]);
+    let locks = rig.locks();
+    acquire(&locks, "first").release_blocking().unwrap();
+    let forgotten = |pause: Duration| {
+        // Nothing is asked meanwhile that would keep the login.
+        std::thread::sleep(pause);
+        std::time::Instant::now()
+    };
+    for _ in 0..2 {
+        let begin = forgotten(Duration::from_secs(4));
+        let guard = locks.mutex("second").blocking().try_acquire().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        forgotten(Duration::from_secs(4));
+        rig.run(guard.confirm()).unwrap();
+        let waiting = {
+            let other = rig.locks();
+            std::thread::spawn(move || other.mutex("second").blocking().acquire_within(PATIENCE))
+        };
+        rig.until("it waits", || rig.show("second").waiters.len() == 1);
+        forgotten(Duration::from_secs(4));
+        guard.release_blocking().unwrap();
+        waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    }
+}
