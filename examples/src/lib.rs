@@ -1,7 +1,7 @@
 //! What the scenarios share: a shop floor of processes around one directory of files and locks.
 //!
-//! The locks are on the file engine; with the argument `redis` on a Redis server that is started for it, with a `redis://` URL
-//! on that one.
+//! The locks are on the file engine; with the argument `redis` or `etcd` on a server that is started for it, with a URL on that
+//! one.
 //!
 //! Each scenario is one binary. Started by a person it is the boss: it makes a directory, starts itself several times as
 //! workers, waits, checks what came out, and exits with 1 if anything is wrong. `FLOOR` in the environment makes it a
@@ -14,6 +14,8 @@ use std::{
     thread,
     time::Duration,
 };
+
+use leasehold_testkit::server::{EtcdServer, RedisServer};
 
 /// The lease time of scenarios in which workers are killed: so long others wait for a dead one where a server keeps the
 /// locks. On one host, by lock files, they do not wait at all.
@@ -45,6 +47,12 @@ impl Floor {
     /// Those of connecting.
     pub fn locks(&self) -> Result<leasehold::Locks, Failure> {
         Ok(leasehold::Locks::connect(&self.url)?)
+    }
+
+    /// Whether they are on this engine.
+    #[must_use]
+    pub fn is_on(&self, engine: &str) -> bool {
+        self.url.starts_with(engine)
     }
 
     /// Starts worker number `worker`: this program again.
@@ -110,6 +118,13 @@ pub fn run_on_redis(boss: Part, worker: Part) -> ExitCode {
     start(Some(env::args().nth(1).unwrap_or_else(|| "redis".to_owned())), boss, worker)
 }
 
+/// What ends with the scenario.
+enum Server {
+    None,
+    Redis { _end: RedisServer },
+    Etcd { _end: EtcdServer },
+}
+
 fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
     let number = env::var("WORKER").ok().and_then(|number| number.parse().ok());
     let result = match (env::var_os("FLOOR"), env::var("FLOOR_URL"), number) {
@@ -117,12 +132,16 @@ fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
         _ => tempfile::tempdir().map_err(Failure::from).and_then(|held| {
             let dir = held.path().to_owned();
             let (url, _server) = match place.as_deref() {
-                None => (format!("file://{}", dir.join("locks").display()), None),
+                None => (format!("file://{}", dir.join("locks").display()), Server::None),
                 Some("redis") => {
-                    let server = leasehold_testkit::server::RedisServer::start(&[]);
-                    (format!("redis://127.0.0.1:{}", server.port()), Some(server))
+                    let server = RedisServer::start(&[]);
+                    (format!("redis://127.0.0.1:{}", server.port()), Server::Redis { _end: server })
                 }
-                Some(url) => (url.to_owned(), None),
+                Some("etcd") => {
+                    let server = EtcdServer::start(&[]);
+                    (server.url(), Server::Etcd { _end: server })
+                }
+                Some(url) => (url.to_owned(), Server::None),
             };
             boss(&Floor { dir, worker: None, url })
         }),

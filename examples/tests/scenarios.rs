@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// On the file engine, and on a Redis of its own.
-const PLACES: [&[&str]; 2] = [&[], &["redis"]];
+/// On the file engine, and on a Redis and an etcd of its own.
+const PLACES: [&[&str]; 3] = [&[], &["redis"], &["etcd"]];
 
 fn run(program: &str, place: &[&str], expected: &[&str]) {
     let output = Command::new(program).args(place).output().expect("the example was built with this test");

@@ -11,7 +11,7 @@ use crate::{
 
 /// A command that ends keeps nobody: the server does it, in whole seconds, of which it knows no fewer than two, and looks
 /// every half second.
-const COARSE: Duration = Duration::from_millis(3500);
+pub(crate) const COARSE: Duration = Duration::from_millis(3500);
 
 #[test]
 fn a_kept_name_stays_taken_after_its_command_for_its_time_and_little_longer() {

@@ -3,6 +3,7 @@
 
 mod etcd;
 mod etcd_limits;
+mod etcd_schedule;
 mod help;
 mod inspect;
 mod loss;
