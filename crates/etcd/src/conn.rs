@@ -21,7 +21,7 @@ use tonic::{
 use crate::{
     config::{Config, Member},
     door,
-    error::sort_connecting,
+    error::{root, sort_connecting},
     guarantee,
     hears::Hears,
     lock_of, stream,
@@ -209,15 +209,6 @@ impl Conn {
         // In the order in which they are written down.
         let _ = self.keep_alive.send(KeepAlive { id: lease });
     }
-}
-
-/// The innermost cause.
-fn root(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 /// The connection or its member is of no use any more, whatever became of this request.

@@ -6,7 +6,8 @@ use tonic::{Code, Status};
 /// An error of a request that may have left.
 pub(crate) fn sort(status: &Status) -> EngineError {
     let (fault, what) = meaning(status);
-    let said = status.message().trim().trim_start_matches("etcdserver: ");
+    let said = words(status);
+    let said = said.trim().trim_start_matches("etcdserver: ");
     let message = if said.is_empty() { what.to_owned() } else { format!("{what} ({said})") };
     EngineError::new(fault, message)
 }
@@ -14,8 +15,31 @@ pub(crate) fn sort(status: &Status) -> EngineError {
 /// An error met while connecting: nothing was asked yet.
 pub(crate) fn sort_connecting(status: &Status, address: &str) -> EngineError {
     let sorted = sort(status);
+    #[cfg(feature = "tls")]
+    {
+        // So a server refuses our certificate, after the connection was made.
+        let said = words(status);
+        if leasehold_tls::is_alert(&said) {
+            let message = format!("cannot connect to {address} by TLS: {said}");
+            return EngineError::new(Fault::Misconfigured, message);
+        }
+    }
     let fault = if sorted.fault == Fault::Unknown { Fault::Retry } else { sorted.fault };
     EngineError::new(fault, format!("cannot connect to {address}: {}", sorted.message))
+}
+
+/// The innermost cause.
+pub(crate) fn root(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// What the server said, or what became of the connection.
+fn words(status: &Status) -> String {
+    std::error::Error::source(status).map_or_else(|| status.message().to_owned(), root)
 }
 
 /// The lease of a request is not there (any more): nothing was applied.

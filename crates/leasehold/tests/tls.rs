@@ -1,8 +1,8 @@
-//! Encryption by a configuration of the caller's.
-#![cfg(all(feature = "redis", feature = "tls"))]
+//! Encryption by a configuration of the caller's, and by the options of a URL.
+#![cfg(all(feature = "redis", feature = "etcd", feature = "tls"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use leasehold::{
     Connect, Error, Locks, Tls,
@@ -11,12 +11,12 @@ use leasehold::{
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     },
 };
-use leasehold_testkit::server::RedisServer;
+use leasehold_testkit::server::{EtcdServer, RedisServer};
 
-/// Shows the server its client's certificate, and trusts these authorities.
-fn tls(server: &RedisServer, trusted: RootCertStore) -> Tls {
-    let certificate = CertificateDer::from_pem_file(server.certificate("client.pem")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(server.certificate("client.key")).unwrap();
+/// Shows the server its client's certificate, of the directory that it stands in, and trusts these authorities.
+fn tls(client: &Path, trusted: RootCertStore) -> Tls {
+    let certificate = CertificateDer::from_pem_file(client).unwrap();
+    let key = PrivateKeyDer::from_pem_file(client.with_extension("key")).unwrap();
     let config = ClientConfig::builder().with_root_certificates(trusted);
     Tls::with(Arc::new(config.with_client_auth_cert(vec![certificate], key).unwrap()))
 }
@@ -25,17 +25,61 @@ fn connect(tls: Tls, url: &str) -> Result<Locks, Error> {
     Connect::default().tls(tls).connect(url)
 }
 
+fn lock(locks: &Locks) -> Result<(), Error> {
+    locks.mutex("a").blocking().acquire()?.release_blocking()
+}
+
+/// Locks with the authority of these servers, and is refused without it.
+fn is_decided_by_the_configuration(url: &str, authority: &Path, client: &Path) {
+    let mut trusted = RootCertStore::empty();
+    trusted.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
+    lock(&connect(tls(client, trusted), url).unwrap()).unwrap();
+    let error = lock(&connect(tls(client, RootCertStore::empty()), url).unwrap()).unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("certificate"), "{error}");
+}
+
 #[test]
-fn a_configuration_of_the_caller_decides_who_is_trusted() {
+fn a_configuration_of_the_caller_decides_whom_redis_clients_trust() {
     let server = RedisServer::encrypted();
     let url = format!("rediss://localhost:{}", server.tls_port());
-    let mut trusted = RootCertStore::empty();
-    trusted.add(CertificateDer::from_pem_file(server.certificate("ca.pem")).unwrap()).unwrap();
-    let locks = connect(tls(&server, trusted), &url).unwrap();
-    locks.mutex("a").blocking().acquire().unwrap().release_blocking().unwrap();
-    let nobody = connect(tls(&server, RootCertStore::empty()), &url).unwrap();
-    let error = nobody.mutex("a").blocking().acquire().unwrap_err();
-    assert!(error.is_misconfigured() && error.to_string().contains("certificate"), "{error}");
+    is_decided_by_the_configuration(&url, &server.certificate("ca.pem"), &server.certificate("client.pem"));
+}
+
+#[test]
+fn a_configuration_of_the_caller_decides_whom_etcd_clients_trust() {
+    let server = EtcdServer::encrypted();
+    is_decided_by_the_configuration(
+        &server.url(),
+        &server.certificate("ca.pem"),
+        &server.certificate("client.pem"),
+    );
+}
+
+#[test]
+fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
+    let (server, stranger) = (EtcdServer::encrypted(), EtcdServer::encrypted());
+    let url = |authority: &EtcdServer, client: Option<&EtcdServer>| {
+        let file = |of: &EtcdServer, name| of.certificate(name).display().to_string();
+        let identity =
+            client.map(|of| format!("&cert={}&key={}", file(of, "client.pem"), file(of, "client.key")));
+        format!("{}?ca={}{}", server.url(), file(authority, "ca.pem"), identity.unwrap_or_default())
+    };
+    let right = url(&server, Some(&server));
+    lock(&Locks::connect(&right).unwrap()).unwrap();
+    let elsewhere = right.replace("localhost", "127.0.0.1");
+    for (url, words) in [
+        (url(&stranger, Some(&server)), "invalid peer certificate"),
+        (server.url(), "certificate"),
+        (elsewhere, "not valid for name"),
+        (url(&server, None), "by TLS: received fatal alert: BadCertificate"),
+        (url(&server, Some(&stranger)), "by TLS: received fatal alert: BadCertificate"),
+    ] {
+        let error = lock(&Locks::connect(&url).unwrap()).unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains(words), "{url}: {error}");
+    }
+    let plain = format!("etcd://localhost:{}?connect_timeout=500ms", server.port());
+    let error = lock(&Locks::connect(&plain).unwrap()).unwrap_err();
+    assert!(error.is_unreachable(), "nothing is told in the clear: {error}");
 }
 
 #[test]
@@ -43,7 +87,9 @@ fn a_configuration_is_refused_beside_options_and_where_nothing_is_encrypted() {
     for (url, word) in [
         ("rediss://h?ca=/ca.pem", "ca, cert and key"),
         ("rediss://h?cert=/c.pem&key=/k.pem", "ca, cert and key"),
+        ("etcds://h?ca=/ca.pem", "ca, cert and key"),
         ("redis://h", "redis URLs are not encrypted"),
+        ("etcd://h", "etcd URLs are not encrypted"),
         ("redis+unix:///run/redis.sock", "not encrypted"),
         ("file:", "not encrypted"),
     ] {

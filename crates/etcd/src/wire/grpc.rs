@@ -112,7 +112,11 @@ impl Grpc {
 
     async fn ready(&self) -> Result<Client<Channel>, Status> {
         let mut client = self.client.clone();
-        client.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+        client.ready().await.map_err(|error| {
+            let mut status = Status::new(Code::Unavailable, error.to_string());
+            status.set_source(Arc::new(error));
+            status
+        })?;
         Ok(client)
     }
 
