@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::server::EtcdCluster;
+use leasehold_testkit::server::{EtcdCluster, EtcdServer, etcd_command};
 
 use crate::{
     etcd::Site,
@@ -116,6 +116,26 @@ fn a_server_that_is_not_there_is_69() {
         assert!(one_line(&output).contains("cannot connect"), "{output:?}");
         assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     }
+}
+
+#[test]
+fn a_full_server_refuses_new_claims_only() {
+    let site = Site(EtcdServer::start(&["--quota-backend-bytes=1000000"]));
+    let holder = site.holder(&["--ttl", "3s"], HOLD);
+    let waiter = Running::start(site.leasehold(&["run", "--ttl", "3s", "job", "--", "echo", "mine"]));
+    until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
+    let (full, begin) = ("x".repeat(100_000), Instant::now());
+    until("it is full", || !etcd_command(site.0.port(), &["put", "big", &full]).status.success());
+    for args in [&["run", "other", "--", "true"][..], &["run", "-n", "job", "--", "true"]] {
+        let output = site.call(args);
+        assert_eq!(code(&output), 69, "{output:?}");
+        assert!(one_line(&output).contains("database is full"), "{output:?}");
+    }
+    until("the leases would be over", || begin.elapsed() > Duration::from_secs(5));
+    assert_eq!(site.show("job")["waiters"].as_array().unwrap().len(), 1);
+    assert_eq!(code(&holder.output()), 0, "it was renewed, and let go");
+    assert_eq!(stdout(&waiter.output()), "mine\n");
+    assert_eq!(stdout(&site.call(&["list"])), "");
 }
 
 #[test]
