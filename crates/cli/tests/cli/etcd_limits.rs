@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::server::{EtcdCluster, EtcdServer, etcd_command};
+use leasehold_testkit::server::{EtcdServer, etcd_command};
 
 use crate::{
     etcd::Site,
@@ -136,52 +136,4 @@ fn a_full_server_refuses_new_claims_only() {
     assert_eq!(code(&holder.output()), 0, "it was renewed, and let go");
     assert_eq!(stdout(&waiter.output()), "mine\n");
     assert_eq!(stdout(&site.call(&["list"])), "");
-}
-
-#[test]
-fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
-    let mut cluster = EtcdCluster::start();
-    let url = cluster.url();
-    let leasehold = |args: &[&str]| {
-        let mut command = bare(args);
-        command.env("LEASEHOLD_URL", &url);
-        command
-    };
-    let script = "echo ready; exec sleep 60";
-    let mut holder = Running::start(leasehold(&["run", "--ttl", "5s", "held", "--", "sh", "-c", script]));
-    assert_eq!(holder.line(), "ready");
-    let left = cluster.leader();
-    let others = [(left + 1) % 3, (left + 2) % 3];
-    others.iter().for_each(|node| cluster.kill(*node));
-    let begin = Instant::now();
-    let ended = holder.wait();
-    assert_eq!(code(&ended), 76, "{ended:?}");
-    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
-    for args in [&["run", "job", "--", "true"][..], &["run", "-w", "3s", "job", "--", "true"]] {
-        let begin = Instant::now();
-        let output = finish(leasehold(args));
-        assert_eq!(code(&output), 69, "{output:?}");
-        assert!(one_line(&output).contains("job"), "{output:?}");
-        assert!(begin.elapsed() < Duration::from_secs(12), "{:?}", begin.elapsed());
-    }
-    others.iter().for_each(|node| cluster.restart(*node));
-    let _ = cluster.leader();
-    for name in ["held", "job"] {
-        assert_eq!(code(&finish(leasehold(&["run", "-w", "50s", name, "--", "true"]))), 0);
-    }
-    until("no key", || cluster.command(left, &["get", "--prefix", "/locks/", "--keys-only"]).is_empty());
-}
-
-#[test]
-fn a_member_that_is_down_is_passed_over() {
-    let mut cluster = EtcdCluster::start();
-    let down = (cluster.leader() + 1) % 3;
-    cluster.kill(down);
-    // Which member a client begins with is left to chance.
-    for _ in 0..4 {
-        let mut command = bare(&["run", "-n", "job", "--", "sh", "-c", HOLD]);
-        command.env("LEASEHOLD_URL", cluster.url());
-        let output = finish(command);
-        assert_eq!((code(&output), stdout(&output).as_str()), (0, "ready\n"), "{output:?}");
-    }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
 
 mod etcd;
+mod etcd_cluster;
 mod etcd_limits;
 mod etcd_schedule;
 mod help;

@@ -1,0 +1,82 @@
+//! The command on an etcd cluster of three members, some of which are down or stopped.
+
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::server::EtcdCluster;
+
+use crate::tools::{HOLD, Running, bare, code, finish, one_line, stdout, until};
+
+fn leasehold(url: &str, args: &[&str]) -> std::process::Command {
+    let mut command = bare(args);
+    command.env("LEASEHOLD_URL", url);
+    command
+}
+
+#[test]
+fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
+    let mut cluster = EtcdCluster::start();
+    let url = cluster.url();
+    let leasehold = |args: &[&str]| leasehold(&url, args);
+    let script = "echo ready; exec sleep 60";
+    let mut holder = Running::start(leasehold(&["run", "--ttl", "5s", "held", "--", "sh", "-c", script]));
+    assert_eq!(holder.line(), "ready");
+    let left = cluster.leader();
+    let others = [(left + 1) % 3, (left + 2) % 3];
+    others.iter().for_each(|node| cluster.kill(*node));
+    let begin = Instant::now();
+    let ended = holder.wait();
+    assert_eq!(code(&ended), 76, "{ended:?}");
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    for args in [&["run", "job", "--", "true"][..], &["run", "-w", "3s", "job", "--", "true"]] {
+        let begin = Instant::now();
+        let output = finish(leasehold(args));
+        assert_eq!(code(&output), 69, "{output:?}");
+        assert!(one_line(&output).contains("job"), "{output:?}");
+        assert!(begin.elapsed() < Duration::from_secs(12), "{:?}", begin.elapsed());
+    }
+    others.iter().for_each(|node| cluster.restart(*node));
+    let _ = cluster.leader();
+    for name in ["held", "job"] {
+        assert_eq!(code(&finish(leasehold(&["run", "-w", "50s", name, "--", "true"]))), 0);
+    }
+    until("no key", || cluster.command(left, &["get", "--prefix", "/locks/", "--keys-only"]).is_empty());
+}
+
+#[test]
+fn a_member_that_is_down_is_passed_over() {
+    let mut cluster = EtcdCluster::start();
+    let down = (cluster.leader() + 1) % 3;
+    cluster.kill(down);
+    // Which member a client begins with is left to chance.
+    for _ in 0..4 {
+        let output = finish(leasehold(&cluster.url(), &["run", "-n", "job", "--", "sh", "-c", HOLD]));
+        assert_eq!((code(&output), stdout(&output).as_str()), (0, "ready\n"), "{output:?}");
+    }
+}
+
+/// Whichever of them it speaks to, and also when it is the leader.
+#[test]
+fn a_holder_and_a_waiter_outlive_the_pause_of_any_one_member() {
+    let mut cluster = EtcdCluster::start();
+    let url = cluster.url();
+    let mut holder = Running::start(leasehold(&url, &["run", "--ttl", "12s", "job", "--", "sh", "-c", HOLD]));
+    assert_eq!(holder.line(), "ready");
+    let waiter = Running::start(leasehold(&url, &["run", "--ttl", "12s", "job", "--", "echo", "mine"]));
+    let show = || finish(leasehold(&url, &["show", "--json", "job"]));
+    until("a waiter", || stdout(&show()).contains("waiting_ms"));
+    assert!(stdout(&show()).contains("\"guarantee\":\"best effort\""), "etcd pull request 17465");
+    for member in 0..3 {
+        cluster.pause(member);
+        let begin = Instant::now();
+        let output = finish(leasehold(&url, &["run", "-w", "8s", "other", "--", "true"]));
+        assert_eq!(code(&output), 0, "{output:?}");
+        until("it was silent for long", || begin.elapsed() > Duration::from_secs(4));
+        assert!(!holder.has_ended());
+        cluster.resume(member);
+        let _ = cluster.leader();
+    }
+    let begin = Instant::now();
+    assert_eq!(code(&holder.output()), 0);
+    assert_eq!(stdout(&waiter.output()), "mine\n");
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
