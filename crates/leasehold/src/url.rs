@@ -18,6 +18,8 @@ pub(crate) struct Url {
     )]
     pub(crate) rest: String,
     options: Vec<(String, String)>,
+    /// What was taken for options may be the end of a password with a `?` in it: no error is to show it.
+    doubtful: bool,
     /// The options that were asked for so far.
     known: Vec<&'static str>,
 }
@@ -37,7 +39,8 @@ impl Url {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             options.push((decode(key)?, decode(value)?));
         }
-        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.to_owned(), options, known: Vec::new() })
+        let (scheme, rest, doubtful) = (scheme.to_ascii_lowercase(), rest.to_owned(), query.contains('@'));
+        Ok(Self { scheme, rest, options, doubtful, known: Vec::new() })
     }
 
     /// An option, taken out. What is given twice counts once, the last time.
@@ -49,9 +52,15 @@ impl Url {
 
     /// An option that is a duration, taken out.
     pub(crate) fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, Error> {
+        let doubtful = self.doubtful;
         let read = |value: String| {
-            parse_duration(&value)
-                .map_err(|error| Error::misconfigured(format!("the URL option {key}: {error}")))
+            parse_duration(&value).map_err(|error| {
+                if doubtful {
+                    doubt()
+                } else {
+                    Error::misconfigured(format!("the URL option {key}: {error}"))
+                }
+            })
         };
         self.take(key).map(read).transpose()
     }
@@ -63,9 +72,18 @@ impl Url {
     )]
     pub(crate) fn no_more(&self) -> Result<(), Error> {
         let Some((key, _)) = self.options.first() else { return Ok(()) };
+        if self.doubtful {
+            return Err(doubt());
+        }
         let (scheme, known) = (&self.scheme, self.known.join(", "));
         Err(Error::misconfigured(format!("the URL option {key:?} is unknown to {scheme}: it knows {known}")))
     }
+}
+
+fn doubt() -> Error {
+    Error::misconfigured(
+        "the URL has an @ behind its ?: write a ? in a password %3F, and an @ in an option %40",
+    )
 }
 
 /// Percent-decodes a part.

@@ -121,6 +121,18 @@ fn no_error_shows_a_password() {
     }
 }
 
+/// Such a password ends at its `?`, and what follows looks like an option.
+#[test]
+fn a_password_with_an_unescaped_question_mark_is_not_shown() {
+    for rest in ["?canary@h:2379", "?canary=x@h", "?prefix=x&canary@h", "?connect_timeout=canary@h"] {
+        let url = format!("etcd://user:1234{rest}");
+        let output = finish(bare(&["--url", &url, "run", "x", "--", "true"]));
+        assert_eq!(code(&output), 78, "{output:?}");
+        let said = one_line(&output);
+        assert!(said.contains("%3F") && !said.contains("canary"), "{said}");
+    }
+}
+
 #[test]
 fn the_url_is_in_no_argument_of_cmd() {
     let dir = Dir::new();
