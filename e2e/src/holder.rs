@@ -27,10 +27,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             (["check"], Some(held)) => held.check().to_string(),
             (["spin", longest], Some(held)) => spin(held, Duration::from_millis(longest.parse()?))?,
             (["lost"], Some(held)) => format!("{:?}", runtime.block_on(held.lost())),
-            (["write"], Some(held)) => {
-                let fence = locks.redis_fence(name).ok_or("these locks are not on Redis")?;
-                told(runtime.block_on(fence.write(held.token(), &[&["INCR", "written"]])).map(drop))
-            }
+            (["write"], Some(held)) => told(runtime.block_on(write(&locks, name, held))?),
             (["release"], Some(_)) => told(guard.take().map_or(Ok(()), Guard::release_blocking)),
             (["abort"], _) => std::process::abort(),
             (["cycle"], _) => loop {
@@ -57,6 +54,15 @@ fn spin(guard: &Guard, longest: Duration) -> std::io::Result<String> {
         }
         before = now;
     }
+}
+
+/// Writes once, behind a fence on the system that holds the lock.
+async fn write(locks: &Locks, name: &str, held: &Guard) -> Result<Result<(), Error>, Failure> {
+    if let Some(fence) = locks.redis_fence(name) {
+        return Ok(fence.write(held.token(), &[&["INCR", "written"]]).await.map(drop));
+    }
+    let fence = locks.etcd_fence(name).ok_or("these locks have no fence")?;
+    Ok(fence.write(held.token(), &[("written", "by the holder")]).await.map(drop))
 }
 
 fn told(ended: Result<(), Error>) -> String {

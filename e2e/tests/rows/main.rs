@@ -1,5 +1,5 @@
 //! The fault matrix, row by row: each is a test with the number of its row, with a random phase. Rows whose system is not of
-//! this house yet (F25-F28, F35-F63, F71, F77: Sentinel, Cluster, Redlock, etcd, ZooKeeper, SQL) come with it.
+//! this house yet (F25-F28, F35-F40, F49-F63, F77: Sentinel, Cluster, Redlock, ZooKeeper, SQL) come with it.
 //!
 //! Rows that are tested elsewhere, because they need what only is there:
 //!
@@ -15,6 +15,14 @@
 
 mod clocks;
 mod crowds;
+mod etcd_cluster;
+mod etcd_crowd;
+mod etcd_leases;
+mod etcd_names;
+mod etcd_news;
+mod etcd_restored;
+mod etcd_rig;
+mod etcd_silence;
 mod executors;
 mod fences;
 mod files;

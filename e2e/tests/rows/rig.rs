@@ -109,6 +109,13 @@ impl Holder {
     }
 
     pub(crate) fn start_in(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
+        let mut holder = Self::begin(url, name, ttl, environment);
+        holder.granted();
+        holder
+    }
+
+    /// One that may have to wait: it is to be asked for its grant.
+    pub(crate) fn begin(url: &str, name: &str, ttl: Duration, environment: &[(&str, String)]) -> Self {
         let mut process = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_leasehold-e2e"), "holder", url, name])
             .arg(ttl.as_millis().to_string())
@@ -118,9 +125,12 @@ impl Holder {
             .spawn()
             .unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-        let mut holder = Self { process, input, output: BufReader::new(output), token: 0 };
-        holder.token = holder.hear().parse().unwrap();
-        holder
+        Self { process, input, output: BufReader::new(output), token: 0 }
+    }
+
+    /// Waits until it holds.
+    pub(crate) fn granted(&mut self) {
+        self.token = self.hear().parse().unwrap();
     }
 
     pub(crate) fn tell(&mut self, order: &str) {

@@ -1,0 +1,235 @@
+//! Three nodes, of which some are stopped, killed or cut off.
+
+use std::{
+    thread::{sleep, spawn},
+    time::{Duration, Instant},
+};
+
+use leasehold::{Guard, Level, Locks};
+use leasehold_testkit::server::EtcdCluster;
+
+use crate::{
+    etcd_crowd::Crowd,
+    etcd_rig::{SHORTEST, line, watched},
+    rig::{PATIENCE, SLACK, acquire, dice, millis, until},
+};
+
+/// So long that a lease outlasts an election, and the move of a client from a dead member to another.
+const LONG: Duration = Duration::from_secs(10);
+
+fn connect(cluster: &EtcdCluster) -> Locks {
+    Locks::connect(&cluster.url()).unwrap()
+}
+
+/// Nothing is left of the crowd, nor of whoever waited.
+fn expect_clean(cluster: &EtcdCluster) {
+    until("no key is left", || {
+        line(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/"])).is_empty()
+    });
+}
+
+/// Does something to a node while holds exist: one that stands all the while, and many short ones.
+fn under_work(cluster: &mut EtcdCluster, strike: impl FnOnce(&mut EtcdCluster, &Crowd)) {
+    let holder = connect(cluster);
+    let guard = acquire(&holder, "held", LONG);
+    let crowd = Crowd::of(&cluster.url(), LONG);
+    crowd.goes_on(10);
+    strike(cluster, &crowd);
+    crowd.goes_on(10);
+    crowd.was_never_two();
+    assert!(guard.check(), "kept through the members that are left");
+    guard.release_blocking().unwrap();
+    expect_clean(cluster);
+}
+
+#[test]
+fn leader_is_killed() {
+    let mut cluster = EtcdCluster::start();
+    under_work(&mut cluster, |cluster, crowd| {
+        sleep(dice().millis(0..300));
+        let leader = cluster.leader();
+        cluster.kill(leader);
+        crowd.goes_on(10);
+        cluster.restart(leader);
+    });
+}
+
+#[test]
+fn follower_is_cut_off_and_then_the_leader() {
+    let mut cluster = EtcdCluster::start();
+    under_work(&mut cluster, |cluster, crowd| {
+        sleep(dice().millis(0..300));
+        let follower = (cluster.leader() + 1) % 3;
+        for node in [follower, cluster.leader()] {
+            cluster.cut(node);
+            // Beyond the time after which the members know.
+            sleep(millis(2500));
+            crowd.goes_on(10);
+            cluster.heal(node);
+        }
+    });
+}
+
+#[test]
+fn member_of_a_holder_is_cut_off() {
+    let (mut cluster, ttl) = (EtcdCluster::start(), LONG);
+    let (proxies, locks) = watched(&cluster);
+    let guard = acquire(&locks, "a", ttl);
+    sleep(dice().millis(0..1000));
+    // It still answers, and says that it has no leader.
+    cluster.cut(proxies.iter().position(|proxy| proxy.connections() > 0).unwrap());
+    let end = Instant::now() + ttl + ttl / 2;
+    while Instant::now() < end {
+        assert!(guard.check(), "kept alive through another member");
+        sleep(millis(20));
+    }
+    guard.release_blocking().unwrap();
+}
+
+#[test]
+fn f42_leader_is_stopped_for_less_than_a_lease() {
+    let mut cluster = EtcdCluster::start();
+    under_work(&mut cluster, |cluster, crowd| {
+        for _ in 0..2 {
+            let leader = cluster.leader();
+            cluster.pause(leader);
+            sleep(dice().millis(1000..4000));
+            crowd.goes_on(5);
+            cluster.resume(leader);
+        }
+    });
+}
+
+#[test]
+fn f71_each_server_is_stopped_and_goes_on_while_waiters_ask() {
+    let mut cluster = EtcdCluster::start();
+    under_work(&mut cluster, |cluster, crowd| {
+        let mut dice = dice();
+        for _ in 0..8 {
+            let node = dice.below(3) as usize;
+            cluster.pause(node);
+            sleep(dice.millis(100..2500));
+            cluster.resume(node);
+            sleep(dice.millis(0..500));
+        }
+        crowd.goes_on(10);
+    });
+}
+
+/// Until when the hold was believed, and when the next one was granted.
+fn overlap(guard: &Guard, next: &Guard) -> bool {
+    guard.check() && next.check()
+}
+
+#[test]
+fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
+    let (mut cluster, ttl) = (EtcdCluster::start(), Duration::from_secs(6));
+    let (holder, waiter) = (connect(&cluster), connect(&cluster));
+    // This etcd is known to let such a leader end leases that the next one keeps alive.
+    let guarantee = pollster::block_on(holder.guarantee()).unwrap();
+    assert_eq!(guarantee.level, Level::BestEffort, "{guarantee:?}");
+    assert!(guarantee.notes.iter().any(|note| note.contains("17465")), "{guarantee:?}");
+    let guard = acquire(&holder, "a", ttl);
+    let request = waiter.mutex("a").ttl(ttl).blocking();
+    let waiting = spawn(move || request.acquire_within(Duration::from_secs(60)));
+    sleep(dice().millis(0..2000));
+    let old = cluster.leader();
+    cluster.pause(old);
+    let end = Instant::now() + ttl + Duration::from_secs(2);
+    while Instant::now() < end {
+        assert!(guard.check(), "kept alive by the next leader");
+        assert!(!waiting.is_finished());
+        sleep(millis(20));
+    }
+    cluster.resume(old);
+    sleep(Duration::from_secs(3));
+    let was_ended = waiting.is_finished();
+    println!("the old leader ended the lease: {was_ended}");
+    if !was_ended {
+        assert!(guard.check());
+        guard.release_blocking().unwrap();
+        waiting.join().unwrap().unwrap().release_blocking().unwrap();
+        return;
+    }
+    let next = waiting.join().unwrap().unwrap();
+    println!("both believe: {}", overlap(&guard, &next));
+    assert!(next.token().number > guard.token().number, "I4");
+    until("the old holder is told", || !guard.check());
+    let fence = waiter.etcd_fence("a").unwrap();
+    pollster::block_on(fence.seal(next.token())).unwrap();
+    assert!(pollster::block_on(fence.seal(guard.token())).unwrap_err().is_fenced());
+    assert!(guard.release_blocking().unwrap_err().is_lost());
+    assert!(next.check());
+}
+
+#[test]
+fn minority_alone_answers_in_time_and_leaks_nothing() {
+    let mut cluster = EtcdCluster::start();
+    let clients: Vec<_> = (0..6).map(|_| connect(&cluster)).collect();
+    clients.iter().for_each(|locks| acquire(locks, "a", LONG).release_blocking().unwrap());
+    let leader = cluster.leader();
+    let lost = [leader, (leader + 1) % 3];
+    lost.into_iter().for_each(|node| cluster.kill(node));
+    let mut dice = dice();
+    let limits = [0..100, 300..700, 1000..3000, 5000..8000].map(|range| dice.millis(range));
+    let wait = |locks: &Locks, limit: Duration| {
+        // Claims of different owners each ask for themselves.
+        let request = locks.mutex("a").ttl(LONG).owner(format!("{limit:?}").as_str()).blocking();
+        spawn(move || {
+            let begin = Instant::now();
+            let error = request.acquire_within(limit).unwrap_err();
+            assert!(error.is_unreachable() || error.is_unknown() || error.is_timed_out(), "{error}");
+            (limit, begin.elapsed().saturating_sub(limit))
+        })
+    };
+    let waiting: Vec<_> = clients.iter().flat_map(|locks| limits.map(|limit| wait(locks, limit))).collect();
+    for waiting in waiting {
+        let (limit, late) = waiting.join().unwrap();
+        assert!(late < millis(100) + SLACK, "I12: {limit:?} and {late:?}");
+    }
+    lost.into_iter().for_each(|node| cluster.restart(node));
+    let begin = Instant::now();
+    for locks in &clients {
+        acquire(locks, "a", LONG).release_blocking().unwrap();
+    }
+    assert!(begin.elapsed() < LONG, "no ghost for a lease: {:?}", begin.elapsed());
+    expect_clean(&cluster);
+}
+
+#[test]
+fn quorum_is_lost_and_comes_back() {
+    let mut cluster = EtcdCluster::start();
+    for (ttl, away) in [(LONG, millis(1500)), (SHORTEST, SHORTEST * 2)] {
+        let (holder, waiter) = (connect(&cluster), connect(&cluster));
+        let guard = acquire(&holder, "a", ttl);
+        let request = waiter.mutex("a").ttl(ttl).blocking();
+        let waiting = spawn(move || request.acquire_within(Duration::from_secs(60)));
+        until("it waits", || {
+            line(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/a/"])).len() == 2
+        });
+        sleep(dice().millis(0..1000));
+        let leader = cluster.leader();
+        let lost = [leader, (leader + 1) % 3];
+        lost.into_iter().for_each(|node| cluster.pause(node));
+        let end = Instant::now() + away;
+        while Instant::now() < end {
+            assert!(!(waiting.is_finished() && guard.check()), "I1");
+            sleep(millis(5));
+        }
+        let kept = guard.check();
+        assert!(kept || away > ttl, "the lease is not over");
+        assert!(!kept || away < ttl, "told lost without a server");
+        lost.into_iter().for_each(|node| cluster.resume(node));
+        let begin = Instant::now();
+        if kept {
+            sleep(ttl / 3);
+            assert!(guard.check() && !waiting.is_finished());
+            guard.release_blocking().unwrap();
+        } else {
+            assert!(guard.release_blocking().is_err());
+        }
+        waiting.join().unwrap().unwrap().release_blocking().unwrap();
+        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+        expect_clean(&cluster);
+    }
+}

@@ -1,0 +1,115 @@
+//! Clients that want one name all the time, and look whether they are alone.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread::{JoinHandle, sleep, spawn},
+    time::{Duration, Instant},
+};
+
+use leasehold::{Guard, Locks};
+use leasehold_e2e::dice::Dice;
+
+use crate::rig::{SLACK, dice, millis, until};
+
+/// How many clients there are: more than members, so that each has one.
+const CLIENTS: usize = 5;
+
+/// How long each waits at a time.
+const LIMIT: Duration = Duration::from_millis(1500);
+
+/// Clients of one name.
+pub(crate) struct Crowd {
+    ends: Arc<AtomicBool>,
+    hall: Arc<Hall>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Where everybody sees who else holds.
+#[derive(Default)]
+struct Hall {
+    inside: Mutex<Inside>,
+    grants: AtomicU64,
+    complaints: Mutex<Vec<String>>,
+}
+
+#[derive(Default)]
+struct Inside {
+    guards: Vec<Arc<Guard>>,
+    newest: u64,
+}
+
+impl Crowd {
+    pub(crate) fn of(url: &str, ttl: Duration) -> Self {
+        let (ends, hall): (Arc<AtomicBool>, Arc<Hall>) = Default::default();
+        let start = |_| {
+            let locks = Locks::connect(url).unwrap();
+            let (ends, hall, mut dice) = (Arc::clone(&ends), Arc::clone(&hall), dice());
+            spawn(move || {
+                while !ends.load(SeqCst) {
+                    hall.visit(&locks, ttl, &mut dice);
+                }
+            })
+        };
+        let threads = (0..CLIENTS).map(start).collect();
+        Self { ends, hall, threads }
+    }
+
+    /// Waits until `count` more were granted.
+    pub(crate) fn goes_on(&self, count: u64) {
+        let wanted = self.hall.grants.load(SeqCst) + count;
+        until("the crowd goes on", || self.hall.grants.load(SeqCst) >= wanted);
+    }
+
+    /// Ends it; nobody may have anything to complain of.
+    pub(crate) fn was_never_two(self) {
+        self.ends.store(true, SeqCst);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let complaints = self.hall.complaints.lock().unwrap();
+        assert!(complaints.is_empty(), "{complaints:#?}");
+    }
+}
+
+impl Hall {
+    /// Acquires, looks, works a little and releases.
+    fn visit(&self, locks: &Locks, ttl: Duration, dice: &mut Dice) {
+        let begin = Instant::now();
+        let granted = locks.mutex("crowd").ttl(ttl).blocking().acquire_within(LIMIT);
+        let waited = begin.elapsed();
+        if waited > LIMIT + millis(100) + SLACK {
+            self.complain(format!("I12: {waited:?} for a wait of at most {LIMIT:?}: {:?}", granted.err()));
+            return;
+        }
+        let Ok(guard) = granted else { return sleep(millis(20)) };
+        let guard = Arc::new(guard);
+        self.enter(&guard);
+        self.grants.fetch_add(1, SeqCst);
+        let some_stay_for_long = if dice.percent(10) { 300..1200 } else { 0..20 };
+        sleep(dice.millis(some_stay_for_long));
+        self.inside.lock().unwrap().guards.retain(|other| !Arc::ptr_eq(other, &guard));
+        let guard = Arc::into_inner(guard).expect("others look at it only while it is inside");
+        let _ = guard.release_blocking();
+    }
+
+    fn enter(&self, guard: &Arc<Guard>) {
+        let mut inside = self.inside.lock().unwrap();
+        for other in &inside.guards {
+            // Who is valid after the other was is valid with it: a lost hold does not come back.
+            if other.check() && guard.check() {
+                self.complain(format!("I1: {} and {} hold together", other.token(), guard.token()));
+            }
+        }
+        let token = guard.token().number;
+        if token <= inside.newest && guard.check() {
+            self.complain(format!("I4: {token} after {}", inside.newest));
+        }
+        inside.newest = inside.newest.max(token);
+        inside.guards.push(Arc::clone(guard));
+    }
+
+    fn complain(&self, complaint: String) {
+        self.complaints.lock().unwrap().push(complaint);
+    }
+}

@@ -1,0 +1,73 @@
+//! Watches that break, and revisions that are compacted away.
+
+use std::{
+    thread::{sleep, spawn},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    etcd_rig::{Rig, SHORTEST},
+    rig::{PATIENCE, SLACK, acquire, dice, millis, until},
+};
+
+/// How soon a waiter is there whose connection broke: it connects again at once, after a failure a little later.
+const RECONNECT: Duration = Duration::from_millis(1100);
+
+/// Raises the revision, and forgets what was before.
+fn compact(rig: &Rig) {
+    for value in 0..5 {
+        rig.server.command(&["put", "other", &value.to_string()]);
+    }
+    rig.server.command(&["compact", &rig.revision().to_string()]);
+}
+
+#[test]
+fn f46_compaction_and_a_reset_while_a_waiter_waits() {
+    let (rig, mut dice) = (Rig::new(), dice());
+    let (proxy, waiter) = rig.proxied();
+    let holder = rig.locks();
+    for released_meanwhile in [false, true, false, true] {
+        let guard = acquire(&holder, "a", Duration::from_secs(30));
+        let request = waiter.mutex("a").ttl(Duration::from_secs(10)).blocking();
+        let waiting = spawn(move || request.acquire_within(PATIENCE));
+        until("it waits", || rig.line("a").len() == 2);
+        compact(&rig);
+        sleep(dice.millis(0..100));
+        if released_meanwhile {
+            // What it waits for is deleted and forgotten while it hears nothing.
+            proxy.sever();
+            guard.release_blocking().unwrap();
+            compact(&rig);
+            proxy.mend();
+        } else {
+            proxy.reset();
+            sleep(dice.millis(0..100));
+            guard.release_blocking().unwrap();
+        }
+        let begin = Instant::now();
+        let next = waiting.join().unwrap().unwrap();
+        assert!(begin.elapsed() < RECONNECT + SLACK, "{:?}", begin.elapsed());
+        next.release_blocking().unwrap();
+    }
+}
+
+#[test]
+fn f46_watch_from_a_revision_that_is_compacted() {
+    let rig = Rig::new();
+    let (proxy, waiter) = rig.proxied();
+    let guard = acquire(&rig.locks(), "a", Duration::from_secs(30));
+    let request = waiter.mutex("a").ttl(SHORTEST * 5).blocking();
+    proxy.hold_answers();
+    let waiting = spawn(move || request.acquire_within(PATIENCE));
+    until("it waits", || rig.line("a").len() == 2);
+    // It is told where it stands when that is history: its watch is to begin there.
+    compact(&rig);
+    guard.release_blocking().unwrap();
+    compact(&rig);
+    sleep(dice().millis(0..200));
+    let begin = Instant::now();
+    proxy.let_go();
+    let next = waiting.join().unwrap().unwrap();
+    assert!(begin.elapsed() < millis(250) + SLACK, "it asks what it cannot hear: {:?}", begin.elapsed());
+    next.release_blocking().unwrap();
+}

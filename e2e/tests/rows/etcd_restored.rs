@@ -1,0 +1,61 @@
+//! A server that goes back to what it was: what was granted since is as if it had never been.
+
+use std::{thread::sleep, time::Instant};
+
+use leasehold::{ErrorKind, Loss};
+
+use crate::{
+    etcd_rig::{EXPIRY, Rig, SHORTEST},
+    rig::{PATIENCE, SLACK, acquire, dice, until},
+};
+
+#[test]
+fn f47_older_state_is_restored() {
+    let mut rig = Rig::new();
+    let (holder, other) = (rig.locks(), rig.locks());
+    acquire(&holder, "a", SHORTEST).release_blocking().unwrap();
+    rig.server.save();
+    rig.server.restart();
+    for _ in 0..20 {
+        acquire(&other, "a", SHORTEST).release_blocking().unwrap();
+    }
+    let guard = acquire(&holder, "a", SHORTEST * 2);
+    let fence = holder.etcd_fence("resource").unwrap();
+    sleep(dice().millis(0..500));
+    rig.server.restore();
+    rig.server.restart();
+    until("the hold is told lost", || !guard.check());
+    assert!(matches!(pollster::block_on(guard.lost()), Loss::Gone | Loss::Lapsed));
+    assert!(guard.release_blocking().unwrap_err().is_lost());
+    // Whoever saw the larger tokens believes in no smaller one.
+    for locks in [&holder, &other] {
+        let error = locks.mutex("a").ttl(SHORTEST).blocking().acquire_within(PATIENCE).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost(Loss::TokenWentBack), "{error}");
+    }
+    until("nothing is left of what was refused", || rig.line("a").is_empty());
+    // Who saw none cannot know: that is what the note of the guarantee is for.
+    let newcomer = acquire(&rig.locks(), "a", SHORTEST);
+    pollster::block_on(fence.seal(newcomer.token())).unwrap();
+    newcomer.release_blocking().unwrap();
+    let guarantee = pollster::block_on(holder.guarantee()).unwrap();
+    assert!(guarantee.notes.iter().any(|note| note.contains("older snapshot")), "{guarantee:?}");
+}
+
+#[test]
+fn f47_hold_that_was_released_since_is_there_again_until_its_lease_ends() {
+    let mut rig = Rig::new();
+    let (holder, waiter, ttl) = (rig.locks(), rig.locks(), SHORTEST * 3);
+    let guard = acquire(&holder, "a", ttl);
+    rig.server.save();
+    rig.server.restart();
+    guard.release_blocking().unwrap();
+    // Its program is gone: one that lived would keep its lease alive, and with it what stands on it again.
+    drop(holder);
+    rig.server.restore();
+    rig.server.restart();
+    assert_eq!(rig.line("a").len(), 1, "its key is there again");
+    let begin = Instant::now();
+    acquire(&waiter, "a", ttl).release_blocking().unwrap();
+    // A leader that is new gives every lease its whole time again, and the time of an election.
+    assert!(begin.elapsed() < ttl + SHORTEST + EXPIRY + SLACK, "{:?}", begin.elapsed());
+}

@@ -1,0 +1,80 @@
+//! What the rows on etcd need: a server, clients through a proxy, and what an operator does to leases.
+
+use std::time::Duration;
+
+use leasehold::Locks;
+use leasehold_testkit::server::{EtcdCluster, EtcdServer, Proxy};
+use serde_json::Value;
+
+use crate::rig::acquire;
+
+/// The shortest lease that the server grants.
+pub(crate) const SHORTEST: Duration = Duration::from_secs(2);
+
+/// By how much a lease outlives its time: the server looks for those that are over twice a second.
+pub(crate) const EXPIRY: Duration = Duration::from_millis(1000);
+
+/// A server and who reaches it.
+pub(crate) struct Rig {
+    pub(crate) server: EtcdServer,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self { server: EtcdServer::start(&[]) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    pub(crate) fn locks(&self) -> Locks {
+        Locks::connect(&self.url()).unwrap()
+    }
+
+    /// Locks behind a proxy, connected.
+    pub(crate) fn proxied(&self) -> (Proxy, Locks) {
+        let proxy = Proxy::start(self.server.port());
+        let locks = Locks::connect(&format!("etcd://127.0.0.1:{}", proxy.port())).unwrap();
+        acquire(&locks, "warm", SHORTEST).release_blocking().unwrap();
+        (proxy, locks)
+    }
+
+    /// The keys of a name, in the order in which they were created, each with the lease that it ends with.
+    pub(crate) fn line(&self, name: &str) -> Vec<(u64, i64)> {
+        line(&self.server.command(&["get", "-w=json", "--prefix", &format!("/locks/{name}/")]))
+    }
+
+    /// Ends a lease, as an operator may.
+    pub(crate) fn revoke(&self, lease: i64) {
+        self.server.command(&["lease", "revoke", &format!("{lease:x}")]);
+    }
+
+    /// The revision of the server.
+    pub(crate) fn revision(&self) -> u64 {
+        let said = self.server.command(&["get", "-w=json", "nothing"]).join("");
+        said_json(&said)["header"]["revision"].as_u64().unwrap()
+    }
+}
+
+/// Locks that reach each member through a proxy, so that it can be told which of them they use.
+pub(crate) fn watched(cluster: &EtcdCluster) -> ([Proxy; 3], Locks) {
+    let proxies = cluster.ports().map(Proxy::start);
+    let places = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port()));
+    let locks = Locks::connect(&format!("etcd://{}", places.join(","))).unwrap();
+    (proxies, locks)
+}
+
+/// The create revisions and leases of what `etcdctl` read.
+pub(crate) fn line(said: &[String]) -> Vec<(u64, i64)> {
+    let said = said_json(&said.join(""));
+    let keys = said["kvs"].as_array().cloned().unwrap_or_default();
+    let facts = |kv: &Value| (kv["create_revision"].as_u64().unwrap(), kv["lease"].as_i64().unwrap_or(0));
+    let mut line: Vec<_> = keys.iter().map(facts).collect();
+    line.sort_unstable();
+    line
+}
+
+fn said_json(said: &str) -> Value {
+    serde_json::from_str(said).unwrap()
+}
