@@ -298,7 +298,8 @@ impl Life {
     fn is_stuck(&self) -> bool {
         let now = self.clock.now();
         let load = lock_of(&self.load);
-        let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > STUCK);
+        // A follower asks its leader, one lease after the other, and waits for seconds for one that does not answer.
+        let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > SILENCE);
         asked || (load.requests > 0 && load.progress.is_some_and(|progress| now.since(progress) > STUCK))
     }
 }
