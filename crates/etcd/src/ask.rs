@@ -19,8 +19,8 @@ use crate::{
 impl Client {
     /// Asks for a claim whose key was created at `revision`, and lets it live on.
     pub(crate) async fn ask_for(&self, claim: &Claim, revision: i64) -> Result<Answer, EngineError> {
-        let session = self.book().get(claim.id).map(|entry| entry.seat.session().clone());
-        let Some(session) = session else { return Ok(Answer::Gone) };
+        let known = self.book().get(claim.id).map(|entry| (entry.seat.session().clone(), entry.key.clone()));
+        let Some((session, key)) = known else { return Ok(Answer::Gone) };
         if let Err(error) = self.freshen(&session).await {
             return if session.is_gone() { Ok(self.is_gone(claim)) } else { Err(error) };
         }
@@ -28,7 +28,6 @@ impl Client {
             return Ok(Answer::Waiting(Hint::default()));
         };
         let dir = self.dir(&claim.name);
-        let key = dir.key(claim.id, claim.mode);
         let mut before = what_blocks(&dir, claim.mode).before(revision);
         // What is known of all that came before is kept up by what is heard. Then the first ones say enough, for each takes at
         // least one permit.

@@ -3,7 +3,7 @@
 //! to be ended by its client.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -16,6 +16,8 @@ pub(crate) struct Entry {
     pub(crate) seat: Seat,
     pub(crate) name: Name,
     pub(crate) key: Vec<u8>,
+    /// Of its key, among those of its lease.
+    number: u32,
     pub(crate) claim_time: Duration,
     /// How long a place in line lasts after its claim last spoke.
     pub(crate) life: Duration,
@@ -68,15 +70,18 @@ pub(crate) struct Book {
     entries: HashMap<ClaimId, Entry>,
     /// When each is to be looked at; it may have spoken since.
     due: BTreeSet<(Instant, ClaimId)>,
+    /// The keys of the entries: each is of one claim at a time.
+    keys: HashSet<Vec<u8>>,
 }
 
 impl Entry {
-    pub(crate) fn new(claim: &Claim, seat: Seat, dir: &Dir, now: Instant) -> Self {
+    fn new(claim: &Claim, seat: Seat, key: (Vec<u8>, u32), now: Instant) -> Self {
         let life = entry_life(claim.ttl);
         Self {
             seat,
             name: claim.name.clone(),
-            key: dir.key(claim.id, claim.mode),
+            key: key.0,
+            number: key.1,
             claim_time: claim.claim_time.min(claim.ttl),
             life,
             until: now.after(life),
@@ -119,6 +124,17 @@ impl Entry {
     }
 }
 
+impl Place {
+    /// At which the key of the claim was created, where that is known.
+    pub(crate) fn revision(&self) -> Option<i64> {
+        match *self {
+            Self::Waiting { revision, .. } | Self::Held { revision, .. } => Some(revision),
+            Self::Ending { revision, .. } => revision,
+            Self::Made | Self::Gone | Self::Lapsed => None,
+        }
+    }
+}
+
 impl Before {
     /// This key was deleted. `Some(true)`: the claim holds now; `Some(false)`: it is to ask; `None`: nothing for it.
     pub(crate) fn deleted(&mut self, key: &[u8]) -> Option<bool> {
@@ -143,16 +159,38 @@ impl Book {
         self.entries.get_mut(&id)
     }
 
-    pub(crate) fn insert(&mut self, id: ClaimId, entry: Entry) {
-        self.due.insert((entry.due, id));
-        if let Some(old) = self.entries.insert(id, entry) {
-            self.due.remove(&(old.due, id));
-        }
+    /// Writes a claim down, on the lease of its seat; gives its key.
+    pub(crate) fn enter(&mut self, claim: &Claim, seat: Seat, dir: &Dir, now: Instant) -> Vec<u8> {
+        self.remove(claim.id);
+        let key = self.free_key(dir, claim, seat.session().id, 0);
+        let entry = Entry::new(claim, seat, key, now);
+        let key = entry.key.clone();
+        self.keys.insert(key.clone());
+        self.due.insert((entry.due, claim.id));
+        self.entries.insert(claim.id, entry);
+        key
+    }
+
+    /// Another key for a claim whose key is still that of somebody else: one that is kept taken.
+    pub(crate) fn take_another_key(&mut self, claim: &Claim, dir: &Dir) {
+        let Some(entry) = self.entries.get(&claim.id) else { return };
+        let next = self.free_key(dir, claim, entry.seat.session().id, entry.number + 1);
+        let Some(entry) = self.entries.get_mut(&claim.id) else { return };
+        self.keys.remove(&entry.key);
+        self.keys.insert(next.0.clone());
+        (entry.key, entry.number) = next;
+    }
+
+    fn free_key(&self, dir: &Dir, claim: &Claim, lease: i64, from: u32) -> (Vec<u8>, u32) {
+        let keys = (from..).map(|number| (dir.key(claim.mode, lease, number), number));
+        let mut free = keys.filter(|(key, _)| !self.keys.contains(key));
+        free.next().expect("there are more numbers than claims")
     }
 
     pub(crate) fn remove(&mut self, id: ClaimId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.due.remove(&(entry.due, id));
+        self.keys.remove(&entry.key);
         Some(entry)
     }
 
@@ -188,17 +226,16 @@ impl Book {
                 self.due.insert((entry.due, id));
                 continue;
             }
-            let (revision, again) = match entry.place {
+            let again = match entry.place {
                 Place::Lapsed => {
                     overdue.push(Overdue::Forget(id));
                     continue;
                 }
                 Place::Ending { .. } => continue,
-                Place::Held { revision, spoken } => (Some(revision), !spoken),
-                Place::Waiting { revision, .. } => (Some(revision), false),
-                Place::Made | Place::Gone => (None, false),
+                Place::Held { spoken, .. } => !spoken,
+                _ => false,
             };
-            entry.place = Place::Ending { revision, again };
+            entry.place = Place::Ending { revision: entry.place.revision(), again };
             overdue.push(Overdue::End(id));
         }
         overdue
@@ -237,13 +274,10 @@ mod tests {
         assert_eq!(more.deleted(b"a"), Some(false));
     }
 
-    fn entry(now: Instant) -> Entry {
-        let sessions = crate::session::Sessions::default();
-        let session = crate::session::Session::new(7, 30, Duration::from_secs(30), now);
-        let name = Name::new("a").unwrap();
-        let claim = Claim {
-            id: ClaimId([1; 16]),
-            name: name.clone(),
+    fn claim(id: u8) -> Claim {
+        Claim {
+            id: ClaimId([id; 16]),
+            name: Name::new("a").unwrap(),
             mode: leasehold_core::Mode::Exclusive,
             ttl: Duration::from_secs(30),
             claim_time: Duration::from_secs(2),
@@ -251,15 +285,37 @@ mod tests {
             tokens: 1,
             owner: "me".into(),
             stops_on_term: false,
-        };
-        Entry::new(&claim, sessions.add(session).unwrap(), &Dir::of("/locks", &name), now)
+        }
+    }
+
+    fn seat(now: Instant) -> Seat {
+        let sessions = crate::session::Sessions::default();
+        let session = crate::session::Session::new(7, 30, Duration::from_secs(30), now);
+        sessions.add(session).unwrap()
+    }
+
+    fn dir() -> Dir {
+        Dir::of("/locks", &Name::new("a").unwrap())
+    }
+
+    #[test]
+    fn a_key_is_of_one_claim_at_a_time_and_used_again() {
+        let (now, mut book) = (Instant::from_nanos(0), Book::default());
+        let first = book.enter(&claim(1), seat(now), &dir(), now);
+        let second = book.enter(&claim(2), seat(now), &dir(), now);
+        assert_eq!((&*first, &*second), (b"/locks/a/7".as_slice(), b"/locks/a/7.1".as_slice()));
+        book.take_another_key(&claim(1), &dir());
+        assert_eq!(book.get(ClaimId([1; 16])).unwrap().key, b"/locks/a/7.2");
+        book.remove(ClaimId([2; 16]));
+        assert_eq!(book.enter(&claim(3), seat(now), &dir(), now), b"/locks/a/7");
+        assert_eq!(book.enter(&claim(4), seat(now), &dir(), now), second);
     }
 
     #[test]
     fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
         let (id, at) = (ClaimId([1; 16]), |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000));
         let mut book = Book::default();
-        book.insert(id, entry(at(0)));
+        book.enter(&claim(1), seat(at(0)), &dir(), at(0));
         book.get(id).unwrap().holds(5, false, at(2));
         book.watch_for(id);
         assert_eq!(book.next_due(), Some(at(2)));

@@ -1,7 +1,9 @@
-//! What is written in the key of a claim: `<state> <layout> <milliseconds> <owner>`, for others to read. Nothing is decided by
-//! it but what `state` says, and that by the server, with conditions on how the value sorts.
+//! What is written in the key of a claim: `<state> <layout> <claim id> <milliseconds> <owner>`. A key is used again, so this says
+//! whose it is. The server decides by it with conditions on how it sorts; the rest is for others to read.
 
 use std::time::Duration;
+
+use leasehold_core::ClaimId;
 
 /// The version of this text and of the names of keys.
 const LAYOUT: &str = "1";
@@ -26,6 +28,7 @@ pub(crate) const BEFORE_KEPT: &[u8] = b"k";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     pub(crate) state: State,
+    pub(crate) id: ClaimId,
     /// For how long it was granted or kept.
     pub(crate) time: Duration,
     pub(crate) owner: String,
@@ -38,12 +41,12 @@ impl Card {
             State::Broken => 'b',
             State::Kept => 'k',
         };
-        format!("{state} {LAYOUT} {} {}", self.time.as_millis(), self.owner).into_bytes()
+        format!("{state} {LAYOUT} {} {} {}", self.id, self.time.as_millis(), self.owner).into_bytes()
     }
 
     /// `None` for what is not ours.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(value).ok()?.splitn(4, ' ');
+        let mut words = std::str::from_utf8(value).ok()?.splitn(5, ' ');
         let state = match words.next()? {
             "a" => State::Claim,
             "b" => State::Broken,
@@ -53,9 +56,22 @@ impl Card {
         if words.next()? != LAYOUT {
             return None;
         }
+        let id = parse_id(words.next()?)?;
         let time = Duration::from_millis(words.next()?.parse().ok()?);
-        Some(Self { state, time, owner: words.next()?.to_owned() })
+        Some(Self { state, id, time, owner: words.next()?.to_owned() })
     }
+}
+
+/// Every card of a claim with this id, neither broken nor kept, sorts between these two.
+pub(crate) fn of_claim(id: ClaimId) -> (Vec<u8>, Vec<u8>) {
+    let start = format!("a {LAYOUT} {id}");
+    // The character after the space.
+    (format!("{start} ").into_bytes(), format!("{start}!").into_bytes())
+}
+
+fn parse_id(text: &str) -> Option<ClaimId> {
+    let hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    hex.then(|| u128::from_str_radix(text, 16).ok().map(|id| ClaimId(id.to_be_bytes())))?
 }
 
 #[cfg(test)]
@@ -64,14 +80,20 @@ mod tests {
 
     #[test]
     fn a_card_is_read_as_it_was_written_and_sorts_by_its_state() {
-        let card = |state| Card { state, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
+        let id = ClaimId([0xab; 16]);
+        let card =
+            |state| Card { state, id, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
         for state in [State::Claim, State::Broken, State::Kept] {
             let text = card(state).text();
             assert_eq!(Card::read(&text), Some(card(state)));
             assert_eq!(*text < *BEFORE_BROKEN, state == State::Claim);
             assert_eq!(*text < *BEFORE_KEPT, state != State::Kept);
+            let (from, to) = of_claim(id);
+            assert_eq!(*from < *text && *text < *to, state == State::Claim);
+            let (from, to) = of_claim(ClaimId([0xac; 16]));
+            assert!(!(*from < *text && *text < *to));
         }
-        for foreign in ["", "a", "a 1", "a 1 x y", "a 2 5 y", "c 1 5 y", "694d7d1a"] {
+        for foreign in ["", "a", "a 1", "a 1 x 5 y", "a 1 694d7d1a 5 y", "694d7d1a"] {
             assert_eq!(Card::read(foreign.as_bytes()), None, "{foreign:?}");
         }
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Mode, queue::MAX_WAITERS};
 
 use crate::{
-    book::{Before, Entry, Place},
+    book::{Before, Place},
     card::{Card, State},
     client::{Client, Failed},
     conn::Conn,
@@ -45,14 +45,14 @@ impl Client {
 
     async fn make(&self, claim: &Claim) -> Result<Answer, EngineError> {
         for _ in 0..TRIES {
-            let session = self.enter(claim).await?;
+            let (session, key) = self.enter(claim).await?;
             let now = self.now();
             if self.flights.is_released(claim.id, now) {
                 return Ok(Answer::Gone);
             }
             let Some(ttl) = session.left(now).map(|left| left.min(claim.ttl)) else { continue };
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
-            let request = request(&dir, claim, &session, epoch, self.prefix(), ttl);
+            let request = request(&dir, claim, (&session, epoch), key, self.prefix(), ttl);
             let flight = self.flights.start(claim.id, self.request(), now);
             let (conn, said) = match self.call(request).await {
                 Ok(answered) => answered,
@@ -89,25 +89,24 @@ impl Client {
     }
 
     /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
-    async fn enter(&self, claim: &Claim) -> Result<Arc<Session>, EngineError> {
+    async fn enter(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
         let now = self.now();
         let known = self.book().get(claim.id).map(|entry| {
             entry.speaks(now);
-            Arc::clone(entry.seat.session())
+            (Arc::clone(entry.seat.session()), entry.key.clone())
         });
         // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
-        if let Some(session) = known.filter(|session| !session.is_gone()) {
-            return match self.freshen(&session).await {
-                Err(_) if session.is_gone() => Ok(session),
-                fresh => fresh.map(|()| session),
+        if let Some(known) = known.filter(|(session, _)| !session.is_gone()) {
+            return match self.freshen(&known.0).await {
+                Err(_) if known.0.is_gone() => Ok(known),
+                fresh => fresh.map(|()| known),
             };
         }
         let seat = self.seat(claim.ttl).await?;
         let session = Arc::clone(seat.session());
-        let entry = Entry::new(claim, seat, &self.dir(&claim.name), self.now());
         // A claim whose lease ended begins anew: nothing of it can be there.
-        self.book().insert(claim.id, entry);
-        Ok(session)
+        let key = self.book().enter(claim, seat, &self.dir(&claim.name), self.now());
+        Ok((session, key))
     }
 
     /// Nothing came of this request. An earlier one may still arrive: then the claim is to be released with its lease.
@@ -128,8 +127,7 @@ impl Client {
     ) -> Result<Answer, EngineError> {
         let revision = said.revision();
         let there = said.range(1).ok_or_else(unreadable)?;
-        let own = dir.key(claim.id, claim.mode);
-        let standing = Standing::read(dir, claim.mode, &there, Some(&own));
+        let standing = Standing::read(dir, claim.mode, &there, Some(revision));
         if standing.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
             self.take_back(claim).await?;
             return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
@@ -152,6 +150,10 @@ impl Client {
     ) -> Result<Option<Answer>, EngineError> {
         let own = said.range(KEY).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own) = own {
+            if Card::read(&own.value).is_none_or(|card| card.id != claim.id) {
+                self.book().take_another_key(claim, dir);
+                return Ok(None);
+            }
             let revision = own.create_revision;
             if let Some(entry) = self.book().get(claim.id)
                 && entry.place == Place::Made
@@ -170,7 +172,7 @@ impl Client {
         for at in OTHERS..OTHERS + kinds {
             if let Some(other) = said.range(at).ok_or_else(unreadable)?.kvs.pop() {
                 self.leave(claim);
-                return Err(clash(claim, dir.read(&other.key).map_or(Mode::Exclusive, |key| key.mode())));
+                return Err(clash(claim, dir.mode(&other.key)));
             }
         }
         if claim.may_queue {
@@ -185,16 +187,26 @@ impl Client {
 
     /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
     async fn take_back(&self, claim: &Claim) -> Result<(), EngineError> {
-        self.delete(&self.dir(&claim.name).key(claim.id, claim.mode), None).await?;
+        let known = self.book().get(claim.id).map(|entry| (entry.key.clone(), entry.place.revision()));
+        if let Some((key, revision)) = known {
+            self.delete(claim.id, &key, revision, None).await?;
+        }
         self.leave(claim);
         Ok(())
     }
 }
 
-/// Creates the key, if its id was never here, its epoch is the newest, no other kind of lock is here and, for an attempt, nothing
+/// Creates the key, if it is not there, its epoch is the newest, no other kind of lock is here and, for an attempt, nothing
 /// that it would have to wait for.
-fn request(dir: &Dir, claim: &Claim, session: &Session, epoch: i64, prefix: &str, ttl: Duration) -> Txn {
-    let (key, epoch_key) = (dir.key(claim.id, claim.mode), keys::epoch(prefix, session.id));
+fn request(
+    dir: &Dir,
+    claim: &Claim,
+    (session, epoch): (&Session, i64),
+    key: Vec<u8>,
+    prefix: &str,
+    ttl: Duration,
+) -> Txn {
+    let epoch_key = keys::epoch(prefix, session.id);
     let others = dir.others(claim.mode);
     let mut conditions = vec![compare::created(&key, 0), compare::changed(&epoch_key, epoch)];
     conditions.extend(others.iter().map(compare::empty));
@@ -202,11 +214,11 @@ fn request(dir: &Dir, claim: &Claim, session: &Session, epoch: i64, prefix: &str
     if !claim.may_queue && claim.mode.limit().is_none() {
         conditions.push(compare::empty(&blockers));
     }
-    let card = Card { state: State::Claim, time: ttl, owner: claim.owner.to_string() };
-    let put = Put { key: key.clone(), value: card.text(), lease: session.id };
+    let card = Card { state: State::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
     reads.extend(others.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
     reads.push(Range::between(&blockers).by_age(Order::Ascend).limit(1).into());
+    let put = Put { key, value: card.text(), lease: session.id };
     Txn {
         compare: conditions,
         success: vec![put.into(), what_blocks(dir, claim.mode).into()],

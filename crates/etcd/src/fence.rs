@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{ClaimId, EngineError, Mode, Name};
+use leasehold_core::{ClaimId, EngineError};
 
 use crate::{
     EtcdEngine,
+    book::Place,
     client::Client,
     error::unreadable,
     keys,
@@ -46,11 +47,13 @@ pub enum Guarded {
 }
 
 impl EtcdEngine {
-    /// The condition under which a hold of this claim is still there.
+    /// The condition under which this claim, which was granted by this engine, still holds; `None` if it does not.
     #[must_use]
-    pub fn held_by(&self, name: &Name, id: ClaimId, mode: Mode, token: u64) -> HeldBy {
-        let key = self.client.dir(name).key(id, mode);
-        HeldBy { key, create_revision: i64::try_from(token).unwrap_or(i64::MAX) }
+    pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
+        let mut book = self.client.book();
+        let entry = book.get(id)?;
+        let Place::Held { revision, .. } = entry.place else { return None };
+        Some(HeldBy { key: entry.key.clone(), create_revision: revision })
     }
 }
 

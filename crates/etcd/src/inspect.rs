@@ -110,7 +110,7 @@ impl Client {
         } else {
             // It stands for as long as it may be believed in at most, whoever keeps its lease alive.
             let (lease, time) = self.lease_for_rest(line).await?;
-            let card = Card { state: State::Broken, time, owner: line.owner() };
+            let card = Card { state: State::Broken, id: line.claim(), time, owner: line.owner() };
             let put = Put { key: key.clone(), value: card.text(), lease };
             let compare = vec![same, compare::leased(key, line.kv.lease)];
             self.ask(Txn { compare, success: vec![put.into()], failure: Vec::new() }).await?

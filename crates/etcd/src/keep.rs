@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::EngineError;
+use leasehold_core::{ClaimId, EngineError};
 
 use crate::{
     client::Client,
@@ -19,13 +19,13 @@ impl Client {
     pub(crate) async fn keep(
         &self,
         key: &[u8],
-        token: u64,
+        (id, token): (ClaimId, u64),
         keep: Duration,
         bury: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
         let Ok(token) = i64::try_from(token) else { return Ok(None) };
         let (lease, _) = self.grant(seconds(keep).max(1)).await?;
-        let mut txn = Self::keeping(key, token, keep, lease);
+        let mut txn = Self::keeping(key, (id, token), keep, lease);
         if let Some(bury) = bury {
             let raise = Put { key: crate::keys::epoch(self.prefix(), bury), value: Vec::new(), lease: bury };
             txn.success.push(raise.into());

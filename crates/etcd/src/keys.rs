@@ -6,16 +6,19 @@
 //!
 //! | key below the directory | mode |
 //! |---|---|
-//! | `<claim id>` | exclusive |
-//! | `~p<limit>.<count>.<claim id>` | permits; both numbers in eight hexadecimal digits |
-//! | `~s<claim id>` | shared |
+//! | `<lease>`, as theirs | exclusive |
+//! | `~p<limit>.<count>.<lease>` | permits; both numbers in eight hexadecimal digits |
+//! | `~s<lease>` | shared |
+//!
+//! with `.1`, `.2` and so on behind it for further claims of one process. A key is used again for the next claim: the server
+//! keeps each name of a key that ever was until its operator compacts it, and looks at all of a directory for each request.
 //!
 //! `~` sorts after all that the official clients write, which is hexadecimal: so the keys that readers wait for are one
 //! range, and so are the keys of every other kind of lock.
 //!
 //! What belongs to a lease of ours stands outside of the prefix, so that no name meets it: `leasehold/<prefix>/`.
 
-use leasehold_core::{ClaimId, EngineError, Fault, Mode, Name};
+use leasehold_core::{EngineError, Fault, Mode, Name};
 use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 
 /// What of a name is written otherwise in its directory. `/` separates; `%` begins what is written otherwise.
@@ -38,12 +41,13 @@ impl Dir {
         self.0[..self.0.len() - 1].to_owned()
     }
 
-    /// The key of a claim.
-    pub(crate) fn key(&self, id: ClaimId, mode: Mode) -> Vec<u8> {
+    /// A key for a claim on this lease: there is one for each number.
+    pub(crate) fn key(&self, mode: Mode, lease: i64, number: u32) -> Vec<u8> {
+        let own = if number == 0 { format!("{lease:x}") } else { format!("{lease:x}.{number:x}") };
         let key = match mode {
-            Mode::Exclusive => format!("{}{id}", self.0),
-            Mode::Shared => format!("{}~s{id}", self.0),
-            Mode::Permits { count, limit } => format!("{}~p{limit:08x}.{count:08x}.{id}", self.0),
+            Mode::Exclusive => format!("{}{own}", self.0),
+            Mode::Shared => format!("{}~s{own}", self.0),
+            Mode::Permits { count, limit } => format!("{}~p{limit:08x}.{count:08x}.{own}", self.0),
         };
         key.into_bytes()
     }
@@ -78,56 +82,30 @@ impl Dir {
         (format!("{}{from}", self.0).into_bytes(), format!("{base}{to}").into_bytes())
     }
 
-    /// What a key below it stands for; `None` for a key that is elsewhere.
-    pub(crate) fn read(&self, key: &[u8]) -> Option<Entry> {
-        let below = std::str::from_utf8(key).ok()?.strip_prefix(&self.0)?;
-        Some(entry(below))
+    /// What of a key comes after the directory; `None` for a key that is elsewhere.
+    pub(crate) fn below<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key).ok()?.strip_prefix(&self.0)
     }
-}
 
-/// What the name of a key says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// A claim, if its value says that it is ours.
-    Claim { id: ClaimId, mode: Mode },
-    /// Something else: for us as for the official clients an exclusive claim.
-    Foreign(String),
-}
-
-impl Entry {
-    pub(crate) fn mode(&self) -> Mode {
-        match self {
-            Self::Claim { mode, .. } => *mode,
-            Self::Foreign(_) => Mode::Exclusive,
+    /// The mode of a claim by its key; that of a key of others is exclusive.
+    pub(crate) fn mode(&self, key: &[u8]) -> Mode {
+        let below = self.below(key).unwrap_or_default();
+        if below.starts_with("~s") {
+            return Mode::Shared;
         }
+        permits(below).unwrap_or(Mode::Exclusive)
     }
 }
 
-fn entry(below: &str) -> Entry {
-    claim(below).map_or_else(|| Entry::Foreign(below.to_owned()), |(id, mode)| Entry::Claim { id, mode })
-}
-
-fn claim(below: &str) -> Option<(ClaimId, Mode)> {
-    if let Some(id) = below.strip_prefix("~s") {
-        return Some((parse_id(id)?, Mode::Shared));
-    }
-    if let Some(rest) = below.strip_prefix("~p") {
-        let mut parts = rest.splitn(3, '.');
-        let limit = hex(parts.next()?)?;
-        let count = hex(parts.next()?)?;
-        return Some((parse_id(parts.next()?)?, Mode::Permits { count, limit }));
-    }
-    Some((parse_id(below)?, Mode::Exclusive))
+fn permits(below: &str) -> Option<Mode> {
+    let mut parts = below.strip_prefix("~p")?.splitn(3, '.');
+    let limit = hex(parts.next()?)?;
+    let count = hex(parts.next()?)?;
+    parts.next().map(|_| Mode::Permits { count, limit })
 }
 
 fn hex(text: &str) -> Option<u32> {
     (text.len() == 8).then(|| u32::from_str_radix(text, 16).ok())?
-}
-
-fn parse_id(text: &str) -> Option<ClaimId> {
-    let hex =
-        text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-    hex.then(|| u128::from_str_radix(text, 16).ok().map(|id| ClaimId(id.to_be_bytes())))?
 }
 
 /// The name and the rest of a key below the prefix; `None` if it is in the directory of no name.
@@ -187,7 +165,7 @@ pub(crate) fn check(mode: Mode) -> Result<(), EngineError> {
 mod tests {
     use super::*;
 
-    const ID: ClaimId = ClaimId([0xab; 16]);
+    const LEASE: i64 = 0x694d_7d1a_5f0e_8c02;
 
     fn dir(name: &str) -> Dir {
         Dir::of("/locks", &Name::new(name).unwrap())
@@ -206,17 +184,25 @@ mod tests {
     ];
 
     #[test]
-    fn a_key_says_whose_it_is() {
+    fn a_key_says_its_name_and_its_mode() {
+        let dir = dir("a/b%");
+        assert_eq!(dir.shown(), "/locks/a%2Fb%25");
         for mode in MODES {
-            let dir = dir("a/b%");
-            assert_eq!(dir.shown(), "/locks/a%2Fb%25");
-            let key = dir.key(ID, mode);
-            assert_eq!(dir.read(&key), Some(Entry::Claim { id: ID, mode }));
-            let (name, below) = name_of("/locks", &key).unwrap();
-            assert_eq!((name.as_str(), entry(below)), ("a/b%", Entry::Claim { id: ID, mode }));
+            for number in [0, 1, 17] {
+                let key = dir.key(mode, LEASE, number);
+                assert_eq!(dir.mode(&key), mode);
+                let (name, below) = name_of("/locks", &key).unwrap();
+                assert_eq!((name.as_str(), Some(below)), ("a/b%", dir.below(&key)));
+            }
+            assert_ne!(dir.key(mode, LEASE, 0), dir.key(mode, LEASE, 1));
         }
-        assert_eq!(dir("a").read(b"/locks/a/694d7d1a"), Some(Entry::Foreign("694d7d1a".to_owned())));
-        assert_eq!(dir("a").read(b"/locks/b/694d7d1a"), None);
+        assert_eq!(
+            dir.key(Mode::Exclusive, LEASE, 0),
+            b"/locks/a%2Fb%25/694d7d1a5f0e8c02",
+            "as the official client"
+        );
+        assert_eq!(dir.mode(b"/locks/a%2Fb%25/~px"), Mode::Exclusive, "of others");
+        assert_eq!(dir.below(b"/locks/b/694d7d1a"), None);
         assert_eq!(name_of("/locks", b"/locks/a%2fb/1"), None, "small letters are not ours");
         assert_eq!(name_of("/locks", b"/locks/a"), None);
     }
@@ -225,9 +211,9 @@ mod tests {
     fn spans_hold_what_they_are_to_hold() {
         let dir = dir("a");
         let foreign = b"/locks/a/694d7d1a5f0e8c02".to_vec();
-        for key in MODES.map(|mode| dir.key(ID, mode)).iter().chain([&foreign]) {
+        for key in MODES.map(|mode| dir.key(mode, LEASE, 0)).iter().chain([&foreign]) {
             assert!(within(&dir.all(), key));
-            let mode = dir.read(key).unwrap().mode();
+            let mode = dir.mode(key);
             assert_eq!(within(&dir.blockers(Mode::Shared), key), mode != Mode::Shared);
             for wanted in MODES {
                 assert_eq!(

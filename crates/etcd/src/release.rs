@@ -6,13 +6,12 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 
 use crate::{
-    book::Place,
-    card::{BEFORE_BROKEN, BEFORE_KEPT, Card, State},
+    card::{BEFORE_BROKEN, BEFORE_KEPT, Card, State, of_claim},
     client::{Client, Failed},
     engine::REQUEST_LIFE,
     error::{is_full, is_lease_gone, sort, unreadable},
     keys,
-    wire::{Compare, DeleteRange, KeyValue, Put, Txn, compare},
+    wire::{Compare, DeleteRange, KeyValue, Put, Range, Txn, compare},
 };
 
 impl Client {
@@ -21,13 +20,18 @@ impl Client {
     }
 
     async fn release_one(&self, release: &Release) -> Released {
-        self.unwatch(release.id);
         let now = self.now();
         // Requests may overtake each other, so one without an answer may still come after this one.
         let bury = self.flights.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
-        let session = self.book().get(release.id).map(|entry| entry.seat.session().clone());
-        let bury = session.as_ref().filter(|session| bury && !session.is_gone()).map(|session| session.id);
-        match self.end(release, bury).await {
+        let known = self.book().get(release.id).map(|entry| {
+            let session = Arc::clone(entry.seat.session());
+            (entry.key.clone(), entry.place.revision(), session)
+        });
+        // What is not known here was never made here.
+        let Some((key, revision, session)) = known else { return Released::NotThere };
+        self.unwatch(release.id);
+        let bury = Some(session.id).filter(|_| bury && !session.is_gone());
+        match self.end(release, &key, revision, bury).await {
             Ok(found) => {
                 self.book().remove(release.id);
                 self.flights.settle(release.id);
@@ -45,51 +49,66 @@ impl Client {
     }
 
     /// What was there of the claim.
-    async fn end(&self, release: &Release, bury: Option<i64>) -> Result<Option<KeyValue>, EngineError> {
-        let key = self.dir(&release.name).key(release.id, release.mode);
+    async fn end(
+        &self,
+        release: &Release,
+        key: &[u8],
+        revision: Option<i64>,
+        bury: Option<i64>,
+    ) -> Result<Option<KeyValue>, EngineError> {
         if let (Some(keep), Some(token)) = (release.keep, release.token)
-            && let Some(kept) = self.keep(&key, token.number, keep, bury).await?
+            && let Some(kept) = self.keep(key, (release.id, token.number), keep, bury).await?
         {
             return Ok(Some(kept));
         }
-        self.delete(&key, bury).await
+        self.delete(release.id, key, revision, bury).await
     }
 
-    /// Deletes the key of a claim, unless the name is kept by it. With a lease whose requests may still be under way, no earlier
-    /// one of them creates anything any more (R9).
+    /// Deletes the key of a claim, created at this revision if that is known, unless the name is kept by it. With a lease whose
+    /// requests may still be under way, no earlier one of them creates anything any more (R9).
     pub(crate) async fn delete(
         &self,
+        id: ClaimId,
         key: &[u8],
+        revision: Option<i64>,
         bury: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
-        let condition = compare::value_before(key, BEFORE_KEPT);
-        match self.delete_if(key, condition.clone(), bury).await {
-            Err(Failed::There(status)) if bury.is_some() && is_full(&status) => {
-                // A full server takes deletions alone. The rest is to be tried again.
-                self.delete_if(key, condition, None).await.map_err(Failed::sorted)?;
-                Err(EngineError::new(Fault::Unknown, sort(&status).message))
+        let mut conditions = conditions(id, key, revision);
+        loop {
+            let deleted = match self.delete_if(key, conditions.clone(), bury).await {
+                Err(Failed::There(status)) if bury.is_some() && is_full(&status) => {
+                    // A full server takes deletions alone. The rest is to be tried again.
+                    self.delete_if(key, conditions, None).await.map_err(Failed::sorted)?;
+                    return Err(EngineError::new(Fault::Unknown, sort(&status).message));
+                }
+                deleted => deleted.map_err(Failed::sorted)?,
+            };
+            match deleted {
+                Deleted::This(found) => return Ok(Some(found)),
+                // It was broken before this client knew when it was created.
+                Deleted::Not(Some(found)) if revision.is_none() && is_broken_claim(&found, id) => {
+                    conditions = self::conditions(id, key, Some(found.create_revision));
+                }
+                Deleted::Not(_) => return Ok(None),
             }
-            deleted => deleted.map_err(Failed::sorted),
         }
     }
 
     async fn delete_if(
         &self,
         key: &[u8],
-        condition: Compare,
+        conditions: Vec<Compare>,
         mut bury: Option<i64>,
-    ) -> Result<Option<KeyValue>, Failed> {
+    ) -> Result<Deleted, Failed> {
         loop {
             let raise =
                 bury.map(|lease| Put { key: keys::epoch(self.prefix(), lease), value: Vec::new(), lease });
             let delete = DeleteRange { key: key.to_vec(), prev_kv: true, ..DeleteRange::default() };
             let mut success = vec![delete.into()];
             success.extend(raise.clone().map(Into::into));
-            let txn = Txn {
-                compare: vec![condition.clone()],
-                success,
-                failure: raise.into_iter().map(Into::into).collect(),
-            };
+            let mut failure = vec![Range::key(key).into()];
+            failure.extend(raise.map(Into::into));
+            let txn = Txn { compare: conditions.clone(), success, failure };
             let mut said = match self.call(txn).await {
                 Ok((_, said)) => said,
                 Err(Failed::There(status)) if bury.is_some() && is_lease_gone(&status) => {
@@ -102,35 +121,31 @@ impl Client {
             if let Some(session) = bury.and_then(|lease| self.sessions.get(lease)) {
                 session.raised(said.revision());
             }
-            if !said.succeeded {
-                return Ok(None);
-            }
-            return Ok(said.deleted(0).ok_or_else(|| Failed::Here(unreadable()))?.pop());
+            let unreadable = || Failed::Here(unreadable());
+            return if said.succeeded {
+                said.deleted(0).and_then(|mut all| all.pop()).map(Deleted::This).ok_or_else(unreadable)
+            } else {
+                said.range(0).map(|mut found| Deleted::Not(found.kvs.pop())).ok_or_else(unreadable)
+            };
         }
     }
 
-    /// Ends a claim for which nobody spoke in time; to be done again until it is certain. One that takes a new place afterwards
-    /// has a key of the same name, so a late deletion compares when it was created.
+    /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
     pub(crate) async fn end_overdue(&self, id: ClaimId) -> Result<(), EngineError> {
-        let known = self.book().get(id).map(|entry| {
-            let revision = match entry.place {
-                Place::Ending { revision, .. } => revision,
-                _ => None,
-            };
-            (entry.key.clone(), Arc::clone(entry.seat.session()), revision)
-        });
-        let Some((key, session, revision)) = known else { return Ok(()) };
+        let known = self
+            .book()
+            .get(id)
+            .map(|entry| (entry.key.clone(), entry.place.revision(), Arc::clone(entry.seat.session())));
+        let Some((key, revision, session)) = known else { return Ok(()) };
         let now = self.now();
-        if session.is_gone() {
-            // Its keys are gone with it.
-        } else if let Some(revision) = revision {
-            let buried = Some(session.id).filter(|_| self.flights.is_unsettled(id, now));
-            let condition = compare::created(&key, revision);
-            self.delete_if(&key, condition, buried).await.map_err(Failed::sorted)?;
-        } else {
-            // What became of it is not known, so nothing is to come of it any more.
-            let bury = self.flights.release(id, self.request(), now, now.after(REQUEST_LIFE));
-            self.delete(&key, Some(session.id).filter(|_| bury)).await?;
+        // One of which is not known what became of it is not to come back.
+        let bury = match revision {
+            Some(_) => self.flights.is_unsettled(id, now),
+            None => self.flights.release(id, self.request(), now, now.after(REQUEST_LIFE)),
+        };
+        // The keys of a lease are gone with it.
+        if !session.is_gone() {
+            self.delete(id, &key, revision, Some(session.id).filter(|_| bury)).await?;
         }
         self.unwatch(id);
         let now = self.now();
@@ -141,12 +156,37 @@ impl Client {
 
     /// What a claim that holds leaves when the name is to stay taken: its key, in its place, on a lease of its own that nobody
     /// keeps alive. `None` if it does not hold.
-    pub(crate) fn keeping(key: &[u8], token: i64, keep: std::time::Duration, lease: i64) -> Txn {
-        let card = Card { state: State::Kept, time: keep, owner: String::new() };
+    pub(crate) fn keeping(
+        key: &[u8],
+        (id, token): (ClaimId, i64),
+        keep: std::time::Duration,
+        lease: i64,
+    ) -> Txn {
+        let card = Card { state: State::Kept, id, time: keep, owner: String::new() };
         Txn {
             compare: vec![compare::created(key, token), compare::value_before(key, BEFORE_BROKEN)],
             success: vec![Put { key: key.to_vec(), value: card.text(), lease }.into()],
             failure: Vec::new(),
         }
     }
+}
+
+/// What became of a deletion.
+enum Deleted {
+    This(KeyValue),
+    /// What is there instead.
+    Not(Option<KeyValue>),
+}
+
+/// The key is there and of this claim, and the name is not kept by it. A key is used again, so its name alone says nothing.
+fn conditions(id: ClaimId, key: &[u8], revision: Option<i64>) -> Vec<Compare> {
+    if let Some(revision) = revision {
+        return vec![compare::created(key, revision), compare::value_before(key, BEFORE_KEPT)];
+    }
+    let (from, to) = of_claim(id);
+    vec![compare::value_after(key, &from), compare::value_before(key, &to)]
+}
+
+fn is_broken_claim(found: &KeyValue, id: ClaimId) -> bool {
+    Card::read(&found.value).is_some_and(|card| card.id == id && card.state == State::Broken)
 }

@@ -25,7 +25,7 @@ impl Client {
     }
 
     async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let sessions: Vec<Option<Arc<Session>>> = holds.iter().map(|hold| self.held_by(hold)).collect();
+        let sessions: Vec<Option<By>> = holds.iter().map(|hold| self.held_by(hold)).collect();
         let found = match self.look(holds, &sessions).await {
             Ok(found) => found,
             // The server refuses to look at many where one may not be looked at.
@@ -44,7 +44,7 @@ impl Client {
     }
 
     /// The lease by which it is held, if it is. A renewal is a sign of life, so it does not lapse meanwhile.
-    fn held_by(&self, hold: &Hold) -> Option<Arc<Session>> {
+    fn held_by(&self, hold: &Hold) -> Option<By> {
         let now = self.now();
         let mut book = self.book();
         let entry = book.get(hold.id)?;
@@ -58,18 +58,14 @@ impl Client {
         }
         let until = now.after(session.left(now).unwrap_or_default().min(hold.ttl));
         entry.holds(revision, true, until);
-        Some(session)
+        Some(By { session, key: entry.key.clone() })
     }
 
     /// What stands under the keys of those that are held, and until when their leases were known to live before it was read: a
     /// later answer about a lease may be wrong about one that has ended since.
-    async fn look(
-        &self,
-        holds: &[Hold],
-        sessions: &[Option<Arc<Session>>],
-    ) -> Result<Vec<Option<Found>>, EngineError> {
+    async fn look(&self, holds: &[Hold], sessions: &[Option<By>]) -> Result<Vec<Option<Found>>, EngineError> {
         let (mut fresh, mut freshened) = (Vec::new(), Vec::new());
-        for session in sessions.iter().flatten() {
+        for By { session, .. } in sessions.iter().flatten() {
             if !fresh.contains(&session.id) {
                 fresh.push(session.id);
                 freshened.push(async move { (self.freshen(session).await, session) });
@@ -81,21 +77,18 @@ impl Client {
             }
         }
         let mut found: Vec<Option<Found>> = holds.iter().map(|_| None).collect();
-        let held: Vec<(usize, Instant)> = sessions
+        let held: Vec<(usize, &By, Instant)> = sessions
             .iter()
             .enumerate()
-            .filter_map(|(at, session)| session.as_ref().map(|session| (at, session.belief())))
+            .filter_map(|(at, by)| by.as_ref().map(|by| (at, by, by.session.belief())))
             .collect();
         if held.is_empty() {
             return Ok(found);
         }
-        let read = |&(at, _): &(usize, Instant)| {
-            let hold = &holds[at];
-            Range::key(&self.dir(&hold.name).key(hold.id, hold.mode)).into()
-        };
+        let read = |(_, by, _): &(usize, &By, Instant)| Range::key(&by.key).into();
         let (_, mut said) =
             self.ask(Txn { success: held.iter().map(read).collect(), ..Txn::default() }).await?;
-        for (step, &(at, belief)) in held.iter().enumerate() {
+        for (step, &(at, _, belief)) in held.iter().enumerate() {
             let kv = said.range(step).ok_or_else(unreadable)?.kvs.pop();
             found[at] = kv.map(|kv| Found { kv, belief });
         }
@@ -127,6 +120,12 @@ impl Client {
             _ => Renewed::Lost(Loss::Gone),
         }
     }
+}
+
+/// By what it is held.
+struct By {
+    session: Arc<Session>,
+    key: Vec<u8>,
 }
 
 /// A key, and until when its lease was known to live before it was read.

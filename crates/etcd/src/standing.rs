@@ -22,14 +22,14 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// By what [`what_blocks`] found; with its own key, if the claim was just made.
-    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: Option<&[u8]>) -> Self {
-        let others = there.kvs.iter().filter(|kv| own != Some(&*kv.key));
+    /// By what [`what_blocks`] found; with its own key, created at `own`, if the claim was just made.
+    pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: Option<i64>) -> Self {
+        let others = there.kvs.iter().filter(|kv| own != Some(kv.create_revision));
         match mode {
             Mode::Permits { count: wanted, limit } => {
                 let before: Vec<(Vec<u8>, u32)> = others
-                    .map(|kv| match dir.read(&kv.key).map(|key| key.mode()) {
-                        Some(Mode::Permits { count, .. }) => (kv.key.clone(), count),
+                    .map(|kv| match dir.mode(&kv.key) {
+                        Mode::Permits { count, .. } => (kv.key.clone(), count),
                         _ => (kv.key.clone(), limit),
                     })
                     .collect();
@@ -91,11 +91,11 @@ impl Client {
             Place::Made | Place::Waiting { .. } => before.is_none(),
         };
         if let Some(before) = before.filter(|_| !holds) {
-            let same = entry.waits_for_the_same(&before);
+            let (same, key) = (entry.waits_for_the_same(&before), entry.key.clone());
             entry.waits(revision, before.clone(), now);
             drop(book);
             if !(same && conn.watches.has(Target::Before(claim.id))) {
-                self.watch(claim, dir, conn, seen, &before);
+                self.watch(claim, dir, conn, seen, (key, &before));
             }
             return Answer::Waiting(Hint { ahead, ask_in: None });
         }
@@ -108,15 +108,14 @@ impl Client {
     }
 
     /// Watches what the claim waits for and its own key, from where they were seen.
-    fn watch(&self, claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, before: &Before) {
+    fn watch(&self, claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u8>, &Before)) {
         let span = match before {
             Before::Last { key, .. } => (key.clone(), Vec::new()),
             Before::Permits { .. } | Before::Unknown => dir.all(),
         };
         conn.watches.watch(Target::Before(claim.id), span, seen + 1, true);
         if !conn.watches.has(Target::Own(claim.id)) {
-            let own = (dir.key(claim.id, claim.mode), Vec::new());
-            conn.watches.watch(Target::Own(claim.id), own, seen + 1, false);
+            conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), seen + 1, false);
         }
     }
 }
@@ -129,22 +128,24 @@ mod tests {
     use crate::wire::KeyValue;
 
     fn range(keys: &[&str]) -> RangeResponse {
-        let kvs = keys
-            .iter()
-            .map(|key| KeyValue { key: format!("/locks/a/{key}").into_bytes(), ..KeyValue::default() });
+        let kvs = keys.iter().map(|&key| KeyValue {
+            key: format!("/locks/a/{key}").into_bytes(),
+            create_revision: i64::from(key == "own"),
+            ..KeyValue::default()
+        });
         RangeResponse { kvs: kvs.collect(), count: keys.len() as i64, ..RangeResponse::default() }
     }
 
     #[test]
     fn what_comes_before_a_claim() {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
-        let read = |mode, keys: &[&str]| Standing::read(&dir, mode, &range(keys), Some(b"/locks/a/own"));
+        let read = |mode, keys: &[&str]| Standing::read(&dir, mode, &range(keys), Some(1));
         assert!(read(Mode::Exclusive, &["own"]).before.is_none());
         let sole = |key: &str, sole| Some(Before::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
         assert_eq!(read(Mode::Exclusive, &["own", "x"]).before, sole("x", true));
         assert_eq!(read(Mode::Shared, &["x"]).before, sole("x", true));
         let more = RangeResponse { more: true, ..range(&["own", "x"]) };
-        let read_more = Standing::read(&dir, Mode::Exclusive, &more, Some(b"/locks/a/own"));
+        let read_more = Standing::read(&dir, Mode::Exclusive, &more, Some(1));
         assert_eq!(read_more.before, sole("x", false));
         let asked = Standing::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
         assert_eq!((asked.before, asked.ahead), (sole("x", false), None));

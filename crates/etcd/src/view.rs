@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_core::{HolderView, Mode, Name, View, WaiterView, queue::KEPT_OWNER};
+use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, queue::KEPT_OWNER};
 
 use crate::{
     card::{Card, State},
-    keys::{Dir, Entry},
+    keys::Dir,
     wire::KeyValue,
 };
 
@@ -16,7 +16,8 @@ pub(crate) type Leases = HashMap<i64, Duration>;
 /// One key of a directory.
 pub(crate) struct Line<'a> {
     pub(crate) kv: &'a KeyValue,
-    entry: Entry,
+    mode: Mode,
+    below: String,
     card: Option<Card>,
     pub(crate) holds: bool,
 }
@@ -26,8 +27,9 @@ pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
     let (mut writers, mut all, mut taken) = (0_u64, 0_u64, 0_u64);
     let mut lines = Vec::new();
     for kv in kvs {
-        let Some(entry) = dir.read(&kv.key) else { continue };
-        let holds = match entry.mode() {
+        let Some(below) = dir.below(&kv.key) else { continue };
+        let mode = dir.mode(&kv.key);
+        let holds = match mode {
             Mode::Exclusive => all == 0,
             Mode::Shared => writers == 0,
             Mode::Permits { count, limit } => {
@@ -36,8 +38,9 @@ pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
             }
         };
         all += 1;
-        writers += u64::from(entry.mode() == Mode::Exclusive);
-        lines.push(Line { kv, entry, card: Card::read(&kv.value), holds });
+        writers += u64::from(mode == Mode::Exclusive);
+        let (below, card) = (below.to_owned(), Card::read(&kv.value));
+        lines.push(Line { kv, mode, below, card, holds });
     }
     lines
 }
@@ -45,7 +48,7 @@ pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
 impl Line<'_> {
     /// A program of ours made it: it hears when its bell rings.
     pub(crate) fn is_ours(&self) -> bool {
-        self.card.is_some() && matches!(self.entry, Entry::Claim { .. })
+        self.card.is_some()
     }
 
     pub(crate) fn is_broken(&self) -> bool {
@@ -60,11 +63,13 @@ impl Line<'_> {
         }
     }
 
+    /// The claim, if it is one of ours.
+    pub(crate) fn claim(&self) -> ClaimId {
+        self.card.as_ref().map_or(ClaimId([0; 16]), |card| card.id)
+    }
+
     fn id(&self) -> String {
-        match &self.entry {
-            Entry::Claim { id, .. } => id.to_string(),
-            Entry::Foreign(below) => below.clone(),
-        }
+        self.card.as_ref().map_or_else(|| self.below.clone(), |card| card.id.to_string())
     }
 
     fn holder(&self, leases: &Leases) -> HolderView {
@@ -90,7 +95,7 @@ pub(crate) fn view(name: Name, dir: &Dir, lines: &[Line<'_>], leases: &Leases) -
     let mut view = View::free(name, dir.shown());
     for line in lines {
         if line.holds {
-            view.mode = Some(beside(view.mode, line.entry.mode()));
+            view.mode = Some(beside(view.mode, line.mode));
             view.holders.push(line.holder(leases));
         } else {
             view.waiters.push(WaiterView { id: line.id(), owner: line.owner(), waiting: None });

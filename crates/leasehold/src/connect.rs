@@ -77,12 +77,13 @@ impl Locks {
         Some(crate::EtcdFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
     }
 
-    /// The condition under which this hold still stands, for a transaction of any etcd client: `None` on other engines.
+    /// The condition under which this hold still stands, for a transaction of any etcd client; `None` when it does not, and on
+    /// other engines.
     #[cfg(feature = "etcd")]
     #[must_use]
     pub fn etcd_compare(&self, guard: &leasehold_core::Guard) -> Option<leasehold_etcd::HeldBy> {
         let Own::Etcd(etcd) = &self.own else { return None };
-        Some(etcd.held_by(guard.name(), guard.id(), guard.mode(), guard.token().number))
+        etcd.held_by(guard.id())
     }
 }
 

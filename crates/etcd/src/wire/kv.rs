@@ -212,6 +212,11 @@ pub(crate) mod compare {
         compare(key, What::Value, Is::Less, Target::Value(value.to_vec()))
     }
 
+    /// The key is there, and its value sorts after this one.
+    pub(crate) fn value_after(key: &[u8], value: &[u8]) -> Compare {
+        compare(key, What::Value, Is::Greater, Target::Value(value.to_vec()))
+    }
+
     /// The key is on this lease; 0: on none, or it is not there.
     pub(crate) fn leased(key: &[u8], lease: i64) -> Compare {
         compare(key, What::Lease, Is::Equal, Target::Lease(lease))

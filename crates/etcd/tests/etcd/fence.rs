@@ -39,10 +39,12 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
 #[test]
 fn a_transaction_with_the_compare_of_a_hold_does_nothing_after_it() {
     let rig = Rig::new();
-    let locks = rig.locks();
+    let engine = rig.engine();
+    let locks = leasehold_core::Locks::builder(engine.clone()).build();
     let guard = acquire(&locks, "a");
-    let HeldBy { key, create_revision } =
-        rig.engine().held_by(guard.name(), guard.id(), guard.mode(), guard.token().number);
+    let id = guard.id();
+    let HeldBy { key, create_revision } = engine.held_by(id).unwrap();
+    assert_eq!(create_revision as u64, guard.token().number);
     let key = String::from_utf8(key).unwrap();
     let txn = |text: &str| {
         let port = rig.server.port().to_string();
@@ -59,6 +61,7 @@ fn a_transaction_with_the_compare_of_a_hold_does_nothing_after_it() {
     };
     assert!(txn("first").starts_with("SUCCESS"));
     guard.release_blocking().unwrap();
+    assert_eq!(engine.held_by(id), None);
     assert!(txn("second").starts_with("FAILURE"));
     assert_eq!(value(&rig, "data"), "first");
 }

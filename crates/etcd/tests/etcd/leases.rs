@@ -119,3 +119,23 @@ fn nothing_is_left_of_a_claim_that_is_given_up_while_it_stands_in_line() {
     });
     assert_eq!(rig.keys(), [""; 0]);
 }
+
+/// The server keeps every key that ever was until it is compacted, and looks at all of a directory for each request.
+#[test]
+fn a_name_that_is_held_again_and_again_wears_no_keys() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let mut keys = std::collections::BTreeSet::new();
+    for round in 0..20 {
+        let (one, two) = (rig.claim("a"), rig.claim("a"));
+        rig.run(async {
+            assert!(matches!(engine.claim(&one, How::Create).await, Ok(Answer::Held(_))));
+            if round % 2 == 0 {
+                assert!(matches!(engine.claim(&two, How::Create).await, Ok(Answer::Waiting(_))));
+            }
+            keys.extend(rig.keys());
+            engine.release(&[&release_of(&one)[..], &release_of(&two)[..]].concat()).await;
+        });
+    }
+    assert_eq!(keys.len(), 2, "{keys:?}");
+}
