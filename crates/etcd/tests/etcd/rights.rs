@@ -21,7 +21,8 @@ const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
 /// A server with those users, as the first of which the clients come.
 fn with_users(arguments: &[&str]) -> Rig {
-    let mut rig = Rig::with(arguments);
+    // Passwords are checked quickly: a test logs in often.
+    let mut rig = Rig::with(&[&["--bcrypt-cost=4"], arguments].concat());
     rig.server.ask_for_logins(ROOT);
     let mut roles = Command::new("sh");
     roles.args([ROLES, "/locks"]);
@@ -44,7 +45,10 @@ fn locks_of(rig: &Rig, (user, password): (&str, &str)) -> Locks {
 
 fn etcdctl_of(rig: &Rig, (user, password): (&str, &str), command: &[&str]) -> Output {
     let login = [format!("--user={user}"), format!("--password={password}")];
-    let all: Vec<&str> = login.iter().map(String::as_str).chain(command.iter().copied()).collect();
+    // What is refused is told from what a busy machine did not answer.
+    let patience = ["--dial-timeout=30s", "--command-timeout=30s"];
+    let options = login.iter().map(String::as_str).chain(patience);
+    let all: Vec<&str> = options.chain(command.iter().copied()).collect();
     etcd_command(rig.server.port(), &all)
 }
 
