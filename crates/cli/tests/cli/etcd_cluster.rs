@@ -59,9 +59,9 @@ fn a_member_that_is_down_is_passed_over() {
 fn a_holder_and_a_waiter_outlive_the_pause_of_any_one_member() {
     let mut cluster = EtcdCluster::start();
     let url = cluster.url();
-    let mut holder = Running::start(leasehold(&url, &["run", "--ttl", "12s", "job", "--", "sh", "-c", HOLD]));
+    let mut holder = Running::start(leasehold(&url, &["run", "job", "--", "sh", "-c", HOLD]));
     assert_eq!(holder.line(), "ready");
-    let waiter = Running::start(leasehold(&url, &["run", "--ttl", "12s", "job", "--", "echo", "mine"]));
+    let waiter = Running::start(leasehold(&url, &["run", "job", "--", "echo", "mine"]));
     let show = || finish(leasehold(&url, &["show", "--json", "job"]));
     until("a waiter", || stdout(&show()).contains("waiting_ms"));
     assert!(stdout(&show()).contains("\"guarantee\":\"best effort\""), "etcd pull request 17465");
@@ -71,7 +71,7 @@ fn a_holder_and_a_waiter_outlive_the_pause_of_any_one_member() {
         let output = finish(leasehold(&url, &["run", "-w", "8s", "other", "--", "true"]));
         assert_eq!(code(&output), 0, "{output:?}");
         until("it was silent for long", || begin.elapsed() > Duration::from_secs(4));
-        assert!(!holder.has_ended());
+        assert!(!holder.has_ended(), "member {member}, {:?}: {:?}", begin.elapsed(), holder.output());
         cluster.resume(member);
         let _ = cluster.leader();
     }
