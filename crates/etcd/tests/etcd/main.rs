@@ -9,6 +9,7 @@ mod fence;
 mod ghosts;
 mod go;
 mod interop;
+mod large;
 mod leases;
 mod oracle;
 mod outages;
