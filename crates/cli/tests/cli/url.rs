@@ -165,7 +165,10 @@ fn another_users_directory_is_77_and_says_what_to_do() {
     if root {
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let leasehold = dir.path().join("leasehold");
-        std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &leasehold).unwrap();
+        // By another process: a program that another test starts meanwhile would have the copy open for writing.
+        let copied =
+            std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_leasehold")).arg(&leasehold).status();
+        assert!(copied.unwrap().success());
         command = std::process::Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(leasehold);
     }
