@@ -3,7 +3,7 @@
 //! - [`client`]: a process that works under locks and writes down what it sees; [`task`], [`section`]: what it does.
 //! - [`shelf`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
-//!   may meet, in a file for each: [`redis`], [`mod@file`], [`memory`].
+//!   may meet, in a file for each: [`redis`], [`etcd`], [`mod@file`], [`memory`]; [`pace`]: how quick it is.
 //! - [`holder`]: a process that does what a row of the matrix tells it.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
@@ -11,11 +11,13 @@ pub mod client;
 pub mod crew;
 pub mod dice;
 pub mod dropped;
+pub mod etcd;
 pub mod fenced;
 pub mod figures;
 pub mod file;
 pub mod holder;
 pub mod memory;
+pub mod pace;
 pub mod pulse;
 pub mod redis;
 pub mod retold;

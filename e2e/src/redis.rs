@@ -13,7 +13,7 @@ use crate::{
     Failure,
     client::Orders,
     crew::Crew,
-    world::{Fault, Promise, Setting, World},
+    world::{Fault, Promise, Setting, World, block_on},
 };
 
 /// How many client processes a round has.
@@ -100,11 +100,6 @@ impl Redis {
         self.server.kill();
         let _ = fs::remove_dir_all(self.server.socket().with_file_name("appendonlydir"));
     }
-}
-
-fn block_on<F: Future>(work: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.expect("a runtime without timers and sockets needs nothing of the system").block_on(work)
 }
 
 fn expect_label(said: &Guarantee, level: Level) -> Result<(), Failure> {

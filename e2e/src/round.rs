@@ -12,14 +12,16 @@ use leasehold_testkit::history::{History, Phase, Recorder, What, now_nanos};
 use crate::{
     Failure,
     dice::Dice,
+    etcd::{self, Alone, CLUSTER, Etcd, Three},
     figures::Figures,
     file::Files,
     memory::Memory,
+    pace::Pace,
     pulse::Pulse,
     redis::Redis,
     shelf::Shelf,
     storm::rage,
-    task::{LOCKS, TTL},
+    task::LOCKS,
     truth::Looker,
     verdict::judge,
     world::{Promise, Setting, World},
@@ -29,6 +31,9 @@ use crate::{
 pub const PEER: &str = "peer ";
 /// How long what lapses may take to lapse: leases, kept names, places of dead waiters.
 const REST: Duration = Duration::from_secs(15);
+
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -72,11 +77,21 @@ impl Round<'_> {
                 let world = Redis::start(&setting, promise_of(self.seed), "client")?;
                 self.through(&setting, world, tell)?
             }
+            "etcd" => {
+                let world = Etcd::<Alone>::start(&setting, Promise::Exclusion)?;
+                self.through(&setting, world, tell)?
+            }
+            CLUSTER => {
+                let world = Etcd::<Three>::start(&setting, etcd::promise_of(self.seed))?;
+                self.through(&setting, world, tell)?
+            }
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
             "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
             other => {
                 let peer = other.strip_prefix(PEER);
-                let peer = peer.ok_or(format!("no engine {other:?}: redis, file and memory are there"))?;
+                let peer = peer.ok_or(format!(
+                    "no engine {other:?}: redis, etcd, {CLUSTER}, file and memory are there"
+                ))?;
                 self.through(&setting, Redis::start(&setting, Promise::Exclusion, peer)?, tell)?
             }
         };
@@ -96,7 +111,8 @@ impl Round<'_> {
         // Of the locks of other crates it knows nothing.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
-        let (storm, faults) = rage(&mut world, recorder, &mut Dice::new(self.seed, 0), setting.until, tell);
+        let (dice, pace) = (&mut Dice::new(self.seed, 0), Pace::of(self.engine));
+        let (storm, faults) = rage(&mut world, recorder, dice, setting.until, pace.traces, tell);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(pulse);
         let events = History::from_events(events);
@@ -106,7 +122,7 @@ impl Round<'_> {
         recorder.note(What::Probe { phase: Phase::Rest, found: at_rest(&world, &admin)? });
         let mut events = events.events().to_vec();
         events.extend(recorder.events());
-        let (mut figures, mut complaints) = judge(&events, world.promise());
+        let (mut figures, mut complaints) = judge(&events, world.promise(), pace);
         if !complaints.is_empty() {
             let lines: Result<Vec<_>, _> = events.iter().map(serde_json::to_string).collect();
             std::fs::write(setting.dir.join("history.jsonl"), lines?.join("\n") + "\n")?;
@@ -140,7 +156,7 @@ fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMa
         if found.values().all(|count| *count == 0) || Instant::now() > limit {
             return Ok(found);
         }
-        std::thread::sleep(TTL / 10);
+        std::thread::sleep(LOOK);
     }
 }
 

@@ -12,11 +12,8 @@ use crate::{
 
 /// How long faults begin.
 const STORM: Duration = Duration::from_secs(8);
-/// How long none does: after what is left of the storm, its leases and the pace at which waiters ask, time to see that all
-/// is well.
-const CALM: Duration = Duration::from_millis(5500);
-/// For how long after the last fault its traces may be seen: a lease, and twice the slowest pace of asking.
-const TRACES: Duration = Duration::from_secs(3);
+/// How long none does after the traces of the storm are gone: time to see that all is well.
+const CALM: Duration = Duration::from_millis(2500);
 /// How often it is looked what is due.
 const TICK: Duration = Duration::from_millis(3);
 /// For how many milliseconds a place has no trouble.
@@ -34,12 +31,14 @@ struct Place<W: 'static> {
     now: Option<&'static Fault<W>>,
 }
 
-/// Strikes until the time is up; for how long in all, and how often each kind struck.
+/// Strikes until the time is up, in storms of which `traces` may be seen for so long after; for how long in all, and how often
+/// each kind struck.
 pub fn rage<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
     dice: &mut Dice,
     until: u64,
+    traces: Duration,
     mut tell: impl FnMut(u64),
 ) -> (Duration, BTreeMap<&'static str, u64>) {
     let mut places: Vec<Place<W>> = (0..world.clients())
@@ -68,9 +67,9 @@ pub fn rage<W: World>(
             sleep(TICK);
         }
         time += Duration::from_nanos(now_nanos() - begin);
-        sleep(TRACES);
+        sleep(traces);
         recorder.note(What::NemesisEnd { kind: WHOLE.to_owned() });
-        sleep(CALM.saturating_sub(TRACES));
+        sleep(CALM);
     }
     (time, counts)
 }

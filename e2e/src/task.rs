@@ -2,13 +2,13 @@
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-use leasehold_core::{Error, ErrorKind, Guard, Mode, Request};
+use leasehold_core::{Error, ErrorKind, Guard, Locks, Mode, Request};
 use leasehold_testkit::history::{Attempt, Granted, now_nanos};
 use tokio::time::{sleep, timeout};
 
 use crate::{client::Desk, dice::Dice, section, truth::sign};
 
-/// So short that faults end leases.
+/// So short that faults end leases; an engine with a longer shortest one has that.
 pub const TTL: Duration = Duration::from_secs(1);
 
 /// The names that all clients contend for: mutexes, read-write locks and semaphores by their first letter.
@@ -46,7 +46,7 @@ pub async fn work(desk: Desk, task: u32) {
 async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
     let lock = *dice.pick(&LOCKS);
     let (request, mode) = wish(desk, lock, dice);
-    let request = request.ttl(TTL).renew(dice.percent(90));
+    let request = request.ttl(ttl(&desk.locks)).renew(dice.percent(90));
     let patience = match dice.below(100) {
         0..20 => Patience::Try,
         20..60 => Patience::Within(dice.millis(20..1500)),
@@ -74,7 +74,7 @@ async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
     };
     match ended {
         Ok(guard) => {
-            let belief = attempt.granted(facts(&guard), || section::left(&guard));
+            let belief = attempt.granted(facts(&guard, ttl(&desk.locks)), || section::left(&guard));
             section::under(desk, lock, belief, guard, dice).await;
         }
         Err(error) => {
@@ -113,8 +113,13 @@ async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, E
     timeout(after, acquire).await.ok()
 }
 
-fn facts(guard: &Guard) -> Granted {
-    let ttl_nanos = guard.remaining().map(|_| TTL.as_nanos() as u64);
+fn ttl(locks: &Locks) -> Duration {
+    let able = &locks.profile().ttl;
+    TTL.clamp(*able.start(), *able.end())
+}
+
+fn facts(guard: &Guard, ttl: Duration) -> Granted {
+    let ttl_nanos = guard.remaining().map(|_| ttl.as_nanos() as u64);
     // Also without renewals a deadline may move once: a pushed grant is short until it is taken up.
     Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
 }

@@ -12,7 +12,9 @@ use leasehold_testkit::history::History;
 use crate::{
     Failure,
     dice::Dice,
+    etcd::{self, CLUSTER},
     figures::Figures,
+    pace::Pace,
     round::{Outcome, Round, promise_of},
     totals::Totals,
     verdict::judge,
@@ -87,7 +89,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
         }
     }
     if typed.engine.is_empty() {
-        return Err("say which: --engine redis, file or memory".into());
+        return Err("say which: --engine redis, etcd, etcd-cluster, file or memory".into());
     }
     Ok(typed)
 }
@@ -96,8 +98,12 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
 fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
     let history = History::merge([history])?;
     let seed = history.events().first().map_or(0, |event| event.run);
-    let promise = if engine == "redis" { promise_of(seed) } else { Promise::Exclusion };
-    let (figures, complaints) = judge(history.events(), promise);
+    let promise = match engine {
+        "redis" => promise_of(seed),
+        CLUSTER => etcd::promise_of(seed),
+        _ => Promise::Exclusion,
+    };
+    let (figures, complaints) = judge(history.events(), promise, Pace::of(engine));
     println!("{}\n{figures}", complaints.join("\n"));
     Ok(if figures.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

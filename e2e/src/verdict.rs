@@ -8,7 +8,7 @@ use leasehold_testkit::{
     history::{Event, History, What},
 };
 
-use crate::{figures::Figures, retold::Retold, task::TTL, world::Promise};
+use crate::{figures::Figures, pace::Pace, retold::Retold, world::Promise};
 
 /// After these, nothing is left of what was held before.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
@@ -18,10 +18,12 @@ const SLACK: Duration = Duration::from_millis(10);
 
 /// Judges the events of a round; the figures, and in words what was violated.
 #[must_use]
-pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
+pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
-    terms.place = entry_life(TTL);
+    terms.place = entry_life(pace.ttl);
+    terms.precision = pace.precision;
+    terms.overdue = pace.overdue;
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
@@ -46,7 +48,7 @@ pub fn judge(events: &[Event], promise: Promise) -> (Figures, Vec<String>) {
         }
     }
     if promise == Promise::Fence {
-        let (checked, untold) = untold_losses(history.events());
+        let (checked, untold) = untold_losses(history.events(), pace.ttl);
         figures.checked.insert("loss notice".to_owned(), checked);
         if !untold.is_empty() {
             figures.violations.insert("loss notice".to_owned(), untold.len() as u64);
@@ -62,7 +64,7 @@ fn promised(invariant: Invariant, promise: Promise) -> bool {
 }
 
 /// Holds that the server forgot, and that were believed for longer than their lease all the same.
-fn untold_losses(events: &[Event]) -> (u64, Vec<String>) {
+fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
     let (mut checked, mut untold) = (0, Vec::new());
     let mut begin = 0;
     for end in events {
@@ -77,10 +79,10 @@ fn untold_losses(events: &[Event]) -> (u64, Vec<String>) {
         }
         let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < begin;
         // Only what was granted shortly before can live so long; and of that, only what nobody granted again since.
-        let recent = |event: &&Event| event.t + 10 * nanos(TTL) > end.t;
+        let recent = |event: &&Event| event.t + 10 * nanos(ttl) > end.t;
         let before: Vec<_> =
             events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
-        let late = end.t + nanos(TTL) + nanos(SLACK);
+        let late = end.t + nanos(ttl) + nanos(SLACK);
         checked += before.len() as u64;
         for event in events.iter().filter(|event| event.t > late && before.contains(&event.attempt)) {
             if matches!(event.what, What::Check { valid: true, .. }) {

@@ -15,19 +15,24 @@ const OPERATIONS: u64 = 20_000;
 const FAULTS: u64 = 200;
 /// Rounds go on until it has; after this many it never will.
 const MAX_ROUNDS: u64 = 12;
-/// How long each is: two storms and what is between them.
+/// What takes part in an election takes longer, in fewer and longer storms.
+const OF_CLUSTER: u64 = 4;
+/// How long each is: two storms and what is between them, at the pace of the engine.
 const ROUND: Duration = Duration::from_secs(20);
 
 fn smoke(engine: &str) {
+    smoke_for(engine, ROUND, 1);
+}
+
+fn smoke_for(engine: &str, time: Duration, part: u64) {
     let random = Dice::random_seed();
     let mut sum = Figures::default();
     let mut seeds = [1, random].into_iter().chain(random + 1..).take(MAX_ROUNDS as usize);
-    while sum.operations < OPERATIONS || sum.all_faults() < FAULTS || sum.rounds < 2 {
+    while sum.operations < OPERATIONS / part || sum.all_faults() < FAULTS / part || sum.rounds < 2 {
         let seed = seeds.next().unwrap_or_else(|| panic!("too little happens:\n{sum}"));
         println!("{engine}, seed {seed}");
         let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
-        let Outcome { figures, complaints, .. } =
-            Round { engine, seed, time: ROUND, program }.run(|_| ()).unwrap();
+        let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();
         assert!(figures.holds(), "seed {seed}:\n{figures}\n{}", complaints.join("\n"));
         sum.add(&figures);
     }
@@ -47,4 +52,14 @@ fn file() {
 #[test]
 fn memory() {
     smoke("memory");
+}
+
+#[test]
+fn etcd() {
+    smoke_for("etcd", 3 * ROUND / 2, 2);
+}
+
+#[test]
+fn etcd_cluster() {
+    smoke_for("etcd-cluster", 3 * ROUND / 2, OF_CLUSTER);
 }

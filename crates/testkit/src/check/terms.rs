@@ -14,6 +14,8 @@ pub struct Terms {
     pub reading: Duration,
     /// How coarse the server tells its expiry.
     pub precision: Duration,
+    /// How much longer than it was granted for something may stand on the server: one that looks now and then for what is over.
+    pub overdue: Duration,
     /// The engine, as configured, promises no exclusion from the first disturbance on (a failover, a restart without
     /// its data): from then on the server may end a hold at any time, orders of tokens are required only where one
     /// acquire returned before the other was called, overlaps are counted and not accused, truths are not compared.
@@ -47,6 +49,7 @@ impl Default for Terms {
             margin: Duration::ZERO,
             reading: Duration::from_millis(1),
             precision: Duration::from_millis(2),
+            overdue: Duration::ZERO,
             lossy: false,
             overtakes: None,
             wake: Duration::from_millis(250),
@@ -70,7 +73,7 @@ impl Terms {
 
     /// The time after which a lease of `ttl` is certainly over, by any clock.
     pub(super) fn longest(&self, ttl: u64) -> u64 {
-        (ttl as f64 * (1.0 + self.drift)) as u64
+        ((ttl as f64 * (1.0 + self.drift)) as u64).saturating_add(nanos(self.overdue))
     }
 }
 

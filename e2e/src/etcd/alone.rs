@@ -1,0 +1,56 @@
+//! One server. What it acknowledged it keeps, whatever is done to its process.
+
+use leasehold_core::{Guarantee, Level};
+use leasehold_testkit::server::{EtcdServer, etcd_command};
+
+use super::{Etcd, System};
+use crate::world::{Fault, Promise};
+
+/// The only server.
+pub struct Alone(EtcdServer);
+
+impl Alone {
+    /// Forgets all but what is there now, also what a watch may want to begin with.
+    fn compact(&self) {
+        let said = self.command(&["get", "nothing", "-w=fields"]);
+        let revision = said.iter().find_map(|line| line.strip_prefix("\"Revision\" : "));
+        // What is compacted already cannot be once more.
+        drop(revision.map(|revision| etcd_command(self.0.port(), &["compact", revision])));
+    }
+}
+
+impl System for Alone {
+    fn faults(_: Promise) -> &'static [Fault<Etcd<Self>>] {
+        &[
+            Fault {
+                name: "server stops",
+                lasts: 20..3000,
+                begin: |w, _| w.system.0.pause(),
+                end: |w, _| w.system.0.resume(),
+            },
+            Fault {
+                name: "server restarts",
+                lasts: 5..300,
+                begin: |w, _| w.system.0.kill(),
+                end: |w, _| w.system.0.restart(),
+            },
+            Fault { name: "compacted", lasts: 1..10, begin: |w, _| w.system.compact(), end: |_, _| {} },
+        ]
+    }
+
+    fn start(_: u64) -> Self {
+        Self(EtcdServer::start(&[]))
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        vec![self.0.port()]
+    }
+
+    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
+        said.level == Level::LeaseBounded && said.notes.iter().any(|note| note.contains("one member"))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Vec<String> {
+        self.0.command(arguments)
+    }
+}

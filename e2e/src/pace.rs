@@ -1,0 +1,44 @@
+//! How quick an engine is: how long its shortest leases are, and how exactly it ends and tells them.
+
+use std::time::Duration;
+
+use crate::task::TTL;
+
+/// How quick an engine is.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The leases of a round: so short that faults end them.
+    pub ttl: Duration,
+    /// For how long after the last fault its traces may be seen: a lease, and twice the slowest pace of asking.
+    pub traces: Duration,
+    /// How coarse the server tells when a lease ends.
+    pub precision: Duration,
+    /// How much longer than its time something may stand on the server.
+    pub overdue: Duration,
+}
+
+/// One that counts in milliseconds.
+const FINE: Pace = Pace {
+    ttl: TTL,
+    traces: Duration::from_secs(3),
+    precision: Duration::from_millis(2),
+    overdue: Duration::ZERO,
+};
+
+/// etcd counts whole seconds, of which it tells only those that are complete. It looks twice a second for leases that are over,
+/// and what is kept for less than its shortest lease stands for as long as that if nobody is left to end it. A server that is
+/// started gives every lease its whole time again.
+const ETCD: Pace = Pace {
+    ttl: Duration::from_secs(2),
+    traces: Duration::from_secs(8),
+    precision: Duration::from_secs(1),
+    overdue: Duration::from_secs(3),
+};
+
+impl Pace {
+    /// Of the engine of this name.
+    #[must_use]
+    pub fn of(engine: &str) -> Self {
+        if engine.starts_with("etcd") { ETCD } else { FINE }
+    }
+}
