@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     client::Desk,
     dice::Dice,
-    task::{TTL, is_tidy},
+    task::{TTL, is_tidy, ttl},
 };
 
 /// How often a long section looks whether it is still alone.
@@ -31,7 +31,8 @@ pub async fn under(desk: &Desk, lock: &str, belief: Belief<'_>, guard: Guard, di
         0..920 => dice.millis(0..2),
         920..992 => dice.millis(2..25),
         992..998 => dice.millis(100..600),
-        _ => dice.millis(1000..2200),
+        // Of leases: so that some are over while it lasts.
+        _ => ttl(&desk.locks).mul_f64(dice.millis(1000..2200).as_secs_f64()),
     };
     // A refusal is what the fence is for; whether an acknowledged append was lost is seen at the end.
     let work = (guard.mode() == Mode::Exclusive && dice.percent(5)).then(|| {

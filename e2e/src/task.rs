@@ -113,7 +113,9 @@ async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, E
     timeout(after, acquire).await.ok()
 }
 
-fn ttl(locks: &Locks) -> Duration {
+/// The lease that clients of these locks ask for.
+#[must_use]
+pub fn ttl(locks: &Locks) -> Duration {
     let able = &locks.profile().ttl;
     TTL.clamp(*able.start(), *able.end())
 }
