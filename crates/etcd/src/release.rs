@@ -190,3 +190,24 @@ fn conditions(id: ClaimId, key: &[u8], revision: Option<i64>) -> Vec<Compare> {
 fn is_broken_claim(found: &KeyValue, id: ClaimId) -> bool {
     Card::read(&found.value).is_some_and(|card| card.id == id && card.state == State::Broken)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests that were given up may arrive when their key is that of another claim.
+    #[test]
+    fn a_deletion_says_of_which_claim_its_key_must_be() {
+        let id = ClaimId([0xab; 16]);
+        assert!(conditions(id, b"k", Some(7)).contains(&compare::created(b"k", 7)));
+        let card = |id| {
+            Card { state: State::Claim, id, time: std::time::Duration::ZERO, owner: String::new() }.text()
+        };
+        let (from, to) = of_claim(id);
+        assert_eq!(
+            conditions(id, b"k", None),
+            [compare::value_after(b"k", &from), compare::value_before(b"k", &to)]
+        );
+        assert!(from < card(id) && card(id) < to && to < card(ClaimId([0xac; 16])));
+    }
+}
