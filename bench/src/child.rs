@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::{Failure, contended, handover, holds, redis_handover, redis_line};
+use crate::{Failure, contended, etcd_handover, handover, holds, redis_handover, redis_line};
 
 /// Starts this program as a child that does `what`.
 pub(crate) fn start(what: &[&str]) -> io::Result<Child> {
@@ -31,6 +31,8 @@ pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
         ["handover", way, place] => handover::child(way, place),
         ["redis-handover", keeper, from, port] => redis_handover::child(keeper, from, port),
         ["published", port] => redis_handover::hear(port),
+        ["etcd-handover", keeper, from, port] => etcd_handover::child(keeper, from, port),
+        ["watched", port] => etcd_handover::hear(port),
         ["contend", way, url] => redis_line::contend(way, url),
         ["crowd", url] => redis_line::crowd(url),
         ["neighbour", dir] => contended::neighbour(dir),

@@ -7,13 +7,19 @@ mod child;
 mod command;
 mod contended;
 mod contest;
+mod etcd_bare;
+mod etcd_free;
+mod etcd_handover;
+mod etcd_holds;
 mod free;
 mod handover;
 mod holds;
+mod pairs;
 mod redis_free;
 mod redis_handover;
 mod redis_holds;
 mod redis_line;
+mod stamped;
 
 use std::process::ExitCode;
 
@@ -23,7 +29,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 12] = [
+const BENCHES: [Bench; 15] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -35,6 +41,9 @@ const BENCHES: [Bench; 12] = [
     ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_line::crowds),
     ("redis-holds", "100,000 holds on Redis that are renewed, for five minutes", redis_holds::holds),
     ("redis-names", "what a million names leave on Redis", redis_holds::names),
+    ("etcd-free", "acquire and release of free names on etcd", etcd_free::bench),
+    ("etcd-handover", "hand-over between two processes on etcd", etcd_handover::bench),
+    ("etcd-holds", "10,000 holds on etcd that are renewed, for a minute", etcd_holds::bench),
     ("build", "cold build of the command", build::bench),
 ];
 

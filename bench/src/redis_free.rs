@@ -13,7 +13,11 @@ use leasehold::{Connect, Keeper, Locks};
 use leasehold_testkit::server::RedisServer;
 use tokio::runtime::Runtime;
 
-use crate::{Failure, contest::Contest};
+use crate::{
+    Failure,
+    contest::Contest,
+    pairs::{pairs, per_second},
+};
 
 const TASKS: usize = 256;
 /// How long one measurement takes, about.
@@ -33,8 +37,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .rounds(ROUNDS)
         .way("bare socket, the same scripts, in batches", || raw.pairs())
         .way("rslock", || rslock_pairs(&runtime, &peer, TASKS))
-        .way("leasehold", || pairs(&runtime, &own, TASKS))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, &ridden, TASKS))
+        .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &ridden))
         .run()?;
     println!("  1 task");
     let client = runtime.block_on(Client::new(&url))?;
@@ -43,8 +47,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .rounds(ROUNDS)
         .way("bare client, the same scripts", || time(client.pairs(&runtime)))
         .way("rslock", || time(rslock_pairs(&runtime, &peer, 1)))
-        .way("leasehold", || time(pairs(&runtime, &own, 1)))
-        .way("leasehold, keeper on the task's runtime", || time(pairs(&runtime, &ridden, 1)))
+        .way("leasehold", || time(pairs(&runtime, SLICE, 1, &own)))
+        .way("leasehold, keeper on the task's runtime", || time(pairs(&runtime, SLICE, 1, &ridden)))
         .run()
 }
 
@@ -66,7 +70,7 @@ impl Client {
     }
 
     fn pairs(&self, runtime: &Runtime) -> Result<f64, Failure> {
-        per_second(runtime, 1, |_| {
+        per_second(runtime, SLICE, 1, |_| {
             let client = self.clone();
             move || client.clone().pair()
         })
@@ -87,21 +91,9 @@ impl Client {
     }
 }
 
-/// Acquires and releases in `tasks` tasks for a while.
-fn pairs(runtime: &Runtime, locks: &Locks, tasks: usize) -> Result<f64, Failure> {
-    let locks = locks.clone();
-    per_second(runtime, tasks, move |task| {
-        let request = locks.mutex(format!("bench-{task}"));
-        move || {
-            let acquire = request.acquire();
-            async move { Ok(acquire.await?.release().await?) }
-        }
-    })
-}
-
 fn rslock_pairs(runtime: &Runtime, peer: &Arc<rslock::LockManager>, tasks: usize) -> Result<f64, Failure> {
     let peer = Arc::clone(peer);
-    per_second(runtime, tasks, move |task| {
+    per_second(runtime, SLICE, tasks, move |task| {
         let (peer, name) = (Arc::clone(&peer), format!("rslock-{task}"));
         move || {
             let (peer, name) = (Arc::clone(&peer), name.clone());
@@ -115,33 +107,6 @@ fn rslock_pairs(runtime: &Runtime, peer: &Arc<rslock::LockManager>, tasks: usize
             }
         }
     })
-}
-
-/// How often a second all tasks together get through what `make` makes for each.
-fn per_second<M, F>(runtime: &Runtime, tasks: usize, make: impl Fn(usize) -> M) -> Result<f64, Failure>
-where
-    M: Fn() -> F + Send + 'static,
-    F: Future<Output = Result<(), Failure>> + Send,
-{
-    let begin = Instant::now();
-    let tasks: Vec<_> = (0..tasks)
-        .map(|task| {
-            let once = make(task);
-            runtime.spawn(async move {
-                let mut done = 0_u32;
-                while begin.elapsed() < SLICE {
-                    once().await?;
-                    done += 1;
-                }
-                Ok::<_, Failure>(done)
-            })
-        })
-        .collect();
-    let mut done = 0;
-    for task in tasks {
-        done += runtime.block_on(task)??;
-    }
-    Ok(f64::from(done) / begin.elapsed().as_secs_f64())
 }
 
 /// A bare connection: as many names in one call of a script as leasehold puts there.

@@ -4,17 +4,10 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::TcpStream,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
     time::Duration,
 };
 
-use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Env, Guarantee, Hold, How, Inspect, Keeper, Locks,
-    Name, News, Profile, Release, Released, Renewed, View,
-};
+use leasehold_core::Env;
 use leasehold_redis::{Config, RedisEngine};
 use leasehold_testkit::server::RedisServer;
 
@@ -22,6 +15,7 @@ use crate::{
     Failure, child,
     contest::{Contest, quantile},
     handover::{between, now},
+    stamped::{Turns, take_turns},
 };
 
 const TURNS: usize = 100;
@@ -54,84 +48,9 @@ fn handovers(keeper: &str, from: &str, port: u16, at: f64) -> Result<f64, Failur
 
 /// Takes the lock again and again; prints when it was granted, and when its release began or left.
 pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let env = Env::system();
     let engine = RedisEngine::new(Config::from_url("redis", &format!("//127.0.0.1:{port}"))?, &env);
-    let stamped = Arc::new(Stamped { engine, left: AtomicU64::new(0) });
-    let keeper = if keeper == "ridden" { Keeper::on(runtime.handle().clone()) } else { Keeper::thread() };
-    let locks = Locks::builder(Arc::clone(&stamped) as Arc<dyn Engine>).keeper(keeper).build();
-    let mut stamps = Vec::with_capacity(TURNS);
-    runtime.block_on(async {
-        let request = locks.mutex("handover");
-        for _ in 0..TURNS {
-            let guard = request.acquire().await?;
-            let granted = now()?;
-            tokio::time::sleep(HOLD).await;
-            let dropped = now()?;
-            drop(guard);
-            tokio::time::sleep(AWAY).await;
-            let left = stamped.left.load(Relaxed);
-            stamps.push((granted, if from == "sent" { left } else { dropped }));
-        }
-        Ok::<_, Failure>(())
-    })?;
-    let mut out = std::io::stdout().lock();
-    for (granted, released) in stamps {
-        writeln!(out, "{granted} {released}")?;
-    }
-    Ok(())
-}
-
-/// Notes when a release leaves.
-struct Stamped {
-    engine: RedisEngine,
-    left: AtomicU64,
-}
-
-impl Engine for Stamped {
-    fn profile(&self) -> &Profile {
-        self.engine.profile()
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        self.engine.claim(claim, how)
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        self.engine.renew(holds)
-    }
-
-    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        self.left.store(now().unwrap_or(0), Relaxed);
-        self.engine.release(releases)
-    }
-
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        self.engine.news()
-    }
-}
-
-impl Inspect for Stamped {
-    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        self.engine.guarantee()
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
-        self.engine.list(prefix)
-    }
-
-    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        self.engine.show(name)
-    }
-
-    fn break_hold<'a>(
-        &'a self,
-        name: &'a Name,
-        token: u64,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
-        self.engine.break_hold(name, token, force)
-    }
+    take_turns(engine, keeper, from, Turns { count: TURNS, hold: HOLD, away: AWAY })
 }
 
 fn published(port: u16, at: f64) -> Result<f64, Failure> {

@@ -49,7 +49,8 @@ pub(crate) fn names() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn acquire(locks: &Locks, names: std::ops::Range<usize>) -> Result<Vec<Guard>, Failure> {
+/// Acquires all of these, many at a time.
+pub(crate) async fn acquire(locks: &Locks, names: std::ops::Range<usize>) -> Result<Vec<Guard>, Failure> {
     let mut guards = Vec::with_capacity(names.len());
     for first in names.clone().step_by(AT_ONCE) {
         let some = (first..names.end.min(first + AT_ONCE)).map(|name| {
@@ -64,7 +65,7 @@ async fn acquire(locks: &Locks, names: std::ops::Range<usize>) -> Result<Vec<Gua
 }
 
 /// What this process has used of a processor so far.
-fn cpu_seconds() -> Result<f64, Failure> {
+pub(crate) fn cpu_seconds() -> Result<f64, Failure> {
     let used = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
     Ok(Duration::from(used).as_secs_f64())
 }

@@ -1,0 +1,324 @@
+//! A bare client of etcd: what a program would send that locks with nothing but the server's own requests.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use tokio_stream::StreamExt;
+use tonic::{
+    IntoStreamingRequest, Request, Streaming, client::Grpc, codegen::http::uri::PathAndQuery,
+    transport::Channel,
+};
+use tonic_prost::ProstCodec;
+
+use crate::Failure;
+
+/// Longer than a bench.
+const LEASE_SECONDS: i64 = 3600;
+
+/// One connection, and one lease for all locks.
+#[derive(Clone)]
+pub(crate) struct Bare {
+    grpc: Grpc<Channel>,
+    lease: i64,
+}
+
+impl Bare {
+    pub(crate) async fn connect(port: u16) -> Result<Self, Failure> {
+        let address = format!("http://127.0.0.1:{port}");
+        let channel = Channel::from_shared(address)?.tcp_nodelay(true).connect().await?;
+        let mut bare = Self { grpc: Grpc::new(channel), lease: 0 };
+        let granted: Granted =
+            bare.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl: LEASE_SECONDS }).await?;
+        bare.lease = granted.id;
+        Ok(bare)
+    }
+
+    /// Creates a key that is not there, on the lease, and deletes it: two transactions.
+    pub(crate) async fn pair(mut self, key: &str) -> Result<(), Failure> {
+        self.create(key).await?;
+        self.delete(key).await
+    }
+
+    pub(crate) async fn create(&mut self, key: &str) -> Result<(), Failure> {
+        let key = key.as_bytes().to_vec();
+        // Where the revision at which it was created is 0.
+        let absent = Compare::since(key.clone(), 0);
+        let put = Put { key, value: b"owner".to_vec(), lease: self.lease };
+        self.commit(Txn { compare: vec![absent], success: vec![Step::put(put)], failure: Vec::new() }).await
+    }
+
+    pub(crate) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
+        let delete = Delete { key: key.as_bytes().to_vec(), prev_kv: false };
+        self.commit(Txn { compare: Vec::new(), success: vec![Step::delete(delete)], failure: Vec::new() })
+            .await
+    }
+
+    async fn commit(&mut self, txn: Txn) -> Result<(), Failure> {
+        let done: TxnDone = self.call("/etcdserverpb.KV/Txn", txn).await?;
+        if done.succeeded { Ok(()) } else { Err("a transaction did not succeed".into()) }
+    }
+
+    /// The transactions of leasehold, for an exclusive claim that finds its name free.
+    pub(crate) async fn same_pair(mut self, name: &str) -> Result<(), Failure> {
+        let bytes = |text: String| text.into_bytes();
+        let dir = format!("/locks/{name}");
+        let key = bytes(format!("{dir}/00000000000000000000000000000001"));
+        let epoch = bytes(format!("leasehold//locks/lease/{:x}", self.lease));
+        let range = |key, range_end| Range { key, range_end, ..Range::default() };
+        let all = range(bytes(format!("{dir}/")), bytes(format!("{dir}0")));
+        let permits = range(bytes(format!("{dir}/~p")), bytes(format!("{dir}/~q")));
+        let absent = Compare::since(key.clone(), 0);
+        let unraised = Compare { what: 2, key: epoch.clone(), changed: Some(0), ..Compare::default() };
+        let no_permits =
+            Compare { range_end: permits.range_end.clone(), ..Compare::since(permits.key.clone(), 0) };
+        let put = Put { key: key.clone(), value: b"a 1 30000 user@host:12345".to_vec(), lease: self.lease };
+        let line = Range { limit: 2, descends: 2, by: 2, keys_only: true, ..all.clone() };
+        let failure = [
+            range(key.clone(), Vec::new()),
+            Range { keys_only: true, ..range(epoch, Vec::new()) },
+            Range { limit: 1, keys_only: true, ..permits },
+            Range { limit: 1, descends: 1, by: 2, ..all },
+        ];
+        self.commit(Txn {
+            compare: vec![absent, unraised, no_permits],
+            success: vec![Step::put(put), Step::range(line)],
+            failure: failure.map(Step::range).to_vec(),
+        })
+        .await?;
+        let unkept = Compare {
+            result: 2,
+            what: 3,
+            key: key.clone(),
+            value: Some(b"k".to_vec()),
+            ..Compare::default()
+        };
+        let delete = Delete { key, prev_kv: true };
+        self.commit(Txn { compare: vec![unkept], success: vec![Step::delete(delete)], failure: Vec::new() })
+            .await
+    }
+
+    /// The same by the server's own lock service.
+    pub(crate) async fn lock_pair(mut self, name: &str) -> Result<(), Failure> {
+        let lock = Lock { name: name.as_bytes().to_vec(), lease: self.lease };
+        let locked: Locked = self.call("/v3lockpb.Lock/Lock", lock).await?;
+        let _: Nothing = self.call("/v3lockpb.Lock/Unlock", Key { key: locked.key }).await?;
+        Ok(())
+    }
+
+    /// Whether a key is there.
+    pub(crate) async fn is_there(&mut self, key: &str) -> Result<bool, Failure> {
+        let found: Found = self.call("/etcdserverpb.KV/Range", Key { key: key.as_bytes().to_vec() }).await?;
+        Ok(found.count > 0)
+    }
+
+    /// What happens to a key from now on. The first answer says that it is watched.
+    pub(crate) async fn watch(&mut self, key: &str) -> Result<Streaming<Watched>, Failure> {
+        let order = Watch { create: Some(Key { key: key.as_bytes().to_vec() }) };
+        // The server ends what it says when nothing more can be asked.
+        let orders = tokio_stream::once(order).chain(tokio_stream::pending());
+        self.grpc.ready().await?;
+        let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+        let codec = ProstCodec::<Watch, Watched>::default();
+        Ok(self.grpc.streaming(orders.into_streaming_request(), path, codec).await?.into_inner())
+    }
+
+    async fn call<Q, A>(&mut self, path: &'static str, request: Q) -> Result<A, Failure>
+    where
+        Q: prost::Message + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        self.grpc.ready().await?;
+        let codec = ProstCodec::<Q, A>::default();
+        Ok(self.grpc.unary(Request::new(request), PathAndQuery::from_static(path), codec).await?.into_inner())
+    }
+}
+
+/// How many messages of this method the server has read.
+pub(crate) fn messages(port: u16, method: &str) -> Result<u64, Failure> {
+    counted(port, "grpc_server_msg_received_total", method)
+}
+
+/// How many calls of this method are under way.
+pub(crate) fn under_way(port: u16, method: &str) -> Result<u64, Failure> {
+    let started = counted(port, "grpc_server_started_total", method)?;
+    Ok(started - counted(port, "grpc_server_handled_total", method)?)
+}
+
+fn counted(port: u16, figure: &str, method: &str) -> Result<u64, Failure> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let method = format!("grpc_method=\"{method}\"");
+    let lines = text.lines().filter(|line| line.starts_with(figure) && line.contains(&method));
+    lines.filter_map(|line| line.rsplit(' ').next()).map(|count| Ok(count.parse::<f64>()? as u64)).sum()
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Grant {
+    #[prost(int64, tag = "1")]
+    ttl: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Granted {
+    #[prost(int64, tag = "2")]
+    id: i64,
+}
+
+/// What reads, watches and unlocks one key.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Key {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Put {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    lease: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Delete {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bool, tag = "3")]
+    prev_kv: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Range {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    limit: i64,
+    #[prost(int32, tag = "5")]
+    descends: i32,
+    #[prost(int32, tag = "6")]
+    by: i32,
+    #[prost(bool, tag = "8")]
+    keys_only: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Compare {
+    #[prost(int32, tag = "1")]
+    result: i32,
+    #[prost(int32, tag = "2")]
+    what: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    key: Vec<u8>,
+    #[prost(int64, optional, tag = "5")]
+    created: Option<i64>,
+    #[prost(int64, optional, tag = "6")]
+    changed: Option<i64>,
+    #[prost(bytes = "vec", optional, tag = "7")]
+    value: Option<Vec<u8>>,
+    #[prost(bytes = "vec", tag = "64")]
+    range_end: Vec<u8>,
+}
+
+impl Compare {
+    fn since(key: Vec<u8>, revision: i64) -> Self {
+        Self { what: 1, key, created: Some(revision), ..Self::default() }
+    }
+}
+
+/// One step of a transaction: one of these.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Step {
+    #[prost(message, optional, tag = "1")]
+    range: Option<Range>,
+    #[prost(message, optional, tag = "2")]
+    put: Option<Put>,
+    #[prost(message, optional, tag = "3")]
+    delete: Option<Delete>,
+}
+
+impl Step {
+    fn range(range: Range) -> Self {
+        Self { range: Some(range), ..Self::default() }
+    }
+
+    fn put(put: Put) -> Self {
+        Self { put: Some(put), ..Self::default() }
+    }
+
+    fn delete(delete: Delete) -> Self {
+        Self { delete: Some(delete), ..Self::default() }
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Txn {
+    #[prost(message, repeated, tag = "1")]
+    compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    success: Vec<Step>,
+    #[prost(message, repeated, tag = "3")]
+    failure: Vec<Step>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct TxnDone {
+    #[prost(bool, tag = "2")]
+    succeeded: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Found {
+    #[prost(int64, tag = "4")]
+    count: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Lock {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    lease: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Locked {
+    #[prost(bytes = "vec", tag = "2")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Nothing {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Watch {
+    #[prost(message, optional, tag = "1")]
+    create: Option<Key>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Watched {
+    #[prost(message, repeated, tag = "11")]
+    events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Event {
+    /// 0 put, 1 deletion.
+    #[prost(int32, tag = "1")]
+    what: i32,
+}
+
+impl Watched {
+    /// How many deletions it tells.
+    pub(crate) fn deletions(&self) -> usize {
+        self.events.iter().filter(|event| event.what == 1).count()
+    }
+}

@@ -1,0 +1,95 @@
+//! Two processes take one lock on etcd in turns: the time from the release that leaves the one to the grant in the other,
+//! beside a bare client that deletes a key, and one in another process that watches for it and then reads once.
+
+use std::time::Duration;
+
+use leasehold_core::Env;
+use leasehold_etcd::{Config, EtcdEngine};
+use leasehold_testkit::server::EtcdServer;
+
+use crate::{
+    Failure, child,
+    contest::{Contest, quantile},
+    etcd_bare::Bare,
+    handover::{between, now},
+    stamped::{Turns, take_turns},
+};
+
+const TURNS: usize = 50;
+/// Several times what a write to the disk takes, for a claim is one.
+const PAUSE: Duration = Duration::from_millis(20);
+const KEY: &str = "/bare/handover";
+const READY: &str = "/bare/ready";
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let server = EtcdServer::durable(&[]);
+    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        let handovers = |keeper: &str, from: &str| {
+            let start = || child::start(&["etcd-handover", keeper, from, &server.port().to_string()]);
+            between([start()?, start()?], TURNS, at)
+        };
+        Contest::new(unit)
+            .rounds(7)
+            .way("bare deletion -> watch -> one read", || watched(server.port(), at))
+            .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
+            .way("the same, keeper on the caller's runtime", || handovers("ridden", "sent"))
+            .way("leasehold, from before the drop", || handovers("thread", "dropped"))
+            .run()?;
+    }
+    Ok(())
+}
+
+/// Takes the lock again and again.
+pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
+    let env = Env::system();
+    let engine = EtcdEngine::new(Config::from_url("etcd", &format!("//127.0.0.1:{port}"))?, &env);
+    take_turns(engine, keeper, from, Turns { count: TURNS, hold: PAUSE, away: PAUSE })
+}
+
+fn watched(port: u16, at: f64) -> Result<f64, Failure> {
+    let listener = child::start(&["watched", &port.to_string()])?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let sent = runtime.block_on(async {
+        let mut bare = Bare::connect(port).await?;
+        while !bare.is_there(READY).await? {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        bare.delete(READY).await?;
+        let mut sent = Vec::new();
+        for _ in 0..2 * TURNS {
+            bare.create(KEY).await?;
+            tokio::time::sleep(PAUSE).await;
+            sent.push(now()?);
+            bare.delete(KEY).await?;
+        }
+        Ok::<_, Failure>(sent)
+    })?;
+    let mut times = Vec::new();
+    for (line, sent) in child::output(listener)?.lines().zip(sent) {
+        times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
+    }
+    Ok(quantile(&mut times, at))
+}
+
+/// The other process: when it had read after each deletion.
+pub(crate) fn hear(port: &str) -> Result<(), Failure> {
+    let port = port.parse()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let times = runtime.block_on(async {
+        let mut bare = Bare::connect(port).await?;
+        let mut events = bare.watch(KEY).await?;
+        events.message().await?;
+        bare.create(READY).await?;
+        let mut times = Vec::new();
+        while times.len() < 2 * TURNS {
+            let watched = events.message().await?.ok_or("the watch ended")?;
+            for _ in 0..watched.deletions() {
+                bare.is_there(KEY).await?;
+                times.push(now()?);
+            }
+        }
+        Ok::<_, Failure>(times)
+    })?;
+    times.iter().for_each(|time| println!("{time}"));
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! One of two processes that take one lock in turns, and an engine that notes when a release leaves it.
+
+use std::{
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Keeper, Locks,
+    Name, News, Profile, Release, Released, Renewed, View,
+};
+
+use crate::{Failure, handover::now};
+
+/// How often a process takes the lock, and for how long.
+pub(crate) struct Turns {
+    pub(crate) count: usize,
+    /// Long enough that the other process has come to wait.
+    pub(crate) hold: Duration,
+    /// Long enough that the grant has come to the other process.
+    pub(crate) away: Duration,
+}
+
+/// Takes the lock again and again; prints when it was granted, and when its release began (`from` is `dropped`) or left.
+pub(crate) fn take_turns(engine: impl Engine, keeper: &str, from: &str, turns: Turns) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stamped = Arc::new(Stamped { engine, left: AtomicU64::new(0) });
+    let keeper = if keeper == "ridden" { Keeper::on(runtime.handle().clone()) } else { Keeper::thread() };
+    let locks = Locks::builder(Arc::clone(&stamped) as Arc<dyn Engine>).keeper(keeper).build();
+    let mut stamps = Vec::with_capacity(turns.count);
+    runtime.block_on(async {
+        let request = locks.mutex("handover");
+        for _ in 0..turns.count {
+            let guard = request.acquire().await?;
+            let granted = now()?;
+            tokio::time::sleep(turns.hold).await;
+            let dropped = now()?;
+            drop(guard);
+            tokio::time::sleep(turns.away).await;
+            let left = stamped.left.load(Relaxed);
+            stamps.push((granted, if from == "sent" { left } else { dropped }));
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let mut out = std::io::stdout().lock();
+    for (granted, released) in stamps {
+        writeln!(out, "{granted} {released}")?;
+    }
+    Ok(())
+}
+
+/// Notes when a release leaves.
+struct Stamped<E> {
+    engine: E,
+    left: AtomicU64,
+}
+
+impl<E: Engine> Engine for Stamped<E> {
+    fn profile(&self) -> &Profile {
+        self.engine.profile()
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        self.engine.claim(claim, how)
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        self.engine.renew(holds)
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        self.left.store(now().unwrap_or(0), Relaxed);
+        self.engine.release(releases)
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        self.engine.news()
+    }
+}
+
+impl<E: Engine> Inspect for Stamped<E> {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        self.engine.guarantee()
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        self.engine.list(prefix)
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        self.engine.show(name)
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        self.engine.break_hold(name, token, force)
+    }
+}
