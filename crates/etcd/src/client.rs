@@ -88,14 +88,18 @@ impl Client {
     /// One request; once more where the server only wanted us to log in anew.
     pub(crate) async fn call<R: Spoken>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
         let conn = self.link.conn().await.map_err(Failed::Here)?;
-        match conn.call(request.clone()).await {
+        // Only who logged in may have to do so again.
+        let again = self.link.config().login.as_ref().map(|_| request.clone());
+        match conn.call(request).await {
             Ok(answer) => Ok((conn, answer)),
-            Err(status) if wants_login(&status) => {
-                let conn = self.link.conn().await.map_err(Failed::Here)?;
-                let answer = conn.call(request).await.map_err(Failed::There)?;
-                Ok((conn, answer))
-            }
-            Err(status) => Err(Failed::There(status)),
+            Err(status) => match again.filter(|_| wants_login(&status)) {
+                Some(request) => {
+                    let conn = self.link.conn().await.map_err(Failed::Here)?;
+                    let answer = conn.call(request).await.map_err(Failed::There)?;
+                    Ok((conn, answer))
+                }
+                None => Err(Failed::There(status)),
+            },
         }
     }
 

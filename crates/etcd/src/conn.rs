@@ -9,24 +9,20 @@ use std::{
     time::Duration,
 };
 
-use hyper_util::rt::TokioIo;
 use leasehold_core::{Clock, EngineError, Fault, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{
-    Code, Status,
-    transport::{Endpoint, Uri},
-};
+use tonic::{Code, Status};
 
 use crate::{
     config::{Config, Member},
     door,
-    error::{root, sort_connecting},
+    error::sort_connecting,
     guarantee,
     hears::Hears,
     lock_of, stream,
     watches::Watches,
-    wire::{Authenticate, Grpc, KeepAlive, Spoken, Status as AskStatus, Watch},
+    wire::{Authenticate, Grpc, Http, KeepAlive, Spoken, Status as AskStatus, Watch},
 };
 
 /// While a client needs the server, the member is asked so often how it is.
@@ -157,17 +153,8 @@ impl Conn {
     }
 
     async fn dial(config: &Config, member: &Member) -> Result<Grpc, EngineError> {
-        // The channel would connect again by itself; a connection that broke is to be seen to be broken.
-        let mut bytes = Some(TokioIo::new(stream::open(config, member).await?));
-        let once = tower::service_fn(move |_: Uri| {
-            let bytes = bytes.take();
-            async move { bytes.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::ConnectionAborted)) }
-        });
-        let endpoint = Endpoint::from_static("http://etcd").tcp_nodelay(true);
-        let channel = endpoint.connect_with_connector(once).await.map_err(|error| {
-            EngineError::new(Fault::Retry, format!("cannot connect to {member}: {}", root(&error)))
-        })?;
-        Ok(Grpc::new(channel))
+        let http = Http::connect(stream::open(config, member).await?).await;
+        http.map(Grpc::new).map_err(|status| sort_connecting(&status, &member.to_string()))
     }
 
     pub(crate) fn is_dead(&self) -> bool {

@@ -29,7 +29,7 @@ pub(crate) fn sort_connecting(status: &Status, address: &str) -> EngineError {
 }
 
 /// The innermost cause.
-pub(crate) fn root(error: &dyn std::error::Error) -> String {
+fn root(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

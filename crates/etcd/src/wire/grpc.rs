@@ -4,18 +4,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::Stream;
 use tonic::{
-    Code, IntoStreamingRequest, Request, Status, Streaming,
+    IntoStreamingRequest, Request, Status, Streaming,
     client::Grpc as Client,
-    codegen::http::uri::PathAndQuery,
+    codegen::http::{Uri, uri::PathAndQuery},
     metadata::{Ascii, MetadataMap, MetadataValue},
-    transport::Channel,
 };
 use tonic_prost::ProstCodec;
 
 use super::{
-    Authenticate, Authenticated, Grant, Granted, KeepAlive, KeptAlive, Left, Members, MembersResponse, Range,
-    RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive, Txn, TxnResponse, Watch,
-    Watched,
+    Authenticate, Authenticated, Grant, Granted, Http, KeepAlive, KeptAlive, Left, Members, MembersResponse,
+    Range, RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive, Txn, TxnResponse,
+    Watch, Watched,
 };
 
 /// A request with one answer, and where it is sent.
@@ -53,14 +52,16 @@ const LONGEST_ANSWER: usize = 64 << 20;
 /// One connection. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Grpc {
-    client: Client<Channel>,
+    client: Client<Http>,
     /// Who we are, as the server named us when we logged in.
     token: Arc<RwLock<Option<MetadataValue<Ascii>>>>,
 }
 
 impl Grpc {
-    pub(crate) fn new(channel: Channel) -> Self {
-        let client = Client::new(channel).max_decoding_message_size(LONGEST_ANSWER);
+    pub(crate) fn new(http: Http) -> Self {
+        // Every request names a host; the server does not look at it.
+        let client = Client::with_origin(http, Uri::from_static("http://etcd"));
+        let client = client.max_decoding_message_size(LONGEST_ANSWER);
         Self { client, token: Arc::default() }
     }
 
@@ -110,13 +111,9 @@ impl Grpc {
         Ok(client.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner())
     }
 
-    async fn ready(&self) -> Result<Client<Channel>, Status> {
+    async fn ready(&self) -> Result<Client<Http>, Status> {
         let mut client = self.client.clone();
-        client.ready().await.map_err(|error| {
-            let mut status = Status::new(Code::Unavailable, error.to_string());
-            status.set_source(Arc::new(error));
-            status
-        })?;
+        client.ready().await?;
         Ok(client)
     }
 

@@ -4,12 +4,14 @@
 //! needs no compiler of protocols. Fields that are not read are left out, which the encoding allows.
 
 mod grpc;
+mod http;
 mod kv;
 mod lease;
 mod server;
 mod watch;
 
 pub(crate) use grpc::{Grpc, Spoken};
+pub(crate) use http::Http;
 pub(crate) use kv::{
     Compare, DeleteRange, KeyValue, Order, Put, Range, RangeResponse, Txn, TxnResponse, compare,
 };

@@ -1,0 +1,137 @@
+//! HTTP/2 below the calls. A general channel would put a queue, two tasks and three writes between a request and its connection;
+//! here a request leaves with its body in one write, and its answer wakes whoever waits for it.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use futures_util::FutureExt;
+use h2::{RecvStream, SendStream, client::SendRequest};
+use http_body::Frame;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{BoxFuture, Bytes, Service, http},
+};
+
+use crate::{door, stream};
+
+/// How much of an answer, and of all answers together, may be under way before it is read.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// A connection. Clones share it; it is closed when the last one and the last answer are dropped.
+#[derive(Clone)]
+pub(crate) struct Http(SendRequest<Bytes>);
+
+impl Http {
+    pub(crate) async fn connect(bytes: impl stream::Bytes) -> Result<Self, Status> {
+        let mut settings = h2::client::Builder::new();
+        settings.initial_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
+        let (requests, connection) =
+            settings.enable_push(false).handshake(bytes).await.map_err(|error| broken(&error))?;
+        door::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection broke");
+            }
+        });
+        Ok(Self(requests))
+    }
+}
+
+impl Service<http::Request<Body>> for Http {
+    type Response = http::Response<Answer>;
+    type Error = Status;
+    type Future = BoxFuture<Self::Response, Status>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.0.poll_ready(cx).map_err(|error| broken(&error))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let mut requests = self.0.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let head = http::Request::from_parts(head, ());
+            let (answer, out) = requests.send_request(head, false).map_err(|error| broken(&error))?;
+            let mut sending = Box::pin(send(body, out));
+            // One message is sent at once; the rest of a stream when it comes.
+            match sending.as_mut().now_or_never() {
+                Some(sent) => sent?,
+                None => door::spawn(sending.map(drop)),
+            }
+            let answer = answer.await.map_err(|error| broken(&error))?;
+            Ok(answer.map(|stream| Answer { stream, ended: false }))
+        })
+    }
+}
+
+/// Sends a body to its end.
+async fn send(mut body: Body, mut out: SendStream<Bytes>) -> Result<(), Status> {
+    let mut next = read(&mut body).await?;
+    while let Some(data) = next {
+        // What is known to be the last is said to be, which saves the server another frame to read.
+        let (after, last) = match read(&mut body).now_or_never() {
+            Some(after) => {
+                let after = after?;
+                let last = after.is_none();
+                (Some(after), last)
+            }
+            None => (None, false),
+        };
+        out.send_data(data, last).map_err(|error| broken(&error))?;
+        next = match after {
+            Some(None) => return Ok(()),
+            Some(after) => after,
+            None => read(&mut body).await?,
+        };
+    }
+    out.send_data(Bytes::new(), true).map_err(|error| broken(&error))
+}
+
+async fn read(body: &mut Body) -> Result<Option<Bytes>, Status> {
+    let frame = std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *body), cx)).await;
+    Ok(frame.transpose()?.and_then(|frame| frame.into_data().ok()))
+}
+
+/// What the server says to one request.
+pub(crate) struct Answer {
+    stream: RecvStream,
+    ended: bool,
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        if let Some(data) = ready!(self.stream.poll_data(cx)) {
+            let data = data.and_then(|data| {
+                self.stream.flow_control().release_capacity(data.len())?;
+                Ok(Frame::data(data))
+            });
+            return Poll::Ready(Some(data.map_err(|error| broken(&error))));
+        }
+        let trailers = ready!(self.stream.poll_trailers(cx)).map_err(|error| broken(&error));
+        self.ended = true;
+        Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)).transpose())
+    }
+}
+
+/// Whatever broke: whether the request was applied is not known.
+fn broken(error: &h2::Error) -> Status {
+    let mut status = Status::unavailable(format!("the connection broke: {error}"));
+    if let Some(cause) = error.get_io() {
+        status.set_source(Arc::new(io::Error::new(cause.kind(), cause.to_string())));
+    }
+    status
+}
