@@ -16,6 +16,8 @@ use crate::Failure;
 
 /// Longer than a bench.
 const LEASE_SECONDS: i64 = 3600;
+/// Of one transaction: the server takes up to 128.
+const STEPS: usize = 100;
 
 /// One connection, and one lease for all locks.
 #[derive(Clone)]
@@ -50,7 +52,7 @@ impl Bare {
     }
 
     pub(crate) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
-        let delete = Delete { key: key.as_bytes().to_vec(), prev_kv: false };
+        let delete = Delete { key: key.as_bytes().to_vec(), ..Delete::default() };
         self.commit(Txn { compare: Vec::new(), success: vec![Step::delete(delete)], failure: Vec::new() })
             .await
     }
@@ -94,7 +96,7 @@ impl Bare {
             value: Some(b"k".to_vec()),
             ..Compare::default()
         };
-        let delete = Delete { key, prev_kv: true };
+        let delete = Delete { key, prev_kv: true, ..Delete::default() };
         self.commit(Txn { compare: vec![unkept], success: vec![Step::delete(delete)], failure: Vec::new() })
             .await
     }
@@ -105,6 +107,28 @@ impl Bare {
         let locked: Locked = self.call("/v3lockpb.Lock/Lock", lock).await?;
         let _: Nothing = self.call("/v3lockpb.Lock/Unlock", Key { key: locked.key }).await?;
         Ok(())
+    }
+
+    /// Makes the server forget what is no more.
+    pub(crate) async fn compact(&mut self) -> Result<(), Failure> {
+        let found: Found = self.call("/etcdserverpb.KV/Range", Key { key: b"none".to_vec() }).await?;
+        let revision = found.header.map_or(0, |header| header.revision);
+        let compact = Compact { revision, physical: true };
+        let _: Nothing = self.call("/etcdserverpb.KV/Compact", compact).await?;
+        Ok(())
+    }
+
+    /// Creates so many keys in a directory, and deletes them.
+    pub(crate) async fn wear(&mut self, dir: &str, keys: usize) -> Result<(), Failure> {
+        for first in (0..keys).step_by(STEPS) {
+            let key = |number| format!("{dir}/{number:032x}").into_bytes();
+            let put = |number| Step::put(Put { key: key(number), ..Put::default() });
+            let puts = (first..keys.min(first + STEPS)).map(put).collect();
+            self.commit(Txn { compare: Vec::new(), success: puts, failure: Vec::new() }).await?;
+        }
+        let (key, range_end) = (format!("{dir}/").into_bytes(), format!("{dir}0").into_bytes());
+        let delete = Step::delete(Delete { key, range_end, prev_kv: false });
+        self.commit(Txn { compare: Vec::new(), success: vec![delete], failure: Vec::new() }).await
     }
 
     /// Whether a key is there.
@@ -189,6 +213,8 @@ struct Put {
 struct Delete {
     #[prost(bytes = "vec", tag = "1")]
     key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    range_end: Vec<u8>,
     #[prost(bool, tag = "3")]
     prev_kv: bool,
 }
@@ -275,7 +301,23 @@ struct TxnDone {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
+struct Header {
+    #[prost(int64, tag = "3")]
+    revision: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Compact {
+    #[prost(int64, tag = "1")]
+    revision: i64,
+    #[prost(bool, tag = "2")]
+    physical: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
 struct Found {
+    #[prost(message, optional, tag = "1")]
+    header: Option<Header>,
     #[prost(int64, tag = "4")]
     count: i64,
 }

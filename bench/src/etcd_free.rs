@@ -19,35 +19,52 @@ const TASKS: usize = 64;
 const SLICE: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 15;
 
+const BARE: &str = "bare client, create and delete";
+const SAME: &str = "bare client, the transactions of leasehold";
+const SERVER: &str = "Lock and Unlock of the server";
+const RIDDEN: &str = "leasehold, keeper on the tasks' runtime";
+
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let own = Locks::connect(&server.url())?;
     let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
     let bare = runtime.block_on(Bare::connect(server.port()))?;
+    let begun = || runtime.block_on(bare.clone().compact());
+    let time = |pairs: f64| 1e6 / pairs;
     println!("  {TASKS} tasks of one thread, a name each");
     Contest::new("pairs/s")
         .rounds(ROUNDS)
-        .way("bare client, create and delete", || bare_pairs(&runtime, TASKS, &bare))
-        .way("bare client, the transactions of leasehold", || same_pairs(&runtime, TASKS, &bare))
-        .way("Lock and Unlock of the server", || lock_pairs(&runtime, TASKS, &bare))
-        .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &ridden))
+        .way(BARE, || begun().and_then(|()| bare_pairs(&runtime, TASKS, &bare)))
+        .way(SAME, || begun().and_then(|()| same_pairs(&runtime, TASKS, &bare)))
+        .way(SERVER, || begun().and_then(|()| lock_pairs(&runtime, TASKS, &bare)))
+        .way("leasehold", || begun().and_then(|()| pairs(&runtime, SLICE, TASKS, &own)))
+        .way(RIDDEN, || begun().and_then(|()| pairs(&runtime, SLICE, TASKS, &ridden)))
         .run()?;
     println!("  1 task");
-    let time = |pairs: Result<f64, Failure>| pairs.map(|pairs| 1e6 / pairs);
     Contest::new("us a pair")
         .rounds(ROUNDS)
-        .way("bare client, create and delete", || time(bare_pairs(&runtime, 1, &bare)))
-        .way("bare client, the transactions of leasehold", || time(same_pairs(&runtime, 1, &bare)))
-        .way("Lock and Unlock of the server", || time(lock_pairs(&runtime, 1, &bare)))
-        .way("leasehold", || time(pairs(&runtime, SLICE, 1, &own)))
-        .way("leasehold, keeper on the task's runtime", || time(pairs(&runtime, SLICE, 1, &ridden)))
+        .way(BARE, || begun().and_then(|()| bare_pairs(&runtime, 1, &bare)).map(time))
+        .way(SAME, || begun().and_then(|()| same_pairs(&runtime, 1, &bare)).map(time))
+        .way(SERVER, || begun().and_then(|()| lock_pairs(&runtime, 1, &bare)).map(time))
+        .way("leasehold", || begun().and_then(|()| pairs(&runtime, SLICE, 1, &own)).map(time))
+        .way(RIDDEN, || begun().and_then(|()| pairs(&runtime, SLICE, 1, &ridden)).map(time))
         .run()?;
     let (before, begin) = (messages(server.port(), "Txn")?, Instant::now());
     let done = pairs(&runtime, SLICE, TASKS, &own)? * begin.elapsed().as_secs_f64();
     println!("  {:.2} requests a pair", (messages(server.port(), "Txn")? - before) as f64 / done);
-    Ok(())
+    println!("  1 task, a name that was held before, since the server last compacted");
+    let worn = |holds| {
+        begun()?;
+        runtime.block_on(bare.clone().wear("/locks/bench-0", holds))?;
+        pairs(&runtime, SLICE, 1, &ridden).map(time)
+    };
+    Contest::new("us a pair")
+        .rounds(ROUNDS)
+        .way("never", || worn(0))
+        .way("1,000 times", || worn(1_000))
+        .way("10,000 times", || worn(10_000))
+        .run()
 }
 
 fn bare_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
