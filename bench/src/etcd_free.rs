@@ -1,5 +1,4 @@
-//! Acquire and release of free names on an etcd that waits for its disk: leasehold, the server's own locks, and a bare client
-//! that creates and deletes a key.
+//! Acquire and release of free names on an etcd that waits for its disk: leasehold, the server's own locks, and a bare client.
 
 use std::time::{Duration, Instant};
 

@@ -29,7 +29,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
             between([start()?, start()?], TURNS, at)
         };
         Contest::new(unit)
-            .rounds(7)
+            .rounds(5)
             .way("bare deletion -> watch -> one read", || watched(server.port(), at))
             .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
             .way("the same, keeper on the caller's runtime", || handovers("ridden", "sent"))

@@ -11,6 +11,7 @@ mod etcd_bare;
 mod etcd_free;
 mod etcd_handover;
 mod etcd_holds;
+mod etcd_words;
 mod free;
 mod handover;
 mod holds;
