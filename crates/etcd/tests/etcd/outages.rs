@@ -44,6 +44,8 @@ fn a_request_to_a_member_that_hangs_ends_with_its_connection() {
     rig.run(async {
         assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
         rig.server.pause();
+        // Its threads stop one after the other.
+        tokio::time::sleep(Duration::from_millis(200)).await;
         let begun = Instant::now();
         let error = engine.claim(&next, How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Unknown, "{error}");
