@@ -63,15 +63,15 @@ impl Flights {
             || inner.unsettled.get(&claim).is_some_and(|&(left_on, _)| left_on != connection)
     }
 
+    /// The release of the claim was answered: nothing of it is left.
+    pub fn settle(&self, claim: ClaimId) {
+        self.lock().unsettled.remove(&claim);
+    }
+
     /// Whether a request of the claim was not answered, so that it may still arrive.
     pub fn is_unsettled(&self, claim: ClaimId, now: Instant) -> bool {
         let inner = self.lock();
         inner.overflown.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)
-    }
-
-    /// The release of the claim was answered: nothing of it is left.
-    pub fn settle(&self, claim: ClaimId) {
-        self.lock().unsettled.remove(&claim);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
