@@ -13,6 +13,9 @@ use crate::{
 /// How long leases have left, as the server says.
 pub(crate) type Leases = HashMap<i64, Duration>;
 
+/// Whose claim a tombstone in the place of another program's is.
+const NOBODY: ClaimId = ClaimId([0; 16]);
+
 /// One key of a directory.
 pub(crate) struct Line<'a> {
     pub(crate) kv: &'a KeyValue,
@@ -48,7 +51,12 @@ pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
 impl Line<'_> {
     /// A program of ours made it: it hears when its bell rings.
     pub(crate) fn is_ours(&self) -> bool {
-        self.card.is_some()
+        self.own().is_some()
+    }
+
+    /// Its card, but for one that an operator wrote over the value of another program.
+    fn own(&self) -> Option<&Card> {
+        self.card.as_ref().filter(|card| card.id != NOBODY)
     }
 
     pub(crate) fn is_broken(&self) -> bool {
@@ -65,11 +73,11 @@ impl Line<'_> {
 
     /// The claim, if it is one of ours.
     pub(crate) fn claim(&self) -> ClaimId {
-        self.card.as_ref().map_or(ClaimId([0; 16]), |card| card.id)
+        self.own().map_or(NOBODY, |card| card.id)
     }
 
     fn id(&self) -> String {
-        self.card.as_ref().map_or_else(|| self.below.clone(), |card| card.id.to_string())
+        self.own().map_or_else(|| self.below.clone(), |card| card.id.to_string())
     }
 
     fn holder(&self, leases: &Leases) -> HolderView {
