@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -19,6 +19,8 @@ use crate::{
     book::Book,
     config::Config,
     conn::Conn,
+    door,
+    engine::REQUEST_TIMEOUT,
     error::{sort, unreadable, wants_login},
     keys::{self, Dir},
     link::Link,
@@ -40,9 +42,13 @@ pub(crate) struct Client {
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
     book: Mutex<Book>,
+    /// The newest revision that the server told.
+    newest: AtomicI64,
     /// Counts requests that create: on one connection, too, they may overtake each other.
     requests: AtomicU64,
     minded: AtomicBool,
+    /// A second lease was wanted soon after the first: they are kept for a while from now on.
+    pub(crate) keeps_leases: AtomicBool,
     me: Weak<Client>,
 }
 
@@ -58,8 +64,10 @@ impl Client {
             kept: Mutex::default(),
             sooner: Arc::default(),
             book: Mutex::default(),
+            newest: AtomicI64::new(0),
             requests: AtomicU64::new(0),
             minded: AtomicBool::new(false),
+            keeps_leases: AtomicBool::new(false),
             me: Weak::clone(me),
         })
     }
@@ -87,19 +95,41 @@ impl Client {
 
     /// One request; once more where the server only wanted us to log in anew.
     pub(crate) async fn call<R: Spoken>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
-        let conn = self.link.conn().await.map_err(Failed::Here)?;
+        let newest = self.newest.load(Ordering::Relaxed);
+        let mut conn = self.link.conn().await.map_err(Failed::Here)?;
         // Only who logged in may have to do so again.
         let again = self.link.config().login.as_ref().map(|_| request.clone());
-        match conn.call(request).await {
-            Ok(answer) => Ok((conn, answer)),
-            Err(status) => match again.filter(|_| wants_login(&status)) {
-                Some(request) => {
-                    let conn = self.link.conn().await.map_err(Failed::Here)?;
-                    let answer = conn.call(request).await.map_err(Failed::There)?;
-                    Ok((conn, answer))
+        let mut answer = conn.call(request).await;
+        if let Err(status) = &answer
+            && let Some(request) = again.filter(|_| wants_login(status))
+        {
+            conn = self.link.conn().await.map_err(Failed::Here)?;
+            answer = conn.call(request).await;
+        }
+        let answer = answer.map_err(Failed::There)?;
+        if let Some(revision) = R::revision(&answer) {
+            self.newest.fetch_max(revision, Ordering::Relaxed);
+            if revision < newest {
+                self.went_back(revision);
+            }
+        }
+        Ok((conn, answer))
+    }
+
+    /// F47: an answer to a request that left after a newer one had come knows of less. The server was given older data, in which
+    /// claims stand that are over: they end with their leases, which this client kept alive so far.
+    fn went_back(&self, revision: i64) {
+        self.newest.store(revision, Ordering::Relaxed);
+        tracing::warn!(revision, "the server's data went back: all holds are lost");
+        for session in self.sessions.all() {
+            session.end();
+            self.lease_is_gone(session.id);
+            let (client, id) = (Weak::clone(&self.me), session.id);
+            door::spawn(async move {
+                if let Some(client) = client.upgrade() {
+                    let _ = door::within(REQUEST_TIMEOUT, client.ask(wire::Revoke { id })).await;
                 }
-                None => Err(Failed::There(status)),
-            },
+            });
         }
     }
 
@@ -136,7 +166,7 @@ impl Client {
             self.listen_to_bell(&conn, id);
         }
         if !self.minded.swap(true, Ordering::Relaxed) {
-            crate::door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.sooner)));
+            door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.sooner)));
         }
         self.sooner.notify_one();
         Ok(seat)
@@ -169,7 +199,7 @@ impl Client {
                 conn.keep_alive(session.id);
             }
             // An answer may be lost with its connection.
-            crate::door::within(HURRY, changed).await;
+            door::within(HURRY, changed).await;
         }
     }
 

@@ -27,7 +27,7 @@ impl Client {
         let dir = self.dir(name);
         let (_, there) = self.ask(whole(&dir)).await?;
         let lines = lines(&dir, &there.kvs);
-        let leases = self.leases(&lines).await?;
+        let leases = self.leases(lines.iter()).await?;
         Ok(view(name.clone(), &dir, &lines, &leases))
     }
 
@@ -38,15 +38,16 @@ impl Client {
                 names.entry(name).or_default().push(kv);
             }
         }
-        let mut views = Vec::new();
-        for (name, mut kvs) in names {
-            kvs.sort_by_key(|kv| kv.create_revision);
-            let dir = self.dir(&name);
-            let lines = lines(&dir, &kvs);
-            let leases = self.leases(&lines).await?;
-            views.push(view(name, &dir, &lines, &leases));
+        names.values_mut().for_each(|kvs| kvs.sort_by_key(|kv| kv.create_revision));
+        let mut all = Vec::new();
+        for (name, kvs) in &names {
+            let dir = self.dir(name);
+            let lines = lines(&dir, kvs);
+            all.push((name, dir, lines));
         }
-        Ok(views)
+        // Many names are held by one lease.
+        let leases = self.leases(all.iter().flat_map(|(_, _, lines)| lines)).await?;
+        Ok(all.iter().map(|(name, dir, lines)| view(Name::clone(name), dir, lines, &leases)).collect())
     }
 
     /// Everything in a span, page by page, as it was at one moment.
@@ -69,8 +70,8 @@ impl Client {
     }
 
     /// How long the leases of those who hold have left.
-    async fn leases(&self, lines: &[Line<'_>]) -> Result<Leases, EngineError> {
-        let mut ids: Vec<i64> = lines.iter().filter(|line| line.holds).map(|line| line.kv.lease).collect();
+    async fn leases<'a>(&self, lines: impl Iterator<Item = &'a Line<'a>>) -> Result<Leases, EngineError> {
+        let mut ids: Vec<i64> = lines.filter(|line| line.holds).map(|line| line.kv.lease).collect();
         ids.sort_unstable();
         ids.dedup();
         let mut leases = Leases::new();

@@ -135,7 +135,7 @@ pub(crate) fn epoch(prefix: &str, lease: i64) -> Vec<u8> {
 
 /// The key of the fence around a resource.
 pub(crate) fn fence(prefix: &str, resource: &str) -> Vec<u8> {
-    format!("leasehold/{prefix}/fence/{resource}").into_bytes()
+    format!("leasehold/{prefix}/fence/{}", escape(resource)).into_bytes()
 }
 
 fn escape(text: &str) -> String {

@@ -1,6 +1,9 @@
 //! Ending claims.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
@@ -8,11 +11,16 @@ use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 use crate::{
     card::{BEFORE_BROKEN, BEFORE_KEPT, Card, State, of_claim},
     client::{Client, Failed},
+    door,
     engine::REQUEST_LIFE,
     error::{is_full, is_lease_gone, sort, unreadable},
     keys,
-    wire::{Compare, DeleteRange, KeyValue, Put, Range, Txn, compare},
+    session::Session,
+    wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
 };
+
+/// How long a release waits for the end of its lease, which is not part of it.
+const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Client {
     pub(crate) async fn release(&self, releases: &[Release]) -> Vec<Released> {
@@ -35,6 +43,7 @@ impl Client {
             Ok(found) => {
                 self.book().remove(release.id);
                 self.flights.settle(release.id);
+                self.end_only_use(&session).await;
                 let own = found.is_some_and(|found| {
                     let whole = Card::read(&found.value).is_none_or(|card| card.state == State::Claim);
                     release.token.is_none_or(|token| {
@@ -45,6 +54,16 @@ impl Client {
                 if own { Released::Freed } else { Released::NotThere }
             }
             Err(error) => Released::Unknown(error),
+        }
+    }
+
+    /// A program that takes one lock in its life leaves no lease behind. One that takes more keeps the next.
+    async fn end_only_use(&self, session: &Session) {
+        if !self.keeps_leases.load(Ordering::Relaxed) && session.end_of_only_use() {
+            self.keeps_leases.store(true, Ordering::Relaxed);
+            self.forget_lease(session.id);
+            // If it does not arrive, the lease ends by itself.
+            let _ = door::within(REVOKE_LIMIT, self.ask(Revoke { id: session.id })).await;
         }
     }
 
@@ -156,12 +175,7 @@ impl Client {
 
     /// What a claim that holds leaves when the name is to stay taken: its key, in its place, on a lease of its own that nobody
     /// keeps alive. `None` if it does not hold.
-    pub(crate) fn keeping(
-        key: &[u8],
-        (id, token): (ClaimId, i64),
-        keep: std::time::Duration,
-        lease: i64,
-    ) -> Txn {
+    pub(crate) fn keeping(key: &[u8], (id, token): (ClaimId, i64), keep: Duration, lease: i64) -> Txn {
         let card = Card { state: State::Kept, id, time: keep, owner: String::new() };
         Txn {
             compare: vec![compare::created(key, token), compare::value_before(key, BEFORE_BROKEN)],
@@ -200,9 +214,7 @@ mod tests {
     fn a_deletion_says_of_which_claim_its_key_must_be() {
         let id = ClaimId([0xab; 16]);
         assert!(conditions(id, b"k", Some(7)).contains(&compare::created(b"k", 7)));
-        let card = |id| {
-            Card { state: State::Claim, id, time: std::time::Duration::ZERO, owner: String::new() }.text()
-        };
+        let card = |id| Card { state: State::Claim, id, time: Duration::ZERO, owner: String::new() }.text();
         let (from, to) = of_claim(id);
         assert_eq!(
             conditions(id, b"k", None),

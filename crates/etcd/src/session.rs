@@ -48,6 +48,8 @@ struct State {
     /// When it had a key last.
     used: Instant,
     keys: usize,
+    /// How many keys it has had in all.
+    taken: u64,
     /// The revision of its epoch key: claims made with an older one come to nothing (R9).
     epoch: i64,
     gone: bool,
@@ -66,7 +68,7 @@ pub(crate) enum Want {
 
 impl Session {
     pub(crate) fn new(id: i64, class: u64, ttl: Duration, asked: Instant) -> Self {
-        let state = State { confirmed: asked, asked, used: asked, keys: 0, epoch: 0, gone: false };
+        let state = State { confirmed: asked, asked, used: asked, keys: 0, taken: 0, epoch: 0, gone: false };
         Self { id, class, ttl, state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -124,6 +126,14 @@ impl Session {
             state.asked = now;
         }
         due
+    }
+
+    /// Ends it here if the key that it has now, and no other, was the only one it ever had; true if it did.
+    pub(crate) fn end_of_only_use(&self) -> bool {
+        let mut state = lock_of(&self.state);
+        let only = state.taken == 1 && !state.gone;
+        state.gone |= only;
+        only
     }
 
     /// A new connection: what was asked before is not answered any more.
@@ -221,6 +231,7 @@ fn take_seat(session: &Arc<Session>) -> Option<Seat> {
         return None;
     }
     state.keys += 1;
+    state.taken += 1;
     Some(Seat(Arc::clone(session)))
 }
 

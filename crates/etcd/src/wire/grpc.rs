@@ -21,6 +21,11 @@ use super::{
 pub(crate) trait Spoken: prost::Message + Default + Clone + 'static {
     type Answer: prost::Message + Default + 'static;
     const PATH: &'static str;
+
+    /// The revision of the server's data that an answer knew of, where answers come in one order.
+    fn revision(_: &Self::Answer) -> Option<i64> {
+        None
+    }
 }
 
 macro_rules! spoken {
@@ -33,14 +38,30 @@ macro_rules! spoken {
 }
 
 spoken! {
-    Range => RangeResponse: "KV/Range",
-    Txn => TxnResponse: "KV/Txn",
     Grant => Granted: "Lease/LeaseGrant",
     Revoke => Revoked: "Lease/LeaseRevoke",
     TimeToLive => Left: "Lease/LeaseTimeToLive",
     Authenticate => Authenticated: "Auth/Authenticate",
     AskStatus => StatusResponse: "Maintenance/Status",
     Members => MembersResponse: "Cluster/MemberList",
+}
+
+impl Spoken for Range {
+    type Answer = RangeResponse;
+    const PATH: &'static str = "/etcdserverpb.KV/Range";
+
+    fn revision(answer: &RangeResponse) -> Option<i64> {
+        answer.header.as_ref().map(|header| header.revision)
+    }
+}
+
+impl Spoken for Txn {
+    type Answer = TxnResponse;
+    const PATH: &'static str = "/etcdserverpb.KV/Txn";
+
+    fn revision(answer: &TxnResponse) -> Option<i64> {
+        Some(answer.revision())
+    }
 }
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";

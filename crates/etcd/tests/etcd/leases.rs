@@ -139,3 +139,37 @@ fn a_name_that_is_held_again_and_again_wears_no_keys() {
     }
     assert_eq!(keys.len(), 2, "{keys:?}");
 }
+
+/// What a cron job leaves behind.
+#[test]
+fn a_program_that_takes_one_lock_leaves_no_lease_and_one_that_takes_more_keeps_it() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    acquire(&locks, "a").release_blocking().unwrap();
+    assert_eq!(rig.leases(), 0);
+    acquire(&locks, "a").release_blocking().unwrap();
+    assert_eq!(rig.leases(), 1, "the next one needs no request for it");
+    acquire(&locks, "b").release_blocking().unwrap();
+    assert_eq!(rig.leases(), 1);
+}
+
+/// F47: the claim stands again on a lease that its client keeps alive for others.
+#[test]
+fn a_claim_that_an_older_state_brings_back_ends_with_its_lease() {
+    let mut rig = Rig::new();
+    let locks = rig.locks();
+    acquire(&locks, "warm").release_blocking().unwrap();
+    let other = acquire(&locks, "other");
+    let guard = acquire(&locks, "a");
+    rig.server.save();
+    rig.server.restart();
+    guard.release_blocking().unwrap();
+    for _ in 0..5 {
+        acquire(&locks, "later").release_blocking().unwrap();
+    }
+    rig.server.restore();
+    rig.server.restart();
+    let lost = rig.run(async { tokio::time::timeout(PATIENCE, other.lost()).await }).unwrap();
+    assert!(matches!(lost, Loss::Gone | Loss::Lapsed | Loss::TokenWentBack), "{lost:?}");
+    rig.until("the claim has ended", || !rig.keys().iter().any(|key| key.starts_with("/locks/a/")));
+}
