@@ -26,7 +26,7 @@ use crate::{
     link::Link,
     lock_of, minder,
     session::{HURRY, Seat, Session, Sessions, gone, seconds},
-    watches::Target,
+    watches::{Begin, Target},
     wire::{self, Spoken},
 };
 
@@ -206,7 +206,8 @@ impl Client {
     /// Hears when an operator breaks what is held by this lease.
     pub(crate) fn listen_to_bell(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch(self.prefix(), lease);
-        conn.watches.watch(Target::Bell(lease), (key, Vec::new()), 0, false);
+        // What rang before now was not for who begins to listen now.
+        conn.watches.watch(Target::Bell(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX }, false);
     }
 
     /// Nothing of this claim is watched any more.

@@ -9,6 +9,9 @@ pub(crate) trait Hears: Send + Sync {
     /// Something happened to a key that is watched.
     fn happened(&self, target: Target, event: &Event);
 
+    /// Between the last look at it and the begin of its watch, something may have happened.
+    fn missed(&self, target: Target);
+
     /// The server watches it no longer: what happens now is not told.
     fn unwatched(&self, target: Target);
 

@@ -32,6 +32,13 @@ impl Hears for Client {
         }
     }
 
+    fn missed(&self, target: Target) {
+        let (Target::Before(id) | Target::Own(id)) = target else { return };
+        let name = self.book().get(id).map(|entry| entry.name.clone());
+        // What it waits for is watched all the same.
+        name.into_iter().for_each(|name| self.mailbox.push(News::Ring { name, id }));
+    }
+
     fn unwatched(&self, target: Target) {
         match target {
             Target::Before(id) | Target::Own(id) => self.ring(id),

@@ -9,7 +9,7 @@ use crate::{
     client::Client,
     conn::Conn,
     keys::Dir,
-    watches::Target,
+    watches::{Begin, Target},
     wire::{Order, Range, RangeResponse},
 };
 
@@ -109,13 +109,14 @@ impl Client {
 
     /// Watches what the claim waits for and its own key, from where they were seen.
     fn watch(&self, claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u8>, &Before)) {
-        let span = match before {
-            Before::Last { key, .. } => (key.clone(), Vec::new()),
-            Before::Permits { .. } | Before::Unknown => dir.all(),
+        let (span, begin) = match before {
+            Before::Last { key, .. } => ((key.clone(), Vec::new()), Begin::Now { seen }),
+            // All that happens to it has to be counted.
+            Before::Permits { .. } | Before::Unknown => (dir.all(), Begin::After(seen)),
         };
-        conn.watches.watch(Target::Before(claim.id), span, seen + 1, true);
+        conn.watches.watch(Target::Before(claim.id), span, begin, true);
         if !conn.watches.has(Target::Own(claim.id)) {
-            conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), seen + 1, false);
+            conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), Begin::After(seen), false);
         }
     }
 }

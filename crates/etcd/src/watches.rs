@@ -39,9 +39,21 @@ pub(crate) struct Watches {
     known: Mutex<Known>,
 }
 
+/// From where on something is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// From after this revision on. Where there are newer ones already, the server tells of them, and of all that follows, within a
+    /// tenth of a second.
+    After(i64),
+    /// From when the server hears of it: it tells at once. If there is something newer than this revision by then, it is watched
+    /// from after that on, and told to be missed, so that who is in a hurry asks.
+    Now { seen: i64 },
+}
+
 #[derive(Default)]
 struct Known {
-    targets: HashMap<i64, Target>,
+    /// By the number of a watch, whom it concerns; and, where it begins at once, what it watches and what was seen before.
+    targets: HashMap<i64, (Target, Option<(i64, Span)>)>,
     numbers: HashMap<Target, i64>,
 }
 
@@ -50,18 +62,22 @@ impl Watches {
         Self { orders, last: AtomicI64::new(0), known: Mutex::default() }
     }
 
-    /// Watches from `revision` on, in place of what was watched for this target.
-    pub(crate) fn watch(&self, target: Target, (key, range_end): Span, revision: i64, deletions_only: bool) {
+    /// Watches, in place of what was watched for this target.
+    pub(crate) fn watch(&self, target: Target, (key, range_end): Span, begin: Begin, deletions_only: bool) {
+        let (start_revision, again) = match begin {
+            Begin::After(revision) => (revision + 1, None),
+            Begin::Now { seen } => (0, Some((seen, (key.clone(), range_end.clone())))),
+        };
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut known = lock_of(&self.known);
-        known.targets.insert(number, target);
+        known.targets.insert(number, (target, again));
         let before = known.numbers.insert(target, number);
         if let Some(before) = before {
             known.targets.remove(&before);
             self.order(WatchOrder::Cancel(Cancel { watch_id: before }));
         }
         let filters = if deletions_only { vec![Create::NO_PUTS] } else { Vec::new() };
-        let create = Create { key, range_end, start_revision: revision, filters, watch_id: number };
+        let create = Create { key, range_end, start_revision, filters, watch_id: number };
         self.order(WatchOrder::Create(create));
     }
 
@@ -82,10 +98,18 @@ impl Watches {
     /// What the server says. False if it refused a watch without saying which: the user may not look there, or has to log in
     /// anew.
     pub(crate) fn hear(&self, watched: Watched, hears: &dyn Hears) -> bool {
-        let target = lock_of(&self.known).targets.get(&watched.watch_id).copied();
-        let Some(target) = target else {
+        let target = lock_of(&self.known).targets.get(&watched.watch_id).cloned();
+        let Some((target, again)) = target else {
             return !(watched.canceled && watched.watch_id == REFUSED);
         };
+        let begins = watched.header.as_ref().map_or(0, |header| header.revision);
+        if watched.created
+            && let Some((seen, span)) = again.filter(|(seen, _)| *seen < begins)
+        {
+            self.watch(target, span, Begin::After(seen), true);
+            hears.missed(target);
+            return true;
+        }
         for event in &watched.events {
             hears.happened(target, event);
         }
@@ -110,5 +134,88 @@ impl Watches {
     fn order(&self, order: WatchOrder) {
         // Without a receiver the connection is gone, and a new one begins with nothing.
         let _ = self.orders.send(Watch { order: Some(order) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use leasehold_core::Instant;
+
+    use super::*;
+    use crate::wire::{Event, Header};
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<(&'static str, Target)>>);
+
+    impl Hears for Heard {
+        fn happened(&self, target: Target, _: &Event) {
+            lock_of(&self.0).push(("happened", target));
+        }
+
+        fn missed(&self, target: Target) {
+            lock_of(&self.0).push(("missed", target));
+        }
+
+        fn unwatched(&self, target: Target) {
+            lock_of(&self.0).push(("unwatched", target));
+        }
+
+        fn kept(&self, _: i64, _: Instant, _: u64) {}
+
+        fn connected_again(&self) {}
+
+        fn needs_server(&self) -> bool {
+            false
+        }
+    }
+
+    const BEFORE: Target = Target::Before(ClaimId([1; 16]));
+
+    fn said(watch_id: i64, revision: i64) -> Watched {
+        let header = Some(Header { revision, ..Header::default() });
+        Watched { header, watch_id, ..Watched::default() }
+    }
+
+    #[test]
+    fn what_happened_before_a_watch_began_is_told_to_be_missed() {
+        let (orders, mut sent) = mpsc::unbounded_channel();
+        let (watches, heard) = (Watches::new(orders), Heard::default());
+        let span = || (b"k".to_vec(), Vec::new());
+        for (begin, begins_at, missed) in [
+            (Begin::Now { seen: 5 }, 5, false),
+            (Begin::Now { seen: 5 }, 6, true),
+            (Begin::After(5), 6, false),
+        ] {
+            watches.watch(BEFORE, span(), begin, true);
+            let number = watches.last.load(Ordering::Relaxed);
+            watches.hear(Watched { created: true, ..said(number, begins_at) }, &heard);
+            let told = std::mem::take(&mut *lock_of(&heard.0));
+            assert_eq!(told == [("missed", BEFORE)], missed, "{begin:?} at {begins_at}: {told:?}");
+        }
+        let mut starts = Vec::new();
+        while let Ok(order) = sent.try_recv() {
+            if let Some(WatchOrder::Create(create)) = order.order {
+                starts.push(create.start_revision);
+            }
+        }
+        assert_eq!(starts, [0, 0, 6, 6], "what was missed is watched from where it was seen");
+    }
+
+    #[test]
+    fn only_the_newest_watch_of_a_target_is_heard_and_a_refused_one_is_told() {
+        let (orders, _sent) = mpsc::unbounded_channel();
+        let (watches, heard) = (Watches::new(orders), Heard::default());
+        let span = || (b"k".to_vec(), Vec::new());
+        watches.watch(BEFORE, span(), Begin::After(1), true);
+        watches.watch(BEFORE, span(), Begin::After(2), true);
+        let event = |number| Watched { events: vec![Event::default()], ..said(number, 9) };
+        assert!(watches.hear(event(1), &heard) && watches.hear(event(2), &heard));
+        assert_eq!(*lock_of(&heard.0), [("happened", BEFORE)]);
+        assert!(!watches.hear(Watched { canceled: true, ..said(REFUSED, 9) }, &heard));
+        assert!(watches.hear(Watched { canceled: true, ..said(2, 9) }, &heard));
+        assert_eq!(lock_of(&heard.0).last(), Some(&("unwatched", BEFORE)));
+        assert!(!watches.has(BEFORE));
     }
 }

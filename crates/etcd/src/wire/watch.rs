@@ -1,6 +1,6 @@
 //! Watches: many on one stream, told apart by the number that we give each.
 
-use super::kv::KeyValue;
+use super::{Header, kv::KeyValue};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Watch {
@@ -22,7 +22,7 @@ pub(crate) struct Create {
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
-    /// What happened from this revision on is told, also what is past.
+    /// What happened from this revision on is told, also what is past; 0: what happens from now on.
     #[prost(int64, tag = "3")]
     pub(crate) start_revision: i64,
     /// What is not to be told: 0 puts, 1 deletions.
@@ -45,8 +45,13 @@ pub(crate) struct Cancel {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Watched {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub(crate) watch_id: i64,
+    /// The watch begins behind the revision of the header, unless it named one to begin with.
+    #[prost(bool, tag = "3")]
+    pub(crate) created: bool,
     #[prost(bool, tag = "4")]
     pub(crate) canceled: bool,
     #[prost(int64, tag = "5")]

@@ -144,7 +144,7 @@ fn etcd_answers_as_the_oracle_does() {
         let mut tested = Side { clients: etcd.clone(), tokens: Default::default() };
         let names: Vec<Name> = (0..NAMES).map(|name| Name::new(&format!("run-{run}-{name}")).unwrap()).collect();
         let claims: Vec<Claim> = kinds.iter().enumerate().map(|(number, &(name, mode, may_queue))| Claim {
-            id: ClaimId((u128::from(run) << 64 | number as u128).to_be_bytes()),
+            id: ClaimId((u128::from(run + 1) << 64 | number as u128).to_be_bytes()),
             name: names[name].clone(),
             mode,
             ttl: HOUR,
