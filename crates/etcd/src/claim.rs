@@ -180,6 +180,7 @@ impl Client {
             return Err(unreadable());
         }
         self.leave(claim);
+        self.end_only_use(session).await;
         let first = said.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
         let kept = first.and_then(|kv| Card::read(&kv.value)).filter(|card| card.state == State::Kept);
         Ok(Some(Answer::Taken(Hint { ask_in: kept.map(|card| card.time), ahead: None })))

@@ -58,7 +58,7 @@ impl Client {
     }
 
     /// A program that takes one lock in its life leaves no lease behind. One that takes more keeps the next.
-    async fn end_only_use(&self, session: &Session) {
+    pub(crate) async fn end_only_use(&self, session: &Session) {
         if !self.keeps_leases.load(Ordering::Relaxed) && session.end_of_only_use() {
             self.keeps_leases.store(true, Ordering::Relaxed);
             self.forget_lease(session.id);

@@ -149,8 +149,11 @@ fn a_program_that_takes_one_lock_leaves_no_lease_and_one_that_takes_more_keeps_i
     assert_eq!(rig.leases(), 0);
     acquire(&locks, "a").release_blocking().unwrap();
     assert_eq!(rig.leases(), 1, "the next one needs no request for it");
-    acquire(&locks, "b").release_blocking().unwrap();
+    let guard = acquire(&locks, "b");
     assert_eq!(rig.leases(), 1);
+    assert!(rig.locks().mutex("b").blocking().try_acquire().unwrap_err().is_taken());
+    assert_eq!(rig.leases(), 1, "nor does one that tries once");
+    guard.release_blocking().unwrap();
 }
 
 /// F47: the claim stands again on a lease that its client keeps alive for others.
