@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Engine, How, Loss};
+use leasehold_core::{Answer, Engine, How, Loss, News};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
@@ -138,6 +138,27 @@ fn a_name_that_is_held_again_and_again_wears_no_keys() {
         });
     }
     assert_eq!(keys.len(), 2, "{keys:?}");
+}
+
+/// I1: what a waiter waits for is gone, but not all that came before it.
+#[test]
+fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
+    let rig = Rig::new();
+    let (engine, other) = (rig.engine(), rig.engine());
+    let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
+        assert!(matches!(engine.claim(&leaves, How::Create).await, Ok(Answer::Waiting(_))));
+        assert!(matches!(other.claim(&stays, How::Create).await, Ok(Answer::Waiting(_))));
+        engine.release(&release_of(&leaves)).await;
+        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
+        assert!(matches!(&news[..], [News::Ring { id, .. }] if *id == stays.id), "{news:?}");
+        assert!(matches!(other.claim(&stays, How::Ask).await, Ok(Answer::Waiting(_))));
+        engine.release(&release_of(&held)).await;
+        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
+        assert!(matches!(&news[..], [News::Granted { id, .. }] if *id == stays.id), "{news:?}");
+        other.release(&release_of(&stays)).await;
+    });
 }
 
 /// What a cron job leaves behind.
