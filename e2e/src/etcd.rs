@@ -3,7 +3,7 @@
 mod alone;
 mod cluster;
 
-use std::{collections::BTreeMap, thread::sleep, time::Duration};
+use std::collections::BTreeMap;
 
 use leasehold_core::{Guarantee, Locks};
 use leasehold_testkit::{
@@ -15,6 +15,7 @@ use crate::{
     Failure,
     client::Orders,
     crew::Crew,
+    proxied::Proxied,
     world::{Fault, Promise, Setting, World, block_on},
 };
 
@@ -23,8 +24,6 @@ pub use cluster::{CLUSTER, Three, promise_of};
 
 /// How many client processes a round has.
 const CLIENTS: usize = 4;
-/// How late answers are on a slow connection: beyond what is usual, within what a renewal may take.
-const SLOW: Duration = Duration::from_millis(60);
 
 /// Servers that make one etcd.
 pub trait System: Sized + 'static {
@@ -80,10 +79,6 @@ impl<S: System> Etcd<S> {
         let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
         Ok(Self { system, proxies, crew, admin, promise })
     }
-
-    fn each(&self, at: usize, act: impl Fn(&Proxy)) {
-        self.proxies[at].iter().for_each(act);
-    }
 }
 
 fn url(ports: Vec<u16>) -> String {
@@ -91,79 +86,21 @@ fn url(ports: Vec<u16>) -> String {
     format!("etcd://{}", members.join(","))
 }
 
+impl<S: System> Proxied for Etcd<S> {
+    const STOPPED: u64 = 3500;
+    const HELD: u64 = 2500;
+
+    fn crew(&mut self) -> &mut Crew {
+        &mut self.crew
+    }
+
+    fn each(&self, at: usize, act: fn(&Proxy)) {
+        self.proxies[at].iter().for_each(act);
+    }
+}
+
 impl<S: System> World for Etcd<S> {
-    const OF_CLIENTS: &'static [Fault<Self>] = &[
-        Fault {
-            name: "stop",
-            lasts: 30..3500,
-            begin: |w, at| w.crew.stop(at),
-            end: |w, at| w.crew.go_on(at),
-        },
-        Fault {
-            name: "kill",
-            lasts: 1..200,
-            begin: |w, at| w.crew.kill(at),
-            end: |w, at| w.crew.replace(at),
-        },
-        Fault {
-            name: "cut before the request",
-            lasts: 5..200,
-            begin: |w, at| w.each(at, Proxy::hold_requests),
-            end: |w, at| w.each(at, Proxy::lose),
-        },
-        // The client gives up, and its request arrives later.
-        Fault {
-            name: "cut after the request",
-            lasts: 5..400,
-            begin: |w, at| {
-                w.each(at, Proxy::hold_requests);
-                sleep(Duration::from_millis(2));
-                w.each(at, Proxy::cut_clients);
-            },
-            end: |w, at| w.each(at, Proxy::let_go),
-        },
-        Fault {
-            name: "cut before the reply",
-            lasts: 5..200,
-            begin: |w, at| w.each(at, Proxy::hold_answers),
-            end: |w, at| w.each(at, Proxy::lose),
-        },
-        Fault {
-            name: "requests held",
-            lasts: 20..2500,
-            begin: |w, at| w.each(at, Proxy::hold_requests),
-            end: |w, at| w.each(at, Proxy::let_go),
-        },
-        Fault {
-            name: "answers held",
-            lasts: 20..2500,
-            begin: |w, at| w.each(at, Proxy::hold_answers),
-            end: |w, at| w.each(at, Proxy::let_go),
-        },
-        Fault {
-            name: "half-open",
-            lasts: 500..3500,
-            begin: |w, at| {
-                w.each(at, Proxy::hold_requests);
-                w.each(at, Proxy::hold_answers);
-            },
-            end: |w, at| w.each(at, Proxy::lose),
-        },
-        Fault { name: "reset", lasts: 1..10, begin: |w, at| w.each(at, Proxy::reset), end: |_, _| {} },
-        // A delay is of connections to come.
-        Fault {
-            name: "slow",
-            lasts: 100..800,
-            begin: |w, at| {
-                w.each(at, |proxy| proxy.delay(SLOW));
-                w.each(at, Proxy::lose);
-            },
-            end: |w, at| {
-                w.each(at, |proxy| proxy.delay(Duration::ZERO));
-                w.each(at, Proxy::lose);
-            },
-        },
-    ];
+    const OF_CLIENTS: &'static [Fault<Self>] = Self::FAULTS;
 
     fn clients(&self) -> usize {
         CLIENTS

@@ -18,6 +18,7 @@ pub mod file;
 pub mod holder;
 pub mod memory;
 pub mod pace;
+mod proxied;
 pub mod pulse;
 pub mod redis;
 pub mod retold;

@@ -13,13 +13,12 @@ use crate::{
     Failure,
     client::Orders,
     crew::Crew,
+    proxied::Proxied,
     world::{Fault, Promise, Setting, World, block_on},
 };
 
 /// How many client processes a round has.
 const CLIENTS: usize = 4;
-/// How late answers are on a slow connection: beyond what is usual, within what a renewal may take.
-const SLOW: std::time::Duration = std::time::Duration::from_millis(60);
 /// How often a server that is loading is told something, and how soon again.
 const MOST_TRIES: usize = 1000;
 const RETRY: std::time::Duration = std::time::Duration::from_millis(5);
@@ -166,79 +165,21 @@ const STEPS: &[Fault<Redis>] = &[
     },
 ];
 
+impl Proxied for Redis {
+    const STOPPED: u64 = 2500;
+    const HELD: u64 = 1500;
+
+    fn crew(&mut self) -> &mut Crew {
+        &mut self.crew
+    }
+
+    fn each(&self, at: usize, act: fn(&Proxy)) {
+        act(&self.proxies[at]);
+    }
+}
+
 impl World for Redis {
-    const OF_CLIENTS: &'static [Fault<Self>] = &[
-        Fault {
-            name: "stop",
-            lasts: 30..2500,
-            begin: |w, at| w.crew.stop(at),
-            end: |w, at| w.crew.go_on(at),
-        },
-        Fault {
-            name: "kill",
-            lasts: 1..200,
-            begin: |w, at| w.crew.kill(at),
-            end: |w, at| w.crew.replace(at),
-        },
-        Fault {
-            name: "cut before the request",
-            lasts: 5..200,
-            begin: |w, at| w.proxies[at].hold_requests(),
-            end: |w, at| w.proxies[at].lose(),
-        },
-        // The client gives up, and its request arrives later.
-        Fault {
-            name: "cut after the request",
-            lasts: 5..400,
-            begin: |w, at| {
-                w.proxies[at].hold_requests();
-                std::thread::sleep(std::time::Duration::from_millis(2));
-                w.proxies[at].cut_clients();
-            },
-            end: |w, at| w.proxies[at].let_go(),
-        },
-        Fault {
-            name: "cut before the reply",
-            lasts: 5..200,
-            begin: |w, at| w.proxies[at].hold_answers(),
-            end: |w, at| w.proxies[at].lose(),
-        },
-        Fault {
-            name: "requests held",
-            lasts: 20..1500,
-            begin: |w, at| w.proxies[at].hold_requests(),
-            end: |w, at| w.proxies[at].let_go(),
-        },
-        Fault {
-            name: "answers held",
-            lasts: 20..1500,
-            begin: |w, at| w.proxies[at].hold_answers(),
-            end: |w, at| w.proxies[at].let_go(),
-        },
-        Fault {
-            name: "half-open",
-            lasts: 500..2500,
-            begin: |w, at| {
-                w.proxies[at].hold_requests();
-                w.proxies[at].hold_answers();
-            },
-            end: |w, at| w.proxies[at].lose(),
-        },
-        Fault { name: "reset", lasts: 1..10, begin: |w, at| w.proxies[at].reset(), end: |_, _| {} },
-        // A delay is of connections to come.
-        Fault {
-            name: "slow",
-            lasts: 100..800,
-            begin: |w, at| {
-                w.proxies[at].delay(SLOW);
-                w.proxies[at].lose();
-            },
-            end: |w, at| {
-                w.proxies[at].delay(std::time::Duration::ZERO);
-                w.proxies[at].lose();
-            },
-        },
-    ];
+    const OF_CLIENTS: &'static [Fault<Self>] = Self::FAULTS;
 
     fn clients(&self) -> usize {
         CLIENTS

@@ -14,6 +14,16 @@ impl fmt::Display for ClaimId {
     }
 }
 
+impl ClaimId {
+    /// Reads what is displayed of one: 32 hexadecimal digits.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| digits)?;
+        Some(Self(number.to_be_bytes()))
+    }
+}
+
 impl fmt::Debug for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

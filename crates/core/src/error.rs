@@ -205,6 +205,12 @@ impl EngineError {
         Self { fault, message: message.into(), source: None }
     }
 
+    /// The same for another part of a request, without its cause.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self::new(self.fault, self.message.clone())
+    }
+
     /// The same with its cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {

@@ -58,6 +58,12 @@ impl View {
     pub fn free(name: Name, key: String) -> Self {
         Self { name, key, mode: None, holders: Vec::new(), waiters: Vec::new() }
     }
+
+    /// One holder more, who holds it so.
+    pub fn add_holder(&mut self, mode: Mode, holder: HolderView) {
+        self.mode = Some(self.mode.map_or(mode, |all| all.beside(mode)));
+        self.holders.push(holder);
+    }
 }
 
 /// A holder as seen from outside.

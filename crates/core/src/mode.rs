@@ -37,6 +37,17 @@ impl Mode {
         self.limit() == other.limit()
     }
 
+    /// One mode for holders that stand beside each other: permits are summed.
+    #[must_use]
+    pub const fn beside(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Permits { count: sum, limit }, Self::Permits { count, .. }) => {
+                Self::Permits { count: sum.saturating_add(count), limit }
+            }
+            _ => self,
+        }
+    }
+
     /// The word that `show --json` prints.
     #[must_use]
     pub const fn word(self) -> &'static str {

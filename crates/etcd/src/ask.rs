@@ -10,10 +10,9 @@ use crate::{
     card::{Card, State},
     client::Client,
     error::unreadable,
-    keys::Dir,
     standing::{Standing, Told, what_blocks},
     watches::Target,
-    wire::{Order, Range, Txn},
+    wire::{Range, Txn},
 };
 
 impl Client {
@@ -79,9 +78,4 @@ impl Client {
 /// Whether an operator broke it, or nobody holds by it any more.
 fn is_no_claim(value: &[u8]) -> bool {
     Card::read(value).is_some_and(|card| card.state != State::Claim)
-}
-
-/// Reads a directory with all that is in it, in the order of the line.
-pub(crate) fn whole(dir: &Dir) -> Range {
-    Range::between(&dir.all()).by_age(Order::Ascend)
 }

@@ -56,7 +56,7 @@ impl Card {
         if words.next()? != LAYOUT {
             return None;
         }
-        let id = parse_id(words.next()?)?;
+        let id = ClaimId::read(words.next()?)?;
         let time = Duration::from_millis(words.next()?.parse().ok()?);
         Some(Self { state, id, time, owner: words.next()?.to_owned() })
     }
@@ -67,11 +67,6 @@ pub(crate) fn of_claim(id: ClaimId) -> (Vec<u8>, Vec<u8>) {
     let start = format!("a {LAYOUT} {id}");
     // The character after the space.
     (format!("{start} ").into_bytes(), format!("{start}!").into_bytes())
-}
-
-fn parse_id(text: &str) -> Option<ClaimId> {
-    let hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    hex.then(|| u128::from_str_radix(text, 16).ok().map(|id| ClaimId(id.to_be_bytes())))?
 }
 
 #[cfg(test)]

@@ -100,11 +100,6 @@ pub(crate) fn unreadable() -> EngineError {
     EngineError::new(Fault::Unknown, "the server answered with something unexpected")
 }
 
-/// The same error for another part of a request.
-pub(crate) fn same(error: &EngineError) -> EngineError {
-    EngineError::new(error.fault, error.message.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

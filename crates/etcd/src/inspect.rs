@@ -7,14 +7,13 @@ use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, 
 
 use crate::{
     EtcdEngine,
-    ask::whole,
     card::{Card, State},
     client::{Client, Failed},
     error::is_lease_gone,
     guarantee,
-    keys::{beginning, epoch, name_of},
+    keys::{Dir, beginning, epoch, name_of},
     view::{Leases, Line, lines, view},
-    wire::{DeleteRange, KeyValue, Left, Put, Range, TimeToLive, Txn, compare},
+    wire::{DeleteRange, KeyValue, Left, Order, Put, Range, TimeToLive, Txn, compare},
 };
 
 /// Keys read by one request.
@@ -170,4 +169,9 @@ impl Inspect for EtcdEngine {
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(self.client.break_hold(name, token, force))
     }
+}
+
+/// Reads a directory with all that is in it, in the order of the line.
+fn whole(dir: &Dir) -> Range {
+    Range::between(&dir.all()).by_age(Order::Ascend)
 }

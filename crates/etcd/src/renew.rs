@@ -10,7 +10,7 @@ use crate::{
     book::Place,
     card::{Card, State},
     client::Client,
-    error::{same, unreadable},
+    error::unreadable,
     session::Session,
     wire::{KeyValue, Range, Txn},
 };
@@ -33,7 +33,7 @@ impl Client {
                 let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
                 return join_all(alone).await.into_iter().flatten().collect();
             }
-            Err(error) => return holds.iter().map(|_| Renewed::Unknown(same(&error))).collect(),
+            Err(error) => return holds.iter().map(|_| Renewed::Unknown(error.again())).collect(),
         };
         let each = holds.iter().zip(sessions).zip(found);
         each.map(|((hold, session), found)| match (session, found) {

@@ -103,21 +103,10 @@ pub(crate) fn view(name: Name, dir: &Dir, lines: &[Line<'_>], leases: &Leases) -
     let mut view = View::free(name, dir.shown());
     for line in lines {
         if line.holds {
-            view.mode = Some(beside(view.mode, line.mode));
-            view.holders.push(line.holder(leases));
+            view.add_holder(line.mode, line.holder(leases));
         } else {
             view.waiters.push(WaiterView { id: line.id(), owner: line.owner(), waiting: None });
         }
     }
     view
-}
-
-/// One mode for all holders: permits are summed.
-fn beside(all: Option<Mode>, one: Mode) -> Mode {
-    match (all, one) {
-        (Some(Mode::Permits { count: sum, limit }), Mode::Permits { count, .. }) => {
-            Mode::Permits { count: sum.saturating_add(count), limit }
-        }
-        _ => one,
-    }
 }

@@ -1,7 +1,9 @@
 //! Fences on the etcd that holds the locks.
 
-use leasehold_core::{Error, ErrorKind, Token};
+use leasehold_core::{Error, Token};
 use leasehold_etcd::Guarded;
+
+use crate::fence::overtaken;
 
 /// A fence around data on the etcd that holds the locks; from [`Locks::etcd_fence`](crate::Locks::etcd_fence).
 ///
@@ -40,7 +42,7 @@ impl EtcdFence {
     /// larger token before. Seals too. Up to a hundred keys, each once.
     ///
     /// # Errors
-    /// [`ErrorKind::Fenced`] if a larger token was seen: the hold of this one is over, and nothing was written.
+    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if a larger token was seen: the hold of this one is over, and nothing was written.
     /// [`is_unknown`](Error::is_unknown) if the answer was lost; written again, it is the same.
     pub async fn write<T: AsRef<[u8]>>(&self, token: Token, values: &[(T, T)]) -> Result<i64, Error> {
         let fence = self.fence.clone();
@@ -49,13 +51,7 @@ impl EtcdFence {
         let step = async move { fence.write(token.number, &owned).await };
         match self.locks.beside_engine(&self.resource, step).await? {
             Guarded::Done(revision) => Ok(revision),
-            Guarded::Overtaken(larger) => Err(Error::new(
-                ErrorKind::Fenced,
-                format!(
-                    "{:?} refused token {token}: it has seen {larger}, so this hold was overtaken; nothing was written",
-                    self.resource
-                ),
-            )),
+            Guarded::Overtaken(larger) => Err(overtaken(&self.resource, token, larger)),
         }
     }
 }

@@ -17,9 +17,11 @@ mod connect;
 mod duration;
 #[cfg(feature = "etcd")]
 mod etcd;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "etcd"))]
 mod fence;
 mod open;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
@@ -28,8 +30,6 @@ pub use connect::{Connect, Locks};
 pub use duration::parse_duration;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdFence;
-#[cfg(feature = "redis")]
-pub use fence::RedisFence;
 pub use leasehold_core::{
     Acquire, Blocking, Breaking, Broken, ClaimId, Error, ErrorKind, Event, Guarantee, Guard, HolderView,
     Keeper, Level, Life, Lineage, Loss, MAX_NAME_BYTES, Mode, Name, Observe, Owner, Previous, Profile,
@@ -41,6 +41,8 @@ pub use leasehold_etcd::HeldBy as EtcdCompare;
 pub use leasehold_redis::Said;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
+#[cfg(feature = "redis")]
+pub use redis::RedisFence;
 
 /// The example of the README, so that it compiles for ever.
 #[cfg(all(doctest, feature = "file"))]

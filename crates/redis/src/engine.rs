@@ -136,7 +136,7 @@ impl RedisEngine {
         };
         match told.await {
             Ok(words) => words.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
-            Err(error) => holds.iter().map(|_| Renewed::Unknown(same(&error))).collect(),
+            Err(error) => holds.iter().map(|_| Renewed::Unknown(error.again())).collect(),
         }
     }
 
@@ -179,7 +179,7 @@ impl RedisEngine {
             Ok(words) => {
                 words.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect()
             }
-            Err(error) => releases.iter().map(|_| Released::Unknown(same(&error))).collect(),
+            Err(error) => releases.iter().map(|_| Released::Unknown(error.again())).collect(),
         }
     }
 
@@ -294,10 +294,6 @@ fn renewed(word: &str, hold: &Hold) -> Renewed {
 async fn words(conn: &Conn, script: Script, items: Items) -> Result<Vec<String>, EngineError> {
     let mut reply = Reply::new(conn.run(script, items).await?);
     reply.all_text()
-}
-
-fn same(error: &EngineError) -> EngineError {
-    EngineError::new(error.fault, error.message.clone())
 }
 
 fn profile() -> Profile {

@@ -34,8 +34,7 @@ impl RedisEngine {
         let remaining = reply.millis()?;
         for holder in reply.list()? {
             let (mode, holder) = holder_view(holder, server)?;
-            view.mode = Some(beside(view.mode, mode));
-            view.holders.push(holder);
+            view.add_holder(mode, holder);
         }
         if !foreign.is_empty() {
             view.mode = Some(Mode::Exclusive);
@@ -135,16 +134,6 @@ fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), Engine
     };
     let owner = if state == "kept" { KEPT_OWNER.to_owned() } else { owner };
     Ok((mode, HolderView { id, owner, token, held, remaining, foreign: false }))
-}
-
-/// One mode for all holders: permits are summed.
-fn beside(all: Option<Mode>, one: Mode) -> Mode {
-    match (all, one) {
-        (Some(Mode::Permits { count: sum, limit }), Mode::Permits { count, .. }) => {
-            Mode::Permits { count: sum.saturating_add(count), limit }
-        }
-        _ => one,
-    }
 }
 
 fn since(server_micros: u64, then: u64) -> Duration {

@@ -128,15 +128,15 @@ impl Ears {
     fn read(&self, text: &str) -> Option<News> {
         if let Some(rest) = text.strip_prefix("broken ") {
             let (id, lock) = rest.split_once(' ')?;
-            return Some(News::Lost { name: self.name(lock)?, id: parse_id(id)?, loss: Loss::Broken });
+            return Some(News::Lost { name: self.name(lock)?, id: ClaimId::read(id)?, loss: Loss::Broken });
         }
         if let Some(rest) = text.strip_prefix("ring ") {
             let (id, lock) = rest.split_once(' ')?;
-            return Some(News::Ring { name: self.name(lock)?, id: parse_id(id)? });
+            return Some(News::Ring { name: self.name(lock)?, id: ClaimId::read(id)? });
         }
         let mut words = text.strip_prefix("granted ")?.splitn(7, ' ');
         let mut word = || words.next();
-        let id = parse_id(word()?)?;
+        let id = ClaimId::read(word()?)?;
         let token = Token { lineage: LINEAGE, number: word()?.parse().ok()? };
         let tokens = word()?.parse().ok()?;
         let ttl = Duration::from_millis(word()?.parse().ok()?);
@@ -179,11 +179,6 @@ impl AsyncPushSender for Hear {
         }
         Ok(())
     }
-}
-
-pub(crate) fn parse_id(text: &str) -> Option<ClaimId> {
-    let hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    hex.then(|| u128::from_str_radix(text, 16).ok().map(|id| ClaimId(id.to_be_bytes())))?
 }
 
 /// How the hold before ended, as the scripts write it.

@@ -6,7 +6,7 @@ use super::{
     Queue,
     entry::{Holder, State, Waiter},
 };
-use crate::{Hint, HolderView, Instant, Mode, Name, Previous, View, WaiterView};
+use crate::{Hint, HolderView, Instant, Name, Previous, View, WaiterView};
 
 /// What stands for the owner of a name that is kept taken by nobody.
 pub const KEPT_OWNER: &str = "kept";
@@ -47,9 +47,10 @@ impl<C> Queue<C> {
     #[must_use]
     pub fn view(&self, name: &Name, key: &str, now: Instant) -> View {
         let mut view = View::free(name.clone(), key.to_owned());
-        let live = || self.holders.iter().filter(|holder| holder.expires > now);
-        view.mode = held_as(live().map(|holder| holder.mode));
-        view.holders = live().map(|holder| holder_view(holder, now)).collect();
+        let live = self.holders.iter().filter(|holder| holder.expires > now);
+        for holder in live {
+            view.add_holder(holder.mode, holder_view(holder, now));
+        }
         let waiting = self.line.iter().flat_map(|line| line.all()).filter(|waiter| waiter.expires > now);
         view.waiters = waiting.map(|waiter| waiter_view(waiter, now)).collect();
         view
@@ -72,16 +73,6 @@ impl<C> Queue<C> {
         let first = self.holders.iter().map(|holder| holder.expires).min()?;
         (first != Instant::NEVER).then(|| first.since(now))
     }
-}
-
-/// One mode for all holders: permits are summed.
-fn held_as(modes: impl Iterator<Item = Mode>) -> Option<Mode> {
-    modes.reduce(|all, mode| match (all, mode) {
-        (Mode::Permits { count: sum, limit }, Mode::Permits { count, .. }) => {
-            Mode::Permits { count: sum.saturating_add(count), limit }
-        }
-        _ => all,
-    })
 }
 
 fn holder_view<C>(holder: &Holder<C>, now: Instant) -> HolderView {

@@ -1,0 +1,60 @@
+//! Fences on the Redis that holds the locks.
+
+use leasehold_core::{Error, Token};
+use leasehold_redis::{Guarded, Said};
+
+use crate::fence::overtaken;
+
+/// A fence around data on the Redis that holds the locks; from [`Locks::redis_fence`](crate::Locks::redis_fence).
+///
+/// ```no_run
+/// # async fn sell() -> Result<(), leasehold::Error> {
+/// let locks = leasehold::Locks::connect("redis://127.0.0.1:6379")?;
+/// let fence = locks.redis_fence("stock").expect("these locks are on Redis");
+/// let guard = locks.mutex("stock").acquire().await?;
+/// // Seal, then read: nobody who held the lock before us can change anything from here on.
+/// let stock = &fence.write(guard.token(), &[&["GET", "stock"]]).await?[0];
+/// if stock.text().is_some_and(|pieces| pieces != "0") {
+///     fence.write(guard.token(), &[&["DECR", "stock"], &["RPUSH", "orders", "order-17"]]).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RedisFence {
+    pub(crate) locks: leasehold_core::Locks,
+    pub(crate) fence: leasehold_redis::Fence,
+    pub(crate) resource: String,
+}
+
+impl RedisFence {
+    /// Shows the fence this token, so that smaller ones are refused from now on. To be done before the first read: what is read
+    /// then is not changed any more by a holder that was overtaken.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub async fn seal(&self, token: Token) -> Result<(), Error> {
+        self.write::<&str>(token, &[]).await.map(drop)
+    }
+
+    /// Does `commands`, each a list of words, in one step on the server, and answers what it said to each; nothing of it if the
+    /// fence was shown a larger token before. Seals too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if a larger token was seen: the hold of this one is over, and nothing was done.
+    /// [`is_unknown`](Error::is_unknown) if the answer was lost. A command that the server refuses ends the step with its
+    /// error; those before it are done.
+    pub async fn write<W: AsRef<[u8]>>(&self, token: Token, commands: &[&[W]]) -> Result<Vec<Said>, Error> {
+        let fence = self.fence.clone();
+        let owned: Vec<Vec<Vec<u8>>> =
+            commands.iter().map(|words| words.iter().map(|word| word.as_ref().to_vec()).collect()).collect();
+        let step = async move {
+            let commands: Vec<&[Vec<u8>]> = owned.iter().map(Vec::as_slice).collect();
+            fence.write(token.number, &commands).await
+        };
+        match self.locks.beside_engine(&self.resource, step).await? {
+            Guarded::Done(said) => Ok(said),
+            Guarded::Overtaken(larger) => Err(overtaken(&self.resource, token, larger)),
+        }
+    }
+}
