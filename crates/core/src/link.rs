@@ -1,0 +1,205 @@
+//! The connection of a client to its server: made when first needed, made again when it breaks, shared by all requests. Nothing is
+//! sent twice by it: a request that met a broken connection answers "unknown", and the keeper decides.
+#![expect(clippy::disallowed_methods, reason = "the door of connections: attempts to make one are tasks of their own")]
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{BoxFuture, Clock, EngineError, Fault, Instant};
+
+/// The pause after a failed attempt to connect, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes connections, for a [`Link`].
+pub trait Dial: Send + Sync + 'static {
+    /// One connection. Dropping it closes it.
+    type Conn: Send + Sync + 'static;
+
+    /// Connects, within a bounded time. `broken` is to ring when the connection is gone.
+    fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Self::Conn, EngineError>>;
+
+    /// Whether the connection can be used no longer.
+    fn is_dead(conn: &Self::Conn) -> bool;
+
+    /// Where it leads, for errors.
+    fn place(conn: &Self::Conn) -> String;
+
+    /// A connection is there; `again`: it is not the first one, and what happened since the one before broke was not heard.
+    fn connected(&self, conn: &Arc<Self::Conn>, again: bool);
+}
+
+/// The connection that all requests of a client share.
+pub struct Link<D: Dial>(Arc<Inner<D>>);
+
+struct Inner<D: Dial> {
+    dialer: D,
+    clock: Arc<dyn Clock>,
+    current: Mutex<Option<Arc<D::Conn>>>,
+    dialing: Mutex<Dialing>,
+    /// Rings when an attempt to connect has ended.
+    dialed: Notify,
+    /// Rings when the current connection is gone.
+    broken: Arc<Notify>,
+}
+
+/// What became of the attempts to connect.
+#[derive(Default)]
+struct Dialing {
+    /// A connection was made before.
+    made: bool,
+    /// In a row, among them connections that broke at once.
+    failed: u32,
+    /// When the newest connection was made.
+    born: Option<Instant>,
+    under_way: bool,
+    /// Before this, the last error is the answer.
+    not_before: Option<(Instant, Fault, String)>,
+}
+
+impl<D: Dial> Link<D> {
+    /// Connects when it is first asked for a connection.
+    pub fn new(dialer: D, clock: Arc<dyn Clock>) -> Self {
+        let (current, dialing, dialed, broken) = Default::default();
+        Self(Arc::new(Inner { dialer, clock, current, dialing, dialed, broken }))
+    }
+
+    /// What makes the connections.
+    #[must_use]
+    pub fn dialer(&self) -> &D {
+        &self.0.dialer
+    }
+
+    /// The connection, if there is one now.
+    #[must_use]
+    pub fn live(&self) -> Option<Arc<D::Conn>> {
+        self.0.live()
+    }
+
+    /// Closes the connection, if there is one, once nobody uses it any more. The next one who needs one connects anew.
+    pub fn hang_up(&self) {
+        *self.0.current() = None;
+    }
+
+    /// The connection; a new one if there is none. Attempts are made in a task of their own, so that a caller who gives up does not
+    /// end them, and are spaced out: in between, the last error is the answer.
+    ///
+    /// # Errors
+    /// What the last attempt met.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn conn(&self) -> Result<Arc<D::Conn>, EngineError> {
+        let mut dialed = std::pin::pin!(self.0.dialed.notified());
+        dialed.as_mut().enable();
+        {
+            let mut dialing = self.0.dialing();
+            if let Some(conn) = self.0.live() {
+                return Ok(conn);
+            }
+            if !dialing.under_way {
+                let now = self.0.clock.now();
+                if let Some((_, fault, message)) = dialing.not_before.as_ref().filter(|(at, ..)| now < *at) {
+                    return Err(EngineError::new(*fault, message.clone()));
+                }
+                dialing.under_way = true;
+                tokio::spawn(Attempt(Arc::clone(&self.0)).run());
+            }
+        }
+        dialed.await;
+        if let Some(conn) = self.0.live() {
+            return Ok(conn);
+        }
+        let dialing = self.0.dialing();
+        Err(match &dialing.not_before {
+            Some((_, fault, message)) => EngineError::new(*fault, message.clone()),
+            None => EngineError::new(Fault::Retry, "cannot connect: the attempt was ended"),
+        })
+    }
+
+    /// Keeps a connection that was made once: when it breaks, makes a new one. Never returns.
+    pub async fn mend(&self) {
+        loop {
+            let broken = self.0.broken.notified();
+            let was_made = self.0.current().is_some();
+            if self.0.live().is_some() || !was_made {
+                broken.await;
+            } else if self.conn().await.is_err() {
+                tokio::time::sleep(FIRST_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// An attempt to connect. In whatever way it ends, those who wait for it are told.
+struct Attempt<D: Dial>(Arc<Inner<D>>);
+
+impl<D: Dial> Attempt<D> {
+    async fn run(self) {
+        let link = &self.0;
+        let made = link.dialer.dial(Arc::clone(&link.broken)).await;
+        let now = link.clock.now();
+        let mut dialing = link.dialing();
+        if dialing.born.take().is_some_and(|born| now.since(born) > LONGEST_PAUSE) {
+            dialing.failed = 0;
+        }
+        // A connection that was made counts as failed until it has lived for a while: some servers hang up at once.
+        let pause = (FIRST_PAUSE * (1 << dialing.failed.min(16))).min(LONGEST_PAUSE);
+        dialing.failed += 1;
+        match made {
+            Ok(conn) => {
+                let again = std::mem::replace(&mut dialing.made, true);
+                let place = D::place(&conn);
+                dialing.born = Some(now);
+                dialing.not_before = Some((now.after(pause), Fault::Retry, format!("{place} hung up")));
+                tracing::debug!(place, again, "connected");
+                let conn = Arc::new(conn);
+                *link.current() = Some(Arc::clone(&conn));
+                drop(dialing);
+                link.dialer.connected(&conn, again);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "not connected");
+                dialing.not_before = Some((now.after(pause), error.fault, error.message));
+            }
+        }
+    }
+}
+
+impl<D: Dial> Drop for Attempt<D> {
+    fn drop(&mut self) {
+        self.0.dialing().under_way = false;
+        self.0.dialed.notify_waiters();
+    }
+}
+
+impl<D: Dial> Inner<D> {
+    // Nothing under these locks can panic half-way through a change.
+    fn dialing(&self) -> MutexGuard<'_, Dialing> {
+        self.dialing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<D::Conn>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self) -> Option<Arc<D::Conn>> {
+        self.current().as_ref().filter(|conn| !D::is_dead(conn)).cloned()
+    }
+}
+
+impl<D: Dial> Clone for Link<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Dial> std::fmt::Debug for Link<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("connected", &self.live().is_some()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,58 @@
+//! Where a server listens.
+
+use std::fmt;
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Place {
+    /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, as they stand in URLs. `None` if what follows the host is no port.
+    #[must_use]
+    pub fn split(text: &str, default_port: u16) -> Option<(&str, u16)> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(v6) => {
+                let (host, after) = v6.split_once(']')?;
+                (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
+            }
+            None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        };
+        Some((host, port.map_or(Some(default_port), |port| port.parse().ok())?))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_split_and_shown() {
+        for (text, host, port, shown) in [
+            ("a", "a", 7, "a:7"),
+            ("a.b:1", "a.b", 1, "a.b:1"),
+            ("[::1]", "::1", 7, "[::1]:7"),
+            ("[::1]:2", "::1", 2, "[::1]:2"),
+        ] {
+            assert_eq!(Place::split(text, 7), Some((host, port)));
+            assert_eq!(Place { host: host.to_owned(), port }.to_string(), shown);
+        }
+        for text in ["a:", "a:b", "a:99999", "[::1", "[::1]2", "::1"] {
+            assert_eq!(Place::split(text, 7), None, "{text}");
+        }
+    }
+}

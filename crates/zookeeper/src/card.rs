@@ -1,0 +1,80 @@
+//! What is written in the node of a claim: `leasehold <layout> <state> <milliseconds> <owner>`. Other programs write what they like:
+//! Curator an address, kazoo any text.
+
+use std::time::Duration;
+
+/// What our data begins with.
+const OURS: &str = "leasehold";
+/// The version of this text and of the names of nodes.
+const LAYOUT: &str = "1";
+/// What Curator's `Revoker` writes to ask a holder to let go.
+const REVOKE: &[u8] = b"__REVOKE__";
+
+/// What stands in a node of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Card {
+    /// An operator broke the hold.
+    pub(crate) broken: bool,
+    /// For how long it lasts without a word of its client: the timeout of its session, or less.
+    pub(crate) time: Duration,
+    pub(crate) owner: String,
+}
+
+impl Card {
+    pub(crate) fn text(&self) -> Vec<u8> {
+        let state = if self.broken { "broken" } else { "claim" };
+        format!("{OURS} {LAYOUT} {state} {} {}", self.time.as_millis(), self.owner).into_bytes()
+    }
+
+    /// `None` for what is not ours.
+    pub(crate) fn read(data: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(data).ok()?.splitn(5, ' ');
+        if words.next()? != OURS || words.next()? != LAYOUT {
+            return None;
+        }
+        let broken = match words.next()? {
+            "claim" => false,
+            "broken" => true,
+            _ => return None,
+        };
+        let time = Duration::from_millis(words.next()?.parse().ok()?);
+        Some(Self { broken, time, owner: words.next()?.to_owned() })
+    }
+}
+
+/// Whether the holder of this node is to let go.
+pub(crate) fn is_broken(data: &[u8]) -> bool {
+    data == REVOKE || Card::read(data).is_some_and(|card| card.broken)
+}
+
+/// What the directory of permits says of their number; nothing if others made it.
+pub(crate) fn limit(data: &[u8]) -> Option<u32> {
+    let mut words = std::str::from_utf8(data).ok()?.split(' ');
+    let ours = words.next()? == OURS && words.next()? == LAYOUT && words.next()? == "limit";
+    ours.then(|| words.next()?.parse().ok())?
+}
+
+/// The same, to be written.
+pub(crate) fn limit_text(limit: u32) -> Vec<u8> {
+    format!("{OURS} {LAYOUT} limit {limit}").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_read_as_it_was_written() {
+        for broken in [false, true] {
+            let card = Card { broken, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
+            assert_eq!(Card::read(&card.text()), Some(card.clone()));
+            assert_eq!(is_broken(&card.text()), broken);
+        }
+        assert!(is_broken(b"__REVOKE__"));
+        for foreign in ["", "leasehold", "leasehold 1", "leasehold 2 claim 5 y", "leasehold 1 kept 5 y", "10.0.0.7"] {
+            assert_eq!(Card::read(foreign.as_bytes()), None, "{foreign:?}");
+        }
+        assert_eq!(limit(&limit_text(7)), Some(7));
+        assert_eq!(limit(b""), None);
+    }
+}

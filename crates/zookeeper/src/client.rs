@@ -1,0 +1,273 @@
+//! One client of an ensemble: what the verbs share.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{
+    ClaimId, Clock, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name, Previous, Token,
+};
+use tokio::sync::Notify;
+
+use crate::{
+    book::Book,
+    config::Config,
+    conn::Conn,
+    door,
+    error::{Failed, unreadable},
+    keys::Dir,
+    lock_of, minder,
+    session::over,
+    sessions::{Seat, Session, Sessions},
+    watches::Hears,
+    wire::{Acl, Code, Create, Did, Exists, Kind, Multi, Step},
+};
+
+/// How often a heartbeat is looked for when somebody waits for one.
+const HURRY: Duration = Duration::from_millis(200);
+
+/// What the verbs of one engine share.
+pub(crate) struct Client {
+    pub(crate) config: Arc<Config>,
+    pub(crate) acl: Vec<Acl>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) flights: Flights,
+    pub(crate) sessions: Sessions,
+    /// Rings when something is due earlier than before.
+    pub(crate) sooner: Arc<Notify>,
+    book: Mutex<Book>,
+    /// One session is begun at a time, for all who need it.
+    beginning: tokio::sync::Mutex<()>,
+    minded: AtomicBool,
+    /// A second session was wanted soon after the first: they are kept for a while from now on.
+    pub(crate) keeps_sessions: AtomicBool,
+    /// The server with which the next session begins: clients and sessions are to be spread over them.
+    first: AtomicUsize,
+    pub(crate) me: Weak<Client>,
+}
+
+impl Client {
+    pub(crate) fn new(config: Config, env: &Env) -> Arc<Self> {
+        let first = env.lineage().get() as usize % config.servers.len().max(1);
+        Arc::new_cyclic(|me: &Weak<Self>| Self {
+            acl: config.acls(),
+            config: Arc::new(config),
+            clock: Arc::clone(&env.clock),
+            mailbox: Mailbox::default(),
+            flights: Flights::default(),
+            sessions: Sessions::default(),
+            sooner: Arc::default(),
+            book: Mutex::default(),
+            beginning: tokio::sync::Mutex::default(),
+            minded: AtomicBool::new(false),
+            keeps_sessions: AtomicBool::new(false),
+            first: AtomicUsize::new(first),
+            me: Weak::clone(me),
+        })
+    }
+
+    pub(crate) fn dir(&self, name: &Name) -> Dir {
+        Dir::of(&self.config.chroot, &self.config.prefix, name)
+    }
+
+    /// The path below which each name has its directory, with the chroot.
+    pub(crate) fn base(&self) -> String {
+        format!("{}{}", self.config.chroot, self.config.prefix)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        lock_of(&self.book)
+    }
+
+    /// A seat on a session of this timeout that was confirmed lately, for nodes whose paths have so many bytes.
+    pub(crate) async fn seat(&self, ttl: Duration, bytes: usize) -> Result<Seat, EngineError> {
+        loop {
+            let seat = self.seat_on_any(ttl, bytes).await?;
+            match self.freshen(seat.session()).await {
+                Ok(()) => return Ok(seat),
+                Err(_) if seat.session().facts.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn seat_on_any(&self, ttl: Duration, bytes: usize) -> Result<Seat, EngineError> {
+        let (seat, pays) = self.sessions.seat(ttl, bytes);
+        if let Some(seat) = seat {
+            if pays && let Ok(beginning) = self.beginning.try_lock() {
+                drop(self.begin(ttl));
+                drop(beginning);
+            }
+            return Ok(seat);
+        }
+        let _beginning = self.beginning.lock().await;
+        if let Some(seat) = self.sessions.seat(ttl, bytes).0 {
+            return Ok(seat);
+        }
+        let session = self.begin(ttl);
+        match session.conn().await {
+            Ok(_) => Seat::take(&session, bytes).ok_or_else(over),
+            Err(error) => {
+                session.facts.end();
+                self.sessions.forget(&session);
+                Err(error)
+            }
+        }
+    }
+
+    /// A new session.
+    fn begin(&self, ttl: Duration) -> Arc<Session> {
+        let first = self.first.fetch_add(1, Ordering::Relaxed);
+        let hears: Weak<dyn Hears> = Weak::clone(&self.me) as _;
+        let session = Session::new(Arc::clone(&self.config), Arc::clone(&self.clock), hears, ttl, first);
+        let session = Arc::new(session);
+        self.sessions.add(Arc::clone(&session));
+        let kept = Arc::clone(&session);
+        door::spawn(async move {
+            // Who waits for it hears of an error; it is tried again for who comes later.
+            let _ = kept.conn().await;
+            kept.mend().await;
+        });
+        if !self.minded.swap(true, Ordering::Relaxed) {
+            door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.sooner)));
+        }
+        self.sooner.notify_one();
+        session
+    }
+
+    /// Waits until the session was confirmed lately.
+    pub(crate) async fn freshen(&self, session: &Session) -> Result<(), EngineError> {
+        loop {
+            let mut changed = std::pin::pin!(session.facts.changed.notified());
+            changed.as_mut().enable();
+            if session.facts.is_gone() {
+                return Err(over());
+            }
+            if session.facts.left(self.now()).is_some() {
+                return Ok(());
+            }
+            let conn = session.conn().await?;
+            if session.facts.left(self.now()).is_some() {
+                return Ok(());
+            }
+            if session.facts.beat_now(self.now()) {
+                self.beat(session, &conn).await?;
+                continue;
+            }
+            // An answer may be lost with its connection.
+            door::within(HURRY, changed).await;
+        }
+    }
+
+    /// A change that changes nothing: only a quorum can answer it.
+    pub(crate) async fn beat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
+        let sent = self.now();
+        let check = Step::Check { path: self.base(), version: -1 };
+        match conn.send(&Multi(vec![check])).answer().await {
+            // That it failed was agreed upon as well.
+            Ok(_) => {
+                session.facts.confirmed(sent);
+                Ok(())
+            }
+            Err(failed) => {
+                if failed.is_expired() {
+                    session.facts.end();
+                    self.sooner.notify_one();
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    /// What tells tokens of this ensemble from those of another, or of one whose data was thrown away: when the directory of all
+    /// locks was made. Makes that directory.
+    pub(crate) async fn lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
+        if let Some(lineage) = session.facts.lineage() {
+            return Ok(lineage);
+        }
+        let base = self.base();
+        let stat = match conn.send(&Exists { path: &base }).answer().await {
+            Err(failed) if failed.is(Code::NO_NODE) => {
+                self.make(conn, &base, Kind::Persistent, Vec::new()).await?;
+                conn.send(&Exists { path: &base }).answer().await?
+            }
+            found => found?,
+        };
+        let lineage = Lineage::new(u128::from(stat.ctime.unsigned_abs()));
+        session.facts.set_lineage(lineage);
+        Ok(lineage)
+    }
+
+    /// Makes a directory, with those above it, unless it is there.
+    pub(crate) async fn make(&self, conn: &Conn, path: &str, kind: Kind, data: Vec<u8>) -> Result<(), Failed> {
+        let mut above: Vec<&str> = Vec::new();
+        let mut next = path;
+        loop {
+            let kind = if next == path { kind } else { Kind::Persistent };
+            let data = if next == path { data.clone() } else { Vec::new() };
+            let create = Create { path: next.to_owned(), data, acl: self.acl.clone(), kind };
+            match conn.send(&Multi(vec![Step::Create(create)])).answer().await? {
+                Ok(_) | Err((_, Code::NODE_EXISTS)) => match above.pop() {
+                    Some(below) => next = below,
+                    None => return Ok(()),
+                },
+                Err((_, Code::NO_NODE)) => {
+                    let Some((parent, _)) = next.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) else {
+                        return Err(Failed::NO_NODE);
+                    };
+                    above.push(next);
+                    next = parent;
+                }
+                Err((_, code)) => return Err(Failed::Refused(code)),
+            }
+        }
+    }
+
+    /// Changes that are one step. On success the session is confirmed.
+    pub(crate) async fn change(
+        &self,
+        session: &Session,
+        conn: &Conn,
+        steps: Vec<Step>,
+    ) -> Result<Result<Vec<Did>, (usize, Code)>, Failed> {
+        let sent = self.now();
+        let did = conn.send(&Multi(steps)).answer().await?;
+        session.facts.confirmed(sent);
+        Ok(did)
+    }
+
+    /// Nothing of this claim is watched any more.
+    pub(crate) fn unwatch(&self, id: ClaimId) {
+        let mut book = self.book();
+        let Some(entry) = book.get(id) else { return };
+        if let Some(conn) = entry.seat.session().link.live() {
+            conn.watches.leave_all(id, &entry.place);
+        }
+    }
+}
+
+/// A grant: how the hold before it ended the server does not tell.
+pub(crate) fn grant(lineage: Lineage, czxid: i64, ttl: Duration) -> Result<Grant, EngineError> {
+    let number = u64::try_from(czxid).map_err(|_| unreadable())?;
+    Ok(Grant { token: Token { lineage, number }, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown })
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        for session in self.sessions.all() {
+            // Its nodes are gone with it. If it does not arrive, the session ends by itself.
+            door::spawn_if_possible(async move {
+                let _ = door::within(HURRY * 5, session.close()).await;
+            });
+        }
+    }
+}

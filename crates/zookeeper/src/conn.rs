@@ -1,0 +1,194 @@
+//! One connection of a session to one server.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{Clock, EngineError, Fault, Instant, Place};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::{Notify, oneshot},
+};
+
+use crate::{
+    config::Config,
+    door,
+    outbox::{Outbox, Sent},
+    stream::{self, Bytes},
+    watches::{Hears, Watches},
+    wire::{Event, Header, Hello, Op, Reader, Welcome, XID_EVENT},
+};
+
+/// The longest answer that is read: a list of some hundred thousand children.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// One connection. Dropping it closes it, and leaves its session as it is.
+pub(crate) struct Conn {
+    pub(crate) place: Place,
+    pub(crate) watches: Watches,
+    clock: Arc<dyn Clock>,
+    outbox: Arc<Outbox>,
+    life: Arc<Life>,
+    _alive: oneshot::Sender<()>,
+}
+
+struct Life {
+    dead: AtomicBool,
+    /// The newest change that the server said it knows of.
+    zxid: AtomicI64,
+}
+
+impl Conn {
+    /// Connects, and says which session this is.
+    pub(crate) async fn greet(
+        config: &Config,
+        place: &Place,
+        hello: &Hello<'_>,
+    ) -> Result<(Bytes, Welcome), EngineError> {
+        let failed = |error: std::io::Error| {
+            EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}"))
+        };
+        let (mut read, mut write) = stream::open(config, place).await?;
+        write.write_all(&hello.message()).await.map_err(failed)?;
+        write.flush().await.map_err(failed)?;
+        let length = read.read_u32().await.map_err(failed)?;
+        let mut message = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(MAX_ANSWER)];
+        read.read_exact(&mut message).await.map_err(failed)?;
+        let welcome = Welcome::read(&message).ok_or_else(|| {
+            EngineError::new(Fault::Misconfigured, format!("what listens at {place} is no ZooKeeper"))
+        })?;
+        Ok(((read, write), welcome))
+    }
+
+    /// Begins to use a connection of a session. A server that does not answer for `silence` is taken for gone. `broken` rings
+    /// when the connection is.
+    pub(crate) fn begin(
+        (read, write): Bytes,
+        place: Place,
+        silence: Duration,
+        clock: Arc<dyn Clock>,
+        hears: Weak<dyn Hears>,
+        broken: Arc<Notify>,
+    ) -> Self {
+        let (outbox, life) = (Arc::new(Outbox::new()), Arc::new(Life::new()));
+        let (alive, gone) = oneshot::channel();
+        let watches = Watches::new(hears);
+        let (inside, lives, watched, time) =
+            (Arc::clone(&outbox), Arc::clone(&life), watches.clone(), Arc::clone(&clock));
+        door::spawn(async move {
+            let over = Over(&inside, &lives, &broken);
+            tokio::select! {
+                why = hear(read, &inside, &lives, &watched) => tracing::debug!(why, "the connection broke"),
+                error = write_all(write, &inside, &*time) => tracing::debug!(%error, "the connection broke"),
+                () = watch_over(&inside, &*time, silence) => tracing::debug!("the server does not answer"),
+                _ = gone => {}
+            }
+            drop(over);
+        });
+        Self { place, watches, clock, outbox, life, _alive: alive }
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.life.dead.load(Ordering::Relaxed)
+    }
+
+    /// The newest change that the server said it knows of.
+    pub(crate) fn zxid(&self) -> i64 {
+        self.life.zxid.load(Ordering::Relaxed)
+    }
+
+    /// How many requests are under way.
+    pub(crate) fn load(&self) -> usize {
+        self.outbox.load()
+    }
+
+    /// Hands a request in. Requests are done in the order in which they are handed in.
+    pub(crate) fn send<O: Op>(&self, op: &O) -> Sent<O> {
+        self.outbox.send(op, &*self.clock)
+    }
+}
+
+impl Life {
+    const fn new() -> Self {
+        Self { dead: AtomicBool::new(false), zxid: AtomicI64::new(0) }
+    }
+}
+
+/// However the task of a connection ends, those who wait for it are told.
+struct Over<'a>(&'a Outbox, &'a Life, &'a Notify);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.1.dead.store(true, Ordering::Relaxed);
+        self.0.close();
+        self.2.notify_waiters();
+    }
+}
+
+/// Hears what the server says, until it hangs up or says something unexpected.
+async fn hear(
+    mut read: impl AsyncRead + Unpin,
+    outbox: &Outbox,
+    life: &Life,
+    watches: &Watches,
+) -> &'static str {
+    let mut heard = Vec::with_capacity(16 * 1024);
+    loop {
+        match read.read_buf(&mut heard).await {
+            Ok(0) | Err(_) => return "the server hung up",
+            Ok(_) => {}
+        }
+        let mut rest = &heard[..];
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+            if length > MAX_ANSWER {
+                return "an answer is too long";
+            }
+            let Some((message, after)) = after.split_at_checked(length) else { break };
+            if !understood(message, outbox, life, watches) {
+                return "the server said something unexpected";
+            }
+            rest = after;
+        }
+        let read = heard.len() - rest.len();
+        heard.drain(..read);
+    }
+}
+
+fn understood(message: &[u8], outbox: &Outbox, life: &Life, watches: &Watches) -> bool {
+    let mut reader = Reader::new(message);
+    let Some(header) = Header::read(&mut reader) else { return false };
+    if header.xid == XID_EVENT {
+        return Event::read(&mut reader).map(|event| watches.happened(&event)).is_some();
+    }
+    life.zxid.fetch_max(header.zxid, Ordering::Relaxed);
+    outbox.answered(header, reader.rest())
+}
+
+async fn write_all(mut write: impl AsyncWrite + Unpin, outbox: &Outbox, clock: &dyn Clock) -> std::io::Error {
+    loop {
+        let batch = outbox.next(clock).await;
+        let written = async {
+            write.write_all(&batch).await?;
+            write.flush().await
+        };
+        if let Err(error) = written.await {
+            return error;
+        }
+    }
+}
+
+/// Returns when a request has waited for too long.
+async fn watch_over(outbox: &Outbox, clock: &dyn Clock, silence: Duration) {
+    loop {
+        door::sleep(silence / 4).await;
+        let now: Instant = clock.now();
+        if outbox.waiting_since().is_some_and(|since| now.since(since) > silence) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The door of this crate to the runtime: what it spawns, waits for and bounds in time. All else takes the time as an argument.
+#![expect(clippy::disallowed_methods, reason = "the door")]
+
+use std::time::Duration;
+
+/// Runs `work` beside all else.
+pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    drop(tokio::spawn(work));
+}
+
+pub(crate) async fn sleep(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// What comes of `work` within `limit`.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, work).await.ok()
+}
+
+/// The same, where there is a runtime still.
+pub(crate) fn spawn_if_possible(work: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        drop(runtime.spawn(work));
+    }
+}

@@ -1,0 +1,77 @@
+//! The five verbs on an ensemble.
+
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Env, Hold, How, Life, News, Profile, Release,
+    Released, Renewed,
+};
+
+use crate::{client::Client, config::Config};
+
+/// The paces at which waiting claims are asked. Grants are heard of, so this is a net.
+const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
+/// The ttl is the timeout of a session, which the server puts within bounds of its own.
+const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+/// How long a request may take before its outcome is unknown.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after it was sent a request may still be done.
+pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
+
+/// Locks on one ZooKeeper ensemble.
+pub struct ZookeeperEngine {
+    pub(crate) client: Arc<Client>,
+    profile: Profile,
+}
+
+impl ZookeeperEngine {
+    /// A client of the ensemble. It is contacted at the first request, not here.
+    ///
+    /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+    #[must_use]
+    pub fn new(config: Config, env: &Env) -> Self {
+        Self { client: Client::new(config, env), profile: profile() }
+    }
+}
+
+impl Engine for ZookeeperEngine {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(self.client.claim(claim, how))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(self.client.renew(holds))
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(self.client.release(releases))
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(self.client.mailbox.read())
+    }
+}
+
+fn profile() -> Profile {
+    let mut profile = Profile::new("zookeeper");
+    profile.life = Life::Lease;
+    profile.push = true;
+    profile.poll = POLL;
+    profile.tokens = 1;
+    profile.fifo = true;
+    profile.breaking = Breaking::Lease;
+    profile.ttl = TTL;
+    profile.request_timeout = REQUEST_TIMEOUT;
+    profile.request_life = REQUEST_LIFE;
+    profile
+}
+
+impl fmt::Debug for ZookeeperEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZookeeperEngine").field("config", &self.client.config).finish_non_exhaustive()
+    }
+}

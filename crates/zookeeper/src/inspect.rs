@@ -1,0 +1,182 @@
+//! What operators ask: who holds, who waits, break a hold, what is promised.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, Mode, Name, View};
+
+use crate::{
+    ZookeeperEngine,
+    card::{Card, limit},
+    claim::children,
+    client::Client,
+    conn::Conn,
+    error::Failed,
+    guarantee,
+    keys::{self, Dir, LINE, PERMITS},
+    sessions::Seat,
+    view::{Seen, There},
+    wire::{Code, Data, Delete, Did, SetData, Step, Sync},
+};
+
+/// The timeout of a session of who only looks.
+const VISIT: Duration = Duration::from_secs(10);
+/// So many names are looked at together.
+const BATCH: usize = 64;
+
+/// Somebody who only looks.
+struct Visit {
+    seat: Seat,
+    conn: Arc<Conn>,
+}
+
+impl Client {
+    async fn visit(&self) -> Result<Visit, EngineError> {
+        let seat = self.seat(VISIT, 0).await?;
+        let conn = seat.session().conn().await?;
+        // A server may be behind what others did.
+        conn.send(&Sync { path: &self.base() }).answer().await?;
+        Ok(Visit { seat, conn })
+    }
+
+    /// A command leaves no session behind.
+    async fn end_visit(&self, visit: Visit) {
+        let session = Arc::clone(visit.seat.session());
+        if session.facts.close_after_only_use() {
+            self.sessions.forget(&session);
+            // If it does not arrive, the session ends by itself.
+            let _ = session.close().await;
+        }
+    }
+
+    async fn show(&self, name: &Name) -> Result<View, EngineError> {
+        let visit = self.visit().await?;
+        let dir = self.dir(name);
+        let there = self.look(&visit.conn, &dir).await;
+        self.end_visit(visit).await;
+        Ok(there?.view(name.clone(), &dir))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
+        let visit = self.visit().await?;
+        let views = self.look_at_all(&visit.conn, prefix).await;
+        self.end_visit(visit).await;
+        Ok(views?)
+    }
+
+    async fn look_at_all(&self, conn: &Conn, prefix: &str) -> Result<Vec<View>, Failed> {
+        let directories = children(conn, &self.base()).await?;
+        let mut names: Vec<Name> = directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
+        names.retain(|name| name.as_str().starts_with(prefix));
+        names.sort();
+        let mut views = Vec::new();
+        for names in names.chunks(BATCH) {
+            let looks = names.iter().map(|name| async move {
+                let dir = self.dir(name);
+                Ok::<_, Failed>(self.look(conn, &dir).await?.view(name.clone(), &dir))
+            });
+            for view in join_all(looks).await {
+                views.push(view?);
+            }
+        }
+        // Directories outlive their claims for a while.
+        views.retain(|view| !(view.holders.is_empty() && view.waiters.is_empty()));
+        Ok(views)
+    }
+
+    /// What stands in the directory of a name.
+    async fn look(&self, conn: &Conn, dir: &Dir) -> Result<There, Failed> {
+        let beside = children(conn, dir.path()).await?;
+        let mut there = There::default();
+        let nodes = keys::line(&beside);
+        let seen = join_all(nodes.iter().map(|node| see(conn, dir.path(), &node.name))).await;
+        for (node, seen) in nodes.into_iter().zip(seen) {
+            there.line.extend(seen?.map(|seen| (node, seen)));
+        }
+        if beside.iter().any(|name| name == LINE) {
+            let path = dir.line(Mode::Permits { count: 1, limit: 1 });
+            for node in keys::line(&children(conn, &path).await?) {
+                there.queue.extend(see(conn, &path, &node.name).await?);
+            }
+        }
+        if beside.iter().any(|name| name == PERMITS) {
+            let path = dir.permits();
+            for name in children(conn, &path).await?.iter().filter(|name| keys::is_permit(name)) {
+                there.permits.extend(see(conn, &path, name).await?);
+            }
+            there.limit = see(conn, dir.path(), PERMITS).await?.and_then(|seen| limit(&seen.data));
+        }
+        Ok(there)
+    }
+
+    async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
+        let visit = self.visit().await?;
+        let broken = self.break_on(&visit, name, token, force).await;
+        self.end_visit(visit).await;
+        broken
+    }
+
+    async fn break_on(&self, visit: &Visit, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
+        let there = self.look(&visit.conn, &self.dir(name)).await?;
+        let held = there.held();
+        let of_token = |seen: &&Seen| seen.token() == Some(token);
+        let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|seen| of_token(&seen))) else {
+            return Ok(Broken::NotHeld);
+        };
+        let steps = if force {
+            let delete = |seen: &&Seen| Step::Delete(Delete { path: seen.path.clone(), version: -1 });
+            held.nodes.iter().map(delete).collect()
+        } else {
+            // The first node is the one that its holder watches.
+            let Some(first) = held.nodes.first() else { return Ok(Broken::NotHeld) };
+            if first.is_broken() {
+                return Ok(Broken::Done);
+            }
+            let Some(card) = first.card() else {
+                let why = "another program holds it, which does not listen: break it with --force";
+                return Err(EngineError::new(Fault::Denied, why));
+            };
+            let data = Card { broken: true, ..card }.text();
+            vec![Step::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
+        };
+        let did: Result<Vec<Did>, _> = self.change(visit.seat.session(), &visit.conn, steps).await?;
+        match did {
+            Ok(_) => Ok(Broken::Done),
+            Err((_, Code::NO_NODE | Code::BAD_VERSION)) => Ok(Broken::NotHeld),
+            Err((_, code)) => Err(Failed::Refused(code).into()),
+        }
+    }
+}
+
+/// A node with what is written in it; nothing if it is gone meanwhile.
+async fn see(conn: &Conn, directory: &str, name: &str) -> Result<Option<Seen>, Failed> {
+    let path = format!("{directory}/{name}");
+    match conn.send(&Data { path: &path, watch: false }).answer().await {
+        Ok((data, stat)) => Ok(Some(Seen { path, data, stat })),
+        Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
+        Err(failed) => Err(failed),
+    }
+}
+
+impl Inspect for ZookeeperEngine {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(guarantee::look(&self.client))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(self.client.list(prefix))
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(self.client.show(name))
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(self.client.break_hold(name, token, force))
+    }
+}

@@ -1,0 +1,300 @@
+//! The names of nodes.
+//!
+//! A name has a directory, `<prefix>/<name>`, a container with one node for each claim, as Curator has it: the node with the
+//! smallest number holds, the others wait
+//! (<https://github.com/apache/curator/tree/apache-curator-5.4.0/curator-recipes/src/main/java/org/apache/curator/framework/recipes/locks>).
+//!
+//! | node below the directory | what it is |
+//! |---|---|
+//! | `_c_<uuid>-lock-<number>` | an exclusive claim, as by Curator's `InterProcessMutex` |
+//! | `_c_<uuid>-__WRIT__<number>` | the same with `layout=rw`, as by the writers of `InterProcessReadWriteLock` |
+//! | `_c_<uuid>-__READ__<number>` | a shared claim, as by its readers |
+//! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in line, as by `InterProcessSemaphoreV2` |
+//! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, likewise |
+//!
+//! The uuid is our claim id. Of other programs we know `<anything>-lock-<number>`, `<anything>__lock__<number>` and
+//! `<anything>__rlock__<number>`, as kazoo has them
+//! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`.
+//!
+//! The number comes from the server, which counts what was ever made in the directory in 32 bits, and goes on below zero.
+
+use leasehold_core::{ClaimId, EngineError, Fault, Mode, Name};
+use percent_encoding::percent_decode_str;
+
+use crate::config::Layout;
+
+/// The directories of a semaphore, below that of its name.
+pub(crate) const LINE: &str = "locks";
+pub(crate) const PERMITS: &str = "leases";
+
+const MUTEX: &str = "-lock-";
+const WRITER: &str = "__WRIT__";
+const READER: &str = "__READ__";
+const PERMIT: &str = "-lease-";
+/// How nodes of a line may end before their number, and whether their claims are shared. The longer ones of those that end alike
+/// come first.
+const WORDS: [(&str, bool); 5] =
+    [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
+
+/// A node of a line, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) shared: bool,
+    /// Which wraps around: see [`Node::is_before`].
+    pub(crate) number: i32,
+}
+
+impl Node {
+    /// `None` for what stands in no line.
+    pub(crate) fn read(name: &str) -> Option<Self> {
+        let (start, number) = split_number(name)?;
+        let (_, shared) = WORDS.into_iter().find(|(word, _)| start.ends_with(word))?;
+        Some(Self { name: name.to_owned(), shared, number })
+    }
+
+    /// Whether it was made before. The server's counter wraps around, and far fewer than half of all numbers stand in one line.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.number.wrapping_sub(other.number) < 0
+    }
+
+    /// Whose it is: a claim of ours, or one of Curator that protects its nodes as we do.
+    pub(crate) fn id(&self) -> Option<ClaimId> {
+        id_of(&self.name)
+    }
+}
+
+/// The nodes of a line, those that were made first before the others.
+pub(crate) fn line<'a>(children: impl IntoIterator<Item = &'a String>) -> Vec<Node> {
+    let mut nodes: Vec<Node> = children.into_iter().filter_map(|name| Node::read(name)).collect();
+    // All numbers are within half of all, so this is an order.
+    let Some(any) = nodes.first().map(|node| node.number) else { return nodes };
+    nodes.sort_by_key(|node| node.number.wrapping_sub(any));
+    nodes
+}
+
+/// Whether this is a permit that is held.
+pub(crate) fn is_permit(name: &str) -> bool {
+    split_number(name).is_some_and(|(start, _)| start.ends_with(PERMIT))
+}
+
+/// What stands before the number at the end, and the number, which Java writes with `%010d`.
+fn split_number(name: &str) -> Option<(&str, i32)> {
+    let split = |length| name.len().checked_sub(length).and_then(|at| name.split_at_checked(at));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_word = |start: &str| start.ends_with(PERMIT) || WORDS.iter().any(|(word, _)| start.ends_with(word));
+    let (start, number) = split(10)?;
+    if number.strip_prefix('-').is_some_and(digits) {
+        return Some((start, number.parse().ok()?));
+    }
+    if !digits(number) {
+        return None;
+    }
+    // Eleven characters where the number is below zero: the sign is not the end of the word.
+    match split(11).filter(|(start, number)| number.starts_with('-') && is_word(start)) {
+        Some((start, number)) => Some((start, number.parse().ok()?)),
+        None => Some((start, number.parse().ok()?)),
+    }
+}
+
+pub(crate) fn id_of(name: &str) -> Option<ClaimId> {
+    let uuid = name.strip_prefix("_c_")?.get(..36)?;
+    ClaimId::read(&uuid.replace('-', ""))
+}
+
+/// Whether the node was made for this claim.
+pub(crate) fn is_of(name: &str, id: ClaimId) -> bool {
+    id_of(name) == Some(id)
+}
+
+/// The directory of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dir {
+    /// With the chroot.
+    path: String,
+    /// How long the chroot is.
+    chroot: usize,
+}
+
+impl Dir {
+    pub(crate) fn of(chroot: &str, prefix: &str, name: &Name) -> Self {
+        Self { path: format!("{chroot}{prefix}/{}", escape(name.as_str())), chroot: chroot.len() }
+    }
+
+    /// What a program of others is given for this name, on a connection with the same chroot.
+    pub(crate) fn shown(&self) -> String {
+        self.path[self.chroot..].to_owned()
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where the line of these claims is.
+    pub(crate) fn line(&self, mode: Mode) -> String {
+        match mode {
+            Mode::Permits { .. } => self.below(LINE),
+            _ => self.path.clone(),
+        }
+    }
+
+    /// Where the permits that are held are.
+    pub(crate) fn permits(&self) -> String {
+        self.below(PERMITS)
+    }
+
+    fn below(&self, name: &str) -> String {
+        format!("{}/{name}", self.path)
+    }
+
+    /// What the server is to append a number to, for a node in line.
+    pub(crate) fn place(&self, id: ClaimId, mode: Mode, layout: Layout) -> String {
+        let word = match (mode, layout) {
+            (Mode::Shared, _) => READER,
+            (Mode::Exclusive, Layout::ReadWrite) => WRITER,
+            (Mode::Exclusive, Layout::Mutex) | (Mode::Permits { .. }, _) => &MUTEX[1..],
+        };
+        format!("{}/_c_{}-{word}", self.line(mode), uuid(id))
+    }
+
+    /// The same, for a permit that is held.
+    pub(crate) fn permit(&self, id: ClaimId) -> String {
+        format!("{}/_c_{}{PERMIT}", self.permits(), uuid(id))
+    }
+}
+
+fn uuid(id: ClaimId) -> String {
+    let hex = id.to_string();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// The name of a directory below the prefix; `None` if it is that of no name.
+pub(crate) fn name_of(directory: &str) -> Option<Name> {
+    let name = Name::new(&percent_decode_str(directory).decode_utf8().ok()?).ok()?;
+    // What is written in another way than ours is not its directory.
+    (escape(name.as_str()) == directory).then_some(name)
+}
+
+/// What no path may have (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server
+/// counts in 16 bits, so that everything beyond them is among what it calls surrogates.
+pub(crate) fn is_no_path_character(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let whole = matches!(text, "." | "..");
+    for c in text.chars() {
+        if whole || c == '%' || c == '/' || is_no_path_character(c) {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                escaped.push_str(percent_encoding::percent_encode_byte(byte));
+            }
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// What can be claimed at all. A permit is a node, and all that a claim takes are made in one step.
+pub(crate) fn check(mode: Mode) -> Result<(), EngineError> {
+    match mode {
+        Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
+            Err(EngineError::new(Fault::Internal, format!("{mode} cannot be granted")))
+        }
+        Mode::Permits { count, .. } if count > MAX_PERMITS => Err(EngineError::new(
+            Fault::Refused,
+            format!("one claim may take up to {MAX_PERMITS} permits: each is a node"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The most permits of one claim: the server takes requests of up to a megabyte.
+const MAX_PERMITS: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ClaimId = ClaimId([0xab; 16]);
+
+    fn dir(name: &str) -> Dir {
+        Dir::of("/apps", "/locks", &Name::new(name).unwrap())
+    }
+
+    #[test]
+    fn nodes_are_called_as_curator_has_it() {
+        let dir = dir("a/b%");
+        assert_eq!(dir.shown(), "/locks/a%2Fb%25");
+        let of = |mode, layout| dir.place(ID, mode, layout);
+        let start = "/apps/locks/a%2Fb%25";
+        let uuid = "abababab-abab-abab-abab-abababababab";
+        assert_eq!(of(Mode::Exclusive, Layout::Mutex), format!("{start}/_c_{uuid}-lock-"));
+        assert_eq!(of(Mode::Exclusive, Layout::ReadWrite), format!("{start}/_c_{uuid}-__WRIT__"));
+        assert_eq!(of(Mode::Shared, Layout::Mutex), format!("{start}/_c_{uuid}-__READ__"));
+        let permits = Mode::Permits { count: 1, limit: 2 };
+        assert_eq!(of(permits, Layout::ReadWrite), format!("{start}/locks/_c_{uuid}-lock-"));
+        assert_eq!(dir.permit(ID), format!("{start}/leases/_c_{uuid}-lease-"));
+    }
+
+    #[test]
+    fn nodes_of_all_programs_are_read_and_nothing_else() {
+        let uuid = "_c_abababab-abab-abab-abab-abababababab";
+        for (name, shared, number) in [
+            (format!("{uuid}-lock-0000000007"), false, 7),
+            (format!("{uuid}-lock--2147483648"), false, i32::MIN),
+            (format!("{uuid}-__WRIT__0000000000"), false, 0),
+            (format!("{uuid}-__READ__2147483647"), true, i32::MAX),
+            (format!("{uuid}-__READ__-2147483647"), true, -i32::MAX),
+            (format!("{uuid}-lock--000000001"), false, -1),
+            (format!("{uuid}-__READ__-999999999"), true, -999_999_999),
+            ("0011aa__lock__0000000003".to_owned(), false, 3),
+            ("0011aa__rlock__0000000004".to_owned(), true, 4),
+            ("0011aa-lock-0000000005".to_owned(), false, 5),
+        ] {
+            let node = Node::read(&name).unwrap();
+            assert_eq!((node.shared, node.number), (shared, number), "{name}");
+            assert_eq!(is_of(&name, ID), name.starts_with("_c_"));
+        }
+        for name in ["locks", "leases", "", "-lock-", "x-lock-12", "x-lock-00000000a1", "läufer-0000000001", "0000000001"] {
+            assert_eq!(Node::read(name), None, "{name}");
+        }
+        assert!(is_permit(&format!("{uuid}-lease-0000000001")) && !is_permit("x-lock-0000000001"));
+        assert!(is_permit(&format!("{uuid}-lease--2147483001")));
+    }
+
+    #[test]
+    fn a_line_is_in_order_where_its_numbers_wrap_around() {
+        let children: Vec<String> = ["-2147483648", "2147483647", "-2147483647", "2147483646"]
+            .map(|number| format!("x-lock-{number}"))
+            .to_vec();
+        let numbers: Vec<i32> = line(&children).iter().map(|node| node.number).collect();
+        assert_eq!(numbers, [i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1]);
+        let nodes = line(&children);
+        assert!(nodes.windows(2).all(|pair| pair[0].is_before(&pair[1]) && !pair[1].is_before(&pair[0])));
+    }
+
+    #[test]
+    fn names_stay_readable_and_are_paths() {
+        for (name, shown) in [
+            ("läuft ✓", "läuft ✓"),
+            (".", "%2E"),
+            ("..", "%2E%2E"),
+            ("...", "..."),
+            ("a/b", "a%2Fb"),
+            ("%2F", "%252F"),
+            ("zookeeper", "zookeeper"),
+            ("\u{1f512}", "%F0%9F%94%92"),
+            ("\u{e000}\u{ffff}", "%EE%80%80%EF%BF%BF"),
+        ] {
+            let shown = format!("/locks/{shown}");
+            assert_eq!(dir(name).shown(), shown);
+            assert_eq!(name_of(&shown["/locks/".len()..]).unwrap().as_str(), name);
+        }
+        for other in ["%2f", "a%", "%FF", ""] {
+            assert_eq!(name_of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The ZooKeeper engine: locks on one ensemble.
+//!
+//! A lock is what Apache Curator's recipes make of it, and what kazoo's see: who made its node first in the directory of a name holds, the
+//! others wait for those before them. So they exclude us and we them, in one line. Documentation for users:
+//! `docs/engines/zookeeper.md`.
+
+mod book;
+mod card;
+mod claim;
+mod client;
+mod config;
+mod conn;
+mod door;
+mod engine;
+mod error;
+mod guarantee;
+mod inspect;
+mod keys;
+mod line;
+mod minder;
+mod news;
+mod outbox;
+mod permits;
+mod release;
+mod renew;
+mod session;
+mod sessions;
+mod stream;
+mod view;
+mod watches;
+mod wire;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use config::{Config, DEFAULT_PREFIX, Layout};
+pub use engine::ZookeeperEngine;
+#[cfg(feature = "tls")]
+pub use leasehold_tls::Tls;
+
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,78 @@
+//! Where a claim stands in a line: who has to go before it holds.
+
+use leasehold_core::Mode;
+
+use crate::keys::Node;
+
+/// What comes before a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// The newest node that it has to wait for, and whether that is the only one. `None`: it is the first.
+    pub(crate) before: Option<(String, bool)>,
+    /// How many stand in line before it, those that hold left out.
+    pub(crate) ahead: u32,
+}
+
+/// How many of a line hold.
+pub(crate) fn holders(nodes: &[Node]) -> usize {
+    match nodes.first() {
+        None => 0,
+        Some(first) if !first.shared => 1,
+        Some(_) => nodes.iter().take_while(|node| node.shared).count(),
+    }
+}
+
+/// Where the node of this name stands in the line; `None` if it is not there.
+pub(crate) fn standing(nodes: &[Node], own: &str, mode: Mode) -> Option<Standing> {
+    let at = nodes.iter().position(|node| node.name == own)?;
+    let mut blockers = nodes[..at].iter().rev().filter(|node| mode != Mode::Shared || !node.shared);
+    let before = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
+    // Of a semaphore, nobody in line holds.
+    let holding = if mode.limit().is_some() { 0 } else { holders(nodes).min(at) };
+    Some(Standing { before, ahead: u32::try_from(at - holding).unwrap_or(u32::MAX) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::line;
+
+    const PERMITS: Mode = Mode::Permits { count: 1, limit: 2 };
+
+    fn nodes(words: &str) -> Vec<Node> {
+        let name = |(number, word)| match word {
+            'r' => format!("x-__READ__{number:010}"),
+            _ => format!("x-lock-{number:010}"),
+        };
+        line(&words.chars().enumerate().map(name).collect::<Vec<_>>())
+    }
+
+    fn stands(words: &str, at: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
+        let nodes = nodes(words);
+        let standing = standing(&nodes, &nodes[at].name, mode).unwrap();
+        let before = standing.before.map(|(name, sole)| {
+            (nodes.iter().position(|node| node.name == name).unwrap(), sole)
+        });
+        (before, standing.ahead)
+    }
+
+    #[test]
+    fn a_claim_waits_for_the_one_before_it_and_a_reader_for_the_last_writer() {
+        for (words, at, mode, expected) in [
+            ("w", 0, Mode::Exclusive, (None, 0)),
+            ("ww", 1, Mode::Exclusive, (Some((0, true)), 0)),
+            ("www", 2, Mode::Exclusive, (Some((1, false)), 1)),
+            ("rrw", 2, Mode::Exclusive, (Some((1, false)), 0)),
+            ("rrr", 2, Mode::Shared, (None, 0)),
+            ("wrr", 2, Mode::Shared, (Some((0, true)), 1)),
+            ("rwrr", 3, Mode::Shared, (Some((1, true)), 2)),
+            ("wwr", 2, Mode::Shared, (Some((1, false)), 1)),
+            ("w", 0, PERMITS, (None, 0)),
+            ("ww", 1, PERMITS, (Some((0, true)), 1)),
+        ] {
+            assert_eq!(stands(words, at, mode), expected, "{at} of {words}");
+        }
+        assert_eq!(standing(&nodes("ww"), "x", Mode::Exclusive), None);
+        assert_eq!(["", "w", "ww", "rrw", "rr"].map(|words| holders(&nodes(words))), [0, 1, 1, 2, 2]);
+    }
+}

@@ -1,0 +1,98 @@
+//! What a client does by itself while it has sessions: keeps them alive, watches what is held for long, and ends claims for which nobody
+//! spoke in time.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use leasehold_core::Instant;
+use tokio::sync::Notify;
+
+use crate::{book::Overdue, client::Client, door, engine::REQUEST_TIMEOUT, session::Want};
+
+/// The longest sleep: timers stop while the machine is suspended, the clock does not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// What could not be ended is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The shortest sleep: what is due earlier by less is done together.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+
+/// Ends when the client is gone.
+pub(crate) async fn run(client: Weak<Client>, sooner: Arc<Notify>) {
+    loop {
+        let rang = sooner.notified();
+        let sleep = {
+            let Some(client) = client.upgrade() else { return };
+            let now = client.now();
+            let next = client.mind(now);
+            next.since(now).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+        };
+        tokio::select! {
+            () = rang => {}
+            () = door::sleep(sleep) => {}
+        }
+    }
+}
+
+impl Client {
+    /// Does what is due, and says when to look again.
+    fn mind(self: &Arc<Self>, now: Instant) -> Instant {
+        let mut next = now.after(LONGEST_SLEEP);
+        for session in self.sessions.all() {
+            match session.facts.step(now) {
+                Want::Nothing(at) => next = next.min(at),
+                Want::Beat => {
+                    // Without a connection there is one made already.
+                    if let Some(conn) = session.link.live() {
+                        let client = Arc::clone(self);
+                        door::spawn(async move {
+                            let beat = client.beat(&session, &conn);
+                            if let Some(Err(failed)) = door::within(REQUEST_TIMEOUT, beat).await {
+                                tracing::debug!(?failed, "no heartbeat");
+                            }
+                        });
+                    }
+                }
+                Want::Close => {
+                    self.sessions.forget(&session);
+                    door::spawn(async move {
+                        // If it does not arrive, the session ends by itself.
+                        let _ = door::within(REQUEST_TIMEOUT, session.close()).await;
+                    });
+                }
+                Want::Forget => self.session_is_gone(&session),
+            }
+        }
+        let (overdue, lasting) = {
+            let mut book = self.book();
+            (book.overdue(now), book.to_watch(now))
+        };
+        for id in lasting {
+            let client = Arc::clone(self);
+            door::spawn(async move { drop(door::within(REQUEST_TIMEOUT, client.watch_hold(id)).await) });
+        }
+        for overdue in overdue {
+            match overdue {
+                Overdue::Forget(id) => drop(self.book().remove(id)),
+                Overdue::End(id) => {
+                    let client = Arc::downgrade(self);
+                    door::spawn(async move {
+                        while let Some(client) = client.upgrade()
+                            && !matches!(
+                                door::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
+                                Some(Ok(()))
+                            )
+                        {
+                            drop(client);
+                            tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
+                            door::sleep(AGAIN).await;
+                        }
+                    });
+                }
+            }
+        }
+        let due = self.book().next_due();
+        due.map_or(next, |due| next.min(due))
+    }
+}

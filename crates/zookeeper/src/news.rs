@@ -1,0 +1,95 @@
+//! What comes without a request, and what it means for the claims of this client.
+
+use std::sync::Arc;
+
+use leasehold_core::{ClaimId, Loss, Name, News};
+
+use crate::{
+    book::{Before, Place},
+    client::{Client, grant},
+    door,
+    sessions::Session,
+    watches::{Hears, Target},
+    wire::Happened,
+};
+
+impl Hears for Client {
+    fn happened(&self, target: Target, path: &str, happened: Happened) {
+        match target {
+            Target::Before(id) => self.happened_before(id, path, happened),
+            Target::Own(id) => self.happened_to(id, happened),
+        }
+    }
+
+    fn connected_again(&self) {
+        self.sooner.notify_one();
+        self.mailbox.push(News::AskAll);
+    }
+}
+
+impl Client {
+    /// What the claim waits for is deleted, or changed. If nothing else came before it, it holds from now on: that what came before is
+    /// gone is true for ever, whoever tells it, so it needs no other answer.
+    fn happened_before(&self, id: ClaimId, path: &str, happened: Happened) {
+        let now = self.now();
+        let mut book = self.book();
+        let Some(entry) = book.get(id) else { return };
+        let Place::Waiting { node, before } = &mut entry.place else { return };
+        if before.path() != Some(path) {
+            return;
+        }
+        let sole = matches!(before, Before::Node { sole: true, .. }) && happened == Happened::Deleted;
+        let node = node.clone();
+        *before = Before::Unknown;
+        let session = Arc::clone(entry.seat.session());
+        let (name, ttl) = (entry.name.clone(), entry.claim_time);
+        // Its session has to stand for it.
+        let left = session.facts.left(now).filter(|_| sole).zip(session.facts.lineage());
+        let granted = left.and_then(|(left, lineage)| grant(lineage, node.czxid, left.min(ttl)).ok());
+        let Some(grant) = granted else {
+            drop(book);
+            return self.mailbox.push(News::Ring { name, id });
+        };
+        let until = now.after(grant.ttl.unwrap_or_default());
+        let held = Place::Held { token: node.czxid, paths: vec![node.path], spoken: false };
+        book.holds(id, held, (now, until));
+        drop(book);
+        self.sooner.notify_one();
+        self.mailbox.push(News::Granted { name, id, grant, since: Some(now) });
+    }
+
+    /// The claim's own node was deleted, or somebody wrote into it.
+    fn happened_to(&self, id: ClaimId, happened: Happened) {
+        let name = self.book().get(id).map(|entry| entry.name.clone());
+        let Some(name) = name else { return };
+        if happened == Happened::Deleted {
+            self.lost(name, id, Loss::Gone);
+        } else if let Some(client) = self.me.upgrade() {
+            door::spawn(async move { client.watch_hold(id).await });
+        }
+    }
+
+    pub(crate) fn lost(&self, name: Name, id: ClaimId, loss: Loss) {
+        self.mailbox.push(News::Lost { name, id, loss });
+    }
+
+    /// The server ended a session, and with it all nodes of it.
+    pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
+        self.sessions.forget(session);
+        session.link.hang_up();
+        let news: Vec<News> = {
+            let book = self.book();
+            let on_it = book.entries().filter(|(_, entry)| Arc::ptr_eq(entry.seat.session(), session));
+            on_it
+                .map(|(id, entry)| {
+                    let name = entry.name.clone();
+                    match entry.place {
+                        Place::Held { .. } => News::Lost { name, id, loss: Loss::Gone },
+                        _ => News::Ring { name, id },
+                    }
+                })
+                .collect()
+        };
+        news.into_iter().for_each(|news| self.mailbox.push(news));
+    }
+}

@@ -1,0 +1,223 @@
+//! Requests of one connection: those that wait to be written, and those that wait for their answers. The server answers in the
+//! order in which they were written.
+
+use std::{
+    collections::VecDeque,
+    marker::PhantomData,
+    sync::Mutex,
+};
+
+use leasehold_core::{Clock, Instant};
+use tokio::sync::{Notify, oneshot};
+
+use crate::{
+    error::Failed,
+    lock_of,
+    wire::{Auth, Code, Header, Op, Ping, Reader, Writer, XID_AUTH, XID_PING},
+};
+
+/// The most requests that wait to be written.
+const MAX_WAITING: usize = 65_536;
+/// As much is written at once.
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// What comes back for a request: its answer, or why there is none.
+type Back = Result<(Header, Vec<u8>), Failed>;
+
+/// The requests of one connection.
+pub(crate) struct Outbox {
+    inside: Mutex<Inside>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Inside {
+    waiting: VecDeque<Letter>,
+    written: VecDeque<Written>,
+    last_xid: i32,
+    /// Nothing is taken any more.
+    closed: bool,
+}
+
+struct Letter {
+    message: Vec<u8>,
+    code: i32,
+    since: Instant,
+    back: oneshot::Sender<Back>,
+}
+
+struct Written {
+    xid: i32,
+    since: Instant,
+    back: oneshot::Sender<Back>,
+}
+
+/// A request that was handed in. If it is dropped before it was written, it is not written.
+#[must_use = "what is answered may be that it was not done"]
+pub(crate) struct Sent<O> {
+    back: oneshot::Receiver<Back>,
+    op: PhantomData<fn() -> O>,
+}
+
+impl<O: Op> Sent<O> {
+    pub(crate) async fn answer(self) -> Result<O::Answer, Failed> {
+        let (header, body) = self.back.await.unwrap_or(Err(Failed::Unanswered))?;
+        if header.error != 0 {
+            return Err(Failed::Refused(Code(header.error)));
+        }
+        O::read(&mut Reader::new(&body)).ok_or(Failed::Unreadable)
+    }
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Self {
+        Self { inside: Mutex::default(), filled: Notify::new() }
+    }
+
+    /// Hands a request in, after all that were handed in before.
+    pub(crate) fn send<O: Op>(&self, op: &O, clock: &dyn Clock) -> Sent<O> {
+        let mut writer = Writer::new();
+        writer.int(0).int(O::CODE);
+        op.write(&mut writer);
+        let (back, answer) = oneshot::channel();
+        let letter = Letter { message: writer.finish(), code: O::CODE, since: clock.now(), back };
+        let mut inside = lock_of(&self.inside);
+        if inside.closed || inside.waiting.len() >= MAX_WAITING {
+            drop(inside);
+            let _ = letter.back.send(Err(Failed::Unsent));
+        } else {
+            inside.waiting.push_back(letter);
+            drop(inside);
+            self.filled.notify_one();
+        }
+        Sent { back: answer, op: PhantomData }
+    }
+
+    /// What is to be written next, once there is something. From then on it counts as written.
+    pub(crate) async fn next(&self, clock: &dyn Clock) -> Vec<u8> {
+        loop {
+            let filled = self.filled.notified();
+            let batch = self.take(clock.now());
+            if !batch.is_empty() {
+                return batch;
+            }
+            filled.await;
+        }
+    }
+
+    fn take(&self, now: Instant) -> Vec<u8> {
+        let mut batch = Vec::new();
+        let mut inside = lock_of(&self.inside);
+        while batch.len() < BATCH_BYTES {
+            let Some(mut letter) = inside.waiting.pop_front() else { break };
+            // Who asked does not wait any more: it is not to be done.
+            if letter.back.is_closed() {
+                continue;
+            }
+            let xid = match letter.code {
+                Ping::CODE => XID_PING,
+                Auth::CODE => XID_AUTH,
+                _ => {
+                    inside.last_xid = inside.last_xid.checked_add(1).unwrap_or(1);
+                    inside.last_xid
+                }
+            };
+            letter.message[4..8].copy_from_slice(&xid.to_be_bytes());
+            batch.append(&mut letter.message);
+            inside.written.push_back(Written { xid, since: now, back: letter.back });
+        }
+        batch
+    }
+
+    /// The server answered. False if that is not what was to be answered next.
+    pub(crate) fn answered(&self, header: Header, body: &[u8]) -> bool {
+        let mut inside = lock_of(&self.inside);
+        // Pings and logins are answered out of turn.
+        let at = if header.xid < 0 { inside.written.iter().position(|one| one.xid == header.xid) } else { Some(0) };
+        let Some(written) = at.and_then(|at| inside.written.remove(at)) else { return false };
+        drop(inside);
+        let fits = written.xid == header.xid;
+        let _ = written.back.send(if fits { Ok((header, body.to_vec())) } else { Err(Failed::Unreadable) });
+        fits
+    }
+
+    /// How many requests have no answer yet.
+    pub(crate) fn load(&self) -> usize {
+        let inside = lock_of(&self.inside);
+        inside.waiting.len() + inside.written.len()
+    }
+
+    /// Since when the oldest request waits.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        let inside = lock_of(&self.inside);
+        let oldest = [inside.written.front().map(|one| one.since), inside.waiting.front().map(|one| one.since)];
+        oldest.into_iter().flatten().min()
+    }
+
+    /// The connection is gone.
+    pub(crate) fn close(&self) {
+        let (waiting, written) = {
+            let mut inside = lock_of(&self.inside);
+            inside.closed = true;
+            (std::mem::take(&mut inside.waiting), std::mem::take(&mut inside.written))
+        };
+        waiting.into_iter().for_each(|letter| drop(letter.back.send(Err(Failed::Unsent))));
+        written.into_iter().for_each(|written| drop(written.back.send(Err(Failed::Unanswered))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Children, Delete};
+
+    struct Zero;
+
+    impl Clock for Zero {
+        fn now(&self) -> Instant {
+            Instant::from_nanos(0)
+        }
+    }
+
+    fn delete(outbox: &Outbox) -> Sent<Delete> {
+        outbox.send(&Delete { path: "/a".to_owned(), version: -1 }, &Zero)
+    }
+
+    fn header(xid: i32, error: i32) -> Header {
+        Header { xid, zxid: 7, error }
+    }
+
+    #[test]
+    fn answers_come_in_the_order_of_the_requests_but_for_pings() {
+        let outbox = Outbox::new();
+        let (one, ping, two) = (delete(&outbox), outbox.send(&Ping, &Zero), delete(&outbox));
+        assert!(!outbox.take(Instant::from_nanos(1)).is_empty());
+        assert_eq!(outbox.waiting_since(), Some(Instant::from_nanos(1)));
+        assert!(outbox.answered(header(1, 0), &[]));
+        assert!(!outbox.answered(header(-4, 0), &[]), "nobody logged in");
+        assert!(outbox.answered(header(-2, 0), &[]));
+        assert!(outbox.answered(header(2, -101), &[]));
+        assert!(!outbox.answered(header(3, 0), &[]) && outbox.waiting_since().is_none());
+        assert!(matches!(pollster(one.answer()), Ok(())));
+        assert!(matches!(pollster(ping.answer()), Ok(())));
+        assert!(matches!(pollster(two.answer()), Err(Failed::Refused(Code::NO_NODE))));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_written_and_what_was_not_written_was_not_done() {
+        let outbox = Outbox::new();
+        drop(delete(&outbox));
+        assert!(outbox.take(Instant::from_nanos(1)).is_empty());
+        let written = outbox.send(&Children { path: "/a", watch: false }, &Zero);
+        assert!(!outbox.take(Instant::from_nanos(1)).is_empty());
+        let waiting = delete(&outbox);
+        outbox.close();
+        assert!(matches!(pollster(written.answer()), Err(Failed::Unanswered)));
+        assert!(matches!(pollster(waiting.answer()), Err(Failed::Unsent)));
+        assert!(matches!(pollster(delete(&outbox).answer()), Err(Failed::Unsent)));
+    }
+
+    fn pollster<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    }
+}

@@ -1,0 +1,172 @@
+//! Permits, as Curator's `InterProcessSemaphoreV2` has them: who is first in a line of its own takes as many as it wants once there is
+//! room, and leaves the line
+//! (<https://github.com/apache/curator/blob/apache-curator-5.4.0/curator-recipes/src/main/java/org/apache/curator/framework/recipes/locks/InterProcessSemaphoreV2.java>).
+//! So nobody but the first in line adds to those that are taken. Curator adds its own before it looks whether there is room, and
+//! stays in line until then.
+
+use leasehold_core::{Answer, Claim, EngineError, Hint};
+
+use crate::{
+    book::{Before, Own, Place},
+    card::{Card, limit as limit_of, limit_text},
+    claim::{Tried, Way, children, in_use},
+    client::Client,
+    error::{Failed, unreadable},
+    keys::{self, Node},
+    watches::Target,
+    wire::{Children, Code, Create, Data, Delete, Did, Exists, Kind, SetData, Step},
+};
+
+impl Client {
+    /// The directories of a semaphore, below that of its name.
+    pub(crate) async fn make_semaphore(&self, way: &Way, limit: u32) -> Result<(), Failed> {
+        let line = way.dir.line(leasehold_core::Mode::Permits { count: 1, limit });
+        self.make(&way.conn, &line, Kind::Container, Vec::new()).await?;
+        self.make(&way.conn, &way.dir.permits(), Kind::Container, limit_text(limit)).await
+    }
+
+    /// The claim is the first in line: takes its permits if there is room, else watches those that are taken.
+    pub(crate) async fn take_permits(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        own: &Own,
+        (count, limit): (u32, u32),
+    ) -> Result<Tried, Failed> {
+        let permits = way.dir.permits();
+        let (target, room) = (Target::Before(claim.id), Before::Room { path: permits.clone() });
+        // Watched before it is looked at, so that nothing is missed.
+        let now = self.now();
+        if let Some(entry) = self.book().get(claim.id)
+            && matches!(entry.place, Place::Waiting { .. })
+        {
+            entry.waits(own.clone(), room, now);
+        }
+        way.conn.watches.expect(&permits, target);
+        let taken = match way.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
+            Ok(taken) => taken.len(),
+            Err(failed) => {
+                way.conn.watches.leave(&permits, target);
+                if failed.is(Code::NO_NODE) {
+                    self.make_semaphore(way, limit).await?;
+                    return Ok(Tried::Again);
+                }
+                return Err(failed);
+            }
+        };
+        if taken + count as usize > limit as usize {
+            if claim.may_queue {
+                return Ok(Tried::Answer(self.waiting(claim)));
+            }
+            self.take_back(claim, way, own).await?;
+            return Ok(Tried::Answer(Answer::Taken(Hint::default())));
+        }
+        way.conn.watches.leave(&permits, target);
+        let time = way.session.facts.timeout().min(claim.ttl);
+        let card = Card { broken: false, time, owner: claim.owner.to_string() };
+        let permit = Create {
+            path: way.dir.permit(claim.id),
+            data: card.text(),
+            acl: self.acl.clone(),
+            kind: Kind::Sequential,
+        };
+        let mut steps = vec![Step::Delete(Delete { path: own.path.clone(), version: -1 })];
+        steps.extend((0..count).map(|_| Step::Create(permit.clone())));
+        if let Some(entry) = self.book().get(claim.id) {
+            entry.unsettled = true;
+        }
+        let did = self.change(&way.session, &way.conn, steps).await;
+        let settled = !did.as_ref().is_err_and(Failed::is_unknown);
+        if settled && let Some(entry) = self.book().get(claim.id) {
+            entry.unsettled = false;
+        }
+        match did? {
+            Ok(did) => {
+                let created = did.into_iter().filter_map(|did| match did {
+                    Did::Created(created) => Some(created),
+                    _ => None,
+                });
+                let made: Vec<_> = created.collect();
+                let token = made.first().ok_or_else(|| Failed::from(unreadable()))?.stat.czxid;
+                let paths = made.into_iter().map(|made| made.path).collect();
+                self.holds(claim, way, token, paths).map(Tried::Answer)
+            }
+            Err((0, Code::NO_NODE)) => Ok(Tried::Answer(self.is_gone(claim))),
+            Err((_, Code::NO_NODE)) => {
+                self.make_semaphore(way, limit).await?;
+                Ok(Tried::Again)
+            }
+            Err((_, code)) => Err(Failed::Refused(code)),
+        }
+    }
+
+    /// Whether the claim got its permits by a change that was not answered.
+    pub(crate) async fn find_permits(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
+        let paths = self.nodes_of(&way.conn, &way.dir.permits(), claim.id).await?;
+        let Some(first) = paths.first() else { return Ok(false) };
+        let stat = match way.conn.send(&Exists { path: first }).answer().await {
+            Err(failed) if failed.is(Code::NO_NODE) => return Ok(false),
+            stat => stat?,
+        };
+        if stat.owner != way.session.facts.id() {
+            return Ok(false);
+        }
+        let now = self.now();
+        let until = now.after(way.session.facts.left(now).unwrap_or_default());
+        let mut book = self.book();
+        if let Some(entry) = book.get(claim.id) {
+            entry.unsettled = false;
+            if matches!(entry.place, Place::Made | Place::Waiting { .. }) {
+                let held = Place::Held { token: stat.czxid, paths, spoken: true };
+                book.holds(claim.id, held, (now, until));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Another kind of lock, or another limit, under the name of the claim, which is in `line`. Where nobody else is, its limit
+    /// counts from now on.
+    pub(crate) async fn clash_of_permits(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        limit: u32,
+        line: &[String],
+    ) -> Result<Option<EngineError>, Failed> {
+        let permits = way.dir.permits();
+        let (beside, written, taken) = (
+            way.conn.send(&Children { path: way.dir.path(), watch: false }),
+            way.conn.send(&Data { path: &permits, watch: false }),
+            way.conn.send(&Children { path: &permits, watch: false }),
+        );
+        if beside.answer().await?.iter().any(|name| Node::read(name).is_some()) {
+            return Ok(Some(in_use(claim, "a mutex or read-write lock")));
+        }
+        let (data, stat) = match written.answer().await {
+            Err(failed) if failed.is(Code::NO_NODE) => return Ok(None),
+            written => written?,
+        };
+        let others = taken.answer().await?.iter().any(|name| !keys::is_of(name, claim.id))
+            || line.iter().any(|name| !keys::is_of(name, claim.id));
+        match limit_of(&data) {
+            Some(same) if same == limit => return Ok(None),
+            Some(other) if others => return Ok(Some(in_use(claim, &format!("a semaphore of {other}")))),
+            _ => {}
+        }
+        let set = SetData { path: permits, data: limit_text(limit), version: stat.version };
+        match self.change(&way.session, &way.conn, vec![Step::SetData(set)]).await? {
+            // Who writes of others may not be allowed to; then each program has to know the limit itself.
+            Ok(_) | Err((_, Code::NO_AUTH | Code::NO_NODE)) => Ok(None),
+            // Somebody else wrote meanwhile: looked at again when it is asked next.
+            Err((_, Code::BAD_VERSION)) => Box::pin(self.clash_of_permits(claim, way, limit, line)).await,
+            Err((_, code)) => Err(Failed::Refused(code)),
+        }
+    }
+}
+
+/// How many permits are taken, by the children of their directory.
+pub(crate) async fn taken(conn: &crate::conn::Conn, path: &str) -> Result<Vec<String>, Failed> {
+    let mut taken = children(conn, path).await?;
+    taken.retain(|name| keys::is_permit(name));
+    Ok(taken)
+}

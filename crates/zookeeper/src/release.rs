@@ -1,0 +1,183 @@
+//! Ending claims.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use futures_util::future::join_all;
+use leasehold_core::{ClaimId, EngineError, Instant, Mode, Name, Release, Released};
+
+use crate::{
+    book::Place,
+    client::Client,
+    conn::Conn,
+    engine::REQUEST_LIFE,
+    error::Failed,
+    sessions::Session,
+    wire::{Close, Code, Delete, Exists, Step},
+};
+
+/// How many nodes are deleted in one step.
+const BATCH: usize = 128;
+
+/// A claim that is to be ended, as far as it is known here.
+struct Known {
+    session: Arc<Session>,
+    name: Name,
+    mode: Mode,
+    paths: Vec<String>,
+    /// More may be there than the paths say.
+    unsettled: bool,
+    /// Of a hold.
+    token: Option<i64>,
+}
+
+impl Client {
+    pub(crate) async fn release(&self, releases: &[Release]) -> Vec<Released> {
+        join_all(releases.iter().map(|release| self.release_one(release))).await
+    }
+
+    async fn release_one(&self, release: &Release) -> Released {
+        let now = self.now();
+        // From now on nothing is sent for it any more.
+        self.flights.release(release.id, 0, now, now.after(REQUEST_LIFE));
+        self.unwatch(release.id);
+        // What is not known here was never made here.
+        let Some(known) = self.known(release.id) else { return Released::NotThere };
+        match self.end(release.id, &known).await {
+            Ok(deleted) => {
+                drop(self.book().remove(release.id));
+                let own = release.token.is_none_or(|token| {
+                    known.token.is_some_and(|held| u64::try_from(held) == Ok(token.number))
+                });
+                if deleted && own { Released::Freed } else { Released::NotThere }
+            }
+            Err(failed) => Released::Unknown(failed.into()),
+        }
+    }
+
+    fn known(&self, id: ClaimId) -> Option<Known> {
+        let mut book = self.book();
+        let entry = book.get(id)?;
+        let token = match entry.place {
+            Place::Held { token, .. } => Some(token),
+            _ => None,
+        };
+        Some(Known {
+            session: Arc::clone(entry.seat.session()),
+            name: entry.name.clone(),
+            mode: entry.mode,
+            paths: entry.place.paths(),
+            unsettled: entry.unsettled,
+            token,
+        })
+    }
+
+    /// Leaves nothing of the claim; true if something was there.
+    async fn end(&self, id: ClaimId, known: &Known) -> Result<bool, Failed> {
+        let session = &known.session;
+        // What was made by a session that the server ended is gone.
+        if session.facts.is_gone() {
+            return Ok(false);
+        }
+        match self.end_on(id, known).await {
+            Err(failed) if failed.is_expired() => {
+                session.facts.end();
+                self.sooner.notify_one();
+                Ok(false)
+            }
+            Err(_) if session.facts.is_gone() => Ok(false),
+            ended => ended,
+        }
+    }
+
+    async fn end_on(&self, id: ClaimId, known: &Known) -> Result<bool, Failed> {
+        let session = &known.session;
+        // A program that takes one lock in its life leaves no session behind. One that takes more keeps the next.
+        if !known.unsettled
+            && !self.keeps_sessions.load(Ordering::Relaxed)
+            && session.facts.close_after_only_use()
+        {
+            let ended = self.end_with_session(session, &known.paths).await;
+            if ended.is_err() {
+                session.facts.stays_open();
+            }
+            return ended;
+        }
+        let conn = session.link.conn().await?;
+        let mut paths = known.paths.clone();
+        if known.unsettled {
+            let dir = self.dir(&known.name);
+            for path in [Some(dir.line(known.mode)), known.mode.limit().map(|_| dir.permits())].into_iter().flatten() {
+                paths.extend(self.nodes_of(&conn, &path, id).await?);
+            }
+            paths.sort();
+            paths.dedup();
+        }
+        self.delete_all(session, &conn, &paths).await
+    }
+
+    /// Ends the session, which has nothing but these nodes; true if they were there.
+    async fn end_with_session(&self, session: &Arc<Session>, paths: &[String]) -> Result<bool, Failed> {
+        let conn = session.link.conn().await?;
+        let looks: Vec<_> = paths.iter().map(|path| conn.send(&Exists { path })).collect();
+        let closed = conn.send(&Close);
+        let mut there = !paths.is_empty();
+        for look in looks {
+            there &= look.answer().await.is_ok();
+        }
+        closed.answer().await?;
+        self.keeps_sessions.store(true, Ordering::Relaxed);
+        session.facts.end();
+        self.sessions.forget(session);
+        Ok(there)
+    }
+
+    /// Deletes these nodes, as far as they are there; true if one was.
+    pub(crate) async fn delete_all(
+        &self,
+        session: &Session,
+        conn: &Conn,
+        paths: &[String],
+    ) -> Result<bool, Failed> {
+        let mut any = false;
+        for paths in paths.chunks(BATCH) {
+            let delete = |path: &String| Delete { path: path.clone(), version: -1 };
+            if let [_, _, ..] = paths {
+                let steps = paths.iter().map(|path| Step::Delete(delete(path))).collect();
+                match self.change(session, conn, steps).await? {
+                    Ok(_) => {
+                        any = true;
+                        continue;
+                    }
+                    Err((_, Code::NO_NODE)) => {}
+                    Err((_, code)) => return Err(Failed::Refused(code)),
+                }
+            }
+            for path in paths {
+                let sent = self.now();
+                match conn.send(&delete(path)).answer().await {
+                    Ok(()) => {
+                        session.facts.confirmed(sent);
+                        any = true;
+                    }
+                    Err(failed) if failed.is(Code::NO_NODE) => {}
+                    Err(failed) => return Err(failed),
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
+    pub(crate) async fn end_overdue(&self, id: ClaimId) -> Result<(), EngineError> {
+        self.unwatch(id);
+        let Some(known) = self.known(id) else { return Ok(()) };
+        self.end(id, &known).await?;
+        let now: Instant = self.now();
+        if let Some(entry) = self.book().get(id) {
+            entry.unsettled = false;
+        }
+        drop(self.book().ended(id, now));
+        self.sooner.notify_one();
+        Ok(())
+    }
+}

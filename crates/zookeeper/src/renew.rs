@@ -1,0 +1,118 @@
+//! Renewals. The session is kept by itself; a renewal lets a hold go on by it, and looks whether its node is still there: an operator may
+//! have broken it.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use leasehold_core::{EngineError, Fault, Hold, Instant, Loss, Renewed};
+
+use crate::{
+    book::Place,
+    card::is_broken,
+    client::Client,
+    conn::Conn,
+    error::Failed,
+    sessions::Session,
+    watches::Target,
+    wire::{Code, Data},
+};
+
+impl Client {
+    pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
+        join_all(holds.iter().map(|hold| self.renew_one(hold))).await
+    }
+
+    async fn renew_one(&self, hold: &Hold) -> Renewed {
+        let Some((session, path)) = self.held_by(hold) else { return Renewed::Lost(Loss::Gone) };
+        match self.look_at(hold, &session, &path).await {
+            Ok(Some(belief)) => self.renewed(hold, belief),
+            Ok(None) => Renewed::Lost(Loss::Broken),
+            Err(failed) if failed.is(Code::NO_NODE) => Renewed::Lost(Loss::Gone),
+            Err(_) if session.facts.is_gone() => Renewed::Lost(Loss::Gone),
+            Err(failed) => Renewed::Unknown(failed.into()),
+        }
+    }
+
+    /// The session by which it is held, if it is, and one of its nodes. A renewal is a sign of life, so it does not lapse meanwhile.
+    fn held_by(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
+        let now = self.now();
+        let mut book = self.book();
+        let entry = book.get(hold.id)?;
+        let held = entry.place.clone();
+        let Place::Held { token, paths, .. } = &held else { return None };
+        if entry.name != hold.name || u64::try_from(*token) != Ok(hold.token.number) {
+            return None;
+        }
+        let (session, path) = (Arc::clone(entry.seat.session()), paths.first()?.clone());
+        if session.facts.is_gone() {
+            return None;
+        }
+        let until = now.after(session.facts.left(now).unwrap_or_default().min(hold.ttl));
+        book.holds(hold.id, held, (now, until));
+        Some((session, path))
+    }
+
+    /// Until when the session was known to live before its node was read; `None` if it was broken.
+    async fn look_at(&self, hold: &Hold, session: &Session, path: &str) -> Result<Option<Instant>, Failed> {
+        self.freshen(session).await?;
+        let belief = session.facts.belief();
+        let conn = session.conn().await?;
+        let (data, stat) = self.watch_own(&conn, hold.id, path).await?;
+        if stat.owner != session.facts.id() {
+            return Err(Failed::NO_NODE);
+        }
+        Ok((!is_broken(&data)).then_some(belief))
+    }
+
+    /// Reads a node of a hold, and hears from now on when it changes or ends.
+    async fn watch_own(
+        &self,
+        conn: &Conn,
+        id: leasehold_core::ClaimId,
+        path: &str,
+    ) -> Result<(Vec<u8>, crate::wire::Stat), Failed> {
+        let target = Target::Own(id);
+        conn.watches.expect(path, target);
+        let read = conn.send(&Data { path, watch: true }).answer().await;
+        if read.is_err() {
+            conn.watches.leave(path, target);
+        }
+        read
+    }
+
+    /// A hold has lasted for a while: it is watched from now on.
+    pub(crate) async fn watch_hold(&self, id: leasehold_core::ClaimId) {
+        let known = {
+            let mut book = self.book();
+            book.get(id).and_then(|entry| match &entry.place {
+                Place::Held { paths, .. } => {
+                    Some((entry.seat.session().link.live()?, paths.first()?.clone(), entry.name.clone()))
+                }
+                _ => None,
+            })
+        };
+        let Some((conn, path, name)) = known else { return };
+        match self.watch_own(&conn, id, &path).await {
+            Ok((data, _)) if is_broken(&data) => self.lost(name, id, Loss::Broken),
+            Err(failed) if failed.is(Code::NO_NODE) => self.lost(name, id, Loss::Gone),
+            // Its renewal finds out.
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    fn renewed(&self, hold: &Hold, belief: Instant) -> Renewed {
+        let now = self.now();
+        let ttl = belief.since(now).min(hold.ttl);
+        if ttl.is_zero() {
+            return Renewed::Unknown(EngineError::new(Fault::Unknown, "no quorum confirmed the session in time"));
+        }
+        let mut book = self.book();
+        match book.get(hold.id).map(|entry| entry.place.clone()) {
+            Some(Place::Held { token, paths, .. }) if u64::try_from(token) == Ok(hold.token.number) => {
+                book.holds(hold.id, Place::Held { token, paths, spoken: true }, (now, now.after(ttl)));
+                Renewed::Kept { ttl: Some(ttl) }
+            }
+            _ => Renewed::Lost(Loss::Gone),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What is known of a session: the server ends all nodes of it together when it has not heard of it for its timeout.
+//!
+//! How long it may be believed in takes a proof. A server answers reads and pings by itself, whether its leader hears of them or
+//! not, and one that was cut off from its leader goes on for some seconds after the leader has ended the session. So only
+//! what needs a quorum counts here: changes, of which an empty one is the heartbeat. One that left at `s` and was answered
+//! says that the server and its leader spoke to each other after `s`. The leader was told of this session at the latest by
+//! the answer before that to its own question, which it asks every half tick, if this session was heard of since then: so at
+//! `s` - half a tick - the pace of our heartbeats. A tick is at most half of the timeout, unless an operator has set the least
+//! timeout below the server's own default of two ticks.
+//!
+//! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/quorum/LearnerSessionTracker.java>,
+//! `Leader.java`: "`Thread.sleep(self.tickTime / 2)`")
+
+use std::{sync::Mutex, time::Duration};
+
+use leasehold_core::{EngineError, Fault, Instant, Lineage, deadline};
+use tokio::sync::Notify;
+
+use crate::{lock_of, wire::Welcome};
+
+/// Heartbeats come so often in one timeout.
+const BEATS: u32 = 8;
+/// The part of the timeout for which the leader may not have been told: half a tick.
+const UNTOLD: u32 = 4;
+/// An unanswered heartbeat is sent again after this part of the timeout.
+const AGAIN: u32 = 12;
+/// The longest paths of nodes of one session, together: when it ends, the server writes all of them into one change, which may have
+/// a megabyte.
+pub(crate) const MAX_BYTES: usize = 512 * 1024;
+/// A session without nodes is kept for so long: acquiring without one takes another connection.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A session, as far as it can be known without a connection.
+pub(crate) struct Facts {
+    /// The timeout that was asked for: claims that ask for the same share it.
+    pub(crate) asked: Duration,
+    state: Mutex<State>,
+    /// Rings when it was confirmed, and when it is gone.
+    pub(crate) changed: Notify,
+}
+
+struct State {
+    id: i64,
+    password: Vec<u8>,
+    /// What the server granted.
+    timeout: Duration,
+    /// Before it began.
+    begun: Instant,
+    /// When the last change left that was answered.
+    confirmed: Option<Instant>,
+    /// When the last heartbeat left.
+    beat: Instant,
+    /// The newest change that a server said it knows of.
+    zxid: i64,
+    lineage: Option<Lineage>,
+    gone: bool,
+    closing: bool,
+    /// When it had a node last.
+    used: Instant,
+    seats: usize,
+    bytes: usize,
+    /// How many claims it has had in all.
+    taken: u64,
+}
+
+/// What a session wants now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Nothing(Instant),
+    Beat,
+    /// Nobody has used it for a while.
+    Close,
+    /// It is over.
+    Forget,
+}
+
+impl Facts {
+    pub(crate) fn new(asked: Duration, now: Instant) -> Self {
+        let state = State {
+            id: 0,
+            password: vec![0; 16],
+            timeout: asked,
+            begun: now,
+            confirmed: None,
+            beat: now,
+            zxid: 0,
+            lineage: None,
+            gone: false,
+            closing: false,
+            used: now,
+            seats: 0,
+            bytes: 0,
+            taken: 0,
+        };
+        Self { asked, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// 0 before it has begun.
+    pub(crate) fn id(&self) -> i64 {
+        lock_of(&self.state).id
+    }
+
+    /// What a server has to be told to go on with it.
+    pub(crate) fn identity(&self) -> (i64, Vec<u8>) {
+        let state = lock_of(&self.state);
+        (state.id, state.password.clone())
+    }
+
+    /// The timeout that the server granted.
+    pub(crate) fn timeout(&self) -> Duration {
+        lock_of(&self.state).timeout
+    }
+
+    /// A server took it, asked at `sent`. False if it is over.
+    pub(crate) fn welcomed(&self, welcome: Welcome, sent: Instant) -> bool {
+        let mut state = lock_of(&self.state);
+        if welcome.session == 0 || state.gone {
+            state.gone = true;
+            drop(state);
+            self.changed.notify_waiters();
+            return false;
+        }
+        if state.id == 0 {
+            (state.id, state.begun, state.beat) = (welcome.session, sent, sent);
+        }
+        state.password = welcome.password;
+        state.timeout = Duration::from_millis(u64::try_from(welcome.timeout_millis).unwrap_or(0));
+        true
+    }
+
+    /// A server says that it knows of this change, after it was told to catch up. False if it knew of newer ones before: it was
+    /// given older data.
+    pub(crate) fn knows(&self, zxid: i64) -> bool {
+        let mut state = lock_of(&self.state);
+        let goes_on = zxid >= state.zxid;
+        state.zxid = zxid;
+        goes_on
+    }
+
+    pub(crate) fn lineage(&self) -> Option<Lineage> {
+        lock_of(&self.state).lineage
+    }
+
+    pub(crate) fn set_lineage(&self, lineage: Lineage) {
+        lock_of(&self.state).lineage = Some(lineage);
+    }
+
+    /// Until when its nodes may be believed in.
+    pub(crate) fn belief(&self) -> Instant {
+        let state = lock_of(&self.state);
+        if state.gone || state.id == 0 {
+            return Instant::from_nanos(0);
+        }
+        let whole = deadline(state.begun, state.timeout);
+        let told = state.timeout - state.timeout / UNTOLD - state.timeout / BEATS;
+        state.confirmed.map_or(whole, |sent| whole.max(deadline(sent, told)))
+    }
+
+    /// For how long a claim that is granted now may be believed in; `None` when it has not been confirmed for so long that this is to
+    /// be done first.
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+        let left = self.belief().since(now);
+        (left >= self.timeout() / 3).then_some(left)
+    }
+
+    /// A change that left at `sent` was answered.
+    pub(crate) fn confirmed(&self, sent: Instant) {
+        let mut state = lock_of(&self.state);
+        state.confirmed = state.confirmed.max(Some(sent));
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        lock_of(&self.state).gone
+    }
+
+    /// It is over, or is being ended: nothing is to be done with it any more.
+    pub(crate) fn end(&self) {
+        lock_of(&self.state).gone = true;
+        self.changed.notify_waiters();
+    }
+
+    /// Lets nobody in any more if the claim that it has now is the only one it ever had; true if so. It is then to be closed.
+    pub(crate) fn close_after_only_use(&self) -> bool {
+        let mut state = lock_of(&self.state);
+        let only = state.taken == 1 && !state.gone;
+        state.closing |= only;
+        only
+    }
+
+    /// It could not be closed.
+    pub(crate) fn stays_open(&self) {
+        lock_of(&self.state).closing = false;
+    }
+
+    /// Whether to send a heartbeat at once for somebody who waits for it: not while one is under way.
+    pub(crate) fn beat_now(&self, now: Instant) -> bool {
+        let mut state = lock_of(&self.state);
+        let due = state.confirmed.is_some_and(|sent| sent >= state.beat)
+            || now >= state.beat.after(state.timeout / AGAIN);
+        if due {
+            state.beat = now;
+        }
+        due
+    }
+
+    /// What is to be done at `now`. That it is done is taken for granted.
+    pub(crate) fn step(&self, now: Instant) -> Want {
+        let mut state = lock_of(&self.state);
+        if state.gone {
+            return Want::Forget;
+        }
+        if state.id == 0 {
+            return Want::Nothing(now.after(state.timeout));
+        }
+        if state.seats > 0 {
+            state.used = now;
+        } else if now.since(state.used) > state.timeout.max(IDLE) {
+            state.gone = true;
+            return Want::Close;
+        }
+        let confirmed = state.confirmed.unwrap_or(state.begun);
+        let due = confirmed.after(state.timeout / BEATS);
+        // What was confirmed was asked for, so after an answer the first of both counts.
+        let at = if state.beat > confirmed { due.max(state.beat.after(state.timeout / AGAIN)) } else { due };
+        if now < at {
+            return Want::Nothing(at);
+        }
+        state.beat = now;
+        Want::Beat
+    }
+
+    /// Room for a claim whose nodes have paths of so many bytes.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let mut state = lock_of(&self.state);
+        if state.gone || state.closing || (state.seats > 0 && state.bytes + bytes > MAX_BYTES) {
+            return false;
+        }
+        state.seats += 1;
+        state.bytes += bytes;
+        state.taken += 1;
+        true
+    }
+
+    pub(crate) fn give_back(&self, bytes: usize) {
+        let mut state = lock_of(&self.state);
+        state.seats -= 1;
+        state.bytes -= bytes;
+    }
+}
+
+/// The error of a claim whose session ended under it.
+pub(crate) fn over() -> EngineError {
+    EngineError::new(Fault::Retry, "the session ended while it was needed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(24);
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn begun() -> Facts {
+        let facts = Facts::new(TIMEOUT, at(0));
+        let welcome = Welcome { session: 7, timeout_millis: 24_000, password: vec![1] };
+        assert!(facts.welcomed(welcome, at(10)));
+        facts
+    }
+
+    #[test]
+    fn a_session_is_believed_in_for_less_than_what_its_last_change_proves() {
+        let facts = begun();
+        assert_eq!(facts.belief(), deadline(at(10), TIMEOUT), "it began then, with all of its time");
+        facts.confirmed(at(3000));
+        assert_eq!(facts.belief(), deadline(at(10), TIMEOUT), "which is longer than what this says");
+        facts.confirmed(at(20_000));
+        facts.confirmed(at(19_000));
+        assert_eq!(facts.belief(), deadline(at(20_000), Duration::from_secs(15)));
+        assert!(facts.left(at(26_000)).is_some() && facts.left(at(27_000)).is_none());
+        facts.end();
+        facts.confirmed(at(30_000));
+        assert!(facts.belief() < at(1), "nothing revives it");
+    }
+
+    #[test]
+    fn a_heart_beats_while_there_is_a_session_and_again_without_an_answer() {
+        let facts = begun();
+        assert!(facts.take(10));
+        assert_eq!(facts.step(at(3009)), Want::Nothing(at(3010)));
+        assert_eq!(facts.step(at(3010)), Want::Beat);
+        assert_eq!(facts.step(at(3011)), Want::Nothing(at(5010)), "its answer is under way");
+        assert!(!facts.beat_now(at(4000)));
+        assert_eq!(facts.step(at(5010)), Want::Beat);
+        facts.confirmed(at(5010));
+        assert_eq!(facts.step(at(5011)), Want::Nothing(at(8010)));
+        assert!(facts.beat_now(at(5012)), "for somebody who waits");
+        assert!(!facts.beat_now(at(5013)), "one is under way");
+        facts.give_back(10);
+        facts.confirmed(at(65_000));
+        assert_eq!(facts.step(at(65_011)), Want::Close);
+        assert_eq!(facts.step(at(65_012)), Want::Forget);
+        assert!(!facts.take(1));
+    }
+
+    #[test]
+    fn a_server_that_knows_of_less_than_before_was_given_older_data() {
+        let facts = begun();
+        assert!(facts.knows(5) && facts.knows(5) && facts.knows(9));
+        assert!(!facts.knows(8) && facts.knows(8));
+        let over = Welcome { session: 0, timeout_millis: 0, password: Vec::new() };
+        assert!(!facts.welcomed(over, at(20)) && facts.is_gone());
+    }
+
+    #[test]
+    fn a_session_is_full_at_its_bound_and_never_when_it_is_empty() {
+        let facts = begun();
+        assert!(facts.take(MAX_BYTES + 1) && !facts.take(1));
+        facts.give_back(MAX_BYTES + 1);
+        assert!(facts.take(MAX_BYTES) && !facts.take(1));
+        assert!(!facts.close_after_only_use(), "it had more than one");
+    }
+}

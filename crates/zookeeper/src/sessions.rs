@@ -1,0 +1,249 @@
+//! The sessions of a client, each with its connection. All claims of one ttl share one, or a few when there is much to do: a server does
+//! the requests of one session one after the other.
+
+use std::{
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{BoxFuture, Clock, Dial, EngineError, Fault, Link, Place};
+use tokio::sync::Notify;
+
+use crate::{
+    config::Config,
+    conn::Conn,
+    door,
+    error::Failed,
+    lock_of,
+    session::{Facts, over},
+    watches::Hears,
+    wire::{Auth, Close, Hello, Sync},
+};
+
+/// How long connecting to one server may take, until it has caught up; while there are others to try, less.
+const DIAL_LIMIT: Duration = Duration::from_secs(3);
+const DIAL_LIMIT_OF_MANY: Duration = Duration::from_millis(1500);
+/// A server that answers nothing for so long is taken for gone; or for a third of a shorter timeout.
+const SILENCE: Duration = Duration::from_secs(3);
+/// The most sessions for claims of one ttl, and how many requests are under way on the least busy one when another pays.
+const MOST_ALIKE: usize = 4;
+const BUSY: usize = 12;
+
+/// One session and its connection.
+pub(crate) struct Session {
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) link: Link<Dialer>,
+}
+
+/// Connects to the servers, for one session.
+pub(crate) struct Dialer {
+    config: Arc<Config>,
+    clock: Arc<dyn Clock>,
+    facts: Arc<Facts>,
+    hears: Weak<dyn Hears>,
+    /// The server to begin with.
+    next: AtomicUsize,
+}
+
+impl Session {
+    /// A session that begins when it is first used.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        clock: Arc<dyn Clock>,
+        hears: Weak<dyn Hears>,
+        asked: Duration,
+        first: usize,
+    ) -> Self {
+        let facts = Arc::new(Facts::new(asked, clock.now()));
+        let dialer = Dialer {
+            config,
+            clock: Arc::clone(&clock),
+            facts: Arc::clone(&facts),
+            hears,
+            next: AtomicUsize::new(first),
+        };
+        Self { facts, link: Link::new(dialer, clock) }
+    }
+
+    /// Its connection; an error if it is over.
+    pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
+        if self.facts.is_gone() {
+            return Err(over());
+        }
+        self.link.conn().await
+    }
+
+    /// Keeps its connection as long as it lasts.
+    pub(crate) async fn mend(&self) {
+        let mending = async {
+            loop {
+                let mut changed = std::pin::pin!(self.facts.changed.notified());
+                changed.as_mut().enable();
+                if self.facts.is_gone() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        tokio::select! {
+            () = mending => {}
+            () = self.link.mend() => {}
+        }
+    }
+
+    /// Ends it on the server, with all its nodes.
+    pub(crate) async fn close(&self) -> Result<(), Failed> {
+        self.facts.end();
+        let Some(conn) = self.link.live() else { return Err(Failed::Unsent) };
+        conn.send(&Close).answer().await
+    }
+}
+
+impl Dial for Dialer {
+    type Conn = Conn;
+
+    fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
+        Box::pin(self.first_that_serves(broken))
+    }
+
+    fn is_dead(conn: &Conn) -> bool {
+        conn.is_dead()
+    }
+
+    fn place(conn: &Conn) -> String {
+        conn.place.to_string()
+    }
+
+    fn connected(&self, _: &Arc<Conn>, again: bool) {
+        if again && let Some(hears) = self.hears.upgrade() {
+            hears.connected_again();
+        }
+    }
+}
+
+impl Dialer {
+    /// The first server, from the next one on, that serves; else what the last one that can be reached said.
+    async fn first_that_serves(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+        let servers = &self.config.servers;
+        let limit = if servers.len() > 1 { DIAL_LIMIT_OF_MANY } else { DIAL_LIMIT };
+        let first = self.next.load(Ordering::Relaxed);
+        let mut worst: Option<EngineError> = None;
+        for at in first..first + servers.len() {
+            let place = &servers[at % servers.len()];
+            let dialed = door::within(limit, self.dial_one(place, Arc::clone(&broken))).await;
+            let error = match dialed {
+                Some(Ok(conn)) => {
+                    // A server whose connection breaks is tried last.
+                    self.next.store((at + 1) % servers.len(), Ordering::Relaxed);
+                    return Ok(conn);
+                }
+                Some(Err(error)) => error,
+                None => EngineError::new(
+                    Fault::Retry,
+                    format!("cannot connect to {place}: no answer within {limit:?}"),
+                ),
+            };
+            if self.facts.is_gone() {
+                return Err(error);
+            }
+            // That we are not let in says more than that a server is down.
+            if worst.as_ref().is_none_or(|worst| worst.fault == Fault::Retry) {
+                worst = Some(error);
+            }
+        }
+        Err(worst.unwrap_or_else(|| EngineError::new(Fault::Misconfigured, "the URL names no server")))
+    }
+
+    async fn dial_one(&self, place: &Place, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+        let (session, password) = self.facts.identity();
+        let asked = i32::try_from(self.facts.asked.as_millis()).unwrap_or(i32::MAX);
+        let sent = self.clock.now();
+        let hello = Hello { timeout_millis: asked, session, password: &password };
+        let (bytes, welcome) = Conn::greet(&self.config, place, &hello).await?;
+        if !self.facts.welcomed(welcome, sent) {
+            return Err(over());
+        }
+        let silence = SILENCE.min(self.facts.timeout() / 3);
+        let (clock, hears) = (Arc::clone(&self.clock), Weak::clone(&self.hears));
+        let conn = Conn::begin(bytes, place.clone(), silence, clock, hears, broken);
+        let failed = |failed: Failed| {
+            let error = EngineError::from(failed);
+            let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
+            EngineError::new(fault, format!("cannot connect to {place}: {}", error.message))
+        };
+        if let Some((user, password)) = &self.config.login {
+            let secret = format!("{user}:{password}");
+            conn.send(&Auth { scheme: "digest", secret: &secret }).answer().await.map_err(failed)?;
+        }
+        // What this client knows already, the server may not know yet.
+        let path = if self.config.chroot.is_empty() { "/" } else { &self.config.chroot };
+        conn.send(&Sync { path }).answer().await.map_err(failed)?;
+        if !self.facts.knows(conn.zxid()) {
+            tracing::warn!(%place, "the server's data went back: all holds are lost");
+            self.facts.end();
+            // If it does not arrive, the session ends by itself.
+            let _ = conn.send(&Close).answer().await;
+            return Err(over());
+        }
+        Ok(conn)
+    }
+}
+
+/// A claim's place on a session.
+pub(crate) struct Seat {
+    session: Arc<Session>,
+    bytes: usize,
+}
+
+impl Seat {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.session.facts.give_back(self.bytes);
+    }
+}
+
+/// All sessions of a client.
+#[derive(Default)]
+pub(crate) struct Sessions(Mutex<Vec<Arc<Session>>>);
+
+impl Sessions {
+    /// A seat on a session of this timeout, the least busy one with room, if there is one; and whether another session pays.
+    pub(crate) fn seat(&self, asked: Duration, bytes: usize) -> (Option<Seat>, bool) {
+        let known = lock_of(&self.0);
+        let mut alike: Vec<_> = known
+            .iter()
+            .filter(|session| session.facts.asked == asked && !session.facts.is_gone())
+            .map(|session| (session.link.live().map_or(usize::MAX, |conn| conn.load()), session))
+            .collect();
+        alike.sort_by_key(|(load, _)| *load);
+        let pays = alike.len() < MOST_ALIKE && alike.first().is_none_or(|(load, _)| (BUSY..usize::MAX).contains(load));
+        let seat = alike.into_iter().find_map(|(_, session)| Seat::take(session, bytes));
+        (seat, pays)
+    }
+
+    pub(crate) fn add(&self, session: Arc<Session>) {
+        lock_of(&self.0).push(session);
+    }
+
+    pub(crate) fn forget(&self, session: &Arc<Session>) {
+        lock_of(&self.0).retain(|known| !Arc::ptr_eq(known, session));
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        lock_of(&self.0).clone()
+    }
+}
+
+impl Seat {
+    pub(crate) fn take(session: &Arc<Session>, bytes: usize) -> Option<Self> {
+        session.facts.take(bytes).then(|| Self { session: Arc::clone(session), bytes })
+    }
+}

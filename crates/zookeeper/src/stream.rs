@@ -1,0 +1,40 @@
+//! The bytes under a connection: TCP, or TLS.
+
+use leasehold_core::{EngineError, Fault, Place};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+
+use crate::config::Config;
+
+/// What a connection reads and writes.
+pub(crate) type Bytes = (Box<dyn AsyncRead + Unpin + Send>, Box<dyn AsyncWrite + Unpin + Send>);
+
+pub(crate) async fn open(config: &Config, place: &Place) -> Result<Bytes, EngineError> {
+    let failed = |error: std::io::Error| {
+        EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}"))
+    };
+    let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(failed)?;
+    // A request that waits for company would wait for a network round trip.
+    stream.set_nodelay(true).map_err(failed)?;
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &config.tls {
+        use leasehold_tls::TlsError;
+        return match tls.connect(stream, &place.host, &[]).await {
+            Ok(stream) => {
+                let (read, write) = tokio::io::split(stream);
+                Ok((Box::new(read), Box::new(write)))
+            }
+            Err(TlsError::Broken(error)) => Err(failed(error)),
+            Err(TlsError::Wrong(what)) => Err(EngineError::new(
+                Fault::Misconfigured,
+                format!("cannot connect to {place} by TLS: {what}"),
+            )),
+        };
+    }
+    #[cfg(not(feature = "tls"))]
+    let _ = config;
+    let (read, write) = stream.into_split();
+    Ok((Box::new(read), Box::new(write)))
+}

@@ -1,0 +1,134 @@
+//! A directory as operators see it.
+
+use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView};
+
+use crate::{
+    card::{Card, is_broken},
+    keys::{Dir, Node, id_of},
+    line::holders,
+    wire::Stat,
+};
+
+/// One node of a line, or one permit, with what is written in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) path: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) stat: Stat,
+}
+
+/// What stands in the directory of a name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct There {
+    /// The claims of a lock, those that were made first before the others.
+    pub(crate) line: Vec<(Node, Seen)>,
+    /// The claims in line for permits, in order.
+    pub(crate) queue: Vec<Seen>,
+    /// The permits that are held.
+    pub(crate) permits: Vec<Seen>,
+    /// How many permits there are, if that is known.
+    pub(crate) limit: Option<u32>,
+}
+
+/// A hold: its nodes, of which all but those of permits have one.
+#[derive(Clone, Debug)]
+pub(crate) struct Held<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) nodes: Vec<&'a Seen>,
+}
+
+impl Seen {
+    fn name(&self) -> &str {
+        self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
+    }
+
+    pub(crate) fn card(&self) -> Option<Card> {
+        Card::read(&self.data)
+    }
+
+    pub(crate) fn token(&self) -> Option<u64> {
+        u64::try_from(self.stat.czxid).ok()
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        is_broken(&self.data)
+    }
+
+    /// The claim, if it is one of ours.
+    fn claim(&self) -> Option<ClaimId> {
+        self.card().and_then(|_| id_of(self.name()))
+    }
+
+    fn id(&self) -> String {
+        self.claim().map_or_else(|| self.name().to_owned(), |id| id.to_string())
+    }
+
+    /// What others write of themselves is an address or a text, if anything.
+    fn owner(&self) -> String {
+        let said = || std::str::from_utf8(&self.data).ok().filter(|said| !said.chars().any(char::is_control));
+        match self.card() {
+            Some(card) => card.owner,
+            None => said().filter(|said| (1..=256).contains(&said.len())).unwrap_or("another program").to_owned(),
+        }
+    }
+
+    fn holder(&self) -> HolderView {
+        let card = self.card();
+        HolderView {
+            id: self.id(),
+            owner: self.owner(),
+            token: self.token(),
+            held: None,
+            remaining: card.as_ref().map(|card| card.time),
+            foreign: card.is_none(),
+        }
+    }
+
+    fn waiter(&self) -> WaiterView {
+        WaiterView { id: self.id(), owner: self.owner(), waiting: None }
+    }
+}
+
+impl There {
+    /// Who holds.
+    pub(crate) fn held(&self) -> Vec<Held<'_>> {
+        let nodes: Vec<Node> = self.line.iter().map(|(node, _)| node.clone()).collect();
+        let mode = |node: &Node| if node.shared { Mode::Shared } else { Mode::Exclusive };
+        let locks = self.line[..holders(&nodes)].iter();
+        let mut held: Vec<Held<'_>> =
+            locks.map(|(node, seen)| Held { mode: mode(node), nodes: vec![seen] }).collect();
+        let mut of_permits: Vec<Vec<&Seen>> = Vec::new();
+        for permit in &self.permits {
+            let claim = permit.claim();
+            // All permits of one claim were made in one step.
+            let same = |all: &&mut Vec<&Seen>| claim.is_some() && all.first().is_some_and(|one| one.claim() == claim);
+            match of_permits.iter_mut().find(same) {
+                Some(all) => all.push(permit),
+                None => of_permits.push(vec![permit]),
+            }
+        }
+        of_permits.sort_by_key(|nodes| nodes.first().map(|node| node.stat.czxid));
+        let taken = u32::try_from(self.permits.len()).unwrap_or(u32::MAX);
+        let limit = self.limit.unwrap_or(taken);
+        held.extend(of_permits.into_iter().map(|nodes| Held {
+            mode: Mode::Permits { count: u32::try_from(nodes.len()).unwrap_or(u32::MAX), limit },
+            nodes,
+        }));
+        held
+    }
+
+    /// The name as operators see it.
+    pub(crate) fn view(&self, name: Name, dir: &Dir) -> View {
+        let mut view = View::free(name, dir.shown());
+        let held = self.held();
+        let locks = held.iter().filter(|held| held.mode.limit().is_none()).count();
+        for held in held {
+            if let Some(first) = held.nodes.first() {
+                view.add_holder(held.mode, first.holder());
+            }
+        }
+        let waiters = self.line[locks..].iter().map(|(_, seen)| seen).chain(&self.queue);
+        view.waiters = waiters.map(Seen::waiter).collect();
+        view
+    }
+}

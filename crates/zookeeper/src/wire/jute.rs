@@ -1,0 +1,121 @@
+//! Numbers, texts and lists as ZooKeeper writes them: big-endian, each list and text after its length
+//! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-jute/src/main/java/org/apache/jute/BinaryOutputArchive.java>).
+
+/// Writes one message, which begins with its length.
+#[derive(Debug)]
+pub(crate) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(crate) fn new() -> Self {
+        Self(vec![0; 4])
+    }
+
+    pub(crate) fn int(&mut self, value: i32) -> &mut Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn long(&mut self, value: i64) -> &mut Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn bool(&mut self, value: bool) -> &mut Self {
+        self.0.push(u8::from(value));
+        self
+    }
+
+    pub(crate) fn bytes(&mut self, value: &[u8]) -> &mut Self {
+        self.count(value.len());
+        self.0.extend(value);
+        self
+    }
+
+    pub(crate) fn text(&mut self, value: &str) -> &mut Self {
+        self.bytes(value.as_bytes())
+    }
+
+    /// The length of a list or text. Names and values are bounded far below what does not fit.
+    pub(crate) fn count(&mut self, count: usize) -> &mut Self {
+        self.int(i32::try_from(count).unwrap_or(i32::MAX))
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        let length = u32::try_from(self.0.len() - 4).unwrap_or(u32::MAX);
+        self.0[..4].copy_from_slice(&length.to_be_bytes());
+        self.0
+    }
+}
+
+/// Reads one message. `None`: it ends too early, or holds something unexpected.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(message: &'a [u8]) -> Self {
+        Self(message)
+    }
+
+    pub(crate) fn int(&mut self) -> Option<i32> {
+        self.take().map(i32::from_be_bytes)
+    }
+
+    pub(crate) fn long(&mut self) -> Option<i64> {
+        self.take().map(i64::from_be_bytes)
+    }
+
+    pub(crate) fn bool(&mut self) -> Option<bool> {
+        self.take().map(|[byte]: [u8; 1]| byte != 0)
+    }
+
+    /// A length of -1 stands for nothing, which is as good as empty here.
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = self.int()?;
+        if length == -1 {
+            return Some(&[]);
+        }
+        let (bytes, rest) = self.0.split_at_checked(usize::try_from(length).ok()?)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<String> {
+        std::str::from_utf8(self.bytes()?).ok().map(str::to_owned)
+    }
+
+    /// What was not read yet.
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_what_is_cut_short_is_not() {
+        let mut writer = Writer::new();
+        writer.int(-7).long(1 << 40).bool(true).text("läuft").bytes(b"");
+        let message = writer.finish();
+        assert_eq!(message[..8], [0, 0, 0, 27, 255, 255, 255, 249]);
+        let read = |message| {
+            let mut reader = Reader::new(message);
+            Some((reader.int()?, reader.long()?, reader.bool()?, reader.text()?, reader.bytes()?.len()))
+        };
+        assert_eq!(read(&message[4..]), Some((-7, 1 << 40, true, "läuft".to_owned(), 0)));
+        for end in 4..message.len() {
+            assert_eq!(read(&message[4..end]), None, "{end}");
+        }
+        let mut nothing = Reader::new(&[255; 4]);
+        assert_eq!(nothing.bytes(), Some(&[][..]));
+        assert_eq!(Reader::new(&[255, 255, 255, 254]).bytes(), None);
+        assert_eq!(Reader::new(&[127, 255, 255, 255, 0]).bytes(), None);
+    }
+}

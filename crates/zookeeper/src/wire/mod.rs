@@ -1,0 +1,17 @@
+//! What we say to a server and it to us: as much of ZooKeeper's protocol as a lock needs
+//! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-jute/src/main/resources/zookeeper.jute>).
+
+mod code;
+mod jute;
+mod multi;
+mod ops;
+mod session;
+
+pub(crate) use code::Code;
+pub(crate) use jute::{Reader, Writer};
+pub(crate) use multi::{Did, Multi, Step};
+pub(crate) use ops::{
+    Acl, Auth, Children, Close, Create, Data, Delete, EVERYBODY, Exists, Kind, MAKER, Op, Ping,
+    SetData, Stat, Sync,
+};
+pub(crate) use session::{Event, Happened, Header, Hello, Welcome, XID_AUTH, XID_EVENT, XID_PING};

@@ -1,0 +1,113 @@
+//! Several changes in one step: all of them, or none.
+
+use super::{
+    code::Code,
+    jute::{Reader, Writer},
+    ops::{Create, Created, Delete, Op, SetData, Stat},
+};
+
+/// One of the changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Create(Create),
+    Delete(Delete),
+    SetData(SetData),
+    /// Nothing, if the node is there and its data was changed so often; -1: however often.
+    Check { path: String, version: i32 },
+}
+
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Did {
+    Created(Created),
+    SetData(Stat),
+    Nothing,
+}
+
+/// Changes that are done together or not at all.
+#[derive(Clone, Debug)]
+pub(crate) struct Multi(pub(crate) Vec<Step>);
+
+const CHECK: i32 = 13;
+const SET_DATA: i32 = SetData::CODE;
+const DELETE: i32 = Delete::CODE;
+const CREATE: i32 = Create::CODE;
+const CREATE_CONTAINER: i32 = super::ops::Kind::Container.code();
+/// What stands where an answer would: a step that was not done.
+const ERROR: i32 = -1;
+
+impl Op for Multi {
+    const CODE: i32 = 14;
+    /// Or which step failed, and why.
+    type Answer = Result<Vec<Did>, (usize, Code)>;
+
+    fn write(&self, writer: &mut Writer) {
+        for step in &self.0 {
+            let code = match step {
+                Step::Create(create) => create.kind.code(),
+                Step::Delete(_) => DELETE,
+                Step::SetData(_) => SET_DATA,
+                Step::Check { .. } => CHECK,
+            };
+            writer.int(code).bool(false).int(-1);
+            match step {
+                Step::Create(create) => create.write(writer),
+                Step::Delete(delete) => delete.write(writer),
+                Step::SetData(set) => set.write(writer),
+                Step::Check { path, version } => drop(writer.text(path).int(*version)),
+            }
+        }
+        writer.int(-1).bool(true).int(-1);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self::Answer> {
+        let (mut did, mut failed, mut at) = (Vec::new(), None, 0);
+        loop {
+            let (code, done, _) = (reader.int()?, reader.bool()?, reader.int()?);
+            if done {
+                return Some(failed.map_or(Ok(did), Err));
+            }
+            match code {
+                ERROR => {
+                    // The steps before the one that failed say 0, those after it that they were skipped.
+                    let code = Code(reader.int()?);
+                    if failed.is_none() && code.0 != 0 && code != Code::SKIPPED {
+                        failed = Some((at, code));
+                    }
+                }
+                CREATE | CREATE_CONTAINER => did.push(Did::Created(Create::read(reader)?)),
+                SET_DATA => did.push(Did::SetData(Stat::read(reader)?)),
+                CHECK | DELETE => did.push(Did::Nothing),
+                _ => return None,
+            }
+            at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(steps: &[(i32, Option<i32>)]) -> Vec<u8> {
+        let mut writer = Writer::new();
+        for (code, error) in steps {
+            writer.int(*code).bool(false).int(error.unwrap_or(0));
+            if let Some(error) = error {
+                writer.int(*error);
+            }
+        }
+        writer.int(-1).bool(true).int(-1);
+        writer.finish().split_off(4)
+    }
+
+    #[test]
+    fn the_step_that_failed_is_told_from_those_around_it() {
+        let read = |message: &[u8]| Multi::read(&mut Reader::new(message));
+        let failed = answer(&[(ERROR, Some(0)), (ERROR, Some(-101)), (ERROR, Some(-2))]);
+        assert_eq!(read(&failed), Some(Err((1, Code::NO_NODE))));
+        assert_eq!(read(&answer(&[(DELETE, None), (CHECK, None)])), Some(Ok(vec![Did::Nothing; 2])));
+        assert_eq!(read(&failed[..failed.len() - 1]), None);
+        assert_eq!(read(&answer(&[(99, None)])), None);
+    }
+}

@@ -1,0 +1,294 @@
+//! The requests.
+
+use super::jute::{Reader, Writer};
+
+/// A request, and what is answered to it.
+pub(crate) trait Op {
+    const CODE: i32;
+    type Answer;
+
+    fn write(&self, writer: &mut Writer);
+
+    /// `None` for what is unexpected.
+    fn read(reader: &mut Reader<'_>) -> Option<Self::Answer>;
+}
+
+/// What is known of a node beside its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// The change that made it.
+    pub(crate) czxid: i64,
+    /// When it was made, in milliseconds, by the clock of the server that led then.
+    pub(crate) ctime: i64,
+    /// How often its data was changed.
+    pub(crate) version: i32,
+    /// The session that it ends with; 0: none.
+    pub(crate) owner: i64,
+    pub(crate) children: i32,
+}
+
+impl Stat {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let czxid = reader.long()?;
+        let _changed_by = reader.long()?;
+        let ctime = reader.long()?;
+        let _changed_at = reader.long()?;
+        let version = reader.int()?;
+        let (_children_version, _acl_version) = (reader.int()?, reader.int()?);
+        let owner = reader.long()?;
+        let _length = reader.int()?;
+        let children = reader.int()?;
+        let _children_changed_by = reader.long()?;
+        Some(Self { czxid, ctime, version, owner, children })
+    }
+}
+
+/// Who may do what with a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Acl {
+    pub(crate) rights: i32,
+    pub(crate) scheme: String,
+    pub(crate) id: String,
+}
+
+const ALL_RIGHTS: i32 = 31;
+/// Everybody may do everything.
+pub(crate) const EVERYBODY: (i32, &str, &str) = (ALL_RIGHTS, "world", "anyone");
+/// Who made it may do everything.
+pub(crate) const MAKER: (i32, &str, &str) = (ALL_RIGHTS, "auth", "");
+
+impl From<(i32, &str, &str)> for Acl {
+    fn from((rights, scheme, id): (i32, &str, &str)) -> Self {
+        Self { rights, scheme: scheme.to_owned(), id: id.to_owned() }
+    }
+}
+
+/// How a node lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Persistent,
+    /// As long as its session, under the name that is given.
+    Ephemeral,
+    /// As long as its session; the server appends a number to its name that grows within its directory.
+    Sequential,
+    /// The server deletes it some time after its last child.
+    Container,
+}
+
+impl Kind {
+    pub(super) const fn code(self) -> i32 {
+        // Containers are made by a request of their own.
+        if matches!(self, Self::Container) { 19 } else { 15 }
+    }
+
+    const fn flags(self) -> i32 {
+        match self {
+            Self::Persistent => 0,
+            Self::Ephemeral => 1,
+            Self::Sequential => 3,
+            Self::Container => 4,
+        }
+    }
+}
+
+/// Makes a node. Sent as it is, it makes no container: put that into a [`Multi`](super::Multi).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Create {
+    pub(crate) path: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) acl: Vec<Acl>,
+    pub(crate) kind: Kind,
+}
+
+/// A node was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Created {
+    pub(crate) path: String,
+    pub(crate) stat: Stat,
+}
+
+impl Op for Create {
+    const CODE: i32 = 15;
+    type Answer = Created;
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text(&self.path).bytes(&self.data).count(self.acl.len());
+        for acl in &self.acl {
+            writer.int(acl.rights).text(&acl.scheme).text(&acl.id);
+        }
+        writer.int(self.kind.flags());
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Created> {
+        Some(Created { path: reader.text()?, stat: Stat::read(reader)? })
+    }
+}
+
+/// Deletes a node, if its data was changed so often; -1: however often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Delete {
+    pub(crate) path: String,
+    pub(crate) version: i32,
+}
+
+impl Op for Delete {
+    const CODE: i32 = 2;
+    type Answer = ();
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text(&self.path).int(self.version);
+    }
+
+    fn read(_: &mut Reader<'_>) -> Option<()> {
+        Some(())
+    }
+}
+
+/// Looks at a node without its data.
+#[derive(Debug)]
+pub(crate) struct Exists<'a> {
+    pub(crate) path: &'a str,
+}
+
+impl Op for Exists<'_> {
+    const CODE: i32 = 3;
+    type Answer = Stat;
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text(self.path).bool(false);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Stat> {
+        Stat::read(reader)
+    }
+}
+
+/// Reads a node; watches whether it changes or ends.
+#[derive(Debug)]
+pub(crate) struct Data<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) watch: bool,
+}
+
+impl Op for Data<'_> {
+    const CODE: i32 = 4;
+    type Answer = (Vec<u8>, Stat);
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text(self.path).bool(self.watch);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<(Vec<u8>, Stat)> {
+        Some((reader.bytes()?.to_vec(), Stat::read(reader)?))
+    }
+}
+
+/// Changes the data of a node, if it was changed so often before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SetData {
+    pub(crate) path: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) version: i32,
+}
+
+impl Op for SetData {
+    const CODE: i32 = 5;
+    type Answer = Stat;
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text(&self.path).bytes(&self.data).int(self.version);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Stat> {
+        Stat::read(reader)
+    }
+}
+
+/// Lists the children of a node; watches whether they change, or it ends.
+#[derive(Debug)]
+pub(crate) struct Children<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) watch: bool,
+}
+
+impl Op for Children<'_> {
+    const CODE: i32 = 8;
+    type Answer = Vec<String>;
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text(self.path).bool(self.watch);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Vec<String>> {
+        let count = reader.int()?;
+        (0..count).map(|_| reader.text()).collect()
+    }
+}
+
+/// Lets the server of this connection know all that its leader knew when it was asked.
+#[derive(Debug)]
+pub(crate) struct Sync<'a> {
+    pub(crate) path: &'a str,
+}
+
+impl Op for Sync<'_> {
+    const CODE: i32 = 9;
+    type Answer = ();
+
+    fn write(&self, writer: &mut Writer) {
+        writer.text(self.path);
+    }
+
+    fn read(_: &mut Reader<'_>) -> Option<()> {
+        Some(())
+    }
+}
+
+/// Says who we are.
+pub(crate) struct Auth<'a> {
+    pub(crate) scheme: &'a str,
+    pub(crate) secret: &'a str,
+}
+
+impl Op for Auth<'_> {
+    const CODE: i32 = 100;
+    type Answer = ();
+
+    fn write(&self, writer: &mut Writer) {
+        writer.int(0).text(self.scheme).text(self.secret);
+    }
+
+    fn read(_: &mut Reader<'_>) -> Option<()> {
+        Some(())
+    }
+}
+
+/// Says that we are there.
+#[derive(Debug)]
+pub(crate) struct Ping;
+
+impl Op for Ping {
+    const CODE: i32 = 11;
+    type Answer = ();
+
+    fn write(&self, _: &mut Writer) {}
+
+    fn read(_: &mut Reader<'_>) -> Option<()> {
+        Some(())
+    }
+}
+
+/// Ends the session, with all nodes that end with it.
+#[derive(Debug)]
+pub(crate) struct Close;
+
+impl Op for Close {
+    const CODE: i32 = -11;
+    type Answer = ();
+
+    fn write(&self, _: &mut Writer) {}
+
+    fn read(_: &mut Reader<'_>) -> Option<()> {
+        Some(())
+    }
+}

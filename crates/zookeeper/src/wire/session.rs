@@ -1,0 +1,93 @@
+//! How a connection begins, and what stands before every answer.
+
+use super::jute::{Reader, Writer};
+
+/// What a server says without being asked.
+pub(crate) const XID_EVENT: i32 = -1;
+/// Requests with numbers of their own.
+pub(crate) const XID_PING: i32 = -2;
+pub(crate) const XID_AUTH: i32 = -4;
+
+/// The first words to a server.
+#[derive(Debug)]
+pub(crate) struct Hello<'a> {
+    pub(crate) timeout_millis: i32,
+    /// 0 for a new session.
+    pub(crate) session: i64,
+    pub(crate) password: &'a [u8],
+}
+
+impl Hello<'_> {
+    pub(crate) fn message(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        // No version is known but 0. What we saw before we make sure of by a sync.
+        writer.int(0).long(0).int(self.timeout_millis).long(self.session).bytes(self.password).bool(false);
+        writer.finish()
+    }
+}
+
+/// Its answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Welcome {
+    pub(crate) timeout_millis: i32,
+    /// 0: the session is over.
+    pub(crate) session: i64,
+    pub(crate) password: Vec<u8>,
+}
+
+impl Welcome {
+    pub(crate) fn read(message: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(message);
+        let _version = reader.int()?;
+        Some(Self {
+            timeout_millis: reader.int()?,
+            session: reader.long()?,
+            password: reader.bytes()?.to_vec(),
+        })
+    }
+}
+
+/// What stands before every answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) xid: i32,
+    /// The newest change that the server knew of.
+    pub(crate) zxid: i64,
+    /// 0: it was done.
+    pub(crate) error: i32,
+}
+
+impl Header {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { xid: reader.int()?, zxid: reader.long()?, error: reader.int()? })
+    }
+}
+
+/// Something happened to a node that is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) happened: Happened,
+    pub(crate) path: String,
+}
+
+/// What happened to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happened {
+    Deleted,
+    /// Its data or its children changed.
+    Changed,
+    /// Anything else: it was made, or nothing happened to it at all.
+    Other,
+}
+
+impl Event {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let happened = match reader.int()? {
+            2 => Happened::Deleted,
+            3 | 4 => Happened::Changed,
+            _ => Happened::Other,
+        };
+        let _state = reader.int()?;
+        Some(Self { happened, path: reader.text()? })
+    }
+}
