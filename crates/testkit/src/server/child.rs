@@ -11,7 +11,10 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        wait::{Id, WaitPidFlag, waitid},
+    },
     unistd::Pid,
 };
 
@@ -75,9 +78,14 @@ impl Server {
         fs::read_to_string(&self.complaints).unwrap_or_else(|error| error.to_string())
     }
 
-    /// Sends a signal to it.
+    /// Sends a signal to it. One that stops it has when this returns.
     pub(super) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).expect("our own child can be signalled");
+        if signal == Signal::SIGSTOP {
+            // Else some of its threads might still answer.
+            let stopped = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+            waitid(Id::Pid(self.pid()), stopped).expect("our own child can be waited for");
+        }
     }
 
     /// Ends it by this signal and waits until it is gone.

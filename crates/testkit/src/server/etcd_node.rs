@@ -1,7 +1,6 @@
 //! One process of etcd, with its ports and its data.
 
 use std::{
-    fs,
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
@@ -12,7 +11,10 @@ use std::{
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::child::{Server, free_port};
+use super::{
+    child::{Server, free_port},
+    directory::{copy, remove},
+};
 
 /// How long one question may take: a server that is short of a leader answers within a second.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -137,16 +139,4 @@ pub(super) fn lines(command: &mut Command) -> Vec<String> {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {text}{complaint}");
     text.lines().map(str::to_owned).collect()
-}
-
-fn remove(directory: &Path) {
-    if directory.exists() {
-        fs::remove_dir_all(directory).expect("a private directory can be removed");
-    }
-}
-
-/// Its logs are mostly holes, that are not worth their room.
-fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp").args(["--archive", "--sparse=always"]).args([from, to]).status();
-    assert!(copied.expect("every system has cp").success(), "cannot copy {}", from.display());
 }

@@ -4,13 +4,18 @@
 mod certificates;
 mod child;
 mod clock;
+mod directory;
 mod etcd;
 mod etcd_cluster;
 mod etcd_node;
 mod gate;
 mod go;
+mod java;
 mod proxy;
 mod redis;
+mod zookeeper;
+mod zookeeper_ensemble;
+mod zookeeper_node;
 
 pub use clock::WallClock;
 pub use etcd::{EtcdServer, etcd_command};
@@ -18,3 +23,5 @@ pub use etcd_cluster::EtcdCluster;
 pub use go::interop_program;
 pub use proxy::Proxy;
 pub use redis::{RedisServer, redis_command};
+pub use zookeeper::ZookeeperServer;
+pub use zookeeper_ensemble::ZookeeperEnsemble;

@@ -11,3 +11,4 @@ mod faulty;
 mod history;
 mod rig;
 mod slow;
+mod zookeeper;

@@ -1,0 +1,174 @@
+//! One process of ZooKeeper, with its ports and its data.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::{
+    child::{Server, free_port},
+    directory::{copy, remove},
+    java::{java, java_arguments},
+};
+
+/// How long a question may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long one may take of a server that starts: who comes before it is ready may never be heard.
+const EARLY_LIMIT: Duration = Duration::from_millis(100);
+/// What every server of a test is told. A tick is the unit of all its times, and sessions end at one.
+const USUAL: [&str; 10] = [
+    "clientPortAddress=127.0.0.1",
+    "dataDir=./data",
+    "tickTime=500",
+    "minSessionTimeout=1000",
+    "maxSessionTimeout=60000",
+    "maxClientCnxns=0",
+    "admin.enableServer=false",
+    "4lw.commands.whitelist=*",
+    // The digest of `super:secret`: who says that may do everything.
+    "DigestAuthenticationProvider.superDigest=super:lK75jTNcA+U9vtVEw5vB51mj/w4=",
+    // Elections are told again and again, ever more rarely: at the latest after this time.
+    "fastleader.maxNotificationInterval=1000",
+];
+
+/// Its own, and what that needs of others but does not name.
+const LIBRARIES: [&str; 3] = ["zookeeper", "netty-codec", "netty-resolver"];
+
+/// One process of ZooKeeper.
+pub(super) struct Node {
+    process: Option<Server>,
+    directory: TempDir,
+    /// Where it answers without encryption.
+    pub(super) port: u16,
+    /// What its owner wants: lines of its configuration and, with a `-` before them, options of `java`.
+    pub(super) lines: Vec<String>,
+    /// Which of several it is.
+    pub(super) id: Option<usize>,
+}
+
+impl Node {
+    /// One that does not run yet.
+    pub(super) fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        Self { process: None, directory, port: free_port(), lines: Vec::new(), id: None }
+    }
+
+    /// Its own directory, in which it runs.
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Starts it, with the data that it has.
+    pub(super) fn start(&mut self) {
+        self.kill();
+        let (options, lines): (Vec<_>, Vec<_>) =
+            self.lines.iter().cloned().partition(|line| line.starts_with('-'));
+        let port = format!("clientPort={}", self.port);
+        let lines = USUAL.into_iter().chain([&*port]).chain(lines.iter().map(String::as_str));
+        self.write("zoo.cfg", &lines.collect::<Vec<_>>().join("\n"));
+        if let Some(id) = self.id {
+            fs::create_dir_all(self.data()).expect("a private directory takes another");
+            self.write("data/myid", &id.to_string());
+        }
+        let mut arguments = java_arguments(&LIBRARIES, self.directory());
+        arguments.extend(options);
+        arguments.extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"].map(str::to_owned));
+        self.process = Some(Server::start("java", self.directory.path(), &arguments, &[]));
+    }
+
+    /// Waits until it serves.
+    pub(super) fn wait_until_serving(&mut self) {
+        let port = self.port;
+        let serving = || ask(port, "srvr", EARLY_LIMIT).is_some_and(|answer| answer.contains("Mode: "));
+        self.process.as_mut().expect("the server is running").wait_until(serving);
+    }
+
+    pub(super) const fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Sends a signal to it.
+    pub(super) fn signal(&self, signal: Signal) {
+        self.process.as_ref().expect("the server is running").signal(signal);
+    }
+
+    /// Kills it, if it runs.
+    pub(super) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Kills it and throws its data away.
+    pub(super) fn forget(&mut self) {
+        self.kill();
+        remove(&self.data());
+    }
+
+    /// Kills it and keeps a copy of its data: nobody writes while it is made.
+    pub(super) fn save(&mut self) {
+        self.kill();
+        remove(&self.saved());
+        copy(&self.data(), &self.saved());
+    }
+
+    /// Kills it and puts the copy in the place of its data.
+    pub(super) fn restore(&mut self) {
+        self.forget();
+        copy(&self.saved(), &self.data());
+    }
+
+    /// Kills it and makes this number the next that a sequence below `path` uses.
+    pub(super) fn set_child_counter(&mut self, path: &str, counter: i32) {
+        self.kill();
+        self.write("SetChildCounter.java", include_str!("SetChildCounter.java"));
+        let mut arguments = java_arguments(&LIBRARIES, self.directory());
+        let counter = counter.to_string();
+        arguments.extend(["SetChildCounter.java", "data", path, &counter].map(str::to_owned));
+        java(self.directory(), &arguments);
+    }
+
+    /// What it answers to one of its words of four letters; `None` when it does not.
+    pub(super) fn four_letters(&self, word: &str) -> Option<String> {
+        ask(self.port, word, ANSWER_LIMIT)
+    }
+
+    /// Runs the operator's command, and answers what it said, line by line; panics when it says that something is wrong.
+    pub(super) fn command(&self, words: &[&str]) -> Vec<String> {
+        let mut arguments = java_arguments(&LIBRARIES, self.directory());
+        arguments.push("-Dorg.slf4j.simpleLogger.defaultLogLevel=off".to_owned());
+        let server = format!("127.0.0.1:{}", self.port);
+        let program = ["org.apache.zookeeper.ZooKeeperMain", "-waitforconnection", "-server", &server];
+        arguments.extend(program.iter().chain(words).map(|&word| word.to_owned()));
+        let mut said = java(self.directory(), &arguments);
+        // Before it does anything it tells that it is connected.
+        let connected = said.iter().position(|line| line.contains("state:SyncConnected"));
+        said.split_off(connected.map_or(0, |line| line + 1))
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.directory().join(name), text).expect("a private directory takes a file");
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    fn saved(&self) -> PathBuf {
+        self.directory.path().join("saved")
+    }
+}
+
+fn ask(port: u16, word: &str, limit: Duration) -> Option<String> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
+    stream.set_read_timeout(Some(limit)).ok()?;
+    stream.write_all(word.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}

@@ -1,0 +1,199 @@
+//! The private ZooKeeper servers.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use leasehold_testkit::server::{ZookeeperEnsemble, ZookeeperServer};
+
+/// Who is cut off knows it after ten ticks.
+const LOOKS: usize = 400;
+const LOOK: Duration = Duration::from_millis(50);
+
+#[test]
+fn a_server_keeps_its_data_over_a_kill() {
+    let mut server = ZookeeperServer::start(&[]);
+    server.command(&["create", "/name", "kept"]);
+    server.kill();
+    server.restart();
+    assert_eq!(server.command(&["get", "/name"]), ["kept"]);
+}
+
+#[test]
+fn a_server_that_forgets_comes_up_empty_at_the_same_port() {
+    let mut server = ZookeeperServer::start(&[]);
+    let url = server.url();
+    server.command(&["create", "/name"]);
+    server.forget();
+    server.restart();
+    assert_eq!(server.command(&["ls", "/"]), ["[zookeeper]"]);
+    assert_eq!(server.url(), url);
+}
+
+#[test]
+fn a_restored_server_is_what_it_was_when_it_was_saved() {
+    let mut server = ZookeeperServer::start(&[]);
+    server.command(&["create", "/name", "old"]);
+    server.save();
+    server.restart();
+    server.command(&["set", "/name", "new"]);
+    for _ in 0..2 {
+        server.restore();
+        server.restart();
+        assert_eq!(server.command(&["get", "/name"]), ["old"]);
+        server.command(&["set", "/name", "newer"]);
+    }
+}
+
+#[test]
+fn a_server_numbers_children_as_it_is_told() {
+    let mut server = ZookeeperServer::start(&[]);
+    server.command(&["create", "/name"]);
+    server.command(&["create", "-s", "/name/child-"]);
+    for (counter, child) in [(41, "0000000041"), (i32::MAX, "2147483647"), (i32::MIN, "-2147483648")] {
+        server.set_child_counter("/name", counter);
+        server.restart();
+        let created = server.command(&["create", "-s", "/name/child-"]);
+        assert_eq!(created, [format!("Created /name/child-{child}")]);
+    }
+}
+
+#[test]
+fn a_paused_server_says_nothing() {
+    let server = ZookeeperServer::start(&[]);
+    server.pause();
+    assert!(std::panic::catch_unwind(|| server.four_letters("ruok")).is_err());
+    server.resume();
+    assert_eq!(server.four_letters("ruok"), "imok");
+}
+
+#[test]
+fn a_server_takes_more_lines_and_options() {
+    let server = ZookeeperServer::start(&["tickTime=250", "-Dleasehold.test=told"]);
+    assert!(server.four_letters("conf").contains("tickTime=250\n"));
+    assert!(server.four_letters("envi").contains("java.io.tmpdir="));
+}
+
+#[test]
+fn a_durable_server_waits_for_the_disk() {
+    for (server, waits) in [(ZookeeperServer::durable(&[]), true), (ZookeeperServer::start(&[]), false)] {
+        server.command(&["create", "/name"]);
+        assert_eq!(flushes(&server) > 0, waits);
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn an_encrypted_server_refuses_who_has_no_certificate() {
+    use std::{
+        io::Write,
+        process::{Command, Stdio},
+    };
+
+    let server = ZookeeperServer::encrypted();
+    let greet = |certificate: bool| {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-quiet", "-verify_return_error", "-verify_hostname", "localhost"]);
+        command.arg("-connect").arg(server.url().replace("zookeepers://", ""));
+        command.arg("-CAfile").arg(server.certificate("ca.pem"));
+        if certificate {
+            command.arg("-cert").arg(server.certificate("client.pem"));
+            command.arg("-key").arg(server.certificate("client.key"));
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        // It may be refused before it says anything.
+        let input = child.stdin.take().unwrap();
+        let _ = (&input).write_all(b"ruok");
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(greet(true), "imok");
+    assert_eq!(greet(false), "");
+}
+
+#[test]
+fn an_ensemble_goes_on_without_its_leader_and_takes_it_back() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let first = ensemble.leader();
+    ensemble.kill(first);
+    let second = ensemble.leader();
+    assert_ne!(second, first);
+    ensemble.command(second, &["create", "/name", "without it"]);
+    ensemble.restart(first);
+    assert_eq!(ensemble.command(first, &["get", "/name"]), ["without it"]);
+}
+
+#[test]
+fn an_ensemble_goes_on_without_a_paused_leader() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let first = ensemble.leader();
+    ensemble.pause(first);
+    let second = ensemble.leader();
+    assert_ne!(second, first);
+    ensemble.command(second, &["create", "/name"]);
+    ensemble.resume(first);
+    assert_eq!(ensemble.leader(), second);
+}
+
+#[test]
+fn a_leader_that_is_cut_off_is_replaced_and_comes_back() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let first = ensemble.leader();
+    ensemble.cut(first);
+    let second = ensemble.leader();
+    assert_ne!(second, first);
+    until(|| !serves(&ensemble, first));
+    ensemble.command(second, &["create", "/name", "without it"]);
+    ensemble.heal(first);
+    assert_eq!(ensemble.command(first, &["get", "/name"]), ["without it"]);
+    assert_eq!(ensemble.leader(), second);
+}
+
+#[test]
+fn a_follower_that_is_cut_off_answers_for_a_while() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let leader = ensemble.leader();
+    let follower = (leader + 1) % 3;
+    ensemble.part([leader, follower]);
+    let parted = Instant::now();
+    assert!(serves(&ensemble, follower));
+    until(|| !serves(&ensemble, follower));
+    assert!(parted.elapsed() > Duration::from_secs(3), "{:?}", parted.elapsed());
+    assert_eq!(ensemble.leader(), leader);
+    ensemble.heal(follower);
+    assert!(serves(&ensemble, follower));
+}
+
+#[test]
+fn a_cut_that_is_healed_in_time_goes_unnoticed() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let leader = ensemble.leader();
+    let follower = (leader + 1) % 3;
+    ensemble.cut(follower);
+    ensemble.command(leader, &["create", "/name", "meanwhile"]);
+    ensemble.heal(follower);
+    assert_eq!(ensemble.command(follower, &["sync", "/"]), ["Sync is OK"]);
+    assert_eq!(ensemble.command(follower, &["get", "/name"]), ["meanwhile"]);
+    assert_eq!(ensemble.leader(), leader);
+}
+
+fn flushes(server: &ZookeeperServer) -> u64 {
+    let told = server.four_letters("mntr");
+    let count = told.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime\t"));
+    count.expect("it tells how often it waited for the disk").parse().unwrap()
+}
+
+fn serves(ensemble: &ZookeeperEnsemble, node: usize) -> bool {
+    ensemble.four_letters(node, "srvr").contains("Mode: ")
+}
+
+fn until(happened: impl Fn() -> bool) {
+    for _ in 0..LOOKS {
+        if happened() {
+            return;
+        }
+        sleep(LOOK);
+    }
+    panic!("it never happened");
+}
