@@ -1,28 +1,79 @@
-//! Java, as the servers and programs of tests need it.
+//! Java, as servers and programs of tests need it.
 
-use std::{path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+    time::SystemTime,
+};
+
+use super::directory::remove;
 
 /// Where the system's package manager puts libraries.
 const LIBRARIES: &str = "/usr/share/java";
 /// Quick to start rather than fast when warm, and nothing is left where the system keeps temporary files.
 const QUICK: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
-/// What `java` is told of a program that uses these libraries, and keeps to `directory`. Errors that are logged go to its
+/// Compiles the program of one file, `source`, against these libraries of the system, and answers what runs it: to be given
+/// its arguments. What is compiled is kept below `output`, until the source changes. Others who compile there at the same
+/// time wait.
+///
+/// # Panics
+/// When it cannot be compiled.
+#[must_use]
+pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command {
+    let name = source.file_stem().and_then(|name| name.to_str()).expect("a source has a name");
+    let directory = std::path::absolute(output.join("java").join(name)).expect("a path is not empty");
+    fs::create_dir_all(&directory).expect("a directory of cargo's can be written to");
+    let alone = File::create(directory.join("lock")).expect("a directory of cargo's can be written to");
+    alone.lock().expect("a file can be locked");
+    // Compiled anew at every start, as `java` would by itself, it takes a second longer.
+    let classes = directory.join("classes");
+    if changed(&classes).is_none_or(|compiled| changed(source).is_none_or(|written| written >= compiled)) {
+        compile(source, libraries, &classes);
+    }
+    let mut command = Command::new("java");
+    let libraries = [&*classes.display().to_string(), &class_path(libraries)].join(":");
+    command.args(java_arguments(&libraries, &directory)).arg(name);
+    command
+}
+
+/// What is half done when it is killed is not taken for the whole.
+fn compile(source: &Path, libraries: &[&str], classes: &Path) {
+    let half: PathBuf = classes.with_extension("half");
+    let compiled = Command::new("javac")
+        .arg("--class-path")
+        .arg(class_path(libraries))
+        .arg("-d")
+        .args([&half, source])
+        .output();
+    let compiled = compiled.unwrap_or_else(|error| panic!("cannot start javac: {error}: run setup/debian"));
+    let complaint = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{} cannot be compiled: {complaint}", source.display());
+    remove(classes);
+    fs::rename(half, classes).expect("a directory of cargo's can be written to");
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// What `java` is told of a program that finds its libraries in this class path, and keeps to `directory`. Errors that are logged go to its
 /// standard error.
-pub(super) fn java_arguments(libraries: &[&str], directory: &Path) -> Vec<String> {
+pub(super) fn java_arguments(class_path: &str, directory: &Path) -> Vec<String> {
     let mut arguments: Vec<_> = QUICK.map(str::to_owned).into();
     arguments.extend([
         format!("-Djava.io.tmpdir={}", directory.display()),
         "-Djava.net.preferIPv4Stack=true".to_owned(),
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=error".to_owned(),
         "--class-path".to_owned(),
-        class_path(libraries),
+        class_path.to_owned(),
     ]);
     arguments
 }
 
 /// Where these libraries are, and one that logs; each names those that it needs itself.
-fn class_path(libraries: &[&str]) -> String {
+pub(super) fn class_path(libraries: &[&str]) -> String {
     let all = libraries.iter().chain(&["slf4j-simple"]);
     all.map(|name| format!("{LIBRARIES}/{name}.jar")).collect::<Vec<_>>().join(":")
 }

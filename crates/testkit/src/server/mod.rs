@@ -21,6 +21,7 @@ pub use clock::WallClock;
 pub use etcd::{EtcdServer, etcd_command};
 pub use etcd_cluster::EtcdCluster;
 pub use go::interop_program;
+pub use java::java_program;
 pub use proxy::Proxy;
 pub use redis::{RedisServer, redis_command};
 pub use zookeeper::ZookeeperServer;

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{
     child::{Server, free_port},
     directory::{copy, remove},
-    java::{java, java_arguments},
+    java::{class_path, java, java_arguments},
 };
 
 /// How long a question may take.
@@ -76,7 +76,7 @@ impl Node {
             fs::create_dir_all(self.data()).expect("a private directory takes another");
             self.write("data/myid", &id.to_string());
         }
-        let mut arguments = java_arguments(&LIBRARIES, self.directory());
+        let mut arguments = java_arguments(&class_path(&LIBRARIES), self.directory());
         arguments.extend(options);
         arguments.extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"].map(str::to_owned));
         self.process = Some(Server::start("java", self.directory.path(), &arguments, &[]));
@@ -126,7 +126,7 @@ impl Node {
     pub(super) fn set_child_counter(&mut self, path: &str, counter: i32) {
         self.kill();
         self.write("SetChildCounter.java", include_str!("SetChildCounter.java"));
-        let mut arguments = java_arguments(&LIBRARIES, self.directory());
+        let mut arguments = java_arguments(&class_path(&LIBRARIES), self.directory());
         let counter = counter.to_string();
         arguments.extend(["SetChildCounter.java", "data", path, &counter].map(str::to_owned));
         java(self.directory(), &arguments);
@@ -139,7 +139,7 @@ impl Node {
 
     /// Runs the operator's command, and answers what it said, line by line; panics when it says that something is wrong.
     pub(super) fn command(&self, words: &[&str]) -> Vec<String> {
-        let mut arguments = java_arguments(&LIBRARIES, self.directory());
+        let mut arguments = java_arguments(&class_path(&LIBRARIES), self.directory());
         arguments.push("-Dorg.slf4j.simpleLogger.defaultLogLevel=off".to_owned());
         let server = format!("127.0.0.1:{}", self.port);
         let program = ["org.apache.zookeeper.ZooKeeperMain", "-waitforconnection", "-server", &server];

@@ -1,0 +1,237 @@
+// A program that locks with Curator, for tests that two kinds of programs exclude each other.
+//
+// It is started as `Curator SERVERS SESSION_MS [USER:PASSWORD]` and told what to do line by line; it answers line by line.
+// Who logs in makes nodes that are its own alone. Each THREAD is one of the program's own, so that one waits while others
+// go on; what it holds is its own, and what it is told is done in order.
+//
+//	lock THREAD PATH [LIMIT_MS]        locked THREAD NODE, or late THREAD once the limit is over: a mutex
+//	read THREAD PATH [LIMIT_MS]        as lock: the shared side of a read-write lock
+//	write THREAD PATH [LIMIT_MS]       as lock: its exclusive side
+//	permit THREAD PATH MOST [LIMIT_MS] as lock: one permit of at most so many
+//	revocable THREAD PATH              as lock, and asked THREAD when somebody wants it back
+//	unlock THREAD                      unlocked THREAD: what it locked last
+//	revoke NODE                        revoked: whoever holds it is asked to give it back
+//	participants PATH                  participants NODE...: of a mutex, in Curator's order
+//	session                            session NUMBER, in hexadecimal digits
+//	state                              state CONNECTED, SUSPENDED, RECONNECTED or LOST, as Curator saw it last
+//	quit                               ends in order, as does the end of its input
+//
+// What goes wrong is answered by `error TEXT`, or `error THREAD TEXT`.
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.ArrayDeque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.api.ACLProvider;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
+import org.apache.curator.framework.recipes.locks.Revoker;
+import org.apache.curator.framework.state.ConnectionState;
+import org.apache.curator.retry.RetryNTimes;
+import org.apache.zookeeper.ZooDefs;
+import org.apache.zookeeper.data.ACL;
+
+public class Curator {
+	/** Longer than any test waits. */
+	private static final long NO_LIMIT_MS = TimeUnit.HOURS.toMillis(1);
+	private static final int START_LIMIT_S = 20;
+
+	private final CuratorFramework client;
+	private final Map<String, Worker> workers = new HashMap<>();
+	/** One object each for a path: Curator counts the locks of a thread in it. */
+	private final Map<String, InterProcessMutex> mutexes = new HashMap<>();
+	private final Map<String, InterProcessReadWriteLock> readWrites = new HashMap<>();
+	private volatile ConnectionState state = ConnectionState.CONNECTED;
+	private boolean quiet;
+
+	public static void main(String[] arguments) throws Exception {
+		var program = new Curator(arguments);
+		var lines = new BufferedReader(new InputStreamReader(System.in));
+		for (var line = lines.readLine(); line != null && !line.equals("quit"); line = lines.readLine()) {
+			try {
+				program.obey(line.split(" "));
+			} catch (Exception error) {
+				program.say("error " + oneLine(error));
+			}
+		}
+		program.quit();
+	}
+
+	private Curator(String[] arguments) throws InterruptedException {
+		int session = Integer.parseInt(arguments[1]);
+		var builder = CuratorFrameworkFactory.builder()
+			.connectString(arguments[0])
+			.sessionTimeoutMs(session)
+			.connectionTimeoutMs(session)
+			.retryPolicy(new RetryNTimes(100, 100));
+		if (arguments.length > 2) {
+			builder.authorization("digest", arguments[2].getBytes()).aclProvider(new OwnAlone());
+		}
+		client = builder.build();
+		client.getConnectionStateListenable().addListener((client, now) -> state = now);
+		client.start();
+		if (!client.blockUntilConnected(START_LIMIT_S, TimeUnit.SECONDS)) {
+			throw new IllegalStateException("not connected after " + START_LIMIT_S + " s");
+		}
+	}
+
+	private void obey(String[] words) throws Exception {
+		switch (words[0]) {
+			case "lock" -> lock(words[1], mutex(words[2]), limit(words, 3));
+			case "read" -> lock(words[1], readWrite(words[2]).readLock(), limit(words, 3));
+			case "write" -> lock(words[1], readWrite(words[2]).writeLock(), limit(words, 3));
+			case "permit" -> permit(words[1], words[2], Integer.parseInt(words[3]), limit(words, 4));
+			case "revocable" -> revocable(words[1], words[2]);
+			case "unlock" -> worker(words[1]).unlock();
+			case "revoke" -> {
+				Revoker.attemptRevoke(client, words[1]);
+				say("revoked");
+			}
+			case "participants" -> {
+				var nodes = mutex(words[1]).getParticipantNodes();
+				say(nodes.isEmpty() ? "participants" : "participants " + String.join(" ", nodes));
+			}
+			case "session" -> say("session " + Long.toHexString(client.getZookeeperClient().getZooKeeper().getSessionId()));
+			case "state" -> say("state " + state);
+			default -> throw new IllegalArgumentException("not a command: " + String.join(" ", words));
+		}
+	}
+
+	private void permit(String thread, String path, int most, long limit) {
+		var semaphore = new InterProcessSemaphoreV2(client, path, most);
+		worker(thread).lock(() -> {
+			Lease lease = semaphore.acquire(limit, TimeUnit.MILLISECONDS);
+			return lease == null ? null : new Held(path + "/leases/" + lease.getNodeName(), lease::close);
+		});
+	}
+
+	private void revocable(String thread, String path) {
+		var mutex = new InterProcessMutex(client, path);
+		mutex.makeRevocable(asked -> say("asked " + thread));
+		lock(thread, mutex, NO_LIMIT_MS);
+	}
+
+	private void lock(String thread, InterProcessMutex mutex, long limit) {
+		worker(thread).lock(() -> {
+			boolean got = mutex.acquire(limit, TimeUnit.MILLISECONDS);
+			return got ? new Held(nodeOf(mutex), mutex::release) : null;
+		});
+	}
+
+	private InterProcessMutex mutex(String path) {
+		return mutexes.computeIfAbsent(path, key -> new InterProcessMutex(client, path));
+	}
+
+	private InterProcessReadWriteLock readWrite(String path) {
+		return readWrites.computeIfAbsent(path, key -> new InterProcessReadWriteLock(client, path));
+	}
+
+	private Worker worker(String thread) {
+		return workers.computeIfAbsent(thread, Worker::new);
+	}
+
+	/** Gives back the session, and with it all that is locked or stands in line. */
+	private void quit() {
+		synchronized (this) {
+			quiet = true;
+		}
+		client.close();
+		// Some threads may still wait.
+		System.exit(0);
+	}
+
+	private synchronized void say(String line) {
+		if (!quiet) {
+			System.out.println(line);
+		}
+	}
+
+	/** The node by which the calling thread holds it. */
+	private static String nodeOf(InterProcessMutex mutex) throws Exception {
+		// For classes that are derived from it only.
+		var method = InterProcessMutex.class.getDeclaredMethod("getLockPath");
+		method.setAccessible(true);
+		return (String) method.invoke(mutex);
+	}
+
+	private static long limit(String[] words, int at) {
+		return words.length > at ? Long.parseLong(words[at]) : NO_LIMIT_MS;
+	}
+
+	private static String oneLine(Throwable error) {
+		return error.toString().replaceAll("\\s+", " ");
+	}
+
+	private interface Release {
+		void run() throws Exception;
+	}
+
+	private interface Acquire {
+		/** Nothing, when the limit is over. */
+		Held run() throws Exception;
+	}
+
+	private record Held(String node, Release release) {}
+
+	/** A thread that locks. */
+	private class Worker {
+		private final String name;
+		private final ExecutorService thread;
+		private final ArrayDeque<Held> held = new ArrayDeque<>();
+
+		Worker(String name) {
+			this.name = name;
+			thread = Executors.newSingleThreadExecutor(work -> new Thread(work, name));
+		}
+
+		void lock(Acquire acquire) {
+			run(() -> {
+				var got = acquire.run();
+				if (got == null) {
+					say("late " + name);
+					return;
+				}
+				held.push(got);
+				say("locked " + name + " " + got.node);
+			});
+		}
+
+		void unlock() {
+			run(() -> {
+				held.pop().release.run();
+				say("unlocked " + name);
+			});
+		}
+
+		private void run(Release work) {
+			thread.execute(() -> {
+				try {
+					work.run();
+				} catch (Exception error) {
+					say("error " + name + " " + oneLine(error));
+				}
+			});
+		}
+	}
+
+	private static class OwnAlone implements ACLProvider {
+		@Override
+		public List<ACL> getDefaultAcl() {
+			return ZooDefs.Ids.CREATOR_ALL_ACL;
+		}
+
+		@Override
+		public List<ACL> getAclForPath(String path) {
+			return ZooDefs.Ids.CREATOR_ALL_ACL;
+		}
+	}
+}
