@@ -1,6 +1,9 @@
 //! The connection of a client to its server: made when first needed, made again when it breaks, shared by all requests. Nothing is
 //! sent twice by it: a request that met a broken connection answers "unknown", and the keeper decides.
-#![expect(clippy::disallowed_methods, reason = "the door of connections: attempts to make one are tasks of their own")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the door of connections: attempts to make one are tasks of their own"
+)]
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

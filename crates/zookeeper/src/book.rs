@@ -194,7 +194,7 @@ impl Book {
     }
 
     /// Those that hold and are to be watched from now on.
-    pub(crate) fn to_watch(&mut self, now: Instant) -> Vec<ClaimId> {
+    pub(crate) fn lasting(&mut self, now: Instant) -> Vec<ClaimId> {
         let mut lasting = Vec::new();
         while let Some(&(at, id)) = self.unwatched.first()
             && at <= now

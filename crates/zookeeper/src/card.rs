@@ -71,7 +71,9 @@ mod tests {
             assert_eq!(is_broken(&card.text()), broken);
         }
         assert!(is_broken(b"__REVOKE__"));
-        for foreign in ["", "leasehold", "leasehold 1", "leasehold 2 claim 5 y", "leasehold 1 kept 5 y", "10.0.0.7"] {
+        for foreign in
+            ["", "leasehold", "leasehold 1", "leasehold 2 claim 5 y", "leasehold 1 kept 5 y", "10.0.0.7"]
+        {
             assert_eq!(Card::read(foreign.as_bytes()), None, "{foreign:?}");
         }
         assert_eq!(limit(&limit_text(7)), Some(7));

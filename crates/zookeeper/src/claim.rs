@@ -162,17 +162,24 @@ impl Client {
         id: leasehold_core::ClaimId,
     ) -> Result<Vec<String>, Failed> {
         let children = children(conn, path).await?;
-        Ok(children.iter().filter(|name| keys::is_of(name, id)).map(|name| format!("{path}/{name}")).collect())
+        Ok(children
+            .iter()
+            .filter(|name| keys::is_of(name, id))
+            .map(|name| format!("{path}/{name}"))
+            .collect())
     }
 
     async fn create(&self, claim: &Claim, way: &Way) -> Result<Tried, Failed> {
         // An attempt that would only have to be taken back is not made.
-        if !claim.may_queue && !self.looks_free(claim, way).await? {
-            self.leave(claim);
-            return Ok(Tried::Answer(Answer::Taken(Hint::default())));
+        if !claim.may_queue {
+            let free = self.looks_free(claim, way).await;
+            if !matches!(free, Ok(true)) {
+                self.leave(claim);
+                return free.map(|_| Tried::Answer(Answer::Taken(Hint::default())));
+            }
         }
         let line = way.dir.line(claim.mode);
-        let time = way.session.facts.timeout().min(claim.ttl);
+        let time = way.session.facts.left(self.now()).unwrap_or_default().min(claim.ttl);
         let card = Card { broken: false, time, owner: claim.owner.to_string() };
         let path = way.dir.place(claim.id, claim.mode, self.config.layout);
         let create = Create { path, data: card.text(), acl: self.acl.clone(), kind: Kind::Sequential };
@@ -224,8 +231,13 @@ impl Client {
     /// Whether an attempt may succeed.
     async fn looks_free(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
         if claim.mode.limit().is_some() {
-            // It has to look at more than the line, and does so when it is first.
-            return Ok(children(&way.conn, &way.dir.line(claim.mode)).await?.is_empty());
+            let line = children(&way.conn, &way.dir.line(claim.mode)).await?;
+            // There is more to look at than the line; that is done when it is first.
+            if line.is_empty() {
+                return Ok(true);
+            }
+            let clash = self.clash(claim, way, &line).await?;
+            return clash.map_or(Ok(false), |clash| Err(clash.into()));
         }
         let nodes = keys::line(&children(&way.conn, way.dir.path()).await?);
         Ok(nodes.iter().all(|node| claim.mode == Mode::Shared && node.shared))
@@ -251,7 +263,9 @@ impl Client {
             }
             let Some((before, sole)) = standing.before else {
                 return match claim.mode {
-                    Mode::Permits { count, limit } => self.take_permits(claim, way, own, (count, limit)).await,
+                    Mode::Permits { count, limit } => {
+                        self.take_permits(claim, way, own, (count, limit)).await
+                    }
                     _ => self.holds(claim, way, own.czxid, vec![own.path.clone()]).map(Tried::Answer),
                 };
             };
@@ -391,7 +405,9 @@ impl Client {
         if let Some(limit) = claim.mode.limit() {
             return self.clash_of_permits(claim, way, limit, line).await;
         }
-        for (name, path) in [(LINE, way.dir.line(Mode::Permits { count: 1, limit: 1 })), (PERMITS, way.dir.permits())] {
+        for (name, path) in
+            [(LINE, way.dir.line(Mode::Permits { count: 1, limit: 1 })), (PERMITS, way.dir.permits())]
+        {
             if line.iter().any(|child| child == name) && !children(&way.conn, &path).await?.is_empty() {
                 return Ok(Some(in_use(claim, "a semaphore")));
             }

@@ -24,7 +24,7 @@ use crate::{
     session::over,
     sessions::{Seat, Session, Sessions},
     watches::Hears,
-    wire::{Acl, Code, Create, Did, Exists, Kind, Multi, Step},
+    wire::{Acl, Code, Create, Exists, Kind, Multi, Step},
 };
 
 /// How often a heartbeat is looked for when somebody waits for one.
@@ -208,7 +208,13 @@ impl Client {
     }
 
     /// Makes a directory, with those above it, unless it is there.
-    pub(crate) async fn make(&self, conn: &Conn, path: &str, kind: Kind, data: Vec<u8>) -> Result<(), Failed> {
+    pub(crate) async fn make(
+        &self,
+        conn: &Conn,
+        path: &str,
+        kind: Kind,
+        data: Vec<u8>,
+    ) -> Result<(), Failed> {
         let mut above: Vec<&str> = Vec::new();
         let mut next = path;
         loop {
@@ -221,7 +227,8 @@ impl Client {
                     None => return Ok(()),
                 },
                 Err((_, Code::NO_NODE)) => {
-                    let Some((parent, _)) = next.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) else {
+                    let Some((parent, _)) = next.rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
+                    else {
                         return Err(Failed::NO_NODE);
                     };
                     above.push(next);
@@ -238,7 +245,7 @@ impl Client {
         session: &Session,
         conn: &Conn,
         steps: Vec<Step>,
-    ) -> Result<Result<Vec<Did>, (usize, Code)>, Failed> {
+    ) -> Result<Result<(), (usize, Code)>, Failed> {
         let sent = self.now();
         let did = conn.send(&Multi(steps)).answer().await?;
         session.facts.confirmed(sent);

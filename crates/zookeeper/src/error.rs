@@ -38,10 +38,9 @@ impl Failed {
     pub(crate) fn is_unknown(&self) -> bool {
         match self {
             Self::Unanswered | Self::Unreadable => true,
-            Self::Refused(code) => matches!(
-                *code,
-                Code::CONNECTION_LOSS | Code::TIMEOUT | Code::REQUEST_TIMEOUT
-            ),
+            Self::Refused(code) => {
+                matches!(*code, Code::CONNECTION_LOSS | Code::TIMEOUT | Code::REQUEST_TIMEOUT)
+            }
             Self::Unsent | Self::Here(_) => false,
         }
     }
@@ -82,9 +81,10 @@ fn meaning(code: Code) -> (Fault, &'static str) {
             Fault::Denied,
             "the login of the URL may not do this: give it the rights of docs/engines/zookeeper.md",
         ),
-        Code::AUTH_FAILED | Code::AUTH_REQUIRED => {
-            (Fault::Denied, "the server does not accept the login of the URL: write user:password@ before the host")
-        }
+        Code::AUTH_FAILED | Code::AUTH_REQUIRED => (
+            Fault::Denied,
+            "the server does not accept the login of the URL: write user:password@ before the host",
+        ),
         Code::INVALID_ACL => (
             Fault::Misconfigured,
             "the server knows no such access list: acl= is to name schemes and ids that it has",
@@ -97,7 +97,9 @@ fn meaning(code: Code) -> (Fault, &'static str) {
             (Fault::Refused, "the quota of the directory is used up: raise it, or use another prefix=")
         }
         Code::THROTTLED => (Fault::Retry, "the server has too much to do"),
-        Code::SESSION_EXPIRED | Code::SESSION_MOVED => (Fault::Retry, "the session ended while it was needed"),
+        Code::SESSION_EXPIRED | Code::SESSION_MOVED => {
+            (Fault::Retry, "the session ended while it was needed")
+        }
         Code::NO_NODE => (Fault::Retry, "the directory was deleted meanwhile"),
         _ => (Fault::Internal, "the server refused the request"),
     }

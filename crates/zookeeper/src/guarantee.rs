@@ -12,8 +12,9 @@ const ASK_LIMIT: Duration = Duration::from_secs(1);
 /// More is not read of what it says.
 const MOST_SAID: u64 = 16 * 1024;
 
-const LEASED: &str = "a holder believes in its session for at most five eighths of its timeout after the last change that a quorum confirmed; \
-    the server ends a session only after all of it";
+const LEASED: &str = "a holder believes in its session until a tenth of its timeout and half a tick before the server may end it, \
+    counted from the last change that a quorum confirmed";
+const TICK: &str = "a tick (tickTime) is taken to be at most three seconds, or half of the session's timeout if that is less";
 const ONE_SERVER: &str = "it is one server: if its disk is lost, so is what it knew, and tokens begin anew";
 const SILENT: &str = "no server says what it is: allow the word srvr (4lw.commands.whitelist) to see its version and mode here";
 
@@ -53,7 +54,7 @@ fn read_facts(said: &str) -> Facts {
 }
 
 fn judge(facts: &Facts) -> Guarantee {
-    let mut guarantee = Guarantee::new(Level::LeaseBounded, &[LEASED]);
+    let mut guarantee = Guarantee::new(Level::LeaseBounded, &[LEASED, TICK]);
     match (&facts.version, facts.mode.as_deref()) {
         (Some(version), Some(mode)) => {
             guarantee.notes.push(format!("ZooKeeper {version}, {mode}"));

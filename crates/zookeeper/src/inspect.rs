@@ -16,7 +16,7 @@ use crate::{
     keys::{self, Dir, LINE, PERMITS},
     sessions::Seat,
     view::{Seen, There},
-    wire::{Code, Data, Delete, Did, SetData, Step, Sync},
+    wire::{Code, Data, Delete, SetData, Step, Sync},
 };
 
 /// The timeout of a session of who only looks.
@@ -66,7 +66,8 @@ impl Client {
 
     async fn look_at_all(&self, conn: &Conn, prefix: &str) -> Result<Vec<View>, Failed> {
         let directories = children(conn, &self.base()).await?;
-        let mut names: Vec<Name> = directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
+        let mut names: Vec<Name> =
+            directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
         names.retain(|name| name.as_str().starts_with(prefix));
         names.sort();
         let mut views = Vec::new();
@@ -116,11 +117,18 @@ impl Client {
         broken
     }
 
-    async fn break_on(&self, visit: &Visit, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
+    async fn break_on(
+        &self,
+        visit: &Visit,
+        name: &Name,
+        token: u64,
+        force: bool,
+    ) -> Result<Broken, EngineError> {
         let there = self.look(&visit.conn, &self.dir(name)).await?;
         let held = there.held();
-        let of_token = |seen: &&Seen| seen.token() == Some(token);
-        let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|seen| of_token(&seen))) else {
+        let of_token = |seen: &Seen| seen.token() == Some(token);
+        let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|seen| of_token(seen)))
+        else {
             return Ok(Broken::NotHeld);
         };
         let steps = if force {
@@ -139,8 +147,7 @@ impl Client {
             let data = Card { broken: true, ..card }.text();
             vec![Step::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
         };
-        let did: Result<Vec<Did>, _> = self.change(visit.seat.session(), &visit.conn, steps).await?;
-        match did {
+        match self.change(visit.seat.session(), &visit.conn, steps).await? {
             Ok(_) => Ok(Broken::Done),
             Err((_, Code::NO_NODE | Code::BAD_VERSION)) => Ok(Broken::NotHeld),
             Err((_, code)) => Err(Failed::Refused(code).into()),

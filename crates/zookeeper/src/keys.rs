@@ -41,7 +41,7 @@ const WORDS: [(&str, bool); 5] =
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) shared: bool,
-    /// Which wraps around: see [`Node::is_before`].
+    /// Which wraps around: see [`line`].
     pub(crate) number: i32,
 }
 
@@ -52,22 +52,12 @@ impl Node {
         let (_, shared) = WORDS.into_iter().find(|(word, _)| start.ends_with(word))?;
         Some(Self { name: name.to_owned(), shared, number })
     }
-
-    /// Whether it was made before. The server's counter wraps around, and far fewer than half of all numbers stand in one line.
-    pub(crate) fn is_before(&self, other: &Self) -> bool {
-        self.number.wrapping_sub(other.number) < 0
-    }
-
-    /// Whose it is: a claim of ours, or one of Curator that protects its nodes as we do.
-    pub(crate) fn id(&self) -> Option<ClaimId> {
-        id_of(&self.name)
-    }
 }
 
 /// The nodes of a line, those that were made first before the others.
 pub(crate) fn line<'a>(children: impl IntoIterator<Item = &'a String>) -> Vec<Node> {
     let mut nodes: Vec<Node> = children.into_iter().filter_map(|name| Node::read(name)).collect();
-    // All numbers are within half of all, so this is an order.
+    // The server's counter wraps around, and far fewer than half of all numbers stand in one line: so this is an order.
     let Some(any) = nodes.first().map(|node| node.number) else { return nodes };
     nodes.sort_by_key(|node| node.number.wrapping_sub(any));
     nodes
@@ -82,7 +72,8 @@ pub(crate) fn is_permit(name: &str) -> bool {
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let split = |length| name.len().checked_sub(length).and_then(|at| name.split_at_checked(at));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_word = |start: &str| start.ends_with(PERMIT) || WORDS.iter().any(|(word, _)| start.ends_with(word));
+    let is_word =
+        |start: &str| start.ends_with(PERMIT) || WORDS.iter().any(|(word, _)| start.ends_with(word));
     let (start, number) = split(10)?;
     if number.strip_prefix('-').is_some_and(digits) {
         return Some((start, number.parse().ok()?));
@@ -157,9 +148,9 @@ impl Dir {
         format!("{}/_c_{}-{word}", self.line(mode), uuid(id))
     }
 
-    /// The same, for a permit that is held.
-    pub(crate) fn permit(&self, id: ClaimId) -> String {
-        format!("{}/_c_{}{PERMIT}", self.permits(), uuid(id))
+    /// The node of one of the permits that are held by a claim. Their numbers mean nothing to anybody.
+    pub(crate) fn permit(&self, id: ClaimId, number: u32) -> String {
+        format!("{}/_c_{}{PERMIT}{number:010}", self.permits(), uuid(id))
     }
 }
 
@@ -236,7 +227,7 @@ mod tests {
         assert_eq!(of(Mode::Shared, Layout::Mutex), format!("{start}/_c_{uuid}-__READ__"));
         let permits = Mode::Permits { count: 1, limit: 2 };
         assert_eq!(of(permits, Layout::ReadWrite), format!("{start}/locks/_c_{uuid}-lock-"));
-        assert_eq!(dir.permit(ID), format!("{start}/leases/_c_{uuid}-lease-"));
+        assert_eq!(dir.permit(ID, 2), format!("{start}/leases/_c_{uuid}-lease-0000000002"));
     }
 
     #[test]
@@ -258,7 +249,16 @@ mod tests {
             assert_eq!((node.shared, node.number), (shared, number), "{name}");
             assert_eq!(is_of(&name, ID), name.starts_with("_c_"));
         }
-        for name in ["locks", "leases", "", "-lock-", "x-lock-12", "x-lock-00000000a1", "läufer-0000000001", "0000000001"] {
+        for name in [
+            "locks",
+            "leases",
+            "",
+            "-lock-",
+            "x-lock-12",
+            "x-lock-00000000a1",
+            "läufer-0000000001",
+            "0000000001",
+        ] {
             assert_eq!(Node::read(name), None, "{name}");
         }
         assert!(is_permit(&format!("{uuid}-lease-0000000001")) && !is_permit("x-lock-0000000001"));
@@ -272,8 +272,6 @@ mod tests {
             .to_vec();
         let numbers: Vec<i32> = line(&children).iter().map(|node| node.number).collect();
         assert_eq!(numbers, [i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1]);
-        let nodes = line(&children);
-        assert!(nodes.windows(2).all(|pair| pair[0].is_before(&pair[1]) && !pair[1].is_before(&pair[0])));
     }
 
     #[test]

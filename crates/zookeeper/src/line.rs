@@ -50,9 +50,9 @@ mod tests {
     fn stands(words: &str, at: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
         let nodes = nodes(words);
         let standing = standing(&nodes, &nodes[at].name, mode).unwrap();
-        let before = standing.before.map(|(name, sole)| {
-            (nodes.iter().position(|node| node.name == name).unwrap(), sole)
-        });
+        let before = standing
+            .before
+            .map(|(name, sole)| (nodes.iter().position(|node| node.name == name).unwrap(), sole));
         (before, standing.ahead)
     }
 

@@ -66,11 +66,13 @@ impl Client {
         }
         let (overdue, lasting) = {
             let mut book = self.book();
-            (book.overdue(now), book.to_watch(now))
+            (book.overdue(now), book.lasting(now))
         };
         for id in lasting {
             let client = Arc::clone(self);
-            door::spawn(async move { drop(door::within(REQUEST_TIMEOUT, client.watch_hold(id)).await) });
+            door::spawn(async move {
+                let _ = door::within(REQUEST_TIMEOUT, client.watch_hold(id)).await;
+            });
         }
         for overdue in overdue {
             match overdue {

@@ -1,11 +1,7 @@
 //! Requests of one connection: those that wait to be written, and those that wait for their answers. The server answers in the
 //! order in which they were written.
 
-use std::{
-    collections::VecDeque,
-    marker::PhantomData,
-    sync::Mutex,
-};
+use std::{collections::VecDeque, marker::PhantomData, sync::Mutex};
 
 use leasehold_core::{Clock, Instant};
 use tokio::sync::{Notify, oneshot};
@@ -133,7 +129,11 @@ impl Outbox {
     pub(crate) fn answered(&self, header: Header, body: &[u8]) -> bool {
         let mut inside = lock_of(&self.inside);
         // Pings and logins are answered out of turn.
-        let at = if header.xid < 0 { inside.written.iter().position(|one| one.xid == header.xid) } else { Some(0) };
+        let at = if header.xid < 0 {
+            inside.written.iter().position(|one| one.xid == header.xid)
+        } else {
+            Some(0)
+        };
         let Some(written) = at.and_then(|at| inside.written.remove(at)) else { return false };
         drop(inside);
         let fits = written.xid == header.xid;
@@ -150,7 +150,8 @@ impl Outbox {
     /// Since when the oldest request waits.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let inside = lock_of(&self.inside);
-        let oldest = [inside.written.front().map(|one| one.since), inside.waiting.front().map(|one| one.since)];
+        let oldest =
+            [inside.written.front().map(|one| one.since), inside.waiting.front().map(|one| one.since)];
         oldest.into_iter().flatten().min()
     }
 

@@ -9,12 +9,12 @@ use leasehold_core::{Answer, Claim, EngineError, Hint};
 use crate::{
     book::{Before, Own, Place},
     card::{Card, limit as limit_of, limit_text},
-    claim::{Tried, Way, children, in_use},
+    claim::{Tried, Way, in_use},
     client::Client,
-    error::{Failed, unreadable},
+    error::Failed,
     keys::{self, Node},
     watches::Target,
-    wire::{Children, Code, Create, Data, Delete, Did, Exists, Kind, SetData, Step},
+    wire::{Children, Code, Create, Data, Delete, Exists, Kind, Multi, SetData, Step},
 };
 
 impl Client {
@@ -62,33 +62,36 @@ impl Client {
             return Ok(Tried::Answer(Answer::Taken(Hint::default())));
         }
         way.conn.watches.leave(&permits, target);
-        let time = way.session.facts.timeout().min(claim.ttl);
+        let time = way.session.facts.left(self.now()).unwrap_or_default().min(claim.ttl);
         let card = Card { broken: false, time, owner: claim.owner.to_string() };
-        let permit = Create {
-            path: way.dir.permit(claim.id),
-            data: card.text(),
-            acl: self.acl.clone(),
-            kind: Kind::Sequential,
+        let paths: Vec<String> = (0..count).map(|number| way.dir.permit(claim.id, number)).collect();
+        let permit = |path: &String| {
+            let (path, data) = (path.clone(), card.text());
+            Step::Create(Create { path, data, acl: self.acl.clone(), kind: Kind::Ephemeral })
         };
         let mut steps = vec![Step::Delete(Delete { path: own.path.clone(), version: -1 })];
-        steps.extend((0..count).map(|_| Step::Create(permit.clone())));
+        steps.extend(paths.iter().map(permit));
         if let Some(entry) = self.book().get(claim.id) {
             entry.unsettled = true;
         }
-        let did = self.change(&way.session, &way.conn, steps).await;
+        let sent = self.now();
+        let (did, made) = (way.conn.send(&Multi(steps)), way.conn.send(&Exists { path: &paths[0] }));
+        let did = did.answer().await;
         let settled = !did.as_ref().is_err_and(Failed::is_unknown);
         if settled && let Some(entry) = self.book().get(claim.id) {
             entry.unsettled = false;
         }
         match did? {
-            Ok(did) => {
-                let created = did.into_iter().filter_map(|did| match did {
-                    Did::Created(created) => Some(created),
-                    _ => None,
-                });
-                let made: Vec<_> = created.collect();
-                let token = made.first().ok_or_else(|| Failed::from(unreadable()))?.stat.czxid;
-                let paths = made.into_iter().map(|made| made.path).collect();
+            Ok(()) => {
+                way.session.facts.confirmed(sent);
+                // While this is not answered, what it holds by is to be looked for.
+                if let Some(entry) = self.book().get(claim.id) {
+                    entry.unsettled = true;
+                }
+                let token = made.answer().await?.czxid;
+                if let Some(entry) = self.book().get(claim.id) {
+                    entry.unsettled = false;
+                }
                 self.holds(claim, way, token, paths).map(Tried::Answer)
             }
             Err((0, Code::NO_NODE)) => Ok(Tried::Answer(self.is_gone(claim))),
@@ -162,11 +165,4 @@ impl Client {
             Err((_, code)) => Err(Failed::Refused(code)),
         }
     }
-}
-
-/// How many permits are taken, by the children of their directory.
-pub(crate) async fn taken(conn: &crate::conn::Conn, path: &str) -> Result<Vec<String>, Failed> {
-    let mut taken = children(conn, path).await?;
-    taken.retain(|name| keys::is_permit(name));
-    Ok(taken)
 }

@@ -106,7 +106,9 @@ impl Client {
         let mut paths = known.paths.clone();
         if known.unsettled {
             let dir = self.dir(&known.name);
-            for path in [Some(dir.line(known.mode)), known.mode.limit().map(|_| dir.permits())].into_iter().flatten() {
+            for path in
+                [Some(dir.line(known.mode)), known.mode.limit().map(|_| dir.permits())].into_iter().flatten()
+            {
                 paths.extend(self.nodes_of(&conn, &path, id).await?);
             }
             paths.sort();

@@ -104,7 +104,10 @@ impl Client {
         let now = self.now();
         let ttl = belief.since(now).min(hold.ttl);
         if ttl.is_zero() {
-            return Renewed::Unknown(EngineError::new(Fault::Unknown, "no quorum confirmed the session in time"));
+            return Renewed::Unknown(EngineError::new(
+                Fault::Unknown,
+                "no quorum confirmed the session in time",
+            ));
         }
         let mut book = self.book();
         match book.get(hold.id).map(|entry| entry.place.clone()) {

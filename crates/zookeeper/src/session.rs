@@ -5,8 +5,9 @@
 //! what needs a quorum counts here: changes, of which an empty one is the heartbeat. One that left at `s` and was answered
 //! says that the server and its leader spoke to each other after `s`. The leader was told of this session at the latest by
 //! the answer before that to its own question, which it asks every half tick, if this session was heard of since then: so at
-//! `s` - half a tick - the pace of our heartbeats. A tick is at most half of the timeout, unless an operator has set the least
-//! timeout below the server's own default of two ticks.
+//! `s` - half a tick - the pace of our heartbeats. Clients cannot ask for the tick. Servers come with two seconds, three without
+//! any configuration, and by default grant no timeout below two ticks; so half a tick is taken to be a second and a half, or
+//! a quarter of the timeout if that is less.
 //!
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/quorum/LearnerSessionTracker.java>,
 //! `Leader.java`: "`Thread.sleep(self.tickTime / 2)`")
@@ -19,9 +20,10 @@ use tokio::sync::Notify;
 use crate::{lock_of, wire::Welcome};
 
 /// Heartbeats come so often in one timeout.
-const BEATS: u32 = 8;
-/// The part of the timeout for which the leader may not have been told: half a tick.
-const UNTOLD: u32 = 4;
+const BEATS: u32 = 10;
+/// For how long the leader may not have been told, at most, and in parts of the timeout: half a tick.
+const HALF_TICK: Duration = Duration::from_millis(1500);
+const HALF_TICK_FRACTION: u32 = 4;
 /// An unanswered heartbeat is sent again after this part of the timeout.
 const AGAIN: u32 = 12;
 /// The longest paths of nodes of one session, together: when it ends, the server writes all of them into one change, which may have
@@ -44,10 +46,8 @@ struct State {
     password: Vec<u8>,
     /// What the server granted.
     timeout: Duration,
-    /// Before it began.
-    begun: Instant,
-    /// When the last change left that was answered.
-    confirmed: Option<Instant>,
+    /// When the last change left that was answered; first, the one that made it.
+    confirmed: Instant,
     /// When the last heartbeat left.
     beat: Instant,
     /// The newest change that a server said it knows of.
@@ -80,8 +80,7 @@ impl Facts {
             id: 0,
             password: vec![0; 16],
             timeout: asked,
-            begun: now,
-            confirmed: None,
+            confirmed: now,
             beat: now,
             zxid: 0,
             lineage: None,
@@ -121,7 +120,7 @@ impl Facts {
             return false;
         }
         if state.id == 0 {
-            (state.id, state.begun, state.beat) = (welcome.session, sent, sent);
+            (state.id, state.confirmed, state.beat) = (welcome.session, sent, sent);
         }
         state.password = welcome.password;
         state.timeout = Duration::from_millis(u64::try_from(welcome.timeout_millis).unwrap_or(0));
@@ -151,9 +150,8 @@ impl Facts {
         if state.gone || state.id == 0 {
             return Instant::from_nanos(0);
         }
-        let whole = deadline(state.begun, state.timeout);
-        let told = state.timeout - state.timeout / UNTOLD - state.timeout / BEATS;
-        state.confirmed.map_or(whole, |sent| whole.max(deadline(sent, told)))
+        let untold = HALF_TICK.min(state.timeout / HALF_TICK_FRACTION) + state.timeout / BEATS;
+        deadline(state.confirmed, state.timeout.saturating_sub(untold))
     }
 
     /// For how long a claim that is granted now may be believed in; `None` when it has not been confirmed for so long that this is to
@@ -166,7 +164,7 @@ impl Facts {
     /// A change that left at `sent` was answered.
     pub(crate) fn confirmed(&self, sent: Instant) {
         let mut state = lock_of(&self.state);
-        state.confirmed = state.confirmed.max(Some(sent));
+        state.confirmed = state.confirmed.max(sent);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -197,8 +195,7 @@ impl Facts {
     /// Whether to send a heartbeat at once for somebody who waits for it: not while one is under way.
     pub(crate) fn beat_now(&self, now: Instant) -> bool {
         let mut state = lock_of(&self.state);
-        let due = state.confirmed.is_some_and(|sent| sent >= state.beat)
-            || now >= state.beat.after(state.timeout / AGAIN);
+        let due = state.confirmed >= state.beat || now >= state.beat.after(state.timeout / AGAIN);
         if due {
             state.beat = now;
         }
@@ -220,10 +217,10 @@ impl Facts {
             state.gone = true;
             return Want::Close;
         }
-        let confirmed = state.confirmed.unwrap_or(state.begun);
-        let due = confirmed.after(state.timeout / BEATS);
+        let due = state.confirmed.after(state.timeout / BEATS);
         // What was confirmed was asked for, so after an answer the first of both counts.
-        let at = if state.beat > confirmed { due.max(state.beat.after(state.timeout / AGAIN)) } else { due };
+        let at =
+            if state.beat > state.confirmed { due.max(state.beat.after(state.timeout / AGAIN)) } else { due };
         if now < at {
             return Want::Nothing(at);
         }
@@ -259,7 +256,7 @@ pub(crate) fn over() -> EngineError {
 mod tests {
     use super::*;
 
-    const TIMEOUT: Duration = Duration::from_secs(24);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn at(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
@@ -267,7 +264,7 @@ mod tests {
 
     fn begun() -> Facts {
         let facts = Facts::new(TIMEOUT, at(0));
-        let welcome = Welcome { session: 7, timeout_millis: 24_000, password: vec![1] };
+        let welcome = Welcome { session: 7, timeout_millis: 30_000, password: vec![1] };
         assert!(facts.welcomed(welcome, at(10)));
         facts
     }
@@ -275,13 +272,12 @@ mod tests {
     #[test]
     fn a_session_is_believed_in_for_less_than_what_its_last_change_proves() {
         let facts = begun();
-        assert_eq!(facts.belief(), deadline(at(10), TIMEOUT), "it began then, with all of its time");
-        facts.confirmed(at(3000));
-        assert_eq!(facts.belief(), deadline(at(10), TIMEOUT), "which is longer than what this says");
+        let told = Duration::from_millis(25_500);
+        assert_eq!(facts.belief(), deadline(at(10), told));
         facts.confirmed(at(20_000));
         facts.confirmed(at(19_000));
-        assert_eq!(facts.belief(), deadline(at(20_000), Duration::from_secs(15)));
-        assert!(facts.left(at(26_000)).is_some() && facts.left(at(27_000)).is_none());
+        assert_eq!(facts.belief(), deadline(at(20_000), told));
+        assert!(facts.left(at(34_000)).is_some() && facts.left(at(36_000)).is_none());
         facts.end();
         facts.confirmed(at(30_000));
         assert!(facts.belief() < at(1), "nothing revives it");
@@ -293,17 +289,17 @@ mod tests {
         assert!(facts.take(10));
         assert_eq!(facts.step(at(3009)), Want::Nothing(at(3010)));
         assert_eq!(facts.step(at(3010)), Want::Beat);
-        assert_eq!(facts.step(at(3011)), Want::Nothing(at(5010)), "its answer is under way");
+        assert_eq!(facts.step(at(3011)), Want::Nothing(at(5510)), "its answer is under way");
         assert!(!facts.beat_now(at(4000)));
-        assert_eq!(facts.step(at(5010)), Want::Beat);
-        facts.confirmed(at(5010));
-        assert_eq!(facts.step(at(5011)), Want::Nothing(at(8010)));
-        assert!(facts.beat_now(at(5012)), "for somebody who waits");
-        assert!(!facts.beat_now(at(5013)), "one is under way");
+        assert_eq!(facts.step(at(5510)), Want::Beat);
+        facts.confirmed(at(5510));
+        assert_eq!(facts.step(at(5511)), Want::Nothing(at(8510)));
+        assert!(facts.beat_now(at(5512)), "for somebody who waits");
+        assert!(!facts.beat_now(at(5513)), "one is under way");
         facts.give_back(10);
         facts.confirmed(at(65_000));
-        assert_eq!(facts.step(at(65_011)), Want::Close);
-        assert_eq!(facts.step(at(65_012)), Want::Forget);
+        assert_eq!(facts.step(at(65_512)), Want::Close);
+        assert_eq!(facts.step(at(65_513)), Want::Forget);
         assert!(!facts.take(1));
     }
 

@@ -224,7 +224,8 @@ impl Sessions {
             .map(|session| (session.link.live().map_or(usize::MAX, |conn| conn.load()), session))
             .collect();
         alike.sort_by_key(|(load, _)| *load);
-        let pays = alike.len() < MOST_ALIKE && alike.first().is_none_or(|(load, _)| (BUSY..usize::MAX).contains(load));
+        let pays = alike.len() < MOST_ALIKE
+            && alike.first().is_none_or(|(load, _)| (BUSY..usize::MAX).contains(load));
         let seat = alike.into_iter().find_map(|(_, session)| Seat::take(session, bytes));
         (seat, pays)
     }

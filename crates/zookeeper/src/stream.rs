@@ -12,9 +12,8 @@ use crate::config::Config;
 pub(crate) type Bytes = (Box<dyn AsyncRead + Unpin + Send>, Box<dyn AsyncWrite + Unpin + Send>);
 
 pub(crate) async fn open(config: &Config, place: &Place) -> Result<Bytes, EngineError> {
-    let failed = |error: std::io::Error| {
-        EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}"))
-    };
+    let failed =
+        |error: std::io::Error| EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}"));
     let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(failed)?;
     // A request that waits for company would wait for a network round trip.
     stream.set_nodelay(true).map_err(failed)?;

@@ -68,7 +68,9 @@ impl Seen {
         let said = || std::str::from_utf8(&self.data).ok().filter(|said| !said.chars().any(char::is_control));
         match self.card() {
             Some(card) => card.owner,
-            None => said().filter(|said| (1..=256).contains(&said.len())).unwrap_or("another program").to_owned(),
+            None => {
+                said().filter(|said| (1..=256).contains(&said.len())).unwrap_or("another program").to_owned()
+            }
         }
     }
 
@@ -101,7 +103,9 @@ impl There {
         for permit in &self.permits {
             let claim = permit.claim();
             // All permits of one claim were made in one step.
-            let same = |all: &&mut Vec<&Seen>| claim.is_some() && all.first().is_some_and(|one| one.claim() == claim);
+            let same = |all: &&mut Vec<&Seen>| {
+                claim.is_some() && all.first().is_some_and(|one| one.claim() == claim)
+            };
             match of_permits.iter_mut().find(same) {
                 Some(all) => all.push(permit),
                 None => of_permits.push(vec![permit]),

@@ -3,7 +3,7 @@
 use super::{
     code::Code,
     jute::{Reader, Writer},
-    ops::{Create, Created, Delete, Op, SetData, Stat},
+    ops::{Create, Delete, Op, SetData},
 };
 
 /// One of the changes.
@@ -13,15 +13,10 @@ pub(crate) enum Step {
     Delete(Delete),
     SetData(SetData),
     /// Nothing, if the node is there and its data was changed so often; -1: however often.
-    Check { path: String, version: i32 },
-}
-
-/// What became of a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Did {
-    Created(Created),
-    SetData(Stat),
-    Nothing,
+    Check {
+        path: String,
+        version: i32,
+    },
 }
 
 /// Changes that are done together or not at all.
@@ -32,6 +27,8 @@ const CHECK: i32 = 13;
 const SET_DATA: i32 = SetData::CODE;
 const DELETE: i32 = Delete::CODE;
 const CREATE: i32 = Create::CODE;
+/// What an answer calls a node that was made, whatever the request called it. It tells its path alone.
+const CREATED: i32 = 1;
 const CREATE_CONTAINER: i32 = super::ops::Kind::Container.code();
 /// What stands where an answer would: a step that was not done.
 const ERROR: i32 = -1;
@@ -39,7 +36,7 @@ const ERROR: i32 = -1;
 impl Op for Multi {
     const CODE: i32 = 14;
     /// Or which step failed, and why.
-    type Answer = Result<Vec<Did>, (usize, Code)>;
+    type Answer = Result<(), (usize, Code)>;
 
     fn write(&self, writer: &mut Writer) {
         for step in &self.0 {
@@ -61,11 +58,11 @@ impl Op for Multi {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self::Answer> {
-        let (mut did, mut failed, mut at) = (Vec::new(), None, 0);
+        let (mut failed, mut at) = (None, 0);
         loop {
             let (code, done, _) = (reader.int()?, reader.bool()?, reader.int()?);
             if done {
-                return Some(failed.map_or(Ok(did), Err));
+                return Some(failed.map_or(Ok(()), Err));
             }
             match code {
                 ERROR => {
@@ -75,9 +72,10 @@ impl Op for Multi {
                         failed = Some((at, code));
                     }
                 }
-                CREATE | CREATE_CONTAINER => did.push(Did::Created(Create::read(reader)?)),
-                SET_DATA => did.push(Did::SetData(Stat::read(reader)?)),
-                CHECK | DELETE => did.push(Did::Nothing),
+                CREATED => drop(reader.text()?),
+                CREATE | CREATE_CONTAINER => drop(Create::read(reader)?),
+                SET_DATA => drop(SetData::read(reader)),
+                CHECK | DELETE => {}
                 _ => return None,
             }
             at += 1;
@@ -106,7 +104,7 @@ mod tests {
         let read = |message: &[u8]| Multi::read(&mut Reader::new(message));
         let failed = answer(&[(ERROR, Some(0)), (ERROR, Some(-101)), (ERROR, Some(-2))]);
         assert_eq!(read(&failed), Some(Err((1, Code::NO_NODE))));
-        assert_eq!(read(&answer(&[(DELETE, None), (CHECK, None)])), Some(Ok(vec![Did::Nothing; 2])));
+        assert_eq!(read(&answer(&[(DELETE, None), (CHECK, None)])), Some(Ok(())));
         assert_eq!(read(&failed[..failed.len() - 1]), None);
         assert_eq!(read(&answer(&[(99, None)])), None);
     }

@@ -1,0 +1,104 @@
+//! The ZooKeeper engine conforms.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine, Env};
+use leasehold_testkit::{
+    server::ZookeeperEnsemble,
+    suite::{self, Disturbance, Harness},
+};
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+
+use crate::rig::{Rig, ephemerals, place};
+
+/// Places in line end after a minute at the latest.
+const AT_REST_LIMIT: Duration = Duration::from_secs(80);
+
+impl Harness for Rig {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        let config = self.config.clone().servers(vec![place(self.proxy.port())]);
+        Box::pin(async move { Arc::new(ZookeeperEngine::new(config, &Env::system())) as Arc<dyn Engine> })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        match kind {
+            Disturbance::Forget => drop(self.server.command(&["deleteall", "/locks"])),
+            Disturbance::Cut => self.proxy.reset(),
+            _ => return Box::pin(std::future::ready(false)),
+        }
+        Box::pin(std::future::ready(true))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(at_rest(|| self.nodes()))
+    }
+}
+
+/// Three servers, of which each client uses any.
+struct Three {
+    ensemble: ZookeeperEnsemble,
+    config: Config,
+}
+
+impl Harness for Three {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        Box::pin(async {
+            Arc::new(ZookeeperEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine>
+        })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        let forgets = kind == Disturbance::Forget;
+        if forgets {
+            drop(self.ensemble.command(0, &["deleteall", "/locks"]));
+        }
+        Box::pin(std::future::ready(forgets))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(at_rest(|| ephemerals(&self.ensemble.four_letters(self.ensemble.leader(), "dump"))))
+    }
+}
+
+/// What is left when places in line have had the time to end.
+async fn at_rest(nodes: impl Fn() -> Vec<String>) -> Vec<String> {
+    let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
+    loop {
+        let left = nodes();
+        if left.is_empty() || tokio::time::Instant::now() > limit {
+            return left;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn the_zookeeper_engine_conforms() {
+    let rig = Rig::new();
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_zookeeper_engine_conforms_on_three_servers() {
+    let ensemble = ZookeeperEnsemble::start();
+    let config = Config::new(ensemble.ports().map(place).to_vec());
+    let report = suite::engine(&Three { ensemble, config });
+    assert!(report.passed.len() > 80, "{report}");
+}

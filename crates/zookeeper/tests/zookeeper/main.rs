@@ -1,0 +1,8 @@
+//! The ZooKeeper engine on real servers.
+
+#![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod conformance;
+mod oracle;
+mod rig;

@@ -1,0 +1,120 @@
+//! A server and its clients.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Place, Previous, Release, View,
+};
+use leasehold_testkit::server::{Proxy, ZookeeperServer};
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+
+/// A server, and what its clients are told of it.
+pub(crate) struct Rig {
+    pub(crate) server: ZookeeperServer,
+    /// Through which the clients of the suite come, so that they can be cut off.
+    pub(crate) proxy: Proxy,
+    pub(crate) config: Config,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Not a measure of speed: for what never comes if it does not come soon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Acquires a mutex, as a program without an executor does.
+pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
+    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
+}
+
+pub(crate) fn place(port: u16) -> Place {
+    Place { host: "127.0.0.1".to_owned(), port }
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    pub(crate) fn with(lines: &[&str]) -> Self {
+        let server = ZookeeperServer::start(lines);
+        let config = Config::new(vec![place(server.port())]);
+        let proxy = Proxy::start(server.port());
+        Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }
+    }
+
+    pub(crate) fn engine(&self) -> Arc<ZookeeperEngine> {
+        Arc::new(ZookeeperEngine::new(self.config.clone(), &Env::system()))
+    }
+
+    /// A client that reaches the server through a proxy.
+    pub(crate) fn proxied(&self) -> (Proxy, Arc<ZookeeperEngine>) {
+        let proxy = Proxy::start(self.server.port());
+        let config = Config::new(vec![place(proxy.port())]);
+        (proxy, Arc::new(ZookeeperEngine::new(config, &Env::system())))
+    }
+
+    /// Locks as a program has them.
+    pub(crate) fn locks(&self) -> Locks {
+        Locks::builder(self.engine()).build()
+    }
+
+    /// A name as operators see it.
+    pub(crate) fn show(&self, name: &str) -> View {
+        let engine = self.engine();
+        self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
+    }
+
+    /// An exclusive claim that may queue and lasts long.
+    pub(crate) fn claim(&self, name: &str) -> Claim {
+        let ttl = Duration::from_secs(30);
+        Claim {
+            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
+            name: Name::new(name).unwrap(),
+            mode: Mode::Exclusive,
+            ttl,
+            claim_time: ttl,
+            may_queue: true,
+            tokens: 1,
+            owner: "test".into(),
+            stops_on_term: false,
+        }
+    }
+
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// Waits until `done`, for what is certain to come.
+    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let limit = std::time::Instant::now() + PATIENCE;
+        while !done() {
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The nodes that end with their session, which all claims are.
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        ephemerals(&self.server.four_letters("dump"))
+    }
+
+    /// How many sessions there are.
+    pub(crate) fn sessions(&self) -> usize {
+        let said = self.server.four_letters("dump");
+        // Each is told in the queue of those to come, by its number in brackets or after a tab.
+        said.lines()
+            .skip_while(|line| !line.starts_with("Session Sets"))
+            .filter(|line| line.starts_with("\t0x"))
+            .count()
+    }
+}
+
+/// The paths that a server lists below their sessions.
+pub(crate) fn ephemerals(dump: &str) -> Vec<String> {
+    dump.lines().filter_map(|line| line.trim().strip_prefix('/')).map(|path| format!("/{path}")).collect()
+}
+
+/// The order to leave no trace of a claim.
+pub(crate) fn release_of(claim: &Claim) -> [Release; 1] {
+    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
+    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
+}
