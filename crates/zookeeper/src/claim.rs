@@ -12,10 +12,11 @@ use crate::{
     error::Failed,
     keys::{self, Dir, LINE, PERMITS},
     line::standing,
+    lock_of,
     session::over,
     sessions::Session,
     watches::Target,
-    wire::{Children, Code, Create, Data, Exists, Kind},
+    wire::{Children, Code, Create, Data, Delete, Exists, Kind},
 };
 
 /// How often a claim is tried again because what it depends on changed meanwhile.
@@ -43,11 +44,16 @@ impl Client {
         if self.flights.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
-        let known = self.book().get(claim.id).map(|entry| entry.place.clone());
+        let known = self
+            .book()
+            .get(claim.id)
+            .map(|entry| (entry.place.clone(), entry.seat.session().facts.is_gone()));
         match known {
             None if how == How::Ask => Ok(Answer::Gone),
-            Some(Place::Gone) => Ok(Answer::Gone),
-            Some(Place::Ending { .. }) => Ok(Answer::Waiting(Hint::default())),
+            Some((Place::Gone, _)) => Ok(Answer::Gone),
+            Some((Place::Ending { .. }, _)) => Ok(Answer::Waiting(Hint::default())),
+            // What it had is gone with its session.
+            Some((Place::Waiting { .. } | Place::Held { .. }, true)) => Ok(self.is_gone(claim)),
             _ => self.make_or_ask(claim).await,
         }
     }
@@ -81,11 +87,11 @@ impl Client {
                 Some(session) => session,
                 // A claim whose session ended begins anew: nothing of it can be there.
                 None => {
-                    let nodes = claim.mode.limit().map_or(1, |_| match claim.mode {
-                        Mode::Permits { count, .. } => count as usize + 1,
-                        _ => 1,
-                    });
-                    let bytes = nodes * (dir.path().len() + NODE_BYTES);
+                    let permits = match claim.mode {
+                        Mode::Permits { count, .. } => count as usize,
+                        _ => 0,
+                    };
+                    let bytes = (permits + 1) * (dir.path().len() + NODE_BYTES);
                     let seat = self.seat(claim.ttl, bytes).await?;
                     let session = Arc::clone(seat.session());
                     self.book().enter(claim, seat, self.now());
@@ -170,6 +176,10 @@ impl Client {
     }
 
     async fn create(&self, claim: &Claim, way: &Way) -> Result<Tried, Failed> {
+        if self.is_worn(claim, way).await? {
+            self.leave(claim);
+            return Err(worn().into());
+        }
         // An attempt that would only have to be taken back is not made.
         if !claim.may_queue {
             let free = self.looks_free(claim, way).await;
@@ -228,6 +238,24 @@ impl Client {
         Ok(())
     }
 
+    /// Whether the counter of a line is used up, or nearly. Where nobody is in it any more, it is begun anew.
+    async fn is_worn(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
+        let line = way.dir.line(claim.mode);
+        if !lock_of(&self.worn).contains(&line) {
+            return Ok(false);
+        }
+        if !keys::line(&children(&way.conn, &line).await?).is_empty() {
+            return Ok(true);
+        }
+        match way.conn.send(&Delete { path: line.clone(), version: -1 }).answer().await {
+            // Where permits are taken, the line alone begins anew: their directory is beside it.
+            Ok(()) | Err(Failed::Refused(Code::NO_NODE | Code::NOT_EMPTY)) => {}
+            Err(failed) => return Err(failed),
+        }
+        lock_of(&self.worn).remove(&line);
+        Ok(false)
+    }
+
     /// Whether an attempt may succeed.
     async fn looks_free(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
         if claim.mode.limit().is_some() {
@@ -260,6 +288,11 @@ impl Client {
             if let Some(clash) = self.clash(claim, way, &children).await? {
                 self.take_back(claim, way, own).await?;
                 return Err(clash.into());
+            }
+            if standing.worn {
+                self.take_back(claim, way, own).await?;
+                lock_of(&self.worn).insert(line);
+                return Ok(Tried::Again);
             }
             let Some((before, sole)) = standing.before else {
                 return match claim.mode {
@@ -455,6 +488,12 @@ pub(crate) fn in_use(claim: &Claim, as_what: &str) -> EngineError {
             claim.mode
         ),
     )
+}
+
+fn worn() -> EngineError {
+    let why =
+        "the counter of its directory is nearly used up, and begins anew when nobody is in line any more";
+    EngineError::new(Fault::Retry, why)
 }
 
 fn unconfirmed() -> EngineError {

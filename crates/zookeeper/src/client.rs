@@ -1,6 +1,7 @@
 //! One client of an ensemble: what the verbs share.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -41,6 +42,8 @@ pub(crate) struct Client {
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
     book: Mutex<Book>,
+    /// Lines in which the server's counter is nearly used up.
+    pub(crate) worn: Mutex<HashSet<String>>,
     /// One session is begun at a time, for all who need it.
     beginning: tokio::sync::Mutex<()>,
     minded: AtomicBool,
@@ -63,6 +66,7 @@ impl Client {
             sessions: Sessions::default(),
             sooner: Arc::default(),
             book: Mutex::default(),
+            worn: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
             minded: AtomicBool::new(false),
             keeps_sessions: AtomicBool::new(false),

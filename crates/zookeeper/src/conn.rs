@@ -40,6 +40,8 @@ struct Life {
     dead: AtomicBool,
     /// The newest change that the server said it knows of.
     zxid: AtomicI64,
+    /// The same, of all connections of the session.
+    seen: Arc<AtomicI64>,
 }
 
 impl Conn {
@@ -69,12 +71,12 @@ impl Conn {
     pub(crate) fn begin(
         (read, write): Bytes,
         place: Place,
-        silence: Duration,
+        (silence, seen): (Duration, Arc<AtomicI64>),
         clock: Arc<dyn Clock>,
         hears: Weak<dyn Hears>,
         broken: Arc<Notify>,
     ) -> Self {
-        let (outbox, life) = (Arc::new(Outbox::new()), Arc::new(Life::new()));
+        let (outbox, life) = (Arc::new(Outbox::new()), Arc::new(Life::new(seen)));
         let (alive, gone) = oneshot::channel();
         let watches = Watches::new(hears);
         let (inside, lives, watched, time) =
@@ -113,8 +115,8 @@ impl Conn {
 }
 
 impl Life {
-    const fn new() -> Self {
-        Self { dead: AtomicBool::new(false), zxid: AtomicI64::new(0) }
+    const fn new(seen: Arc<AtomicI64>) -> Self {
+        Self { dead: AtomicBool::new(false), zxid: AtomicI64::new(0), seen }
     }
 }
 
@@ -166,6 +168,7 @@ fn understood(message: &[u8], outbox: &Outbox, life: &Life, watches: &Watches) -
         return Event::read(&mut reader).map(|event| watches.happened(&event)).is_some();
     }
     life.zxid.fetch_max(header.zxid, Ordering::Relaxed);
+    life.seen.fetch_max(header.zxid, Ordering::Relaxed);
     outbox.answered(header, reader.rest())
 }
 

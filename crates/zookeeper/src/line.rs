@@ -11,7 +11,15 @@ pub(crate) struct Standing {
     pub(crate) before: Option<(String, bool)>,
     /// How many stand in line before it, those that hold left out.
     pub(crate) ahead: u32,
+    /// Its number is so large that those after it may not be told to be after it.
+    pub(crate) worn: bool,
 }
+
+/// Numbers from here on are not stood in line with. The server counts in 32 bits; beyond them it goes on below zero, and servers
+/// from 3.6 on give the largest number again and again
+/// (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/DataTree.java>,
+/// `createNode`). Those who are still in line may use as many as are left.
+pub(crate) const WORN: i32 = i32::MAX - (1 << 20);
 
 /// How many of a line hold.
 pub(crate) fn holders(nodes: &[Node]) -> usize {
@@ -29,7 +37,9 @@ pub(crate) fn standing(nodes: &[Node], own: &str, mode: Mode) -> Option<Standing
     let before = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
     // Of a semaphore, nobody in line holds.
     let holding = if mode.limit().is_some() { 0 } else { holders(nodes).min(at) };
-    Some(Standing { before, ahead: u32::try_from(at - holding).unwrap_or(u32::MAX) })
+    let ahead = u32::try_from(at - holding).unwrap_or(u32::MAX);
+    let worn = !(0..WORN).contains(&nodes[at].number);
+    Some(Standing { before, ahead, worn })
 }
 
 #[cfg(test)]

@@ -12,7 +12,10 @@
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/quorum/LearnerSessionTracker.java>,
 //! `Leader.java`: "`Thread.sleep(self.tickTime / 2)`")
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Arc, Mutex, atomic::AtomicI64},
+    time::Duration,
+};
 
 use leasehold_core::{EngineError, Fault, Instant, Lineage, deadline};
 use tokio::sync::Notify;
@@ -37,6 +40,8 @@ pub(crate) struct Facts {
     /// The timeout that was asked for: claims that ask for the same share it.
     pub(crate) asked: Duration,
     state: Mutex<State>,
+    /// The newest change that a server said it knows of.
+    pub(crate) seen: Arc<AtomicI64>,
     /// Rings when it was confirmed, and when it is gone.
     pub(crate) changed: Notify,
 }
@@ -50,8 +55,6 @@ struct State {
     confirmed: Instant,
     /// When the last heartbeat left.
     beat: Instant,
-    /// The newest change that a server said it knows of.
-    zxid: i64,
     lineage: Option<Lineage>,
     gone: bool,
     closing: bool,
@@ -82,7 +85,6 @@ impl Facts {
             timeout: asked,
             confirmed: now,
             beat: now,
-            zxid: 0,
             lineage: None,
             gone: false,
             closing: false,
@@ -91,7 +93,7 @@ impl Facts {
             bytes: 0,
             taken: 0,
         };
-        Self { asked, state: Mutex::new(state), changed: Notify::new() }
+        Self { asked, state: Mutex::new(state), seen: Arc::default(), changed: Notify::new() }
     }
 
     /// 0 before it has begun.
@@ -127,15 +129,6 @@ impl Facts {
         true
     }
 
-    /// A server says that it knows of this change, after it was told to catch up. False if it knew of newer ones before: it was
-    /// given older data.
-    pub(crate) fn knows(&self, zxid: i64) -> bool {
-        let mut state = lock_of(&self.state);
-        let goes_on = zxid >= state.zxid;
-        state.zxid = zxid;
-        goes_on
-    }
-
     pub(crate) fn lineage(&self) -> Option<Lineage> {
         lock_of(&self.state).lineage
     }
@@ -158,7 +151,7 @@ impl Facts {
     /// be done first.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let left = self.belief().since(now);
-        (left >= self.timeout() / 3).then_some(left)
+        (left >= self.timeout() / 2).then_some(left)
     }
 
     /// A change that left at `sent` was answered.
@@ -208,14 +201,14 @@ impl Facts {
         if state.gone {
             return Want::Forget;
         }
-        if state.id == 0 {
-            return Want::Nothing(now.after(state.timeout));
-        }
         if state.seats > 0 {
             state.used = now;
         } else if now.since(state.used) > state.timeout.max(IDLE) {
             state.gone = true;
             return Want::Close;
+        }
+        if state.id == 0 {
+            return Want::Nothing(now.after(state.timeout));
         }
         let due = state.confirmed.after(state.timeout / BEATS);
         // What was confirmed was asked for, so after an answer the first of both counts.
@@ -277,7 +270,7 @@ mod tests {
         facts.confirmed(at(20_000));
         facts.confirmed(at(19_000));
         assert_eq!(facts.belief(), deadline(at(20_000), told));
-        assert!(facts.left(at(34_000)).is_some() && facts.left(at(36_000)).is_none());
+        assert!(facts.left(at(29_000)).is_some() && facts.left(at(31_000)).is_none());
         facts.end();
         facts.confirmed(at(30_000));
         assert!(facts.belief() < at(1), "nothing revives it");
@@ -304,10 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_knows_of_less_than_before_was_given_older_data() {
+    fn a_session_that_a_server_does_not_know_is_over() {
         let facts = begun();
-        assert!(facts.knows(5) && facts.knows(5) && facts.knows(9));
-        assert!(!facts.knows(8) && facts.knows(8));
         let over = Welcome { session: 0, timeout_millis: 0, password: Vec::new() };
         assert!(!facts.welcomed(over, at(20)) && facts.is_gone());
     }

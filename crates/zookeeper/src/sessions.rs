@@ -20,7 +20,7 @@ use crate::{
     lock_of,
     session::{Facts, over},
     watches::Hears,
-    wire::{Auth, Close, Hello, Sync},
+    wire::{Auth, Close, Hello, Multi, Step, Sync},
 };
 
 /// How long connecting to one server may take, until it has caught up; while there are others to try, less.
@@ -166,9 +166,11 @@ impl Dialer {
         if !self.facts.welcomed(welcome, sent) {
             return Err(over());
         }
+        let seen = Arc::clone(&self.facts.seen);
+        let before = seen.load(Ordering::Relaxed);
         let silence = SILENCE.min(self.facts.timeout() / 3);
         let (clock, hears) = (Arc::clone(&self.clock), Weak::clone(&self.hears));
-        let conn = Conn::begin(bytes, place.clone(), silence, clock, hears, broken);
+        let conn = Conn::begin(bytes, place.clone(), (silence, seen), clock, hears, broken);
         let failed = |failed: Failed| {
             let error = EngineError::from(failed);
             let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
@@ -181,14 +183,27 @@ impl Dialer {
         // What this client knows already, the server may not know yet.
         let path = if self.config.chroot.is_empty() { "/" } else { &self.config.chroot };
         conn.send(&Sync { path }).answer().await.map_err(failed)?;
-        if !self.facts.knows(conn.zxid()) {
-            tracing::warn!(%place, "the server's data went back: all holds are lost");
+        if conn.zxid() < before {
+            self.went_back(&conn, before).await.map_err(failed)?;
+        }
+        Ok(conn)
+    }
+}
+
+impl Dialer {
+    /// The server knows of less than another one said before. One that was cut off from the others may; but if a quorum agrees,
+    /// they were given older data, in which claims stand that are over: they end with their session.
+    async fn went_back(&self, conn: &Conn, before: i64) -> Result<(), Failed> {
+        let check = Step::Check { path: "/".to_owned(), version: -1 };
+        let _ = conn.send(&Multi(vec![check])).answer().await?;
+        if conn.zxid() < before {
+            tracing::warn!(place = %conn.place, "the data of the servers went back: all holds are lost");
             self.facts.end();
             // If it does not arrive, the session ends by itself.
             let _ = conn.send(&Close).answer().await;
-            return Err(over());
+            return Err(over().into());
         }
-        Ok(conn)
+        Ok(())
     }
 }
 

@@ -6,3 +6,4 @@
 mod conformance;
 mod oracle;
 mod rig;
+mod sessions;

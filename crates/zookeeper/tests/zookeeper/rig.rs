@@ -59,8 +59,13 @@ impl Rig {
 
     /// A name as operators see it.
     pub(crate) fn show(&self, name: &str) -> View {
+        self.runtime.block_on(self.view(&Name::new(name).unwrap()))
+    }
+
+    /// The same.
+    pub(crate) async fn view(&self, name: &Name) -> View {
         let engine = self.engine();
-        self.runtime.block_on(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
+        Inspect::show(&*engine, name).await.unwrap()
     }
 
     /// An exclusive claim that may queue and lasts long.

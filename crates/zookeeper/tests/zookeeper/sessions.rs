@@ -1,0 +1,272 @@
+//! What becomes of claims when their session, or the way to it, does not last: F49 to F51, F53, F54.
+
+use std::{
+    sync::{Arc, mpsc},
+    thread::spawn,
+    time::Duration,
+};
+
+use leasehold_core::{Answer, Engine, Guard, How, Locks, Loss, News, Released, Renewed};
+use leasehold_testkit::server::ZookeeperEnsemble;
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+
+use crate::rig::{PATIENCE, Rig, acquire, place, release_of};
+
+const TTL: Duration = Duration::from_secs(2);
+
+fn short(locks: &Locks, name: &str) -> Guard {
+    locks.mutex(name).ttl(TTL).blocking().acquire_within(PATIENCE).unwrap()
+}
+
+/// Waits for a mutex on a thread of its own.
+fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
+    let (locks, (tx, rx)) = (locks.clone(), mpsc::channel());
+    spawn(move || tx.send(acquire(&locks, name)));
+    rx
+}
+
+/// A program that is cut off for longer than its session lasts, and comes back.
+#[test]
+fn a_session_that_ended_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let (cut, other) = (Locks::builder(engine).build(), rig.locks());
+    let blocker = acquire(&other, "c");
+    let (a, b) = (short(&cut, "a"), short(&cut, "b"));
+    let (tx, rx) = mpsc::channel();
+    let waits = cut.clone();
+    spawn(move || tx.send(short(&waits, "c")));
+    rig.until("it stands in line", || rig.show("c").waiters.len() == 1);
+    let before = rig.show("c").waiters[0].id.clone();
+    proxy.sever();
+    for guard in [&a, &b] {
+        let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
+        assert!(matches!(lost, Loss::Lapsed), "{lost:?}");
+        assert!(!guard.check());
+    }
+    // The server is later than its client.
+    acquire(&other, "a").release_blocking().unwrap();
+    rig.until("its place in line is gone", || rig.show("c").waiters.is_empty());
+    proxy.mend();
+    rig.until("it stands in line anew", || rig.show("c").waiters.iter().any(|waiter| waiter.id != before));
+    blocker.release_blocking().unwrap();
+    rx.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    assert_eq!(rig.nodes(), [""; 0]);
+}
+
+/// Shorter than its session: nothing is lost, and what happened meanwhile is found out.
+#[test]
+fn a_client_that_was_cut_off_for_a_moment_keeps_its_holds_and_hears_of_what_it_missed() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let (cut, other) = (Locks::builder(engine).build(), rig.locks());
+    let held = acquire(&cut, "held");
+    let (next, blocker) = ("next", acquire(&other, "next"));
+    let waits = wait_for(&cut, next);
+    rig.until("it stands in line", || rig.show(next).waiters.len() == 1);
+    proxy.sever();
+    blocker.release_blocking().unwrap();
+    proxy.mend();
+    waits.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    assert!(held.check());
+    held.release_blocking().unwrap();
+}
+
+/// F49: the server made a node, and its answer is lost. The same claim finds it instead of standing in line behind itself.
+#[test]
+fn a_claim_whose_answer_was_lost_finds_what_it_made() {
+    let rig = Rig::new();
+    for (number, count) in [1_u32, 3].into_iter().enumerate() {
+        let (proxy, engine) = rig.proxied();
+        // The first one's session ends with it.
+        let locks = Locks::builder(Arc::clone(&engine) as _).build();
+        (0..2).for_each(|_| acquire(&locks, "warm").release_blocking().unwrap());
+        let modes = [
+            leasehold_core::Mode::Exclusive,
+            leasehold_core::Mode::Shared,
+            leasehold_core::Mode::Permits { count, limit: 3 },
+        ];
+        for (at, mode) in modes.into_iter().enumerate() {
+            let claim = leasehold_core::Claim { mode, ..rig.claim(&format!("lost-{number}-{at}")) };
+            rig.run(async {
+                proxy.hold_answers();
+                let lost =
+                    tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create));
+                let lost = lost.await;
+                assert!(lost.is_err(), "nobody answers: {lost:?}");
+                proxy.lose();
+                let granted = loop {
+                    match engine.claim(&claim, How::Create).await {
+                        Ok(Answer::Held(grant)) => break grant,
+                        Ok(Answer::Waiting(_)) | Err(_) => {
+                            tokio::time::sleep(Duration::from_millis(20)).await
+                        }
+                        other => panic!("{mode}: {other:?}"),
+                    }
+                };
+                let view = rig.view(&claim.name).await;
+                assert_eq!(view.holders.len(), 1, "{mode}: {view:?}");
+                assert!(view.waiters.is_empty(), "{mode}: {view:?}");
+                assert_eq!(view.holders[0].token, Some(granted.token.number));
+                let released = engine.release(&release_of(&claim)).await;
+                assert!(matches!(released[..], [Released::Freed]), "{released:?}");
+            });
+        }
+        assert_eq!(rig.nodes(), [""; 0]);
+    }
+}
+
+/// F54, at whatever point the server is when the caller gives up.
+#[test]
+fn nothing_is_left_of_a_claim_that_is_given_up_at_any_point() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let locks = Locks::builder(engine).build();
+    acquire(&locks, "warm").release_blocking().unwrap();
+    for micros in (0..60).map(|step| step * 100) {
+        for name in ["free", "held"] {
+            let holder = (name == "held").then(|| acquire(&rig.locks(), name));
+            let wait = locks.mutex(name).acquire();
+            rig.run(async {
+                drop(tokio::time::timeout(Duration::from_micros(micros), wait).await);
+            });
+            holder.into_iter().for_each(|holder| holder.release_blocking().unwrap());
+        }
+        if micros % 1500 == 0 {
+            proxy.reset();
+        }
+    }
+    rig.until("nothing is left", || rig.nodes().is_empty());
+}
+
+/// F50, F51: the server that this client uses goes on answering when it is cut off from its leader, which ends the session.
+#[test]
+fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let leader = ensemble.leader();
+    let follower = (leader + 1) % 3;
+    let ports = ensemble.ports();
+    let client = |server: usize| {
+        let config = Config::new(vec![place(ports[server])]);
+        Locks::builder(Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()))).build()
+    };
+    let (cut, other) = (client(follower), client(leader));
+    let held = short(&cut, "a");
+    ensemble.cut(follower);
+    // As soon as another one holds, the first must not believe to do so any more.
+    let next = acquire(&other, "a");
+    assert!(!held.check(), "two hold");
+    assert!(next.token().number > held.token().number);
+    ensemble.heal(follower);
+    next.release_blocking().unwrap();
+}
+
+/// F53: the counter of a directory is nearly used up.
+#[test]
+fn a_counter_that_is_nearly_used_up_begins_anew_when_nobody_is_in_line() {
+    let mut rig = Rig::new();
+    let first = acquire(&rig.locks(), "a");
+    let token = first.token();
+    first.release_blocking().unwrap();
+    rig.server.kill();
+    rig.server.set_child_counter("/locks/a", i32::MAX - (1 << 20) - 1);
+    rig.server.restart();
+    let locks = rig.locks();
+    let last = acquire(&locks, "a");
+    assert!(rig.nodes()[0].ends_with(&(i32::MAX - (1 << 20) - 1).to_string()), "{:?}", rig.nodes());
+    let waits = wait_for(&rig.locks(), "a");
+    assert!(waits.recv_timeout(Duration::from_millis(500)).is_err());
+    last.release_blocking().unwrap();
+    let next = waits.recv_timeout(PATIENCE).unwrap();
+    assert!(rig.nodes()[0].ends_with("-lock-0000000000"), "{:?}", rig.nodes());
+    assert!(next.token().number > token.number);
+    next.release_blocking().unwrap();
+}
+
+/// R1, and what the server never knew of: nobody speaks for the claim, whose client is well.
+#[test]
+fn a_fixed_lease_ends_on_the_server_though_its_session_is_kept_alive() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let fixed = locks.mutex("a").ttl(TTL).renew(false).blocking().acquire().unwrap();
+    let renewed = locks.mutex("b").ttl(TTL).blocking().acquire().unwrap();
+    let next = acquire(&other, "a");
+    assert!(!fixed.check() && renewed.check());
+    next.release_blocking().unwrap();
+}
+
+/// F47: a session that an older state brings back, with claims that are over.
+#[test]
+fn a_server_that_was_given_older_data_ends_the_session_and_all_that_stands_on_it() {
+    let mut rig = Rig::new();
+    let engine = rig.engine();
+    let (stays, over) = (rig.claim("stays"), rig.claim("over"));
+    let hold = rig.run(async {
+        let Ok(Answer::Held(_)) = engine.claim(&over, How::Create).await else { panic!("not granted") };
+        let Ok(Answer::Held(grant)) = engine.claim(&stays, How::Create).await else { panic!("not granted") };
+        leasehold_core::Hold {
+            id: stays.id,
+            name: stays.name.clone(),
+            mode: stays.mode,
+            token: grant.token,
+            ttl: stays.ttl,
+        }
+    });
+    rig.server.save();
+    rig.server.restart();
+    rig.run(async {
+        while !matches!(engine.release(&release_of(&over)).await[..], [Released::Freed]) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        for _ in 0..10 {
+            let more = rig.claim("more");
+            assert!(matches!(engine.claim(&more, How::Create).await, Ok(Answer::Held(_))));
+            engine.release(&release_of(&more)).await;
+        }
+    });
+    rig.server.restore();
+    rig.server.restart();
+    rig.run(async {
+        let lost = tokio::time::timeout(PATIENCE, async {
+            loop {
+                if let [Renewed::Lost(_)] = engine.renew(std::slice::from_ref(&hold)).await[..] {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        lost.await.unwrap();
+    });
+    rig.until("nothing is left", || rig.nodes().is_empty());
+}
+
+/// A hold is told at once that its node is gone, whoever deleted it.
+#[test]
+fn a_hold_whose_node_is_deleted_hears_of_it() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let claim = rig.claim("a");
+    rig.run(async {
+        assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
+        // It is watched a moment later.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    });
+    rig.server.command(&["delete", &rig.nodes()[0]]);
+    let news = rig.run(async { tokio::time::timeout(PATIENCE, engine.news()).await }).unwrap();
+    assert!(matches!(&news[..], [News::Lost { id, loss: Loss::Gone, .. }] if *id == claim.id), "{news:?}");
+}
+
+/// What a cron job leaves behind.
+#[test]
+fn a_program_that_takes_one_lock_leaves_no_session_and_one_that_takes_more_keeps_it() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    acquire(&locks, "a").release_blocking().unwrap();
+    assert_eq!(rig.sessions(), 0);
+    acquire(&locks, "a").release_blocking().unwrap();
+    assert_eq!(rig.sessions(), 1, "the next one needs no connection for it");
+    drop(rig.show("a"));
+    assert_eq!(rig.sessions(), 1, "who looks leaves none");
+    drop(locks);
+    rig.until("the session is closed", || rig.sessions() == 0);
+}
