@@ -35,7 +35,7 @@ impl Gate {
     }
 
     /// Waits while bytes are held; whether they pass then.
-    fn pass(&self) -> bool {
+    pub(super) fn pass(&self) -> bool {
         let mut passage = self.lock();
         while *passage == Passage::Held {
             passage = self.changed.wait(passage).unwrap_or_else(PoisonError::into_inner);

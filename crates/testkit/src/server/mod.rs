@@ -13,6 +13,7 @@ mod go;
 mod java;
 mod proxy;
 mod redis;
+mod switch;
 mod zookeeper;
 mod zookeeper_ensemble;
 mod zookeeper_node;

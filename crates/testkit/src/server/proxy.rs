@@ -2,10 +2,10 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::spawn,
     time::Duration,
 };
@@ -22,14 +22,13 @@ pub struct Proxy {
 
 /// Where clients come in.
 enum Door {
-    Address(SocketAddr),
+    Port(u16),
     Socket(PathBuf),
 }
 
 #[derive(Default)]
 struct Shared {
     inner: Mutex<Inner>,
-    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -40,7 +39,6 @@ struct Inner {
     made: usize,
     delay: Duration,
     severed: bool,
-    held: bool,
     closed: bool,
 }
 
@@ -58,18 +56,9 @@ impl Proxy {
     /// When loopback has no port left.
     #[must_use]
     pub fn start(server: u16) -> Self {
-        Self::at_address((Ipv4Addr::LOCALHOST, 0).into(), server)
-    }
-
-    /// Starts one at an address of this machine, in front of `server`, a port of this machine.
-    ///
-    /// # Panics
-    /// When somebody else listens there.
-    #[must_use]
-    pub fn at_address(address: SocketAddr, server: u16) -> Self {
-        let listener = TcpListener::bind(address).expect("loopback has free ports");
-        let door = Door::Address(listener.local_addr().expect("a bound socket has an address"));
-        Self::serve(door, server, move || listener.accept().map(|(client, _)| client.into()))
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
+        let port = listener.local_addr().expect("a bound socket has an address").port();
+        Self::serve(Door::Port(port), server, move || listener.accept().map(|(client, _)| client.into()))
     }
 
     /// Starts one at a unix socket, in front of `server`, a port of this machine.
@@ -84,12 +73,11 @@ impl Proxy {
     }
 
     fn serve(door: Door, server: u16, accept: impl Fn() -> io::Result<Socket> + Send + 'static) -> Self {
-        let inner = Mutex::new(Inner { server, ..Inner::default() });
-        let shared = Arc::new(Shared { inner, changed: Condvar::new() });
+        let shared = Arc::new(Shared { inner: Mutex::new(Inner { server, ..Inner::default() }) });
         let accepting = Arc::clone(&shared);
         spawn(move || {
             while let Ok(client) = accept() {
-                let Inner { closed, server, .. } = *accepting.wait_while_held();
+                let Inner { closed, server, .. } = *accepting.lock();
                 if closed {
                     return;
                 }
@@ -108,7 +96,7 @@ impl Proxy {
     #[must_use]
     pub const fn port(&self) -> u16 {
         match self.door {
-            Door::Address(address) => address.port(),
+            Door::Port(port) => port,
             Door::Socket(_) => panic!("the proxy listens at a unix socket"),
         }
     }
@@ -135,14 +123,6 @@ impl Proxy {
         }
     }
 
-    /// From now on nothing passes and nobody is told: what is sent is held, in both directions, and connections to come are
-    /// made once they are let go.
-    pub fn hold(&self) {
-        let mut inner = self.shared.lock();
-        inner.held = true;
-        inner.connections.iter().for_each(|connection| connection.set(Passage::Held));
-    }
-
     /// Answers of connections to come are late by this time.
     pub fn delay(&self, time: Duration) {
         self.shared.lock().delay = time;
@@ -155,10 +135,10 @@ impl Proxy {
 
     /// Lets go what is held.
     pub fn let_go(&self) {
-        let mut inner = self.shared.lock();
-        inner.held = false;
-        inner.connections.iter().for_each(|connection| connection.set(Passage::Open));
-        self.shared.changed.notify_all();
+        self.each(|connection| {
+            connection.requests.set(Passage::Open);
+            connection.answers.set(Passage::Open);
+        });
     }
 
     /// Cuts all connections on both sides. What is held on its way is lost.
@@ -221,9 +201,6 @@ impl Shared {
             if inner.severed {
                 return;
             }
-            if inner.held {
-                connection.set(Passage::Held);
-            }
             inner.made += 1;
             inner.connections.push(connection);
             let delay = inner.delay;
@@ -233,33 +210,21 @@ impl Shared {
         }
     }
 
-    fn wait_while_held(&self) -> MutexGuard<'_, Inner> {
-        let held = |inner: &mut Inner| inner.held;
-        self.changed.wait_while(self.lock(), held).unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Connection {
-    fn set(&self, passage: Passage) {
-        self.requests.set(passage);
-        self.answers.set(passage);
-    }
-}
-
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
         self.let_go();
+        self.shared.lock().closed = true;
         self.each(|connection| {
             let _ = (connection.client.shutdown(Shutdown::Both), connection.server.shutdown(Shutdown::Both));
         });
         // Wakes the thread that accepts.
         let _ = match &self.door {
-            Door::Address(address) => TcpStream::connect(address).map(drop),
+            Door::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).map(drop),
             Door::Socket(path) => UnixStream::connect(path).map(drop),
         };
     }

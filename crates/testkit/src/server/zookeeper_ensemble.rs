@@ -1,15 +1,20 @@
 //! A private ZooKeeper of three nodes, any of which can be cut off from the others.
 
 use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
 };
 
 use nix::sys::signal::Signal;
 
-use super::{child::free_port, proxy::Proxy, zookeeper::HASTY, zookeeper_node::Node};
+use super::{
+    child::free_port,
+    gate::{Gate, Passage},
+    switch::Switch,
+    zookeeper::HASTY,
+    zookeeper_node::Node,
+};
 
 /// How many nodes it has: the fewest of which one may be lost.
 const SIZE: usize = 3;
@@ -24,27 +29,22 @@ const LOOK: Duration = Duration::from_millis(20);
 /// after ten, in which it goes on answering its clients.
 pub struct ZookeeperEnsemble {
     members: Vec<Member>,
-    /// Every way from a node to another.
+    /// What is between each two of them.
     links: Vec<Link>,
 }
 
 struct Member {
     node: Node,
-    /// Where others follow it, and where they elect.
-    doors: [u16; 2],
     paused: bool,
     cut: bool,
+    /// Through it the node calls others.
+    _switch: Switch,
 }
 
 struct Link {
     ends: [usize; 2],
-    proxies: [Proxy; 2],
-}
-
-/// What a node says of itself.
-struct Status {
-    mode: String,
-    zxid: u64,
+    /// What passes between them, in either direction.
+    gate: Arc<Gate>,
 }
 
 impl ZookeeperEnsemble {
@@ -63,21 +63,16 @@ impl ZookeeperEnsemble {
     /// When it cannot be started.
     #[must_use]
     pub fn start_with(lines: &[&str]) -> Self {
-        let member = |_| {
-            let doors = [free_port(), free_port()];
-            Member { node: Node::new(), doors, paused: false, cut: false }
+        let doors: Vec<_> = (0..SIZE).map(|_| [free_port(), free_port()]).collect();
+        let links: Vec<_> = [[0, 1], [0, 2], [1, 2]].map(Link::new).into();
+        let member = |index| {
+            let mut node = Node::new();
+            let switch = switch(index, &links, &doors);
+            node.id = Some(index);
+            node.lines = configuration(&doors, &switch, lines);
+            Member { node, paused: false, cut: false, _switch: switch }
         };
-        let mut members: Vec<_> = (0..SIZE).map(member).collect();
-        let doors: Vec<_> = members.iter().map(|member| member.doors).collect();
-        for (index, member) in members.iter_mut().enumerate() {
-            member.node.id = Some(index);
-            member.node.lines = configuration(&doors, lines);
-            let hosts = member.node.directory().join("hosts");
-            fs::write(hosts, self::hosts(index)).expect("a private directory takes a file");
-        }
-        let pairs = (0..SIZE).flat_map(|from| (0..SIZE).map(move |to| [from, to]));
-        let links = pairs.filter(|[from, to]| from != to).map(|ends| Link::new(ends, doors[ends[1]]));
-        let mut ensemble = Self { links: links.collect(), members };
+        let mut ensemble = Self { members: (0..SIZE).map(member).collect(), links };
         ensemble.members.iter_mut().for_each(|member| member.node.start());
         ensemble.members.iter_mut().for_each(|member| member.node.wait_until_serving());
         ensemble
@@ -152,13 +147,14 @@ impl ZookeeperEnsemble {
     /// gone. Its clients still reach it.
     pub fn cut(&mut self, node: usize) {
         self.members[node].cut = true;
-        self.links.iter().filter(|link| link.ends.contains(&node)).for_each(Link::hold);
+        let own = self.links.iter().filter(|link| link.ends.contains(&node));
+        own.for_each(|link| link.gate.set(Passage::Held));
     }
 
     /// As [`cut`](Self::cut), between two nodes only, until one of them is healed.
     pub fn part(&mut self, nodes: [usize; 2]) {
-        let between = |link: &&Link| nodes.iter().all(|node| link.ends.contains(node));
-        self.links.iter().filter(between).for_each(Link::hold);
+        let between = self.links.iter().filter(|link| link.is_between(nodes));
+        between.for_each(|link| link.gate.set(Passage::Held));
     }
 
     /// Lets it reach the others again, but for those that are cut off themselves, and waits until it serves if it is one of a
@@ -170,7 +166,7 @@ impl ZookeeperEnsemble {
         self.members[node].cut = false;
         let whole = |link: &&Link| link.ends.iter().all(|&end| !self.members[end].cut);
         let own = self.links.iter().filter(|link| link.ends.contains(&node));
-        own.filter(whole).for_each(Link::let_go);
+        own.filter(whole).for_each(|link| link.gate.set(Passage::Open));
         self.join(node);
     }
 
@@ -203,8 +199,8 @@ impl ZookeeperEnsemble {
     fn agreed(&self) -> Option<usize> {
         let present = self.members.iter().enumerate().filter(|(_, member)| member.is_present());
         let told: Vec<_> =
-            present.filter_map(|(index, member)| Some((index, status(&member.node)?))).collect();
-        let leaders = told.iter().filter(|(_, one)| one.mode == "leader");
+            present.filter_map(|(index, member)| Some((index, member.node.status()?))).collect();
+        let leaders = told.iter().filter(|(_, one)| one.leads);
         let (leader, _) = leaders.max_by_key(|(_, one)| one.zxid)?;
         (told.len() >= MAJORITY).then_some(*leader)
     }
@@ -218,48 +214,39 @@ impl Member {
 }
 
 impl Link {
-    /// Nodes call each other by name, and each finds another at an address of this machine that is this pair's own, in this
-    /// direction, with a proxy at the same ports. (They tell each other where they are: an address would lead past it.)
-    fn new(ends: [usize; 2], doors: [u16; 2]) -> Self {
-        let address = |door| SocketAddr::from((address(ends), door));
-        Self { ends, proxies: doors.map(|door| Proxy::at_address(address(door), door)) }
+    fn new(ends: [usize; 2]) -> Self {
+        Self { ends, gate: Arc::default() }
     }
 
-    fn hold(&self) {
-        self.proxies.iter().for_each(Proxy::hold);
-    }
-
-    fn let_go(&self) {
-        self.proxies.iter().for_each(Proxy::let_go);
+    fn is_between(&self, nodes: [usize; 2]) -> bool {
+        self.ends == nodes || self.ends == [nodes[1], nodes[0]]
     }
 }
 
-fn name(node: usize) -> String {
-    format!("node{node}")
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Who still waits waits no longer.
+        self.gate.set(Passage::Lost);
+    }
 }
 
-/// Where the first finds the second: itself, where it is.
-fn address([from, to]: [usize; 2]) -> Ipv4Addr {
-    let part = |node| u8::try_from(node + 1).expect("nodes are few");
-    if from == to { Ipv4Addr::LOCALHOST } else { Ipv4Addr::new(127, 1, part(from), part(to)) }
+/// Whom a node may call, and by which way.
+fn switch(from: usize, links: &[Link], doors: &[[u16; 2]]) -> Switch {
+    let others = (0..SIZE).filter(|to| *to != from);
+    let ways = others.flat_map(|to| {
+        let link = links.iter().find(|link| link.is_between([from, to])).expect("all are linked");
+        doors[to].map(|door| (door, Arc::clone(&link.gate)))
+    });
+    Switch::start(ways.collect())
 }
 
-/// The names, as a node finds them.
-fn hosts(from: usize) -> String {
-    (0..SIZE).map(|to| format!("{} {}\n", address([from, to]), name(to))).collect()
-}
-
-fn configuration(doors: &[[u16; 2]], lines: &[&str]) -> Vec<String> {
-    let usual = [HASTY, "initLimit=20", "syncLimit=10", "-Djdk.net.hosts.file=hosts"].map(str::to_owned);
+fn configuration(doors: &[[u16; 2]], switch: &Switch, lines: &[&str]) -> Vec<String> {
+    let mut all = [HASTY, "initLimit=20", "syncLimit=10"].map(str::to_owned).to_vec();
     let servers = doors.iter().enumerate();
-    let servers =
-        servers.map(|(node, [follow, elect])| format!("server.{node}={}:{follow}:{elect}", name(node)));
-    usual.into_iter().chain(servers).chain(lines.iter().map(|&line| line.to_owned())).collect()
-}
-
-fn status(node: &Node) -> Option<Status> {
-    let answer = node.four_letters("srvr")?;
-    let field = |name| answer.lines().find_map(|line| line.strip_prefix(name));
-    let zxid = field("Zxid: 0x").and_then(|text| u64::from_str_radix(text, 16).ok());
-    Some(Status { mode: field("Mode: ")?.to_owned(), zxid: zxid? })
+    all.extend(servers.map(|(node, [follow, elect])| format!("server.{node}=127.0.0.1:{follow}:{elect}")));
+    // It calls nobody but through the switch, also not on this machine.
+    all.push(format!("-DsocksProxyPort={}", switch.port));
+    let socks = ["-DsocksProxyHost=127.0.0.1", "-DsocksProxyVersion=4", "-DsocksNonProxyHosts="];
+    all.extend(socks.iter().chain(lines).map(|&line| line.to_owned()));
+    all
 }

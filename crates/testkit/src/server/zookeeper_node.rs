@@ -19,8 +19,8 @@ use super::{
 
 /// How long a question may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// How long one may take of a server that starts: who comes before it is ready may never be heard.
-const EARLY_LIMIT: Duration = Duration::from_millis(100);
+/// How long one may take of a server that may be starting or electing: who comes before it is ready may never be heard.
+const EARLY_LIMIT: Duration = Duration::from_millis(200);
 /// What every server of a test is told. A tick is the unit of all its times, and sessions end at one.
 const USUAL: [&str; 10] = [
     "clientPortAddress=127.0.0.1",
@@ -50,6 +50,14 @@ pub(super) struct Node {
     pub(super) lines: Vec<String>,
     /// Which of several it is.
     pub(super) id: Option<usize>,
+}
+
+/// What one that serves says of itself.
+pub(super) struct Status {
+    /// Whether it leads others.
+    pub(super) leads: bool,
+    /// Its newest transaction.
+    pub(super) zxid: u64,
 }
 
 impl Node {
@@ -85,8 +93,13 @@ impl Node {
     /// Waits until it serves.
     pub(super) fn wait_until_serving(&mut self) {
         let port = self.port;
-        let serving = || ask(port, "srvr", EARLY_LIMIT).is_some_and(|answer| answer.contains("Mode: "));
+        let serving = || status(port).is_some();
         self.process.as_mut().expect("the server is running").wait_until(serving);
+    }
+
+    /// What it says of itself, if it serves.
+    pub(super) fn status(&self) -> Option<Status> {
+        status(self.port)
     }
 
     pub(super) const fn is_running(&self) -> bool {
@@ -161,6 +174,13 @@ impl Node {
     fn saved(&self) -> PathBuf {
         self.directory.path().join("saved")
     }
+}
+
+fn status(port: u16) -> Option<Status> {
+    let answer = ask(port, "srvr", EARLY_LIMIT)?;
+    let field = |name| answer.lines().find_map(|line| line.strip_prefix(name));
+    let zxid = field("Zxid: 0x").and_then(|text| u64::from_str_radix(text, 16).ok());
+    Some(Status { leads: field("Mode: ")? == "leader", zxid: zxid? })
 }
 
 fn ask(port: u16, word: &str, limit: Duration) -> Option<String> {
