@@ -4,8 +4,13 @@ use std::{
     fs::{self, File},
     io,
     net::{Ipv4Addr, TcpListener},
+    ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -22,6 +27,10 @@ use nix::{
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How often it is asked.
 const LOOK: Duration = Duration::from_millis(5);
+/// Where servers listen: Linux gives those from 32768 on to whoever calls.
+const PORTS: Range<u16> = 12_000..32_000;
+/// Other processes begin elsewhere.
+static NEXT_PORT: OnceLock<AtomicU32> = OnceLock::new();
 
 /// A server's process. It is killed when this is dropped, and by the kernel when the thread that started it is gone, so
 /// that a killed test leaves none behind.
@@ -106,8 +115,16 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody listens on now.
+/// A port that nobody listens on now, and that stays free until its server starts, or starts again: not one of those that
+/// the system gives to whoever calls another, and none twice soon.
 pub(super) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
-    listener.local_addr().expect("a bound socket has an address").port()
+    let next =
+        NEXT_PORT.get_or_init(|| AtomicU32::new(getrandom::u32().expect("the system gives randomness")));
+    let width = u32::from(PORTS.end - PORTS.start);
+    let port = |_| {
+        let offset = next.fetch_add(1, Ordering::Relaxed) % width;
+        PORTS.start + u16::try_from(offset).expect("the width of ports is one")
+    };
+    let is_free = |&port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    (0..width).map(port).find(is_free).expect("loopback has free ports")
 }

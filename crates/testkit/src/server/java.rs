@@ -42,6 +42,7 @@ pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command
 fn compile(source: &Path, libraries: &[&str], classes: &Path) {
     let half: PathBuf = classes.with_extension("half");
     let compiled = Command::new("javac")
+        .arg("-J-XX:-UsePerfData")
         .arg("--class-path")
         .arg(class_path(libraries))
         .arg("-d")

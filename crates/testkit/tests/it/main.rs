@@ -9,6 +9,7 @@ mod counting;
 mod etcd;
 mod faulty;
 mod history;
+mod java;
 mod rig;
 mod slow;
 mod zookeeper;
