@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod conformance;
+mod interop;
 mod oracle;
+mod peers;
 mod rig;
 mod sessions;

@@ -57,6 +57,12 @@ impl Rig {
         Locks::builder(self.engine()).build()
     }
 
+    /// The same, configured otherwise.
+    pub(crate) fn locks_with(&self, change: impl FnOnce(Config) -> Config) -> Locks {
+        let engine = ZookeeperEngine::new(change(self.config.clone()), &Env::system());
+        Locks::builder(Arc::new(engine)).build()
+    }
+
     /// A name as operators see it.
     pub(crate) fn show(&self, name: &str) -> View {
         self.runtime.block_on(self.view(&Name::new(name).unwrap()))
@@ -92,7 +98,11 @@ impl Rig {
     pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
-            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            assert!(
+                std::time::Instant::now() < limit,
+                "waited {PATIENCE:?} until {what}: {:?}",
+                self.nodes()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }

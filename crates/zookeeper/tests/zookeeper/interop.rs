@@ -1,0 +1,279 @@
+//! Programs with Apache Curator, with kazoo and ours exclude each other, in one line.
+
+use std::{sync::mpsc, thread::spawn, time::Duration};
+
+use leasehold_core::{Guard, Locks, Loss, Request};
+use leasehold_zookeeper::Layout;
+
+use crate::{
+    peers::Program,
+    rig::{PATIENCE, Rig, acquire},
+};
+
+/// A session that a killed program leaves behind for no longer than a test can wait.
+const SHORT: u32 = 2000;
+const LONG: u32 = 30_000;
+/// What must not come does not come within this.
+const MOMENT: Duration = Duration::from_millis(300);
+
+fn servers(rig: &Rig) -> String {
+    format!("127.0.0.1:{}", rig.server.port())
+}
+
+fn wait_for(request: Request) -> mpsc::Receiver<Guard> {
+    let (tx, rx) = mpsc::channel();
+    spawn(move || tx.send(request.blocking().acquire_within(PATIENCE).unwrap()));
+    rx
+}
+
+fn waiters(rig: &Rig, name: &str, count: usize) {
+    rig.until("they stand in line", || rig.show(name).waiters.len() == count);
+}
+
+/// Locks whose exclusive claims are Curator's writers.
+fn read_write(rig: &Rig) -> Locks {
+    rig.locks_with(|config| config.layout(Layout::ReadWrite))
+}
+
+#[test]
+fn curator_and_ours_stand_in_one_line() {
+    let rig = Rig::new();
+    let (one, two) = (rig.locks(), rig.locks());
+    let mut curator = Program::curator(&servers(&rig), LONG);
+    let first = acquire(&one, "a/b");
+    assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "what a foreign program is given");
+    curator.tell("lock t /locks/a%2Fb");
+    waiters(&rig, "a/b", 1);
+    let ours = wait_for(two.mutex("a/b"));
+    waiters(&rig, "a/b", 2);
+    curator.tell("lock u /locks/a%2Fb");
+    waiters(&rig, "a/b", 3);
+    assert!(one.mutex("a/b").blocking().try_acquire().unwrap_err().is_taken());
+
+    let token = first.token();
+    first.release_blocking().unwrap();
+    let node = curator.hear_locked("t");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "it is not its turn");
+    let view = rig.show("a/b");
+    let holder = &view.holders[0];
+    assert!(holder.foreign && node.ends_with(&holder.id), "{view:?}");
+    assert!(holder.token.is_some_and(|held| held > token.number), "{view:?}");
+    assert_eq!(view.waiters.len(), 2);
+
+    curator.unlock("t");
+    let second = ours.recv_timeout(PATIENCE).unwrap();
+    assert!(second.token().number > holder.token.unwrap());
+    second.release_blocking().unwrap();
+    curator.hear_locked("u");
+    curator.unlock("u");
+    curator.quit();
+    assert_eq!(rig.nodes(), [""; 0]);
+}
+
+#[test]
+fn kazoo_and_ours_stand_in_one_line() {
+    let rig = Rig::new();
+    let (one, two) = (rig.locks(), rig.locks());
+    let mut kazoo = Program::kazoo(&servers(&rig), LONG);
+    let first = acquire(&one, "k");
+    kazoo.tell("lock t /locks/k -lock-");
+    waiters(&rig, "k", 1);
+    let ours = wait_for(two.mutex("k"));
+    waiters(&rig, "k", 2);
+    kazoo.tell("curator u /locks/k __lock__");
+    waiters(&rig, "k", 3);
+    first.release_blocking().unwrap();
+    kazoo.hear_locked("t");
+    assert!(ours.recv_timeout(MOMENT).is_err(), "it is not its turn");
+    assert!(rig.show("k").holders[0].foreign);
+    kazoo.unlock("t");
+    ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    kazoo.hear_locked("u");
+    assert!(one.mutex("k").blocking().try_acquire().unwrap_err().is_taken());
+    kazoo.unlock("u");
+    kazoo.quit();
+}
+
+#[test]
+fn all_three_exclude_each_other_on_one_path() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let mut curator = Program::curator(&servers(&rig), LONG);
+    let mut kazoo = Program::kazoo(&servers(&rig), LONG);
+    for _ in 0..3 {
+        curator.tell("lock t /locks/x");
+        curator.hear_locked("t");
+        // Named as Curator's, so that Curator waits for it as well.
+        kazoo.tell("curator t /locks/x");
+        waiters(&rig, "x", 1);
+        let ours = wait_for(locks.mutex("x"));
+        waiters(&rig, "x", 2);
+        curator.unlock("t");
+        kazoo.hear_locked("t");
+        curator.tell("lock t /locks/x");
+        waiters(&rig, "x", 2);
+        kazoo.unlock("t");
+        let guard = ours.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(rig.show("x").waiters.len(), 1);
+        guard.release_blocking().unwrap();
+        curator.hear_locked("t");
+        curator.unlock("t");
+    }
+    curator.quit();
+    kazoo.quit();
+}
+
+#[test]
+fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
+    let rig = Rig::new();
+    let (one, two, third) = (read_write(&rig), read_write(&rig), read_write(&rig));
+    let mut curator = Program::curator(&servers(&rig), LONG);
+    let first = one.rw("r").read().blocking().acquire().unwrap();
+    curator.tell("read r /locks/r");
+    curator.hear_locked("r");
+    assert_eq!(rig.show("r").holders.len(), 2);
+    let ours = wait_for(two.rw("r").write());
+    waiters(&rig, "r", 1);
+    curator.tell("read late /locks/r");
+    waiters(&rig, "r", 2);
+    let late = third.rw("r").read().blocking().acquire_within(MOMENT);
+    assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
+    first.release_blocking().unwrap();
+    assert!(ours.recv_timeout(MOMENT).is_err(), "Curator reads still");
+    curator.unlock("r");
+    let writer = ours.recv_timeout(PATIENCE).unwrap();
+    curator.tell("write w /locks/r");
+    waiters(&rig, "r", 2);
+    writer.release_blocking().unwrap();
+    curator.hear_locked("late");
+    let reads = wait_for(one.rw("r").read());
+    waiters(&rig, "r", 2);
+    curator.unlock("late");
+    curator.hear_locked("w");
+    assert!(reads.recv_timeout(MOMENT).is_err(), "Curator writes");
+    curator.unlock("w");
+    reads.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    curator.quit();
+    assert_eq!(rig.nodes(), [""; 0]);
+}
+
+#[test]
+fn readers_and_writers_of_kazoo_and_ours_share_and_exclude() {
+    let rig = Rig::new();
+    let (one, two) = (read_write(&rig), read_write(&rig));
+    let mut kazoo = Program::kazoo(&servers(&rig), LONG);
+    let first = one.rw("r").read().blocking().acquire().unwrap();
+    kazoo.tell("read r /locks/r __WRIT__");
+    kazoo.hear_locked("r");
+    let ours = wait_for(two.rw("r").write());
+    waiters(&rig, "r", 1);
+    first.release_blocking().unwrap();
+    assert!(ours.recv_timeout(MOMENT).is_err(), "kazoo reads still");
+    kazoo.unlock("r");
+    let writer = ours.recv_timeout(PATIENCE).unwrap();
+    kazoo.tell("write w /locks/r __WRIT__ __READ__");
+    waiters(&rig, "r", 1);
+    let reads = wait_for(one.rw("r").read());
+    waiters(&rig, "r", 2);
+    writer.release_blocking().unwrap();
+    kazoo.hear_locked("w");
+    assert!(reads.recv_timeout(MOMENT).is_err(), "kazoo writes");
+    kazoo.unlock("w");
+    reads.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    kazoo.quit();
+}
+
+#[test]
+fn curator_and_ours_count_the_same_permits() {
+    let rig = Rig::new();
+    let (one, two) = (rig.locks(), rig.locks());
+    let mut curator = Program::curator(&servers(&rig), LONG);
+    let ours = one.semaphore("p", 3).permits(2).blocking().acquire().unwrap();
+    curator.tell("permit a /locks/p 3");
+    curator.hear_locked("a");
+    assert!(two.semaphore("p", 3).blocking().try_acquire().unwrap_err().is_taken());
+    let waits = wait_for(two.semaphore("p", 3).permits(2));
+    waiters(&rig, "p", 1);
+    curator.tell("permit b /locks/p 3");
+    waiters(&rig, "p", 2);
+    curator.unlock("a");
+    assert!(waits.recv_timeout(MOMENT).is_err(), "there is room for one, and two are wanted");
+    ours.release_blocking().unwrap();
+    let second = waits.recv_timeout(PATIENCE).unwrap();
+    curator.hear_locked("b");
+    let view = rig.show("p");
+    assert_eq!((view.holders.len(), view.mode.unwrap().limit()), (2, Some(3)), "{view:?}");
+    let third = wait_for(one.semaphore("p", 3));
+    waiters(&rig, "p", 1);
+    second.release_blocking().unwrap();
+    third.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    curator.unlock("b");
+    // Another kind of lock is not mixed with it.
+    curator.tell("permit a /locks/p 3");
+    curator.hear_locked("a");
+    assert!(one.mutex("p").blocking().try_acquire().unwrap_err().is_misconfigured());
+    curator.unlock("a");
+    curator.quit();
+    assert_eq!(rig.nodes(), [""; 0]);
+}
+
+#[test]
+fn a_foreign_program_that_is_killed_frees_the_name_with_its_session() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let mut curator = Program::curator(&servers(&rig), SHORT);
+    curator.tell("lock t /locks/c");
+    curator.hear_locked("t");
+    let ours = wait_for(locks.mutex("c"));
+    waiters(&rig, "c", 1);
+    curator.kill();
+    ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    let mut kazoo = Program::kazoo(&servers(&rig), SHORT);
+    kazoo.tell("lock t /locks/c -lock-");
+    kazoo.hear_locked("t");
+    let ours = wait_for(locks.mutex("c"));
+    waiters(&rig, "c", 1);
+    kazoo.kill();
+    ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+}
+
+/// Its tasks end with their runtime, as when its process is killed.
+#[test]
+fn ours_when_killed_frees_the_name_with_its_session_for_foreign_programs() {
+    let rig = Rig::new();
+    let mut curator = Program::curator(&servers(&rig), LONG);
+    let mut kazoo = Program::kazoo(&servers(&rig), LONG);
+    for round in 0..2 {
+        let dying = tokio::runtime::Runtime::new().unwrap();
+        let claim = leasehold_core::Claim { ttl: Duration::from_secs(2), ..rig.claim("d") };
+        let engine = rig.engine();
+        let answer =
+            dying.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));
+        assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))), "{answer:?}");
+        let foreign = if round == 0 { &mut curator } else { &mut kazoo };
+        foreign.tell(if round == 0 { "lock t /locks/d" } else { "lock t /locks/d -lock-" });
+        waiters(&rig, "d", 1);
+        drop(dying);
+        foreign.hear_locked("t");
+        foreign.unlock("t");
+    }
+    curator.quit();
+    kazoo.quit();
+}
+
+/// Curator's own way to ask a holder for its lock.
+#[test]
+fn a_hold_that_curator_revokes_is_broken() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let mut curator = Program::curator(&servers(&rig), LONG);
+    let guard = acquire(&locks, "v");
+    std::thread::sleep(MOMENT);
+    assert_eq!(curator.ask(&format!("revoke {}", rig.nodes()[0])), "revoked");
+    let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
+    assert_eq!(lost, Loss::Broken);
+    curator.tell("lock t /locks/v");
+    curator.hear_locked("t");
+    curator.unlock("t");
+    curator.quit();
+}

@@ -1,0 +1,89 @@
+//! Programs that lock with Curator and with kazoo: see `tests/interop`.
+
+use std::{
+    io::{BufRead, BufReader, Lines, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use leasehold_testkit::server::java_program;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// What Curator needs of the system's libraries.
+const LIBRARIES: [&str; 3] = ["curator-recipes", "curator-framework", "curator-client"];
+
+/// A foreign program. It is killed when this is dropped.
+pub(crate) struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    /// One with Curator, and a session of so many milliseconds.
+    pub(crate) fn curator(servers: &str, millis: u32) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/Curator.java");
+        let mut command = java_program(&source, &LIBRARIES, Path::new(env!("CARGO_TARGET_TMPDIR")));
+        Self::spawn(command.args([servers, &millis.to_string()]))
+    }
+
+    /// One with kazoo, likewise.
+    pub(crate) fn kazoo(servers: &str, millis: u32) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/kazoo_peer.py");
+        // The system's own, which has the packages of the system.
+        let mut command = Command::new("/usr/bin/python3");
+        Self::spawn(command.arg("-B").arg(source).args([servers, &millis.to_string()]))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
+        Self { child, input, output: BufReader::new(output).lines() }
+    }
+
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    pub(crate) fn hear(&mut self) -> String {
+        self.output.next().unwrap().unwrap()
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear()
+    }
+
+    /// The node of what a thread of it holds now.
+    pub(crate) fn hear_locked(&mut self, thread: &str) -> String {
+        let line = self.hear();
+        let words: Vec<_> = line.split(' ').collect();
+        assert_eq!((words.len(), words[0], words[1]), (3, "locked", thread), "{line}");
+        words[2].to_owned()
+    }
+
+    pub(crate) fn unlock(&mut self, thread: &str) {
+        assert_eq!(self.ask(&format!("unlock {thread}")), format!("unlocked {thread}"));
+    }
+
+    pub(crate) fn kill(mut self) {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL).unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends it in order.
+    pub(crate) fn quit(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
