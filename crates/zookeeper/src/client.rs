@@ -156,11 +156,11 @@ impl Client {
             if session.facts.is_gone() {
                 return Err(over());
             }
-            if session.facts.left(self.now()).is_some() {
+            if session.facts.is_fresh(self.now()) {
                 return Ok(());
             }
             let conn = session.conn().await?;
-            if session.facts.left(self.now()).is_some() {
+            if session.facts.is_fresh(self.now()) {
                 return Ok(());
             }
             if session.facts.beat_now(self.now()) {

@@ -147,11 +147,14 @@ impl Facts {
         deadline(state.confirmed, state.timeout.saturating_sub(untold))
     }
 
-    /// For how long a claim that is granted now may be believed in; `None` when it has not been confirmed for so long that this is to
-    /// be done first.
+    /// For how long its nodes may still be believed in; `None`: no longer.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let left = self.belief().since(now);
-        (left >= self.timeout() / 2).then_some(left)
+        Some(self.belief().since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// Whether it was confirmed lately, so that what is granted now lasts for a while.
+    pub(crate) fn is_fresh(&self, now: Instant) -> bool {
+        self.belief().since(now) >= self.timeout() / 2
     }
 
     /// A change that left at `sent` was answered.
@@ -270,7 +273,8 @@ mod tests {
         facts.confirmed(at(20_000));
         facts.confirmed(at(19_000));
         assert_eq!(facts.belief(), deadline(at(20_000), told));
-        assert!(facts.left(at(29_000)).is_some() && facts.left(at(31_000)).is_none());
+        assert!(facts.is_fresh(at(29_000)) && !facts.is_fresh(at(31_000)));
+        assert!(facts.left(at(44_000)).is_some() && facts.left(at(46_000)).is_none());
         facts.end();
         facts.confirmed(at(30_000));
         assert!(facts.belief() < at(1), "nothing revives it");

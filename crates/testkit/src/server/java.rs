@@ -2,8 +2,9 @@
 
 use std::{
     fs::{self, File},
+    io::Write,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::SystemTime,
 };
 
@@ -79,10 +80,17 @@ pub(super) fn class_path(libraries: &[&str]) -> String {
     all.map(|name| format!("{LIBRARIES}/{name}.jar")).collect::<Vec<_>>().join(":")
 }
 
-/// Runs `java`, and answers what it said on both of its outputs, line by line; panics when it says that something is wrong.
-pub(super) fn java(directory: &Path, arguments: &[String]) -> Vec<String> {
-    let output = Command::new("java").current_dir(directory).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("cannot start java: {error}: run setup/debian"));
+/// Runs `java` with these lines as its input, and answers what it said on both of its outputs, line by line; panics when it says
+/// that something is wrong.
+pub(super) fn java(directory: &Path, arguments: &[String], input: &str) -> Vec<String> {
+    let mut command = Command::new("java");
+    command.current_dir(directory).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child =
+        command.spawn().unwrap_or_else(|error| panic!("cannot start java: {error}: run setup/debian"));
+    // It may have ended without reading.
+    drop(child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes())));
+    let output = child.wait_with_output().expect("a child of ours is waited for once");
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     assert!(output.status.success(), "java {}: {text}", arguments.join(" "));

@@ -192,4 +192,13 @@ impl ZookeeperServer {
     pub fn command(&self, words: &[&str]) -> Vec<String> {
         self.node.command(words)
     }
+
+    /// Has ZooKeeper's own command line do what these lines say, as [`SUPER`](Self::SUPER).
+    ///
+    /// # Panics
+    /// When it cannot be run.
+    pub fn command_as_super(&self, line: &str) {
+        let (scheme, words) = Self::SUPER;
+        self.node.commands(&format!("addauth {scheme} {words}\n{line}\nquit\n"));
+    }
 }

@@ -142,7 +142,7 @@ impl Node {
         let mut arguments = java_arguments(&class_path(&LIBRARIES), self.directory());
         let counter = counter.to_string();
         arguments.extend(["SetChildCounter.java", "data", path, &counter].map(str::to_owned));
-        java(self.directory(), &arguments);
+        java(self.directory(), &arguments, "");
     }
 
     /// What it answers to one of its words of four letters; `None` when it does not.
@@ -152,15 +152,24 @@ impl Node {
 
     /// Runs the operator's command, and answers what it said, line by line; panics when it says that something is wrong.
     pub(super) fn command(&self, words: &[&str]) -> Vec<String> {
+        let mut said = java(self.directory(), &self.shell(words), "");
+        // Before it does anything it tells that it is connected.
+        let connected = said.iter().position(|line| line.contains("state:SyncConnected"));
+        said.split_off(connected.map_or(0, |line| line + 1))
+    }
+
+    /// Has the operator's command do what these lines say.
+    pub(super) fn commands(&self, lines: &str) {
+        java(self.directory(), &self.shell(&[]), lines);
+    }
+
+    fn shell(&self, words: &[&str]) -> Vec<String> {
         let mut arguments = java_arguments(&class_path(&LIBRARIES), self.directory());
         arguments.push("-Dorg.slf4j.simpleLogger.defaultLogLevel=off".to_owned());
         let server = format!("127.0.0.1:{}", self.port);
         let program = ["org.apache.zookeeper.ZooKeeperMain", "-waitforconnection", "-server", &server];
         arguments.extend(program.iter().chain(words).map(|&word| word.to_owned()));
-        let mut said = java(self.directory(), &arguments);
-        // Before it does anything it tells that it is connected.
-        let connected = said.iter().position(|line| line.contains("state:SyncConnected"));
-        said.split_off(connected.map_or(0, |line| line + 1))
+        arguments
     }
 
     fn write(&self, name: &str, text: &str) {

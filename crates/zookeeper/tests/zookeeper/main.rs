@@ -8,4 +8,5 @@ mod interop;
 mod oracle;
 mod peers;
 mod rig;
+mod rights;
 mod sessions;

@@ -1,0 +1,86 @@
+//! Users with the least rights, and those without any.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use leasehold_core::{Env, Locks};
+use leasehold_testkit::suite;
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+
+use crate::rig::{PATIENCE, Rig, acquire, place};
+
+/// The rights that docs/engines/zookeeper.md tells operators to give.
+const ACL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/zookeeper-acl.sh");
+const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
+const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
+
+/// A server with those rights, to which the clients come as the first of these users.
+fn with_users() -> Rig {
+    let mut rig = Rig::new();
+    let mut script = Command::new("sh");
+    script.args([ACL, "/locks"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut script = script.spawn().unwrap();
+    writeln!(script.stdin.take().unwrap(), "{}\n{}", LOCKER.1, VIEWER.1).unwrap();
+    let said = script.wait_with_output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let (told, beside) = (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap());
+    let words: Vec<&str> =
+        told.split_whitespace().map(|word| if word == "\"\"" { "" } else { word }).collect();
+    rig.server.command(&words);
+    let readers = beside.trim().strip_prefix("# ?acl=").unwrap();
+    rig.config = rig.config.clone().login(LOCKER.0, LOCKER.1).acl(readers).unwrap();
+    rig
+}
+
+fn locks_of(config: Config) -> Locks {
+    Locks::builder(Arc::new(ZookeeperEngine::new(config, &Env::system()))).build()
+}
+
+#[test]
+fn the_zookeeper_engine_conforms_with_the_rights_of_a_locker() {
+    let rig = with_users();
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
+    let rig = with_users();
+    let viewer = locks_of(rig.config.clone().login(VIEWER.0, VIEWER.1));
+    let (guard, permit) =
+        (acquire(&rig.locks(), "held"), rig.locks().semaphore("p", 2).blocking().acquire().unwrap());
+    let token = guard.token().number;
+    let shown = rig.run(viewer.show("held")).unwrap();
+    assert_eq!(shown.holders[0].token, Some(token));
+    assert_eq!(rig.run(viewer.list("")).unwrap().len(), 2);
+    rig.run(viewer.guarantee()).unwrap();
+    for name in ["free", "held"] {
+        let error = viewer.mutex(name).blocking().acquire_within(PATIENCE).unwrap_err();
+        assert!(error.is_denied(), "{name}: {error}");
+    }
+    assert!(rig.run(viewer.break_hold("held", token, false)).unwrap_err().is_denied());
+    assert!(rig.run(viewer.break_hold("held", token, true)).unwrap_err().is_denied());
+    assert!(guard.check() && permit.check());
+    guard.release_blocking().unwrap();
+    permit.release_blocking().unwrap();
+}
+
+#[test]
+fn who_has_another_password_or_none_is_told_so_without_it() {
+    let rig = with_users();
+    let guard = acquire(&rig.locks(), "held");
+    let stranger = Config::new(vec![place(rig.server.port())]);
+    for config in [stranger.clone().login(LOCKER.0, "hunter2"), stranger] {
+        let locks = locks_of(config);
+        for name in ["held", "free"] {
+            let error = locks.mutex(name).blocking().try_acquire().unwrap_err();
+            assert!(error.is_denied(), "{error}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+        assert!(rig.run(locks.show("held")).unwrap_err().is_denied());
+    }
+    guard.release_blocking().unwrap();
+}
