@@ -167,12 +167,10 @@ impl Client {
         path: &str,
         id: leasehold_core::ClaimId,
     ) -> Result<Vec<String>, Failed> {
-        let children = children(conn, path).await?;
-        Ok(children
-            .iter()
-            .filter(|name| keys::is_of(name, id))
-            .map(|name| format!("{path}/{name}"))
-            .collect())
+        let mut names = children(conn, path).await?;
+        names.retain(|name| keys::is_of(name, id));
+        names.sort();
+        Ok(names.iter().map(|name| format!("{path}/{name}")).collect())
     }
 
     async fn create(&self, claim: &Claim, way: &Way) -> Result<Tried, Failed> {

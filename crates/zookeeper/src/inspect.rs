@@ -102,7 +102,11 @@ impl Client {
         }
         if beside.iter().any(|name| name == PERMITS) {
             let path = dir.permits();
-            for name in children(conn, &path).await?.iter().filter(|name| keys::is_permit(name)) {
+            let mut permits = children(conn, &path).await?;
+            permits.retain(|name| keys::is_permit(name));
+            // The first of a claim is the one that its holder watches.
+            permits.sort();
+            for name in &permits {
                 there.permits.extend(see(conn, &path, name).await?);
             }
             there.limit = see(conn, dir.path(), PERMITS).await?.and_then(|seen| limit(&seen.data));

@@ -6,6 +6,7 @@
 
 mod book;
 mod card;
+mod check;
 mod claim;
 mod client;
 mod config;
@@ -32,6 +33,7 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use check::HeldBy;
 pub use config::{Config, DEFAULT_PREFIX, Layout};
 pub use engine::ZookeeperEngine;
 #[cfg(feature = "tls")]

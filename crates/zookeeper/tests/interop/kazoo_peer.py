@@ -12,6 +12,8 @@ that kazoo shall count, such as `-lock-`.
     permit THREAD PATH MOST             as lock: one permit of at most so many
     unlock THREAD                       unlocked THREAD: what it locked last
     contenders PATH [PATTERN...]        contenders JSON: what is told of those who hold or want a mutex, in order
+    change PATH DATA NODE VERSION       changed, or refused WHY: in one step with a check of the node
+    read-data PATH                      data TEXT
     session                             session NUMBER, in hexadecimal digits
     state                               state CONNECTED, SUSPENDED or LOST
     quit                                ends in order, as does the end of its input
@@ -67,6 +69,15 @@ class Program:
             path, *patterns = words
             told = Lock(self.client, path, extra_lock_patterns=patterns).contenders()
             self.say("contenders", json.dumps(told))
+        elif command == "change":
+            path, data, node, version = words
+            step = self.client.transaction()
+            step.check(node, int(version))
+            step.set_data(path, data.encode())
+            first = step.commit()[0]
+            self.say(*(["refused", type(first).__name__] if isinstance(first, Exception) else ["changed"]))
+        elif command == "read-data":
+            self.say("data", self.client.get(words[0])[0].decode())
         elif command == "session":
             self.say("session", format(self.client.client_id[0], "x"))
         elif command == "state":

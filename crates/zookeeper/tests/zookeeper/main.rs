@@ -3,9 +3,12 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod breaking;
 mod conformance;
 mod interop;
+mod names;
 mod oracle;
+mod outages;
 mod peers;
 mod rig;
 mod rights;

@@ -1,0 +1,81 @@
+//! Holds that an operator ends, and what a user's own changes can be bound to.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Broken, Engine, How, Locks, Loss};
+
+use crate::{
+    peers::Program,
+    rig::{PATIENCE, Rig, acquire},
+};
+
+/// A holder whose next renewal is far away hears of it at once: its node is watched.
+#[test]
+fn a_holder_hears_at_once_that_its_hold_was_broken() {
+    let rig = Rig::new();
+    let (locks, operator) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
+    let other = acquire(&locks, "b");
+    let token = guard.token().number;
+    assert_eq!(rig.run(operator.break_hold("a", token, false)).unwrap(), Broken::Done);
+    let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
+    assert_eq!(lost, Loss::Broken);
+    assert!(other.check(), "another hold of the same session stays");
+    assert!(guard.release_blocking().is_err());
+    acquire(&operator, "a").release_blocking().unwrap();
+}
+
+#[test]
+fn a_hold_of_several_permits_is_broken_as_one() {
+    let rig = Rig::new();
+    let (locks, operator) = (rig.locks(), rig.locks());
+    for force in [false, true] {
+        let guard = locks.semaphore("p", 3).permits(2).blocking().acquire().unwrap();
+        let token = guard.token().number;
+        assert_eq!(rig.run(operator.break_hold("p", token + 1, force)).unwrap(), Broken::NotHeld);
+        assert_eq!(rig.run(operator.break_hold("p", token, force)).unwrap(), Broken::Done);
+        rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
+        operator.semaphore("p", 3).permits(3).blocking().acquire().unwrap().release_blocking().unwrap();
+    }
+}
+
+#[test]
+fn a_foreign_hold_is_broken_by_force_only() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let mut curator = Program::curator(&format!("127.0.0.1:{}", rig.server.port()), 30_000);
+    curator.tell("lock t /locks/a");
+    curator.hear_locked("t");
+    let token = rig.show("a").holders[0].token.unwrap();
+    let error = rig.run(locks.break_hold("a", token, false)).unwrap_err();
+    assert!(error.is_denied() && error.to_string().contains("--force"), "{error}");
+    assert_eq!(rig.run(locks.break_hold("a", token, true)).unwrap(), Broken::Done);
+    acquire(&locks, "a").release_blocking().unwrap();
+    curator.quit();
+}
+
+/// The operator's own client, which knows nothing of locks, changes data under the lock.
+#[test]
+fn a_multi_with_the_check_of_a_hold_is_done_while_it_lasts_only() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let claim = rig.claim("a");
+    rig.server.command(&["create", "/stock", "100"]);
+    rig.run(async {
+        assert!(engine.held_by(claim.id).is_none());
+        assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
+    });
+    let check = engine.held_by(claim.id).unwrap();
+    let mut kazoo = Program::kazoo(&format!("127.0.0.1:{}", rig.server.port()), 30_000);
+    let change = |value| format!("change /stock {value} {} {}", check.path, check.version);
+    assert_eq!(kazoo.ask(&change(99)), "changed");
+    // Broken, and its holder did not let go yet: it is over.
+    let operator: Locks = rig.locks();
+    let token = rig.show("a").holders[0].token.unwrap();
+    rig.run(operator.break_hold("a", token, false)).unwrap();
+    assert_eq!(kazoo.ask(&change(98)), "refused BadVersionError");
+    rig.run(async { engine.release(&crate::rig::release_of(&claim)).await });
+    assert_eq!(kazoo.ask(&change(97)), "refused NoNodeError");
+    assert_eq!(kazoo.ask("read-data /stock"), "data 99");
+    kazoo.quit();
+}

@@ -1,0 +1,147 @@
+//! Servers that are away, hang, have no quorum, or see time otherwise.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Answer, Engine, Env, How, Locks};
+use leasehold_testkit::server::{ZookeeperEnsemble, ZookeeperServer};
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+
+use crate::rig::{PATIENCE, Rig, acquire, place};
+
+/// A session gets what the server grants, which is less than was asked for.
+#[test]
+fn the_time_that_the_server_grants_is_what_counts_and_is_shown() {
+    let rig = Rig::with(&["maxSessionTimeout=4000"]);
+    let locks = rig.locks();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
+    assert!(guard.remaining().unwrap() <= Duration::from_secs(4));
+    assert!(rig.show("a").holders[0].remaining.unwrap() <= Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(guard.check(), "it is renewed by what was granted");
+    guard.release_blocking().unwrap();
+}
+
+/// And more than was asked for: the caller's time is what it asked for.
+#[test]
+fn a_longer_time_than_was_asked_for_is_not_believed_in() {
+    let rig = Rig::with(&["minSessionTimeout=20000"]);
+    let engine = rig.engine();
+    let claim = leasehold_core::Claim { ttl: Duration::from_secs(2), ..rig.claim("a") };
+    let answer = rig.run(engine.claim(&claim, How::Create));
+    let Ok(Answer::Held(grant)) = answer else { panic!("{answer:?}") };
+    assert!(grant.ttl.unwrap() <= Duration::from_secs(2), "{grant:?}");
+}
+
+#[test]
+fn without_a_quorum_nothing_is_granted_and_with_one_again_the_same_session_goes_on() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let leader = ensemble.leader();
+    let config = Config::new(ensemble.ports().map(place).to_vec());
+    let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
+    let locks = Locks::builder(engine).connect_timeout(Duration::from_secs(2)).build();
+    let held = locks.mutex("held").ttl(Duration::from_secs(40)).blocking().acquire().unwrap();
+    let others = [(leader + 1) % 3, (leader + 2) % 3];
+    others.iter().for_each(|&node| ensemble.kill(node));
+    let error = locks.mutex("a").blocking().acquire_within(Duration::from_secs(5)).unwrap_err();
+    assert!(error.is_unreachable() || error.is_timed_out() || error.is_unknown(), "{error:?}");
+    assert!(held.check(), "for as long as its session may last");
+    others.iter().for_each(|&node| ensemble.restart(node));
+    acquire(&locks, "a").release_blocking().unwrap();
+    assert!(held.check());
+    held.release_blocking().unwrap();
+}
+
+#[test]
+fn a_leader_that_is_killed_takes_no_hold_with_it() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let config = Config::new(ensemble.ports().map(place).to_vec());
+    let client = || Locks::builder(Arc::new(ZookeeperEngine::new(config.clone(), &Env::system()))).build();
+    let (one, two) = (client(), client());
+    let ttl = Duration::from_secs(30);
+    let held = one.mutex("a").ttl(ttl).blocking().acquire().unwrap();
+    ensemble.kill(ensemble.leader());
+    assert!(two.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap().release_blocking().is_ok());
+    assert!(two.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
+    assert!(held.check());
+    held.release_blocking().unwrap();
+    acquire(&two, "a").release_blocking().unwrap();
+}
+
+/// A request to a server that hangs ends, and goes to another one.
+#[test]
+fn a_server_that_hangs_is_left_for_another() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let leader = ensemble.leader();
+    let hangs = (leader + 1) % 3;
+    let ports = ensemble.ports();
+    // The first is the one to begin with, for one session out of two at least.
+    let config = Config::new(vec![place(ports[hangs]), place(ports[leader])]);
+    let locks = Locks::builder(Arc::new(ZookeeperEngine::new(config, &Env::system()))).build();
+    let ttl = Duration::from_secs(12);
+    let held = locks.mutex("held").ttl(ttl).blocking().acquire().unwrap();
+    ensemble.pause(hangs);
+    for name in ["a", "b", "c"] {
+        let guard = locks.mutex(name).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
+        guard.release_blocking().unwrap();
+    }
+    assert!(held.check());
+    held.release_blocking().unwrap();
+    ensemble.resume(hangs);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_unreachable_within_the_limit_and_found_later() {
+    let mut server = ZookeeperServer::start(&[]);
+    server.kill();
+    let config = Config::new(vec![place(server.port())]);
+    let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
+    let locks = Locks::builder(engine).connect_timeout(Duration::from_millis(500)).build();
+    let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    server.restart();
+    acquire(&locks, "a").release_blocking().unwrap();
+}
+
+/// What listens there is no ZooKeeper, and says so or nothing.
+#[test]
+fn something_else_that_listens_is_told_from_a_server() {
+    use std::{io::Write, net::TcpListener};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(50).map_while(Result::ok) {
+            let mut stream = stream;
+            let _ = stream.write_all(b"\x00\x00\x00\x03abc");
+        }
+    });
+    let engine = Arc::new(ZookeeperEngine::new(Config::new(vec![place(port)]), &Env::system()));
+    let locks = Locks::builder(engine).build();
+    let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("no ZooKeeper"), "{error}");
+}
+
+/// A crowd on one name: each watches the one before it, and nobody else is woken.
+#[test]
+fn a_release_wakes_one_of_a_crowd() {
+    let rig = Rig::new();
+    let (engine, other) = (rig.engine(), rig.engine());
+    let first = rig.claim("a");
+    let crowd: Vec<_> = (0..200).map(|_| rig.claim("a")).collect();
+    rig.run(async {
+        assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+        for claim in &crowd {
+            assert!(matches!(other.claim(claim, How::Create).await, Ok(Answer::Waiting(_))));
+        }
+    });
+    let said = rig.server.four_letters("mntr");
+    let watches = said.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
+    // One each, and that of the holder for its own node.
+    assert!((200..=201).contains(&watches.trim().parse::<u32>().unwrap()), "{watches}");
+    rig.run(async {
+        engine.release(&crate::rig::release_of(&first)).await;
+        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
+        assert_eq!(news.len(), 1, "{news:?}");
+        tokio::time::timeout(Duration::from_millis(300), other.news()).await.unwrap_err();
+    });
+    assert!(rig.show("a").waiters.len() == 199);
+}
