@@ -5,8 +5,8 @@ use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Token,
     cell::Cell,
-    keeper::TimerKey,
-    local::{Ending, LetGo, Parting},
+    keeper::{TimerKey, keep},
+    local::{Ending, LetGo, Parting, unheard},
     observe::Event,
     shared::Lifeline,
 };
@@ -151,20 +151,26 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did not
     /// say: it is then free when its lease has run out, at the latest.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        self.let_go_now(None)
+        self.let_go_now()
     }
 
     /// Like [`release`](Self::release), but keeps the name taken, by nobody, until `at_least` has passed since the grant. Of
     /// several guards of one hold the last does it for all, unless the hold is lost before.
     ///
+    /// Where the engine cannot do that, because a hold ends with the session of its process (ZooKeeper), this process goes on
+    /// holding, renewed, whatever its lease and `max_hold` were, and releases then: the future resolves no earlier. Dropping the
+    /// future does not end that; [`close`](crate::Locks::close) and the end of the process do.
+    ///
     /// # Errors
     /// As [`release`](Self::release).
     pub fn release_at_least(
-        self,
+        mut self,
         at_least: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let until = self.since.after(at_least);
-        self.let_go_now(Some(until))
+        let kept = keep(&self, until);
+        let outcome = self.let_go(Ending { ended: Previous::Clean, keep_until: Some(until) });
+        word(self.name.clone(), kept.or(outcome))
     }
 
     /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
@@ -184,19 +190,9 @@ impl Guard {
     }
 
     /// The release begins here, not at the first poll of the future.
-    fn let_go_now(
-        mut self,
-        keep_until: Option<Instant>,
-    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let outcome = self.let_go(Ending { ended: Previous::Clean, keep_until });
-        let name = self.name.clone();
-        async move {
-            match outcome {
-                Some(LetGo::Done(result)) => result,
-                Some(LetGo::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unheard(&name))),
-                None => Err(forked()),
-            }
-        }
+    fn let_go_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let outcome = self.let_go(Ending { ended: Previous::Clean, keep_until: None });
+        word(self.name.clone(), outcome)
     }
 
     fn let_go(&mut self, ending: Ending) -> Option<LetGo> {
@@ -215,13 +211,17 @@ impl Guard {
     }
 }
 
-fn forked() -> Error {
-    Error::new(ErrorKind::Forked, "this guard belongs to the parent process")
+/// What is said of a release.
+async fn word(name: Name, outcome: Option<LetGo>) -> Result<(), Error> {
+    match outcome {
+        Some(LetGo::Done(result)) => result,
+        Some(LetGo::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unheard(&name))),
+        None => Err(forked()),
+    }
 }
 
-fn unheard(name: &Name) -> Error {
-    let text = name.as_str();
-    Error::new(ErrorKind::Unknown, format!("the release of {text:?} was not answered: its keeper is gone"))
+fn forked() -> Error {
+    Error::new(ErrorKind::Forked, "this guard belongs to the parent process")
 }
 
 impl Drop for Guard {

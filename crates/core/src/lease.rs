@@ -165,6 +165,14 @@ impl Lease {
         self.stopped = true;
     }
 
+    /// It is renewed from now on, also if it was fixed: the hold is to last for a time of its own.
+    pub(crate) fn keep_up(&mut self, now: Instant) {
+        if self.renewal == Renewal::Off && !self.stopped {
+            self.renewal = Renewal::Background;
+            self.renew_at = self.renew_at.min(now);
+        }
+    }
+
     /// Whether it is to be renewed at all.
     #[must_use]
     pub fn is_renewed(&self) -> bool {

@@ -21,7 +21,7 @@ pub struct Profile {
     pub tokens: u32,
     /// Claims are granted in the order in which they took their place in line.
     pub fifo: bool,
-    /// A release can keep the name taken for a time.
+    /// A release can keep the name taken for a time. Where it cannot, the process goes on holding until then.
     pub can_keep: bool,
     /// What `break` can do.
     pub breaking: Breaking,

@@ -86,6 +86,17 @@ impl Shared {
         }
     }
 
+    /// One more guard on the hold of `guard`, without an end and an owner of its own: the keeper's. The lease is kept up from now on.
+    pub(crate) fn keep_up(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Cell>> {
+        let mut shard = self.table.shard(&guard.name);
+        let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.ending)?;
+        hold.lease.keep_up(now);
+        let cell = Arc::new(Cell::new(hold.lease.belief(), Instant::NEVER, guard.token(), None));
+        hold.guards.push(Arc::clone(&cell));
+        self.arm(&guard.name, hold, now);
+        Some(cell)
+    }
+
     /// Gives `hold` to a request of the line, under the next token.
     pub(super) fn deliver(
         self: &Arc<Self>,

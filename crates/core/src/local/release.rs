@@ -64,7 +64,9 @@ impl Shared {
         if let Some(timer) = hold.timer.take() {
             self.timers.remove(timer);
         }
-        let release = release_of(name, hold, now);
+        let mut release = release_of(name, hold, now);
+        // What the engine cannot do was done by the keeper, as far as it could be.
+        release.keep = release.keep.filter(|_| self.profile.can_keep);
         if self.profile.inline {
             drop(shard);
             return self.release_inline(release, deadline, ttl, lost);
@@ -176,6 +178,12 @@ fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
         ended: hold.ended,
         keep,
     }
+}
+
+/// Nobody will ever say what became of a release.
+pub(crate) fn unheard(name: &Name) -> Error {
+    let text = name.as_str();
+    Error::new(ErrorKind::Unknown, format!("the release of {text:?} was not answered: its keeper is gone"))
 }
 
 /// A release is told the truth: a hold that was lost before was not freed by it.

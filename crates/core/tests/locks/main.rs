@@ -13,6 +13,7 @@ mod faults;
 mod fork;
 
 mod handover;
+mod keep;
 mod keeper;
 mod late;
 mod left_over;
