@@ -12,6 +12,9 @@ Examples:
 Durations are written 500ms, 30s, 5m, 1h30m. On engines whose holds are leases
 the grace is at most a third of the ttl: CMD is gone when the lease ends.
 
+Where holds end with their process (ZooKeeper), leasehold stays and holds until
+--at-least has passed. A signal that would end it does, and NAME is free then.
+
 CMD gets LEASEHOLD_NAME and LEASEHOLD_TOKEN, a number that grows with each
 grant. It runs in a process group of its own, in the foreground on a terminal.
 The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are passed on to it. When

@@ -34,8 +34,9 @@ pub struct Connect {
 impl Locks {
     /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir`,
     /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted), `redis+unix:///path/to/socket`,
-    /// `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted), each with options in its query.
-    /// Engines with a server are contacted at the first request, not here.
+    /// `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted),
+    /// `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted), each with options in its
+    /// query. Engines with a server are contacted at the first request, not here.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in;
@@ -106,8 +107,8 @@ impl Connect {
         self
     }
 
-    /// How to encrypt the connection of a `rediss` or `etcds` URL, in place of its options `ca`, `cert` and `key`. With one of these, or
-    /// another URL, connecting is refused.
+    /// How to encrypt the connection of a `rediss`, `etcds` or `zookeepers` URL, in place of its options `ca`, `cert` and `key`. With one of
+    /// these, or another URL, connecting is refused.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);

@@ -15,7 +15,10 @@ pub(crate) struct Opened {
 /// The engine itself, where it has more than the verbs.
 #[derive(Clone)]
 pub(crate) enum Own {
-    #[cfg_attr(not(feature = "memory"), expect(dead_code, reason = "every other engine has more"))]
+    #[cfg_attr(
+        not(any(feature = "memory", feature = "zookeeper")),
+        expect(dead_code, reason = "every other engine has more")
+    )]
     Nothing,
     #[cfg(feature = "file")]
     File(Arc<leasehold_core::file::FileEngine>),
@@ -32,9 +35,10 @@ pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "file" => open_file(url),
         "redis" | "rediss" | "redis+unix" => open_redis(url, connect),
         "etcd" | "etcds" => open_etcd(url, connect),
+        "zookeeper" | "zookeepers" => open_zookeeper(url, connect),
         // The scheme is shown, never more: the rest may hold a password.
         other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, etcd and etcds are known"
+            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, etcd, etcds, zookeeper and zookeepers are known"
         ))),
     }
 }
@@ -132,12 +136,55 @@ fn open_etcd(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
     Err(not_compiled_in("etcd"))
 }
 
-#[cfg(all(any(feature = "redis", feature = "etcd"), not(feature = "tls")))]
+#[cfg(feature = "zookeeper")]
+fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
+    use leasehold_zookeeper::{Config, Layout, ZookeeperEngine};
+    let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(prefix) = url.take("prefix") {
+        config = config.prefix(&prefix)?;
+    }
+    match url.take("layout").as_deref() {
+        None | Some("mutex") => {}
+        Some("rw") => config = config.layout(Layout::ReadWrite),
+        // It is not shown: it may be the end of a password with a `?` in it.
+        Some(_) => {
+            return Err(Error::misconfigured(
+                "the URL option layout is unknown: zookeeper knows mutex, as by default, and rw",
+            ));
+        }
+    }
+    if let Some(acl) = url.take("acl") {
+        config = config.acl(&acl)?;
+    }
+    if url.scheme == "zookeepers" {
+        #[cfg(feature = "tls")]
+        let encrypted = config.tls(crate::tls::of(url, connect)?);
+        #[cfg(not(feature = "tls"))]
+        let encrypted = not_encrypted(config, connect)?;
+        config = encrypted;
+    }
+    url.no_more()?;
+    let zookeeper = ZookeeperEngine::new(config, &leasehold_core::Env::system());
+    Ok(Opened { engine: Arc::new(zookeeper), own: Own::Nothing })
+}
+
+#[cfg(not(feature = "zookeeper"))]
+fn open_zookeeper(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
+    Err(not_compiled_in("zookeeper"))
+}
+
+#[cfg(all(any(feature = "redis", feature = "etcd", feature = "zookeeper"), not(feature = "tls")))]
 fn not_encrypted<T>(_: T, _: &Connect) -> Result<T, Error> {
     Err(Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\""))
 }
 
-#[cfg(not(all(feature = "memory", feature = "file", feature = "redis", feature = "etcd")))]
+#[cfg(not(all(
+    feature = "memory",
+    feature = "file",
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper"
+)))]
 fn not_compiled_in(feature: &str) -> Error {
     Error::misconfigured(format!(
         "the {feature} engine is not compiled in: build leasehold with its feature {feature:?}"

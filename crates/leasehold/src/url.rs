@@ -13,7 +13,13 @@ pub(crate) struct Url {
     pub(crate) scheme: String,
     /// Between `scheme:` and `?`, as it stands there: an engine takes it apart before it decodes the parts.
     #[cfg_attr(
-        not(any(feature = "memory", feature = "file", feature = "redis", feature = "etcd")),
+        not(any(
+            feature = "memory",
+            feature = "file",
+            feature = "redis",
+            feature = "etcd",
+            feature = "zookeeper"
+        )),
         expect(dead_code, reason = "no engine reads it")
     )]
     pub(crate) rest: String,
@@ -67,7 +73,13 @@ impl Url {
 
     /// Options that nobody took are errors, which list those that were asked for.
     #[cfg_attr(
-        not(any(feature = "memory", feature = "file", feature = "redis", feature = "etcd")),
+        not(any(
+            feature = "memory",
+            feature = "file",
+            feature = "redis",
+            feature = "etcd",
+            feature = "zookeeper"
+        )),
         expect(dead_code, reason = "no engine takes options")
     )]
     pub(crate) fn no_more(&self) -> Result<(), Error> {

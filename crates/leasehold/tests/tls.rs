@@ -1,5 +1,5 @@
 //! Encryption by a configuration of the caller's, and by the options of a URL.
-#![cfg(all(feature = "redis", feature = "etcd", feature = "tls"))]
+#![cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "tls"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{path::Path, sync::Arc};
@@ -11,7 +11,7 @@ use leasehold::{
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     },
 };
-use leasehold_testkit::server::{EtcdServer, RedisServer};
+use leasehold_testkit::server::{EtcdServer, RedisServer, ZookeeperServer};
 
 /// Shows the server its client's certificate, of the directory that it stands in, and trusts these authorities.
 fn tls(client: &Path, trusted: RootCertStore) -> Tls {
@@ -56,6 +56,29 @@ fn a_configuration_of_the_caller_decides_whom_etcd_clients_trust() {
 }
 
 #[test]
+fn a_configuration_of_the_caller_decides_whom_zookeeper_clients_trust() {
+    let server = ZookeeperServer::encrypted();
+    is_decided_by_the_configuration(
+        &server.url(),
+        &server.certificate("ca.pem"),
+        &server.certificate("client.pem"),
+    );
+}
+
+#[test]
+fn zookeeper_clients_come_in_by_the_files_of_their_url() {
+    let server = ZookeeperServer::encrypted();
+    let file = |name| server.certificate(name).display().to_string();
+    let (ca, cert, key) = (file("ca.pem"), file("client.pem"), file("client.key"));
+    lock(&Locks::connect(&format!("{}?ca={ca}&cert={cert}&key={key}", server.url())).unwrap()).unwrap();
+    let error = lock(&Locks::connect(&format!("{}?ca={ca}", server.url())).unwrap()).unwrap_err();
+    assert!(
+        error.is_misconfigured() && error.to_string().contains("by TLS"),
+        "without a certificate: {error}"
+    );
+}
+
+#[test]
 fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
     let (server, stranger) = (EtcdServer::encrypted(), EtcdServer::encrypted());
     let url = |authority: &EtcdServer, client: Option<&EtcdServer>| {
@@ -88,6 +111,8 @@ fn a_configuration_is_refused_beside_options_and_where_nothing_is_encrypted() {
         ("rediss://h?ca=/ca.pem", "ca, cert and key"),
         ("rediss://h?cert=/c.pem&key=/k.pem", "ca, cert and key"),
         ("etcds://h?ca=/ca.pem", "ca, cert and key"),
+        ("zookeepers://h?ca=/ca.pem", "ca, cert and key"),
+        ("zookeeper://h", "write rediss or etcds or zookeepers"),
         ("redis://h", "redis URLs are not encrypted"),
         ("etcd://h", "etcd URLs are not encrypted"),
         ("redis+unix:///run/redis.sock", "not encrypted"),

@@ -149,6 +149,12 @@ fn release(plan: &Run, locks: &Locks, guard: Guard, waiter: &Waiter, code: u8) -
         }
     }
     let released = match plan.at_least {
+        Some(at_least) if code == exit::DONE && !locks.profile().can_keep => {
+            match keep(locks, guard, at_least, waiter).map_err(waiting_failed)? {
+                Kept::Cut(signal) => return Err(cut(plan, locks, signal, code)),
+                Kept::Said(released) => Ok(released),
+            }
+        }
         Some(at_least) if code == exit::DONE => {
             waiter.block_on(guard.release_at_least(at_least), Some(RELEASE_WITHIN), ends_wait)
         }
@@ -167,6 +173,32 @@ fn release(plan: &Run, locks: &Locks, guard: Guard, waiter: &Waiter, code: u8) -
     let message =
         format!("{lock}: not released ({why}): it is free when its lease has run out, at the latest");
     Err(Failure::new(code, message))
+}
+
+/// What became of a name that this process itself keeps.
+enum Kept {
+    /// What was said of its release, if anything was.
+    Said(Option<Result<(), Error>>),
+    /// A signal came before its time.
+    Cut(Signal),
+}
+
+/// Stays until the name was kept for its time, as an engine does not by itself.
+fn keep(locks: &Locks, guard: Guard, at_least: Duration, waiter: &Waiter) -> Result<Kept, Errno> {
+    let mut kept = pin!(guard.release_at_least(at_least));
+    let mut ended_by = None;
+    let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
+    let released = waiter.block_on(kept.as_mut(), Some(at_least + RELEASE_WITHIN), stop)?;
+    let Some(signal) = ended_by else { return Ok(Kept::Said(released)) };
+    waiter.block_on(locks.close(Duration::ZERO), Some(RELEASE_WITHIN), |_| false)?;
+    // Its release is sent then, and answered before this process ends.
+    waiter.block_on(kept, Some(RELEASE_WITHIN), |_| false)?;
+    Ok(Kept::Cut(signal))
+}
+
+fn cut(plan: &Run, locks: &Locks, signal: Signal, code: u8) -> Failure {
+    let (lock, signal) = (lock(plan, locks), signal.as_str());
+    Failure::new(code, format!("{lock}: not kept for --at-least: {signal} ended it before"))
 }
 
 fn refused(plan: &Run, error: Error) -> Failure {

@@ -16,3 +16,5 @@ mod signals;
 mod terminal;
 mod tools;
 mod url;
+mod zookeeper;
+mod zookeeper_limits;

@@ -56,7 +56,7 @@ fn wrong_urls_are_78() {
         ("file://host/dir", "three slashes"),
         ("file:///tmp/leasehold-none?frobnicate=1", "frobnicate"),
         ("file:///tmp/leasehold-none?connect_timeout=5", "5s"),
-        ("nosql://h", "nosql"),
+        ("nosql://h", "zookeeper and zookeepers are known"),
         ("redis://h?frobnicate=1", "prefix"),
         ("rediss://h?cert=/x", "belong together"),
         ("redis://h:port", "port"),
@@ -70,6 +70,18 @@ fn wrong_urls_are_78() {
         ("etcd:h", "//"),
         ("etcd://h/locks", "?prefix="),
         ("etcd://:hunter2@h", "no user"),
+        ("zookeeper://h?db=1", "it knows connect_timeout, prefix, layout, acl"),
+        ("zookeeper://h?ca=/x", "connect_timeout"),
+        ("zookeeper://h?prefix=/zookeeper", "outside of /zookeeper"),
+        ("zookeeper://h?prefix=locks", "a path like /locks"),
+        ("zookeeper://h?layout=curator", "mutex, as by default, and rw"),
+        ("zookeeper://h?acl=anyone", "world:anyone:r"),
+        ("zookeepers://h?cert=/x", "belong together"),
+        ("zookeeper://h:port", "port"),
+        ("zookeeper://h,:2181", "no host"),
+        ("zookeeper://h/a//b", "no path"),
+        ("zookeeper:h", "//"),
+        ("zookeeper://:hunter2@h", "no user"),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");
@@ -124,6 +136,15 @@ fn no_error_shows_a_password() {
 /// Such a password ends at its `?`, and what follows looks like an option.
 #[test]
 fn a_password_with_an_unescaped_question_mark_is_not_shown() {
+    for rest in [
+        "zookeeper://user:1234?canary@h:2181",
+        "zookeeper://user:1234?layout=canary@h",
+        "zookeeper://user:1234?acl=canary@h",
+    ] {
+        let output = finish(bare(&["--url", rest, "run", "x", "--", "true"]));
+        assert_eq!(code(&output), 78, "{output:?}");
+        assert!(!one_line(&output).contains("canary"), "{output:?}");
+    }
     for rest in ["?canary@h:2379", "?canary=x@h", "?prefix=x&canary@h", "?connect_timeout=canary@h"] {
         let url = format!("etcd://user:1234{rest}");
         let output = finish(bare(&["--url", &url, "run", "x", "--", "true"]));

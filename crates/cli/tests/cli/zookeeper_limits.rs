@@ -1,0 +1,178 @@
+//! The command on ZooKeeper: how long a name stays taken, what its URL says, and what it answers when a lock cannot be had.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::{
+    tools::{HOLD, Running, bare, code, finish, one_line, stderr, stdout, until},
+    zookeeper::Site,
+};
+
+/// What may be done with it by `me`, whose password is `hunter2-right`.
+const OF_ME: &str = "digest:me:GRAkf6EHztJAnIyxLOYw4UaSPgw=:cdrwa";
+
+/// Its nodes end with its session, so it stays.
+#[test]
+fn a_command_stays_until_its_name_was_kept_for_its_time() {
+    let site = Site::new();
+    for options in [&["--ttl", "2s"][..], &["--ttl", "2s", "--no-renew", "--max-hold", "1s"]] {
+        let begin = Instant::now();
+        let args = [&["run"], options, &["--at-least", "4s", "job", "--", "echo", "done"]].concat();
+        let mut keeper = Running::start(site.leasehold(&args));
+        assert_eq!(keeper.line(), "done");
+        while begin.elapsed() < Duration::from_millis(3500) {
+            assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75, "{options:?}");
+            assert!(!keeper.has_ended());
+        }
+        assert_eq!(code(&keeper.wait()), 0);
+        assert!(begin.elapsed() >= Duration::from_secs(4), "{:?}", begin.elapsed());
+        assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 0);
+    }
+    let begin = Instant::now();
+    assert_eq!(site.code(&["run", "--at-least", "1h", "job", "--", "false"]), 1);
+    assert_eq!(site.code(&["run", "--at-least", "1s", "job", "--", "sleep", "1"]), 0);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_signal_ends_what_is_left_of_its_time() {
+    let site = Site::new();
+    let args = ["run", "--at-least", "1h", "job", "--", "echo", "done"];
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut keeper = Running::start(site.leasehold(&args));
+        assert_eq!(keeper.line(), "done");
+        // Until CMD has ended, too, the signal would be for it.
+        std::thread::sleep(Duration::from_secs(1));
+        let begin = Instant::now();
+        keeper.signal(signal);
+        let ended = keeper.wait();
+        assert_eq!(code(&ended), 0, "CMD did its work: {ended:?}");
+        let said = one_line(&ended);
+        assert!(said.contains(signal.as_str()) && said.contains("--at-least"), "{said}");
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+        assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 0, "it is free at once");
+    }
+}
+
+#[test]
+fn a_name_kept_by_a_command_that_loses_it_is_told_with_76() {
+    let site = Site::new();
+    let mut keeper =
+        Running::start(site.leasehold(&["run", "--at-least", "1h", "job", "--", "echo", "done"]));
+    assert_eq!(keeper.line(), "done");
+    site.0.command(&["delete", &site.nodes().pop().unwrap()]);
+    assert_eq!(code(&keeper.wait()), 76);
+}
+
+#[test]
+fn a_ttl_is_put_within_the_bounds_of_the_server_or_refused() {
+    let site = Site::new();
+    for ttl in ["999ms", "25h"] {
+        let output = site.call(&["run", "--ttl", ttl, "job", "--", "true"]);
+        assert_eq!(code(&output), 64, "{output:?}");
+        let said = one_line(&output);
+        assert!(said.contains("1s to 86400s"), "{said}");
+    }
+    let holder = site.holder(&["--ttl", "24h"], HOLD);
+    let left = site.show("job")["holders"][0]["remaining_ms"].as_u64().unwrap();
+    assert!(left <= 60_000, "the server grants a minute at most: {left}");
+    assert_eq!(code(&holder.output()), 0);
+    let begin = Instant::now();
+    let ended = site.call(&["run", "--no-renew", "--ttl", "3s", "job", "--", "sleep", "60"]);
+    assert_eq!(code(&ended), 76, "{ended:?}");
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    assert_eq!(site.code(&["run", "-w", "30s", "job", "--", "true"]), 0);
+}
+
+#[test]
+fn the_url_says_how_nodes_are_called_where_they_are_and_whose() {
+    let site = Site::new();
+    site.0.command(&["create", "/apps"]);
+    let hold = ["run", "job", "--", "sh", "-c", HOLD];
+    for (query, start, word) in [
+        ("", "/locks/job/_c_", "-lock-"),
+        ("?layout=mutex", "/locks/job/_c_", "-lock-"),
+        ("?layout=rw", "/locks/job/_c_", "-__WRIT__"),
+        ("/apps?prefix=/a/b", "/apps/a/b/job/_c_", "-lock-"),
+        ("?acl=world:anyone:cdr", "/locks/job/_c_", "-lock-"),
+    ] {
+        let mut holder = Running::start(site.leasehold_with(query, &hold));
+        assert_eq!(holder.line(), "ready", "{query}");
+        let node = site.nodes().pop().unwrap();
+        assert!(node.starts_with(start) && node.contains(word), "{query}: {node}");
+        let rights = site.0.command(&["getAcl", &node]);
+        let wanted = if query.contains("acl") { ": cdr" } else { ": cdrwa" };
+        assert_eq!(rights, ["'world,'anyone", wanted], "{query}");
+        assert_eq!(code(&holder.output()), 0);
+    }
+}
+
+#[test]
+fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
+    let site = Site::new();
+    site.0.command(&["create", "/locks", "", OF_ME]);
+    let at = |login: &str, query: &str, args: &[&str]| {
+        let mut command = bare(args);
+        let url = format!("zookeeper://{login}127.0.0.1:{}{query}", site.0.port());
+        command.env("LEASEHOLD_URL", url);
+        finish(command)
+    };
+    let run = ["run", "job", "--", "true"];
+    assert_eq!(code(&at("me:hunter2-right@", "", &run)), 0);
+    for (login, query, args) in [
+        ("", "", &run[..]),
+        ("me:hunter2-wrong@", "", &run),
+        ("nobody:hunter2-right@", "", &run),
+        ("nobody:hunter2-right@", "", &["show", "job"]),
+        ("nobody:hunter2-right@", "", &["list"]),
+    ] {
+        let begin = Instant::now();
+        let output = at(login, query, args);
+        assert_eq!(code(&output), 77, "{login} {query} {args:?}: {output:?}");
+        let said = one_line(&output);
+        assert!(said.contains("docs/engines/zookeeper.md") && !said.contains("hunter2"), "{said}");
+        assert!(begin.elapsed() < Duration::from_secs(3), "at once: {:?}", begin.elapsed());
+    }
+    let output = at("", "?prefix=/other&acl=nonsense:x:r", &run);
+    assert_eq!(code(&output), 78, "{output:?}");
+    assert!(one_line(&output).contains("acl="), "{output:?}");
+    let seen = ["run", "job", "--", "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline; cat /proc/self/cmdline"];
+    let seen = at("me:hunter2-right@", "", &seen);
+    assert_eq!(code(&seen), 0);
+    assert!(!stdout(&seen).contains("hunter2"), "it stands in no command line");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_69() {
+    let mut site = Site::new();
+    site.0.kill();
+    for args in [&["run", "job", "--", "true"][..], &["run", "-n", "job", "--", "true"], &["list"]] {
+        let begin = Instant::now();
+        let output = finish(site.leasehold_with("?connect_timeout=500ms", args));
+        assert_eq!(code(&output), 69, "{args:?}: {output:?}");
+        assert!(one_line(&output).contains("cannot connect"), "{output:?}");
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn permits_and_readers_are_counted_and_a_name_is_of_one_kind() {
+    let site = Site::new();
+    let hold = ["job", "--", "sh", "-c", HOLD];
+    let start = |options: &[&str]| {
+        let mut running = Running::start(site.leasehold(&[&["run"], options, &hold].concat()));
+        assert_eq!(running.line(), "ready", "{options:?}");
+        running
+    };
+    let two = [start(&["--limit", "2"]), start(&["--limit", "2"])];
+    assert_eq!(site.code(&["run", "-n", "--limit", "2", "job", "--", "true"]), 75);
+    let other = site.call(&["run", "-n", "job", "--", "true"]);
+    assert_eq!(code(&other), 78, "{}", stderr(&other));
+    assert!(two.into_iter().all(|holder| code(&holder.output()) == 0));
+    until("nothing is left", || site.nodes().is_empty());
+    let readers = [start(&["-s"]), start(&["-s"])];
+    assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75);
+    assert_eq!(site.show("job")["holders"].as_array().unwrap().len(), 2);
+    assert!(readers.into_iter().all(|holder| code(&holder.output()) == 0));
+}

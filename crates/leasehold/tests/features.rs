@@ -1,0 +1,25 @@
+//! Every engine has a scheme, and what is not compiled in names its feature.
+
+use leasehold::Locks;
+
+#[test]
+fn an_engine_is_there_or_says_which_feature_it_is() {
+    for (url, feature, compiled_in) in [
+        ("memory:", "memory", cfg!(feature = "memory")),
+        ("redis://h", "redis", cfg!(feature = "redis")),
+        ("etcd://h", "etcd", cfg!(feature = "etcd")),
+        ("zookeeper://h/chroot?layout=rw&acl=world:anyone:r", "zookeeper", cfg!(feature = "zookeeper")),
+        ("rediss://h", "redis", cfg!(feature = "redis") && cfg!(feature = "tls")),
+        ("etcds://h", "etcd", cfg!(feature = "etcd") && cfg!(feature = "tls")),
+        ("zookeepers://h", "zookeeper", cfg!(feature = "zookeeper") && cfg!(feature = "tls")),
+    ] {
+        match Locks::connect(url) {
+            Ok(_) => assert!(compiled_in, "{url}"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(error.is_misconfigured() && !compiled_in, "{url}: {said}");
+                assert!(said.contains(&format!("{feature:?}")) || said.contains("\"tls\""), "{url}: {said}");
+            }
+        }
+    }
+}
