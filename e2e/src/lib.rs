@@ -3,7 +3,7 @@
 //! - [`client`]: a process that works under locks and writes down what it sees; [`task`], [`section`]: what it does.
 //! - [`shelf`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
-//!   may meet, in a file for each: [`redis`], [`etcd`], [`mod@file`], [`memory`]; [`pace`]: how quick it is.
+//!   may meet, in a file for each: [`redis`], [`served`] with [`etcd`] and [`zookeeper`], [`mod@file`], [`memory`]; [`pace`]: how quick it is.
 //! - [`holder`]: a process that does what a row of the matrix tells it.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
@@ -24,6 +24,7 @@ pub mod redis;
 pub mod retold;
 pub mod round;
 pub mod section;
+pub mod served;
 pub mod shelf;
 pub mod storm;
 pub mod task;
@@ -32,6 +33,7 @@ pub mod totals;
 pub mod truth;
 pub mod verdict;
 pub mod world;
+pub mod zookeeper;
 
 /// Whatever stops a round.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

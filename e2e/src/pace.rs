@@ -35,10 +35,25 @@ const ETCD: Pace = Pace {
     overdue: Duration::from_secs(3),
 };
 
+/// A ZooKeeper ends sessions in steps of its tick, half a second here, and gives each its whole time again when it is started or has
+/// a new leader, which takes some seconds to be found. How long a session has left it does not tell.
+const ZOOKEEPER: Pace = Pace {
+    ttl: Duration::from_secs(2),
+    traces: Duration::from_secs(12),
+    precision: Duration::from_secs(1),
+    overdue: Duration::from_secs(8),
+};
+
 impl Pace {
     /// Of the engine of this name.
     #[must_use]
     pub fn of(engine: &str) -> Self {
-        if engine.starts_with("etcd") { ETCD } else { FINE }
+        if engine.starts_with("etcd") {
+            ETCD
+        } else if engine.starts_with("zookeeper") {
+            ZOOKEEPER
+        } else {
+            FINE
+        }
     }
 }

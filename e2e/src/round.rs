@@ -12,19 +12,21 @@ use leasehold_testkit::history::{History, Phase, Recorder, What, now_nanos};
 use crate::{
     Failure,
     dice::Dice,
-    etcd::{self, Alone, CLUSTER, Etcd, Three},
+    etcd::{self, Alone, CLUSTER, Three},
     figures::Figures,
     file::Files,
     memory::Memory,
     pace::Pace,
     pulse::Pulse,
     redis::Redis,
+    served::Served,
     shelf::Shelf,
     storm::rage,
     task::LOCKS,
     truth::Looker,
     verdict::judge,
     world::{Promise, Setting, World},
+    zookeeper::{ENSEMBLE, Ensemble, One},
 };
 
 /// What stands before the name of another crate that is put in the place of leasehold on Redis.
@@ -78,11 +80,19 @@ impl Round<'_> {
                 self.through(&setting, world, tell)?
             }
             "etcd" => {
-                let world = Etcd::<Alone>::start(&setting, Promise::Exclusion)?;
+                let world = Served::<Alone>::start(&setting, Promise::Exclusion)?;
                 self.through(&setting, world, tell)?
             }
             CLUSTER => {
-                let world = Etcd::<Three>::start(&setting, etcd::promise_of(self.seed))?;
+                let world = Served::<Three>::start(&setting, etcd::promise_of(self.seed))?;
+                self.through(&setting, world, tell)?
+            }
+            "zookeeper" => {
+                let world = Served::<One>::start(&setting, Promise::Exclusion)?;
+                self.through(&setting, world, tell)?
+            }
+            ENSEMBLE => {
+                let world = Served::<Ensemble>::start(&setting, Promise::Exclusion)?;
                 self.through(&setting, world, tell)?
             }
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
@@ -90,7 +100,7 @@ impl Round<'_> {
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, etcd, {CLUSTER}, file and memory are there"
+                    "no engine {other:?}: redis, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, file and memory are there"
                 ))?;
                 self.through(&setting, Redis::start(&setting, Promise::Exclusion, peer)?, tell)?
             }

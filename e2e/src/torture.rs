@@ -89,7 +89,10 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
         }
     }
     if typed.engine.is_empty() {
-        return Err("say which: --engine redis, etcd, etcd-cluster, file or memory".into());
+        return Err(
+            "say which: --engine redis, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, file or memory"
+                .into(),
+        );
     }
     Ok(typed)
 }

@@ -24,6 +24,8 @@ use crate::{lock_of, wire::Welcome};
 
 /// Heartbeats come so often in one timeout.
 const BEATS: u32 = 10;
+/// And so often while it has no nodes: who comes next finds it fresh.
+const IDLE_BEATS: u32 = 5;
 /// For how long the leader may not have been told, at most, and in parts of the timeout: half a tick.
 const HALF_TICK: Duration = Duration::from_millis(1500);
 const HALF_TICK_FRACTION: u32 = 4;
@@ -213,7 +215,8 @@ impl Facts {
         if state.id == 0 {
             return Want::Nothing(now.after(state.timeout));
         }
-        let due = state.confirmed.after(state.timeout / BEATS);
+        let beats = if state.seats > 0 { BEATS } else { IDLE_BEATS };
+        let due = state.confirmed.after(state.timeout / beats);
         // What was confirmed was asked for, so after an answer the first of both counts.
         let at =
             if state.beat > state.confirmed { due.max(state.beat.after(state.timeout / AGAIN)) } else { due };

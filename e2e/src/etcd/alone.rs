@@ -1,10 +1,15 @@
 //! One server. What it acknowledged it keeps, whatever is done to its process.
 
+use std::collections::BTreeMap;
+
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::{EtcdServer, etcd_command};
 
-use super::{Etcd, System};
-use crate::world::{Fault, Promise};
+use super::{HELD, STOPPED, things};
+use crate::{
+    served::{Served, System},
+    world::{Fault, Promise},
+};
 
 /// The only server.
 pub struct Alone(EtcdServer);
@@ -12,7 +17,7 @@ pub struct Alone(EtcdServer);
 impl Alone {
     /// Forgets all but what is there now, also what a watch may want to begin with.
     fn compact(&self) {
-        let said = self.command(&["get", "nothing", "-w=fields"]);
+        let said = self.0.command(&["get", "nothing", "-w=fields"]);
         let revision = said.iter().find_map(|line| line.strip_prefix("\"Revision\" : "));
         // What is compacted already cannot be once more.
         drop(revision.map(|revision| etcd_command(self.0.port(), &["compact", revision])));
@@ -20,7 +25,11 @@ impl Alone {
 }
 
 impl System for Alone {
-    fn faults(_: Promise) -> &'static [Fault<Etcd<Self>>] {
+    const SCHEME: &'static str = "etcd";
+    const STOPPED: u64 = STOPPED;
+    const HELD: u64 = HELD;
+
+    fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
         &[
             Fault {
                 name: "server stops",
@@ -50,7 +59,7 @@ impl System for Alone {
         said.level == Level::LeaseBounded && said.notes.iter().any(|note| note.contains("one member"))
     }
 
-    fn command(&self, arguments: &[&str]) -> Vec<String> {
-        self.0.command(arguments)
+    fn things(&self) -> BTreeMap<String, u64> {
+        things(|arguments| self.0.command(arguments))
     }
 }

@@ -1,11 +1,14 @@
 //! Three servers, of which one at a time has trouble.
 
+use std::collections::BTreeMap;
+
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::EtcdCluster;
 
-use super::{Etcd, System};
+use super::{HELD, STOPPED, things};
 use crate::{
     dice::Dice,
+    served::{Served, System},
     world::{Fault, Promise},
 };
 
@@ -44,7 +47,7 @@ impl Three {
 }
 
 /// What may happen where exclusion is promised.
-const LOSES_ONE: &[Fault<Etcd<Three>>] = &[
+const LOSES_ONE: &[Fault<Served<Three>>] = &[
     Fault {
         name: "leader killed",
         lasts: 5..2500,
@@ -66,7 +69,7 @@ const LOSES_ONE: &[Fault<Etcd<Three>>] = &[
 ];
 
 /// And where it is not.
-const STOPS_ONE: &[Fault<Etcd<Three>>] = &[
+const STOPS_ONE: &[Fault<Served<Three>>] = &[
     Fault {
         name: "leader stops",
         lasts: 100..4500,
@@ -82,7 +85,11 @@ const STOPS_ONE: &[Fault<Etcd<Three>>] = &[
 ];
 
 impl System for Three {
-    fn faults(promise: Promise) -> &'static [Fault<Etcd<Self>>] {
+    const SCHEME: &'static str = "etcd";
+    const STOPPED: u64 = STOPPED;
+    const HELD: u64 = HELD;
+
+    fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
         if promise == Promise::Exclusion { LOSES_ONE } else { STOPS_ONE }
     }
 
@@ -99,7 +106,7 @@ impl System for Three {
             || said.level == Level::BestEffort && said.notes.iter().any(|note| note.contains("17465"))
     }
 
-    fn command(&self, arguments: &[&str]) -> Vec<String> {
-        self.cluster.command(self.cluster.leader(), arguments)
+    fn things(&self) -> BTreeMap<String, u64> {
+        things(|arguments| self.cluster.command(self.cluster.leader(), arguments))
     }
 }

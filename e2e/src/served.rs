@@ -1,0 +1,130 @@
+//! An engine of one or more servers of the round's own, and for each client a proxy before each of them.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::{Guarantee, Locks};
+use leasehold_testkit::{
+    history::{Event, History},
+    server::Proxy,
+};
+
+use crate::{
+    Failure,
+    client::Orders,
+    crew::Crew,
+    proxied::Proxied,
+    world::{Fault, Promise, Setting, World, block_on},
+};
+
+/// How many client processes a round has.
+const CLIENTS: usize = 4;
+
+/// The servers.
+pub trait System: Sized + 'static {
+    /// What its URLs begin with.
+    const SCHEME: &'static str;
+    /// For how long a client is stopped, or nothing comes through to it, at most, in milliseconds: longer than its leases.
+    const STOPPED: u64;
+    /// For how long what one side says is held at most, likewise.
+    const HELD: u64;
+
+    /// What may happen to it where exclusion is promised, and where it is not.
+    fn faults(promise: Promise) -> &'static [Fault<Served<Self>>];
+
+    /// Starts it; chance of its own comes from the seed.
+    fn start(seed: u64) -> Self;
+
+    /// Where they listen.
+    fn ports(&self) -> Vec<u16>;
+
+    /// Whether the engine may say this of it.
+    fn deserves(&self, said: &Guarantee, promise: Promise) -> bool;
+
+    /// What of claims is on them, and how much of it.
+    fn things(&self) -> BTreeMap<String, u64>;
+}
+
+/// Servers and their clients.
+pub struct Served<S> {
+    pub(crate) system: S,
+    /// For each client one before each member.
+    proxies: Vec<Vec<Proxy>>,
+    crew: Crew,
+    admin: leasehold::Locks,
+    promise: Promise,
+}
+
+impl<S: System> Served<S> {
+    /// Starts the servers and the clients, which are processes.
+    ///
+    /// # Errors
+    /// The operating system's; and when the engine says another level than the configuration deserves.
+    pub fn start(setting: &Setting, promise: Promise) -> Result<Self, Failure> {
+        let system = S::start(setting.seed);
+        let admin = leasehold::Locks::connect(&url::<S>(system.ports()))?;
+        let said = block_on(admin.guarantee())?;
+        if !system.deserves(&said, promise) {
+            return Err(format!("the engine says {said:?} where {promise:?} is judged").into());
+        }
+        let before_all = |_| system.ports().into_iter().map(Proxy::start).collect();
+        let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(before_all).collect();
+        let orders = proxies.iter().zip(0..).map(|(proxies, at)| Orders {
+            role: "client".to_owned(),
+            url: url::<S>(proxies.iter().map(Proxy::port).collect()),
+            run: setting.seed,
+            seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
+            until: setting.until,
+            history: setting.dir.join(format!("client-{at}")),
+            shelf: setting.dir.clone(),
+        });
+        let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
+        Ok(Self { system, proxies, crew, admin, promise })
+    }
+}
+
+fn url<S: System>(ports: Vec<u16>) -> String {
+    let servers: Vec<String> = ports.into_iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("{}://{}", S::SCHEME, servers.join(","))
+}
+
+impl<S: System> Proxied for Served<S> {
+    const STOPPED: u64 = S::STOPPED;
+    const HELD: u64 = S::HELD;
+
+    fn crew(&mut self) -> &mut Crew {
+        &mut self.crew
+    }
+
+    fn each(&self, at: usize, act: fn(&Proxy)) {
+        self.proxies[at].iter().for_each(act);
+    }
+}
+
+impl<S: System> World for Served<S> {
+    const OF_CLIENTS: &'static [Fault<Self>] = Self::FAULTS;
+
+    fn clients(&self) -> usize {
+        CLIENTS
+    }
+
+    fn of_server(&self) -> &'static [Fault<Self>] {
+        S::faults(self.promise)
+    }
+
+    fn admin(&self) -> Locks {
+        Locks::clone(&self.admin)
+    }
+
+    fn finish(&mut self) -> Result<Vec<Event>, Failure> {
+        self.crew.join()?;
+        Ok(History::merge(self.crew.histories())?.events().to_vec())
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        self.system.things()
+    }
+
+    fn promise(&self) -> Promise {
+        self.promise
+    }
+}

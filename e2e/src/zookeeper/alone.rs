@@ -1,0 +1,55 @@
+//! One server. What it acknowledged it keeps, whatever is done to its process.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::{Guarantee, Level};
+use leasehold_testkit::server::ZookeeperServer;
+
+use super::{HELD, STOPPED, things};
+use crate::{
+    served::{Served, System},
+    world::{Fault, Promise},
+};
+
+/// The only server.
+pub struct One(ZookeeperServer);
+
+impl System for One {
+    const SCHEME: &'static str = "zookeeper";
+    const STOPPED: u64 = STOPPED;
+    const HELD: u64 = HELD;
+
+    fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
+        &[
+            Fault {
+                name: "server stops",
+                lasts: 20..3000,
+                begin: |w, _| w.system.0.pause(),
+                end: |w, _| w.system.0.resume(),
+            },
+            Fault {
+                name: "server restarts",
+                lasts: 5..300,
+                begin: |w, _| w.system.0.kill(),
+                end: |w, _| w.system.0.restart(),
+            },
+        ]
+    }
+
+    fn start(_: u64) -> Self {
+        // Directories that nobody uses go soon, so that they are missed when they are needed again.
+        Self(ZookeeperServer::start(&["-Dznode.container.checkIntervalMs=700"]))
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        vec![self.0.port()]
+    }
+
+    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
+        said.level == Level::LeaseBounded && said.notes.iter().any(|note| note.contains("one server"))
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        things(&self.0.four_letters("dump"))
+    }
+}
