@@ -9,7 +9,7 @@ use leasehold::{Level, Locks};
 use leasehold_testkit::server::EtcdCluster;
 
 use crate::{
-    etcd_crowd::Crowd,
+    crowd::Crowd,
     etcd_rig::{SHORTEST, line, watched},
     rig::{PATIENCE, SLACK, acquire, dice, millis, until},
 };

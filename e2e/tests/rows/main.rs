@@ -1,5 +1,5 @@
 //! The fault matrix, row by row: each is a test with the number of its row, with a random phase. Rows whose system is not of
-//! this house yet (F25-F28, F35-F40, F49-F63, F77: Sentinel, Cluster, Redlock, ZooKeeper, SQL) come with it.
+//! this house yet (F25-F28, F35-F40, F55-F63, F77: Sentinel, Cluster, Redlock, SQL) come with it.
 //!
 //! Rows that are tested elsewhere, because they need what only is there:
 //!
@@ -14,9 +14,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod clocks;
+mod crowd;
 mod crowds;
 mod etcd_cluster;
-mod etcd_crowd;
 mod etcd_leases;
 mod etcd_names;
 mod etcd_news;
@@ -32,3 +32,6 @@ mod pauses;
 mod refusals;
 mod rig;
 mod wires;
+mod zookeeper_ensemble;
+mod zookeeper_rig;
+mod zookeeper_sessions;

@@ -1,0 +1,102 @@
+//! The general rows, and F50, on three servers, of which some are stopped, killed or cut off.
+
+use std::{thread::sleep, time::Duration};
+
+use leasehold::Locks;
+use leasehold_testkit::server::ZookeeperEnsemble;
+
+use crate::{
+    crowd::Crowd,
+    rig::{acquire, dice, millis, until},
+    zookeeper_rig::{SHORTEST, nodes},
+};
+
+/// So long that a session outlasts an election, and the move of a client from a dead server to another.
+const LONG: Duration = Duration::from_secs(15);
+/// Longer than all that is done to an ensemble takes on a busy machine.
+const STANDING: Duration = Duration::from_secs(60);
+
+fn connect(ensemble: &ZookeeperEnsemble) -> Locks {
+    Locks::connect(&ensemble.url()).unwrap()
+}
+
+fn expect_clean(ensemble: &ZookeeperEnsemble) {
+    until("no node is left", || nodes(&ensemble.four_letters(ensemble.leader(), "dump")).is_empty());
+}
+
+/// Does something to a server while holds exist: one that stands all the while, and many short ones.
+fn under_work(strike: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let holder = connect(&ensemble);
+    let guard = acquire(&holder, "held", STANDING);
+    let crowd = Crowd::of(&ensemble.url(), LONG);
+    crowd.goes_on(10);
+    strike(&mut ensemble, &crowd);
+    crowd.goes_on(10);
+    crowd.was_never_two();
+    assert!(guard.check(), "kept through the servers that are left");
+    guard.release_blocking().unwrap();
+    expect_clean(&ensemble);
+}
+
+#[test]
+fn zookeeper_leader_is_killed() {
+    under_work(|ensemble, crowd| {
+        sleep(dice().millis(0..300));
+        let leader = ensemble.leader();
+        ensemble.kill(leader);
+        crowd.goes_on(10);
+        ensemble.restart(leader);
+    });
+}
+
+#[test]
+fn zookeeper_follower_is_cut_off_and_then_the_leader() {
+    under_work(|ensemble, crowd| {
+        sleep(dice().millis(0..300));
+        let follower = (ensemble.leader() + 1) % 3;
+        for node in [follower, ensemble.leader()] {
+            ensemble.cut(node);
+            // Beyond the time after which the servers know.
+            sleep(millis(7000));
+            crowd.goes_on(10);
+            ensemble.heal(node);
+        }
+    });
+}
+
+#[test]
+fn zookeeper_leader_is_stopped_and_goes_on() {
+    under_work(|ensemble, crowd| {
+        let leader = ensemble.leader();
+        ensemble.pause(leader);
+        sleep(dice().millis(100..9000));
+        ensemble.resume(leader);
+        crowd.goes_on(10);
+    });
+}
+
+/// It goes on answering for some seconds after its leader has ended the session.
+#[test]
+fn f50_server_of_a_holder_is_cut_off_from_the_others() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let leader = ensemble.leader();
+    let ports = ensemble.ports();
+    for node in [(leader + 1) % 3, leader] {
+        let cut = Locks::connect(&format!("zookeeper://127.0.0.1:{}", ports[node])).unwrap();
+        let other = ports.iter().enumerate().filter(|(at, _)| *at != node);
+        let other: Vec<_> = other.map(|(_, port)| format!("127.0.0.1:{port}")).collect();
+        let other = Locks::connect(&format!("zookeeper://{}", other.join(","))).unwrap();
+        acquire(&other, "warm", SHORTEST).release_blocking().unwrap();
+        let guard = acquire(&cut, "a", SHORTEST);
+        sleep(dice().millis(0..1500));
+        assert!(guard.check());
+        ensemble.cut(node);
+        let next = acquire(&other, "a", SHORTEST);
+        assert!(!guard.check(), "I1: {} and {}", guard.token(), next.token());
+        assert!(next.token() > guard.token(), "I4");
+        ensemble.heal(node);
+        next.release_blocking().unwrap();
+    }
+    expect_clean(&ensemble);
+}

@@ -1,0 +1,169 @@
+//! F49 to F54 on one server: sessions, and what is made in them.
+
+use std::{
+    sync::mpsc::channel,
+    thread::{sleep, spawn},
+    time::{Duration, Instant},
+};
+
+use leasehold::Loss;
+
+use crate::{
+    rig::{PATIENCE, SLACK, acquire, dice, millis, until},
+    zookeeper_rig::{EXPIRY, Rig, SHORTEST},
+};
+
+#[test]
+fn f49_answer_is_lost_after_the_node_was_made() {
+    let rig = Rig::new();
+    let (proxy, locks) = rig.proxied();
+    let mut dice = dice();
+    for round in 0..20 {
+        let name = format!("a{round}");
+        let ends = spawn({
+            let (locks, name) = (locks.clone(), name.clone());
+            move || acquire(&locks, &name, SHORTEST * 10)
+        });
+        sleep(Duration::from_micros(dice.below(3000)));
+        proxy.hold_answers();
+        sleep(millis(5));
+        proxy.lose();
+        let guard = ends.join().unwrap();
+        let nodes = rig.nodes();
+        assert_eq!(nodes.iter().filter(|node| node.contains(&format!("/{name}/"))).count(), 1, "{nodes:?}");
+        guard.release_blocking().unwrap();
+    }
+    rig.expect_clean();
+}
+
+#[test]
+fn f50_cut_off_for_longer_than_the_session() {
+    let rig = Rig::new();
+    let (proxy, locks) = rig.proxied();
+    let guard = acquire(&locks, "a", SHORTEST);
+    sleep(dice().millis(0..1500));
+    proxy.sever();
+    let begin = Instant::now();
+    let lost = spawn({
+        let lost = guard.lost();
+        move || (pollster::block_on(lost), Instant::now())
+    });
+    let next = acquire(&rig.locks(), "a", SHORTEST);
+    assert!(!guard.check(), "I1");
+    assert!(begin.elapsed() < SHORTEST + EXPIRY + SLACK, "{:?}", begin.elapsed());
+    let (loss, told) = lost.join().unwrap();
+    assert_eq!(loss, Loss::Lapsed);
+    assert!(told - begin < SHORTEST, "before the server ends it: {:?}", told - begin);
+    next.release_blocking().unwrap();
+}
+
+#[test]
+fn f50_server_hangs_and_the_holder_knows_by_itself() {
+    let rig = Rig::new();
+    let guard = acquire(&rig.locks(), "a", SHORTEST);
+    sleep(dice().millis(0..1500));
+    rig.server.pause();
+    let begin = Instant::now();
+    assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
+    assert!(begin.elapsed() < SHORTEST, "without a word of the server: {:?}", begin.elapsed());
+    rig.server.resume();
+    acquire(&rig.locks(), "a", SHORTEST).release_blocking().unwrap();
+    assert!(!guard.check());
+}
+
+/// The hold is over for its client, and the server has not ended its session yet: what is left of it is in the way of the next claim
+/// of the same client, and is not taken for its own.
+#[test]
+fn f51_back_before_the_session_ends_on_the_server() {
+    let rig = Rig::new();
+    let (proxy, locks) = rig.proxied();
+    let ttl = Duration::from_secs(4);
+    let guard = acquire(&locks, "a", ttl);
+    proxy.sever();
+    assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
+    proxy.mend();
+    let next = acquire(&locks, "a", ttl);
+    assert!(next.token() > guard.token(), "I4");
+    assert!(!guard.check() && next.check());
+    assert!(rig.locks().mutex("a").ttl(ttl).blocking().try_acquire().unwrap_err().is_taken());
+    next.release_blocking().unwrap();
+    rig.expect_clean();
+}
+
+/// The node before a waiter goes while the waiter looks for it.
+#[test]
+fn f52_neighbour_goes_between_the_list_and_the_watch() {
+    let rig = Rig::new();
+    let (one, two) = (rig.locks(), rig.locks());
+    let mut dice = dice();
+    for _ in 0..300 {
+        let guard = acquire(&one, "a", SHORTEST * 10);
+        let (tx, rx) = channel();
+        let waits = two.mutex("a").ttl(SHORTEST * 10).blocking();
+        spawn(move || tx.send(waits.acquire_within(PATIENCE).unwrap()));
+        sleep(Duration::from_micros(dice.below(2500)));
+        guard.release_blocking().unwrap();
+        let begin = Instant::now();
+        rx.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+        assert!(begin.elapsed() < SLACK * 2, "I7: {:?}", begin.elapsed());
+    }
+    rig.expect_clean();
+}
+
+/// The server deletes the directories of names that nobody uses, and their counters with them.
+#[test]
+fn f53_directory_is_deleted_by_the_server() {
+    let rig = Rig::with(&["-Dznode.container.checkIntervalMs=50"]);
+    let locks = rig.locks();
+    let mut dice = dice();
+    let mut last = 0;
+    for round in 0..60 {
+        let guard = acquire(&locks, "a", SHORTEST * 10);
+        let token = guard.token().number;
+        assert!(token > last, "I4: {token} after {last} in round {round}");
+        last = token;
+        guard.release_blocking().unwrap();
+        sleep(dice.millis(0..120));
+    }
+    until("it is gone", || rig.server.command(&["ls", "/locks"]).iter().any(|line| line == "[]"));
+    rig.expect_clean();
+}
+
+/// F53, by an operator, while it is held and waited for.
+#[test]
+fn f53_directory_is_deleted_under_a_hold() {
+    let rig = Rig::new();
+    let (one, two) = (rig.locks(), rig.locks());
+    let guard = acquire(&one, "a", SHORTEST * 10);
+    let waits = two.mutex("a").ttl(SHORTEST * 10).blocking();
+    let waiting = spawn(move || waits.acquire_within(PATIENCE).unwrap());
+    until("it waits", || rig.nodes().len() == 2);
+    sleep(millis(200));
+    rig.server.command(&["deleteall", "/locks/a"]);
+    assert_eq!(pollster::block_on(guard.lost()), Loss::Gone);
+    let next = waiting.join().unwrap();
+    assert!(next.token() > guard.token());
+    // It may have been granted before its own node was deleted as well.
+    let _ = next.release_blocking();
+    acquire(&one, "a", SHORTEST * 10).release_blocking().unwrap();
+    rig.expect_clean();
+}
+
+#[test]
+fn f54_claims_are_given_up_at_any_moment() {
+    let rig = Rig::new();
+    let (proxy, locks) = rig.proxied();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut dice = dice();
+    for round in 0..150 {
+        let holder = dice.percent(50).then(|| acquire(&rig.locks(), "a", SHORTEST * 10));
+        let wait = locks.mutex("a").ttl(SHORTEST * 10).acquire();
+        let limit = Duration::from_micros(dice.below(4000));
+        runtime.block_on(async { drop(tokio::time::timeout(limit, wait).await) });
+        holder.into_iter().for_each(|holder| holder.release_blocking().unwrap());
+        if round % 10 == 0 {
+            proxy.reset();
+        }
+    }
+    rig.expect_clean();
+}
