@@ -4,12 +4,13 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
 use leasehold_core::{Claim, ClaimId, Instant, Mode, Name, queue::entry_life};
 
-use crate::sessions::Seat;
+use crate::sessions::{Seat, Session};
 
 /// A hold that lasts so long is watched: an operator may break it. Most are over before.
 const WATCHED_AFTER: Duration = Duration::from_millis(100);
@@ -183,6 +184,15 @@ impl Book {
         }
     }
 
+    /// Whether all who are on this session stand in line, with others before them. Then there is nothing to believe in yet.
+    pub(crate) fn only_stands_in_line(&self, session: &Arc<Session>) -> bool {
+        let stands = |entry: &Entry| {
+            matches!(entry.place, Place::Waiting { before: Before::Node { sole: false, .. }, .. })
+        };
+        let mut on_it = self.entries.values().filter(|entry| Arc::ptr_eq(entry.seat.session(), session));
+        on_it.next().is_some_and(stands) && on_it.all(stands)
+    }
+
     pub(crate) fn entries(&self) -> impl Iterator<Item = (ClaimId, &Entry)> {
         self.entries.iter().map(|(id, entry)| (*id, entry))
     }
@@ -191,6 +201,19 @@ impl Book {
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let first = [self.due.first(), self.unwatched.first()];
         first.into_iter().flatten().map(|(at, _)| *at).min()
+    }
+
+    /// What entries that `lost` their connection watched is watched no longer.
+    pub(crate) fn look_again(&mut self, now: Instant, lost: impl Fn(&Entry) -> bool) {
+        for (id, entry) in self.entries.iter_mut().filter(|(_, entry)| lost(entry)) {
+            match &mut entry.place {
+                Place::Held { .. } => {
+                    self.unwatched.insert((now, *id));
+                }
+                Place::Waiting { before, .. } => *before = Before::Unknown,
+                _ => {}
+            }
+        }
     }
 
     /// Those that hold and are to be watched from now on.

@@ -3,14 +3,14 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use leasehold_core::{
-    ClaimId, Clock, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name, Previous, Token,
+    ClaimId, Clock, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name, Previous, Token,
 };
 use tokio::sync::Notify;
 
@@ -19,10 +19,10 @@ use crate::{
     config::Config,
     conn::Conn,
     door,
-    error::{Failed, unreadable},
+    error::{Failed, agreed, unreadable},
     keys::Dir,
     lock_of, minder,
-    session::over,
+    session::{Facts, over},
     sessions::{Seat, Session, Sessions},
     watches::Hears,
     wire::{Acl, Code, Create, Exists, Kind, Multi, Step},
@@ -30,6 +30,8 @@ use crate::{
 
 /// How often a heartbeat is looked for when somebody waits for one.
 const HURRY: Duration = Duration::from_millis(200);
+/// How long the sessions of a client that is gone are tried to be closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the verbs of one engine share.
 pub(crate) struct Client {
@@ -45,8 +47,9 @@ pub(crate) struct Client {
     /// Lines in which the server's counter is nearly used up.
     pub(crate) worn: Mutex<HashSet<String>>,
     /// One session is begun at a time, for all who need it.
-    beginning: tokio::sync::Mutex<()>,
-    minded: AtomicBool,
+    beginning: Mutex<()>,
+    /// Where the tasks of this client run, once there are any.
+    runtime: OnceLock<door::Runtime>,
     /// A second session was wanted soon after the first: they are kept for a while from now on.
     pub(crate) keeps_sessions: AtomicBool,
     /// The server with which the next session begins: clients and sessions are to be spread over them.
@@ -67,8 +70,8 @@ impl Client {
             sooner: Arc::default(),
             book: Mutex::default(),
             worn: Mutex::default(),
-            beginning: tokio::sync::Mutex::default(),
-            minded: AtomicBool::new(false),
+            beginning: Mutex::default(),
+            runtime: OnceLock::new(),
             keeps_sessions: AtomicBool::new(false),
             first: AtomicUsize::new(first),
             me: Weak::clone(me),
@@ -92,47 +95,25 @@ impl Client {
         lock_of(&self.book)
     }
 
-    /// A seat on a session of this timeout that was confirmed lately, for nodes whose paths have so many bytes.
-    pub(crate) async fn seat(&self, ttl: Duration, bytes: usize) -> Result<Seat, EngineError> {
-        loop {
-            let seat = self.seat_on_any(ttl, bytes).await?;
-            match self.freshen(seat.session()).await {
-                Ok(()) => return Ok(seat),
-                Err(_) if seat.session().facts.is_gone() => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    async fn seat_on_any(&self, ttl: Duration, bytes: usize) -> Result<Seat, EngineError> {
+    /// A seat on a session of this timeout, for nodes whose paths have so many bytes. It may have to begin first.
+    pub(crate) fn seat(&self, ttl: Duration, bytes: usize) -> Result<Seat, EngineError> {
+        let _one_at_a_time = lock_of(&self.beginning);
         let (seat, pays) = self.sessions.seat(ttl, bytes);
         if let Some(seat) = seat {
-            if pays && let Ok(beginning) = self.beginning.try_lock() {
-                drop(self.begin(ttl));
-                drop(beginning);
+            if pays {
+                self.begin(ttl);
             }
             return Ok(seat);
         }
-        let _beginning = self.beginning.lock().await;
-        if let Some(seat) = self.sessions.seat(ttl, bytes).0 {
-            return Ok(seat);
-        }
-        let session = self.begin(ttl);
-        match session.conn().await {
-            Ok(_) => Seat::take(&session, bytes).ok_or_else(over),
-            Err(error) => {
-                session.facts.end();
-                self.sessions.forget(&session);
-                Err(error)
-            }
-        }
+        Seat::take(&self.begin(ttl), bytes).ok_or_else(over)
     }
 
     /// A new session.
     fn begin(&self, ttl: Duration) -> Arc<Session> {
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let hears: Weak<dyn Hears> = Weak::clone(&self.me) as _;
-        let session = Session::new(Arc::clone(&self.config), Arc::clone(&self.clock), hears, ttl, first);
+        let facts = Facts::new(ttl, self.now(), Arc::clone(&self.sooner));
+        let session = Session::new(Arc::clone(&self.config), Arc::clone(&self.clock), hears, facts, first);
         let session = Arc::new(session);
         self.sessions.add(Arc::clone(&session));
         let kept = Arc::clone(&session);
@@ -141,7 +122,7 @@ impl Client {
             let _ = kept.conn().await;
             kept.mend().await;
         });
-        if !self.minded.swap(true, Ordering::Relaxed) {
+        if self.runtime.set(door::runtime()).is_ok() {
             door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.sooner)));
         }
         self.sooner.notify_one();
@@ -164,7 +145,8 @@ impl Client {
                 return Ok(());
             }
             if session.facts.beat_now(self.now()) {
-                self.beat(session, &conn).await?;
+                // Nothing of who waits for it has left yet.
+                self.beat(session, &conn).await.map_err(|failed| unbeaten(&failed))?;
                 continue;
             }
             // An answer may be lost with its connection.
@@ -176,16 +158,15 @@ impl Client {
     pub(crate) async fn beat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
         let sent = self.now();
         let check = Step::Check { path: self.base(), version: -1 };
-        match conn.send(&Multi(vec![check])).answer().await {
+        match agreed(conn.send(&Multi(vec![check])).answer().await) {
             // That it failed was agreed upon as well.
             Ok(_) => {
-                session.facts.confirmed(sent);
+                session.facts.confirmed(sent, self.now());
                 Ok(())
             }
             Err(failed) => {
                 if failed.is_expired() {
                     session.facts.end();
-                    self.sooner.notify_one();
                 }
                 Err(failed)
             }
@@ -225,7 +206,7 @@ impl Client {
             let kind = if next == path { kind } else { Kind::Persistent };
             let data = if next == path { data.clone() } else { Vec::new() };
             let create = Create { path: next.to_owned(), data, acl: self.acl.clone(), kind };
-            match conn.send(&Multi(vec![Step::Create(create)])).answer().await? {
+            match agreed(conn.send(&Multi(vec![Step::Create(create)])).answer().await)? {
                 Ok(_) | Err((_, Code::NODE_EXISTS)) => match above.pop() {
                     Some(below) => next = below,
                     None => return Ok(()),
@@ -251,8 +232,8 @@ impl Client {
         steps: Vec<Step>,
     ) -> Result<Result<(), (usize, Code)>, Failed> {
         let sent = self.now();
-        let did = conn.send(&Multi(steps)).answer().await?;
-        session.facts.confirmed(sent);
+        let did = agreed(conn.send(&Multi(steps)).answer().await)?;
+        session.facts.confirmed(sent, self.now());
         Ok(did)
     }
 
@@ -272,12 +253,20 @@ pub(crate) fn grant(lineage: Lineage, czxid: i64, ttl: Duration) -> Result<Grant
     Ok(Grant { token: Token { lineage, number }, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown })
 }
 
+fn unbeaten(failed: &Failed) -> EngineError {
+    let error = EngineError::from(failed.clone());
+    let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
+    EngineError::new(fault, error.message)
+}
+
 impl Drop for Client {
     fn drop(&mut self) {
         for session in self.sessions.all() {
+            session.facts.end();
+            let Some(runtime) = self.runtime.get() else { return };
             // Its nodes are gone with it. If it does not arrive, the session ends by itself.
-            door::spawn_if_possible(async move {
-                let _ = door::within(HURRY * 5, session.close()).await;
+            door::spawn_on(runtime, async move {
+                let _ = door::within(CLOSE_LIMIT, session.close()).await;
             });
         }
     }

@@ -25,6 +25,10 @@ use crate::{
 
 /// The longest answer that is read: a list of some hundred thousand children.
 const MAX_ANSWER: usize = 64 << 20;
+/// The longest welcome: it has some forty bytes.
+const MAX_WELCOME: usize = 1024;
+/// More room than this is not kept for what is read.
+const KEPT_ROOM: usize = 256 * 1024;
 
 /// One connection. Dropping it closes it, and leaves its session as it is.
 pub(crate) struct Conn {
@@ -57,12 +61,15 @@ impl Conn {
         let (mut read, mut write) = stream::open(config, place).await?;
         write.write_all(&hello.message()).await.map_err(failed)?;
         write.flush().await.map_err(failed)?;
-        let length = read.read_u32().await.map_err(failed)?;
-        let mut message = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(MAX_ANSWER)];
+        let stranger =
+            || EngineError::new(Fault::Misconfigured, format!("what listens at {place} is no ZooKeeper"));
+        let length = usize::try_from(read.read_u32().await.map_err(failed)?).unwrap_or(usize::MAX);
+        if length > MAX_WELCOME {
+            return Err(stranger());
+        }
+        let mut message = vec![0; length];
         read.read_exact(&mut message).await.map_err(failed)?;
-        let welcome = Welcome::read(&message).ok_or_else(|| {
-            EngineError::new(Fault::Misconfigured, format!("what listens at {place} is no ZooKeeper"))
-        })?;
+        let welcome = Welcome::read(&message).ok_or_else(stranger)?;
         Ok(((read, write), welcome))
     }
 
@@ -158,6 +165,9 @@ async fn hear(
         }
         let read = heard.len() - rest.len();
         heard.drain(..read);
+        if heard.is_empty() && heard.capacity() > KEPT_ROOM {
+            heard = Vec::with_capacity(16 * 1024);
+        }
     }
 }
 

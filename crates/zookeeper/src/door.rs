@@ -17,9 +17,15 @@ pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) ->
     tokio::time::timeout(limit, work).await.ok()
 }
 
-/// The same, where there is a runtime still.
-pub(crate) fn spawn_if_possible(work: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        drop(runtime.spawn(work));
-    }
+/// Where tasks run.
+pub(crate) type Runtime = tokio::runtime::Handle;
+
+/// Where this task runs.
+pub(crate) fn runtime() -> Runtime {
+    Runtime::current()
+}
+
+/// Runs `work` there, from wherever this is. If it runs no longer, neither does the work.
+pub(crate) fn spawn_on(runtime: &Runtime, work: impl Future<Output = ()> + Send + 'static) {
+    drop(runtime.spawn(work));
 }

@@ -11,8 +11,8 @@ use crate::{client::Client, config::Config};
 
 /// The paces at which waiting claims are asked. Grants are heard of, so this is a net.
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
-/// The ttl is the timeout of a session, which the server puts within bounds of its own.
-const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+/// The ttl is the timeout of a session, which the server puts within bounds of its own: 4 to 40 s by default.
+const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
 /// How long a request may take before its outcome is unknown.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after it was sent a request may still be done.

@@ -16,11 +16,8 @@ pub(crate) enum Failed {
     /// It was done, and the answer is none that we know.
     Unreadable,
     /// It could not be asked at all.
-    Here(EngineErrorParts),
+    Here((Fault, String)),
 }
-
-/// What of an error can be told twice.
-pub(crate) type EngineErrorParts = (Fault, String);
 
 impl Failed {
     pub(crate) const NO_NODE: Self = Self::Refused(Code::NO_NODE);
@@ -68,6 +65,16 @@ impl From<Failed> for EngineError {
 impl From<EngineError> for Failed {
     fn from(error: EngineError) -> Self {
         Self::Here((error.fault, error.message))
+    }
+}
+
+/// What a multi came to: the end of the session is told as an error of its first step.
+pub(crate) fn agreed(
+    answer: Result<Result<(), (usize, Code)>, Failed>,
+) -> Result<Result<(), (usize, Code)>, Failed> {
+    match answer {
+        Ok(Err((_, code @ (Code::SESSION_EXPIRED | Code::SESSION_MOVED)))) => Err(Failed::Refused(code)),
+        answer => answer,
     }
 }
 

@@ -20,13 +20,13 @@ const SILENT: &str = "no server says what it is: allow the word srvr (4lw.comman
 
 /// What a server says of itself.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Facts {
+struct Said {
     version: Option<String>,
     mode: Option<String>,
 }
 
 pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
-    let mut said = Facts::default();
+    let mut said = Said::default();
     for place in &client.config.servers {
         if let Some(Some(facts)) = door::within(ASK_LIMIT, ask(&client.config, place)).await {
             said = facts;
@@ -37,7 +37,7 @@ pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
 }
 
 /// <https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html#sc_4lw>
-async fn ask(config: &Config, place: &leasehold_core::Place) -> Option<Facts> {
+async fn ask(config: &Config, place: &leasehold_core::Place) -> Option<Said> {
     let (read, mut write) = stream::open(config, place).await.ok()?;
     write.write_all(b"srvr").await.ok()?;
     write.flush().await.ok()?;
@@ -47,13 +47,13 @@ async fn ask(config: &Config, place: &leasehold_core::Place) -> Option<Facts> {
     (facts.mode.is_some()).then_some(facts)
 }
 
-fn read_facts(said: &str) -> Facts {
+fn read_facts(said: &str) -> Said {
     let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).map(str::trim);
     let version = line("Zookeeper version:").and_then(|version| version.split([',', '-']).next());
-    Facts { version: version.map(str::to_owned), mode: line("Mode:").map(str::to_owned) }
+    Said { version: version.map(str::to_owned), mode: line("Mode:").map(str::to_owned) }
 }
 
-fn judge(facts: &Facts) -> Guarantee {
+fn judge(facts: &Said) -> Guarantee {
     let mut guarantee = Guarantee::new(Level::LeaseBounded, &[LEASED, TICK]);
     match (&facts.version, facts.mode.as_deref()) {
         (Some(version), Some(mode)) => {
@@ -77,7 +77,7 @@ mod tests {
         let facts = read_facts(said);
         assert_eq!((facts.version.as_deref(), facts.mode.as_deref()), (Some("3.8.0"), Some("standalone")));
         assert!(judge(&facts).notes.iter().any(|note| note == ONE_SERVER));
-        assert!(judge(&Facts::default()).notes.iter().any(|note| note == SILENT));
-        assert_eq!(read_facts("srvr is not executed because it is not in the whitelist."), Facts::default());
+        assert!(judge(&Said::default()).notes.iter().any(|note| note == SILENT));
+        assert_eq!(read_facts("srvr is not executed because it is not in the whitelist."), Said::default());
     }
 }

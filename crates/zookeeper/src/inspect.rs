@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, Mode, Name, View};
+use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, Name, View};
 
 use crate::{
     ZookeeperEngine,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The timeout of a session of who only looks.
-const VISIT: Duration = Duration::from_secs(10);
+const VISIT: Duration = Duration::from_secs(4);
 /// So many names are looked at together.
 const BATCH: usize = 64;
 
@@ -32,7 +32,7 @@ struct Visit {
 
 impl Client {
     async fn visit(&self) -> Result<Visit, EngineError> {
-        let seat = self.seat(VISIT, 0).await?;
+        let seat = self.seat(VISIT, 0)?;
         let conn = seat.session().conn().await?;
         // A server may be behind what others did.
         conn.send(&Sync { path: &self.base() }).answer().await?;
@@ -95,9 +95,10 @@ impl Client {
             there.line.extend(seen?.map(|seen| (node, seen)));
         }
         if beside.iter().any(|name| name == LINE) {
-            let path = dir.line(Mode::Permits { count: 1, limit: 1 });
-            for node in keys::line(&children(conn, &path).await?) {
-                there.queue.extend(see(conn, &path, &node.name).await?);
+            let path = dir.queue();
+            let nodes = keys::line(&children(conn, &path).await?);
+            for seen in join_all(nodes.iter().map(|node| see(conn, &path, &node.name))).await {
+                there.queue.extend(seen?);
             }
         }
         if beside.iter().any(|name| name == PERMITS) {
@@ -106,8 +107,8 @@ impl Client {
             permits.retain(|name| keys::is_permit(name));
             // The first of a claim is the one that its holder watches.
             permits.sort();
-            for name in &permits {
-                there.permits.extend(see(conn, &path, name).await?);
+            for seen in join_all(permits.iter().map(|name| see(conn, &path, name))).await {
+                there.permits.extend(seen?);
             }
             there.limit = see(conn, dir.path(), PERMITS).await?.and_then(|seen| limit(&seen.data));
         }

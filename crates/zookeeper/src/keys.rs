@@ -18,10 +18,10 @@
 //!
 //! The number comes from the server, which counts what was ever made in the directory, in 32 bits.
 
-use leasehold_core::{ClaimId, EngineError, Fault, Mode, Name};
+use leasehold_core::{Claim, ClaimId, EngineError, Fault, Mode, Name};
 use percent_encoding::percent_decode_str;
 
-use crate::config::Layout;
+use crate::{config::Layout, session::MAX_BYTES, wire::Acl};
 
 /// The directories of a semaphore, below that of its name.
 pub(crate) const LINE: &str = "locks";
@@ -121,9 +121,14 @@ impl Dir {
     /// Where the line of these claims is.
     pub(crate) fn line(&self, mode: Mode) -> String {
         match mode {
-            Mode::Permits { .. } => self.below(LINE),
+            Mode::Permits { .. } => self.queue(),
             _ => self.path.clone(),
         }
+    }
+
+    /// Where those stand in line who want permits.
+    pub(crate) fn queue(&self) -> String {
+        self.below(LINE)
     }
 
     /// Where the permits that are held are.
@@ -185,22 +190,38 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// What can be claimed at all. A permit is a node, and all that a claim takes are made in one step.
-pub(crate) fn check(mode: Mode) -> Result<(), EngineError> {
-    match mode {
-        Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
-            Err(EngineError::new(Fault::Internal, format!("{mode} cannot be granted")))
-        }
-        Mode::Permits { count, .. } if count > MAX_PERMITS => Err(EngineError::new(
-            Fault::Refused,
-            format!("one claim may take up to {MAX_PERMITS} permits: each is a node"),
-        )),
-        _ => Ok(()),
-    }
+/// Whether another node may be made in its place when this one goes: Curator's writers, from 5.5 on, go on as readers
+/// (<https://issues.apache.org/jira/browse/CURATOR-621>).
+pub(crate) fn may_be_followed(name: &str) -> bool {
+    name.contains(WRITER)
 }
 
-/// The most permits of one claim: the server takes requests of up to a megabyte.
-const MAX_PERMITS: u32 = 1000;
+/// How many bytes the nodes of a claim have on the server. A permit is a node, and all that a claim takes are made in one step.
+pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
+    let permits = match claim.mode {
+        Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
+            return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode)));
+        }
+        Mode::Permits { count, .. } => count as usize,
+        Mode::Exclusive | Mode::Shared => 0,
+    };
+    let path = dir.path().len() + NODE_BYTES;
+    let acl: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
+    if permits * (path + claim.owner.len() + CARD_BYTES + acl) > MAX_BYTES {
+        let why = format!(
+            "{} are more than fit into one request: each is a node with a path of {path} bytes",
+            claim.mode
+        );
+        return Err(EngineError::new(Fault::Refused, why));
+    }
+    Ok((permits + 1) * path)
+}
+
+/// How long the longest node is beside its directory: a word, a uuid, a number and the directory of permits.
+const NODE_BYTES: usize = 70;
+/// What else of a card and of an entry of an access list there is, at most.
+const CARD_BYTES: usize = 64;
+const ACL_BYTES: usize = 12;
 
 #[cfg(test)]
 mod tests {

@@ -26,6 +26,7 @@ mod release;
 mod renew;
 mod session;
 mod sessions;
+mod stand;
 mod stream;
 mod view;
 mod watches;

@@ -9,7 +9,7 @@ use std::{
 use leasehold_core::Instant;
 use tokio::sync::Notify;
 
-use crate::{book::Overdue, client::Client, door, engine::REQUEST_TIMEOUT, session::Want};
+use crate::{book::Overdue, client::Client, door, engine::REQUEST_TIMEOUT, session::Want, wire::Ping};
 
 /// The longest sleep: timers stop while the machine is suspended, the clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -46,8 +46,15 @@ impl Client {
                     // Without a connection there is one made already.
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
+                        let believes = !self.book().only_stands_in_line(&session);
                         door::spawn(async move {
-                            let beat = client.beat(&session, &conn);
+                            let beat = async {
+                                if believes {
+                                    client.beat(&session, &conn).await
+                                } else {
+                                    conn.send(&Ping).answer().await
+                                }
+                            };
                             if let Some(Err(failed)) = door::within(REQUEST_TIMEOUT, beat).await {
                                 tracing::debug!(?failed, "no heartbeat");
                             }

@@ -8,6 +8,7 @@ use crate::{
     book::{Before, Place},
     client::{Client, grant},
     door,
+    session::Facts,
     sessions::Session,
     watches::{Hears, Target},
     wire::Happened,
@@ -21,7 +22,9 @@ impl Hears for Client {
         }
     }
 
-    fn connected_again(&self) {
+    fn connected_again(&self, session: &Arc<Facts>) {
+        let now = self.now();
+        self.book().look_again(now, |entry| Arc::ptr_eq(&entry.seat.session().facts, session));
         self.sooner.notify_one();
         self.mailbox.push(News::AskAll);
     }

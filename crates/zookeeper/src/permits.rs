@@ -8,20 +8,20 @@ use leasehold_core::{Answer, Claim, EngineError, Hint};
 
 use crate::{
     book::{Before, Own, Place},
-    card::{Card, limit as limit_of, limit_text},
-    claim::{Tried, Way, in_use},
+    card::{limit as limit_of, limit_text},
+    claim::{Tried, Way, children},
     client::Client,
-    error::Failed,
+    error::{Failed, agreed},
     keys::{self, Node},
-    watches::Target,
+    stand::in_use,
+    watches::{Expecting, Target},
     wire::{Children, Code, Create, Data, Delete, Exists, Kind, Multi, SetData, Step},
 };
 
 impl Client {
     /// The directories of a semaphore, below that of its name.
     pub(crate) async fn make_semaphore(&self, way: &Way, limit: u32) -> Result<(), Failed> {
-        let line = way.dir.line(leasehold_core::Mode::Permits { count: 1, limit });
-        self.make(&way.conn, &line, Kind::Container, Vec::new()).await?;
+        self.make(&way.conn, &way.dir.queue(), Kind::Container, Vec::new()).await?;
         self.make(&way.conn, &way.dir.permits(), Kind::Container, limit_text(limit)).await
     }
 
@@ -34,36 +34,27 @@ impl Client {
         (count, limit): (u32, u32),
     ) -> Result<Tried, Failed> {
         let permits = way.dir.permits();
-        let (target, room) = (Target::Before(claim.id), Before::Room { path: permits.clone() });
-        // Watched before it is looked at, so that nothing is missed.
-        let now = self.now();
-        if let Some(entry) = self.book().get(claim.id)
-            && matches!(entry.place, Place::Waiting { .. })
-        {
-            entry.waits(own.clone(), room, now);
-        }
-        way.conn.watches.expect(&permits, target);
+        let expecting = Expecting::new(&way.conn.watches, &permits, Target::Before(claim.id));
+        // Written down and watched before it is looked at, so that nothing is missed.
+        self.waits(claim, own, Before::Room { path: permits.clone() });
         let taken = match way.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
             Ok(taken) => taken.len(),
-            Err(failed) => {
-                way.conn.watches.leave(&permits, target);
-                if failed.is(Code::NO_NODE) {
-                    self.make_semaphore(way, limit).await?;
-                    return Ok(Tried::Again);
-                }
-                return Err(failed);
+            Err(failed) if failed.is(Code::NO_NODE) => {
+                self.make_semaphore(way, limit).await?;
+                return Ok(Tried::Again);
             }
+            Err(failed) => return Err(failed),
         };
         if taken + count as usize > limit as usize {
             if claim.may_queue {
+                expecting.keep();
                 return Ok(Tried::Answer(self.waiting(claim)));
             }
             self.take_back(claim, way, own).await?;
             return Ok(Tried::Answer(Answer::Taken(Hint::default())));
         }
-        way.conn.watches.leave(&permits, target);
-        let time = way.session.facts.left(self.now()).unwrap_or_default().min(claim.ttl);
-        let card = Card { broken: false, time, owner: claim.owner.to_string() };
+        drop(expecting);
+        let card = self.card(claim, way);
         let paths: Vec<String> = (0..count).map(|number| way.dir.permit(claim.id, number)).collect();
         let permit = |path: &String| {
             let (path, data) = (path.clone(), card.text());
@@ -71,30 +62,23 @@ impl Client {
         };
         let mut steps = vec![Step::Delete(Delete { path: own.path.clone(), version: -1 })];
         steps.extend(paths.iter().map(permit));
-        if let Some(entry) = self.book().get(claim.id) {
-            entry.unsettled = true;
-        }
+        self.set_unsettled(claim, true);
         let sent = self.now();
         let (did, made) = (way.conn.send(&Multi(steps)), way.conn.send(&Exists { path: &paths[0] }));
-        let did = did.answer().await;
-        let settled = !did.as_ref().is_err_and(Failed::is_unknown);
-        if settled && let Some(entry) = self.book().get(claim.id) {
-            entry.unsettled = false;
+        let did = agreed(did.answer().await);
+        if !matches!(did, Ok(Ok(()))) && !did.as_ref().is_err_and(Failed::is_unknown) {
+            self.set_unsettled(claim, false);
         }
         match did? {
             Ok(()) => {
-                way.session.facts.confirmed(sent);
-                // While this is not answered, what it holds by is to be looked for.
-                if let Some(entry) = self.book().get(claim.id) {
-                    entry.unsettled = true;
-                }
+                way.session.facts.confirmed(sent, self.now());
                 let token = made.answer().await?.czxid;
-                if let Some(entry) = self.book().get(claim.id) {
-                    entry.unsettled = false;
-                }
-                self.holds(claim, way, token, paths).map(Tried::Answer)
+                let answer = self.holds(claim, way, token, paths)?;
+                // From here on it is known by what it holds.
+                self.set_unsettled(claim, false);
+                Ok(Tried::Answer(answer))
             }
-            Err((0, Code::NO_NODE)) => Ok(Tried::Answer(self.is_gone(claim))),
+            Err((0, Code::NO_NODE)) => Ok(Tried::Answer(self.give_up(claim))),
             Err((_, Code::NO_NODE)) => {
                 self.make_semaphore(way, limit).await?;
                 Ok(Tried::Again)
@@ -160,8 +144,11 @@ impl Client {
         match self.change(&way.session, &way.conn, vec![Step::SetData(set)]).await? {
             // Who writes of others may not be allowed to; then each program has to know the limit itself.
             Ok(_) | Err((_, Code::NO_AUTH | Code::NO_NODE)) => Ok(None),
-            // Somebody else wrote meanwhile: looked at again when it is asked next.
-            Err((_, Code::BAD_VERSION)) => Box::pin(self.clash_of_permits(claim, way, limit, line)).await,
+            // Somebody else wrote meanwhile.
+            Err((_, Code::BAD_VERSION)) => {
+                let line = children(&way.conn, &way.dir.queue()).await?;
+                Box::pin(self.clash_of_permits(claim, way, limit, &line)).await
+            }
             Err((_, code)) => Err(Failed::Refused(code)),
         }
     }

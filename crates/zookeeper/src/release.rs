@@ -72,6 +72,11 @@ impl Client {
     }
 
     /// Leaves nothing of the claim; true if something was there.
+    pub(crate) async fn end_known(&self, id: ClaimId) -> Result<bool, Failed> {
+        let Some(known) = self.known(id) else { return Ok(false) };
+        self.end(id, &known).await
+    }
+
     async fn end(&self, id: ClaimId, known: &Known) -> Result<bool, Failed> {
         let session = &known.session;
         // What was made by a session that the server ended is gone.
@@ -81,7 +86,6 @@ impl Client {
         match self.end_on(id, known).await {
             Err(failed) if failed.is_expired() => {
                 session.facts.end();
-                self.sooner.notify_one();
                 Ok(false)
             }
             Err(_) if session.facts.is_gone() => Ok(false),
@@ -96,11 +100,7 @@ impl Client {
             && !self.keeps_sessions.load(Ordering::Relaxed)
             && session.facts.close_after_only_use()
         {
-            let ended = self.end_with_session(session, &known.paths).await;
-            if ended.is_err() {
-                session.facts.stays_open();
-            }
-            return ended;
+            return self.end_with_session(session, &known.paths).await;
         }
         let conn = session.link.conn().await?;
         let mut paths = known.paths.clone();
@@ -119,6 +119,8 @@ impl Client {
 
     /// Ends the session, which has nothing but these nodes; true if they were there.
     async fn end_with_session(&self, session: &Arc<Session>, paths: &[String]) -> Result<bool, Failed> {
+        // What was sent to close it may arrive at any time from then on, also on an old connection: nobody is let in any more,
+        // and if it is not answered the release is sent again.
         let conn = session.link.conn().await?;
         let looks: Vec<_> = paths.iter().map(|path| conn.send(&Exists { path })).collect();
         let closed = conn.send(&Close);
@@ -158,7 +160,7 @@ impl Client {
                 let sent = self.now();
                 match conn.send(&delete(path)).answer().await {
                     Ok(()) => {
-                        session.facts.confirmed(sent);
+                        session.facts.confirmed(sent, self.now());
                         any = true;
                     }
                     Err(failed) if failed.is(Code::NO_NODE) => {}
@@ -172,8 +174,7 @@ impl Client {
     /// Ends a claim for which nobody spoke in time; to be done again until it is certain.
     pub(crate) async fn end_overdue(&self, id: ClaimId) -> Result<(), EngineError> {
         self.unwatch(id);
-        let Some(known) = self.known(id) else { return Ok(()) };
-        self.end(id, &known).await?;
+        self.end_known(id).await?;
         let now: Instant = self.now();
         if let Some(entry) = self.book().get(id) {
             entry.unsettled = false;

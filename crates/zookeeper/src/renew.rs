@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leasehold_core::{EngineError, Fault, Hold, Instant, Loss, Renewed};
+use leasehold_core::{ClaimId, EngineError, Fault, Hold, Instant, Loss, Renewed};
 
 use crate::{
     book::Place,
@@ -13,17 +13,27 @@ use crate::{
     conn::Conn,
     error::Failed,
     sessions::Session,
-    watches::Target,
-    wire::{Code, Data},
+    watches::{Expecting, Target},
+    wire::{Code, Data, Stat},
 };
 
 impl Client {
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
-        join_all(holds.iter().map(|hold| self.renew_one(hold))).await
+        let held: Vec<Option<(Arc<Session>, String)>> = holds.iter().map(|hold| self.held_by(hold)).collect();
+        let mut sessions: Vec<&Arc<Session>> = held.iter().flatten().map(|(session, _)| session).collect();
+        sessions.sort_unstable_by_key(|session| Arc::as_ptr(session));
+        sessions.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        // A server that answers a change knows all that was changed before: what is read after it is not older than the renewal.
+        join_all(sessions.into_iter().map(|session| async move {
+            let conn = session.conn().await?;
+            self.beat(session, &conn).await
+        }))
+        .await;
+        join_all(holds.iter().zip(held).map(|(hold, held)| self.renew_one(hold, held))).await
     }
 
-    async fn renew_one(&self, hold: &Hold) -> Renewed {
-        let Some((session, path)) = self.held_by(hold) else { return Renewed::Lost(Loss::Gone) };
+    async fn renew_one(&self, hold: &Hold, held: Option<(Arc<Session>, String)>) -> Renewed {
+        let Some((session, path)) = held else { return Renewed::Lost(Loss::Gone) };
         match self.look_at(hold, &session, &path).await {
             Ok(Some(belief)) => self.renewed(hold, belief),
             Ok(None) => Renewed::Lost(Loss::Broken),
@@ -65,23 +75,15 @@ impl Client {
     }
 
     /// Reads a node of a hold, and hears from now on when it changes or ends.
-    async fn watch_own(
-        &self,
-        conn: &Conn,
-        id: leasehold_core::ClaimId,
-        path: &str,
-    ) -> Result<(Vec<u8>, crate::wire::Stat), Failed> {
-        let target = Target::Own(id);
-        conn.watches.expect(path, target);
-        let read = conn.send(&Data { path, watch: true }).answer().await;
-        if read.is_err() {
-            conn.watches.leave(path, target);
-        }
-        read
+    async fn watch_own(&self, conn: &Conn, id: ClaimId, path: &str) -> Result<(Vec<u8>, Stat), Failed> {
+        let expecting = Expecting::new(&conn.watches, path, Target::Own(id));
+        let read = conn.send(&Data { path, watch: true }).answer().await?;
+        expecting.keep();
+        Ok(read)
     }
 
     /// A hold has lasted for a while: it is watched from now on.
-    pub(crate) async fn watch_hold(&self, id: leasehold_core::ClaimId) {
+    pub(crate) async fn watch_hold(&self, id: ClaimId) {
         let known = {
             let mut book = self.book();
             book.get(id).and_then(|entry| match &entry.place {
@@ -94,7 +96,10 @@ impl Client {
         let Some((conn, path, name)) = known else { return };
         match self.watch_own(&conn, id, &path).await {
             Ok((data, _)) if is_broken(&data) => self.lost(name, id, Loss::Broken),
-            Err(failed) if failed.is(Code::NO_NODE) => self.lost(name, id, Loss::Gone),
+            // Unless it was released meanwhile.
+            Err(failed) if failed.is(Code::NO_NODE) && !self.flights.is_released(id, self.now()) => {
+                self.lost(name, id, Loss::Gone);
+            }
             // Its renewal finds out.
             Ok(_) | Err(_) => {}
         }

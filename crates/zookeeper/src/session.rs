@@ -2,12 +2,15 @@
 //!
 //! How long it may be believed in takes a proof. A server answers reads and pings by itself, whether its leader hears of them or
 //! not, and one that was cut off from its leader goes on for some seconds after the leader has ended the session. So only
-//! what needs a quorum counts here: changes, of which an empty one is the heartbeat. One that left at `s` and was answered
-//! says that the server and its leader spoke to each other after `s`. The leader was told of this session at the latest by
-//! the answer before that to its own question, which it asks every half tick, if this session was heard of since then: so at
-//! `s` - half a tick - the pace of our heartbeats. Clients cannot ask for the tick. Servers come with two seconds, three without
-//! any configuration, and by default grant no timeout below two ticks; so half a tick is taken to be a second and a half, or
-//! a quarter of the timeout if that is less.
+//! what needs a quorum counts here: changes, of which an empty one is the heartbeat.
+//!
+//! The leader asks its servers every half tick which sessions they heard of since, and gives these all of their time anew. Let a
+//! change leave at `s` and be answered, and a second one leave after that and be answered too. Before it answered the first, the
+//! server had heard the leader's last question before that change, asked at `s` - half a tick at the earliest, and it had
+//! answered that question before it sent the second change on the same stream. So the leader was told of all that this session
+//! did until `s` - half a tick, which is a heartbeat more at the latest. Clients cannot ask for the tick. Servers come with two
+//! seconds, three without any configuration, and by default grant no timeout below two ticks; so half a tick is taken to be a
+//! second and a half, or a quarter of the timeout if that is less.
 //!
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/quorum/LearnerSessionTracker.java>,
 //! `Leader.java`: "`Thread.sleep(self.tickTime / 2)`")
@@ -23,14 +26,14 @@ use tokio::sync::Notify;
 use crate::{lock_of, wire::Welcome};
 
 /// Heartbeats come so often in one timeout.
-const BEATS: u32 = 10;
+const BEATS: u32 = 16;
 /// And so often while it has no nodes: who comes next finds it fresh.
 const IDLE_BEATS: u32 = 5;
 /// For how long the leader may not have been told, at most, and in parts of the timeout: half a tick.
 const HALF_TICK: Duration = Duration::from_millis(1500);
 const HALF_TICK_FRACTION: u32 = 4;
 /// An unanswered heartbeat is sent again after this part of the timeout.
-const AGAIN: u32 = 12;
+const AGAIN: u32 = 16;
 /// The longest paths of nodes of one session, together: when it ends, the server writes all of them into one change, which may have
 /// a megabyte.
 pub(crate) const MAX_BYTES: usize = 512 * 1024;
@@ -46,6 +49,8 @@ pub(crate) struct Facts {
     pub(crate) seen: Arc<AtomicI64>,
     /// Rings when it was confirmed, and when it is gone.
     pub(crate) changed: Notify,
+    /// Rings when it is gone.
+    sooner: Arc<Notify>,
 }
 
 struct State {
@@ -53,8 +58,10 @@ struct State {
     password: Vec<u8>,
     /// What the server granted.
     timeout: Duration,
-    /// When the last change left that was answered; first, the one that made it.
+    /// When the newest change left that was answered before another one left which was answered; first, the one that made it.
     confirmed: Instant,
+    /// When a change left that was answered, and when that was: the next to be counted.
+    answered: (Instant, Instant),
     /// When the last heartbeat left.
     beat: Instant,
     lineage: Option<Lineage>,
@@ -80,12 +87,13 @@ pub(crate) enum Want {
 }
 
 impl Facts {
-    pub(crate) fn new(asked: Duration, now: Instant) -> Self {
+    pub(crate) fn new(asked: Duration, now: Instant, sooner: Arc<Notify>) -> Self {
         let state = State {
             id: 0,
             password: vec![0; 16],
             timeout: asked,
             confirmed: now,
+            answered: (now, now),
             beat: now,
             lineage: None,
             gone: false,
@@ -95,7 +103,7 @@ impl Facts {
             bytes: 0,
             taken: 0,
         };
-        Self { asked, state: Mutex::new(state), seen: Arc::default(), changed: Notify::new() }
+        Self { asked, state: Mutex::new(state), seen: Arc::default(), changed: Notify::new(), sooner }
     }
 
     /// 0 before it has begun.
@@ -115,16 +123,16 @@ impl Facts {
     }
 
     /// A server took it, asked at `sent`. False if it is over.
-    pub(crate) fn welcomed(&self, welcome: Welcome, sent: Instant) -> bool {
+    pub(crate) fn welcomed(&self, welcome: Welcome, (sent, now): (Instant, Instant)) -> bool {
         let mut state = lock_of(&self.state);
         if welcome.session == 0 || state.gone {
-            state.gone = true;
             drop(state);
-            self.changed.notify_waiters();
+            self.end();
             return false;
         }
         if state.id == 0 {
             (state.id, state.confirmed, state.beat) = (welcome.session, sent, sent);
+            state.answered = (sent, now);
         }
         state.password = welcome.password;
         state.timeout = Duration::from_millis(u64::try_from(welcome.timeout_millis).unwrap_or(0));
@@ -159,10 +167,14 @@ impl Facts {
         self.belief().since(now) >= self.timeout() / 2
     }
 
-    /// A change that left at `sent` was answered.
-    pub(crate) fn confirmed(&self, sent: Instant) {
+    /// A change that left at `sent` was answered by `now`.
+    pub(crate) fn confirmed(&self, sent: Instant, now: Instant) {
         let mut state = lock_of(&self.state);
-        state.confirmed = state.confirmed.max(sent);
+        let (before, answered) = state.answered;
+        if sent >= answered {
+            state.confirmed = state.confirmed.max(before);
+            state.answered = (sent, now);
+        }
         drop(state);
         self.changed.notify_waiters();
     }
@@ -175,6 +187,7 @@ impl Facts {
     pub(crate) fn end(&self) {
         lock_of(&self.state).gone = true;
         self.changed.notify_waiters();
+        self.sooner.notify_one();
     }
 
     /// Lets nobody in any more if the claim that it has now is the only one it ever had; true if so. It is then to be closed.
@@ -185,15 +198,10 @@ impl Facts {
         only
     }
 
-    /// It could not be closed.
-    pub(crate) fn stays_open(&self) {
-        lock_of(&self.state).closing = false;
-    }
-
     /// Whether to send a heartbeat at once for somebody who waits for it: not while one is under way.
     pub(crate) fn beat_now(&self, now: Instant) -> bool {
         let mut state = lock_of(&self.state);
-        let due = state.confirmed >= state.beat || now >= state.beat.after(state.timeout / AGAIN);
+        let due = state.answered.0 >= state.beat || now >= state.beat.after(state.timeout / AGAIN);
         if due {
             state.beat = now;
         }
@@ -216,7 +224,8 @@ impl Facts {
             return Want::Nothing(now.after(state.timeout));
         }
         let beats = if state.seats > 0 { BEATS } else { IDLE_BEATS };
-        let due = state.confirmed.after(state.timeout / beats);
+        let confirmed = state.answered.0;
+        let due = confirmed.after(state.timeout / beats);
         // What was confirmed was asked for, so after an answer the first of both counts.
         let at =
             if state.beat > state.confirmed { due.max(state.beat.after(state.timeout / AGAIN)) } else { due };
@@ -255,31 +264,43 @@ pub(crate) fn over() -> EngineError {
 mod tests {
     use super::*;
 
-    const TIMEOUT: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(32);
 
     fn at(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }
 
     fn begun() -> Facts {
-        let facts = Facts::new(TIMEOUT, at(0));
-        let welcome = Welcome { session: 7, timeout_millis: 30_000, password: vec![1] };
-        assert!(facts.welcomed(welcome, at(10)));
+        let facts = Facts::new(TIMEOUT, at(0), Arc::default());
+        let welcome = Welcome { session: 7, timeout_millis: 32_000, password: vec![1] };
+        assert!(facts.welcomed(welcome, (at(10), at(20))));
         facts
     }
 
+    /// All but half a tick and a sixteenth of 32 seconds.
+    const TOLD: Duration = Duration::from_millis(28_500);
+
     #[test]
-    fn a_session_is_believed_in_for_less_than_what_its_last_change_proves() {
+    fn a_session_is_believed_in_for_less_than_what_two_changes_prove() {
         let facts = begun();
-        let told = Duration::from_millis(25_500);
-        assert_eq!(facts.belief(), deadline(at(10), told));
-        facts.confirmed(at(20_000));
-        facts.confirmed(at(19_000));
-        assert_eq!(facts.belief(), deadline(at(20_000), told));
-        assert!(facts.is_fresh(at(29_000)) && !facts.is_fresh(at(31_000)));
-        assert!(facts.left(at(44_000)).is_some() && facts.left(at(46_000)).is_none());
+        assert_eq!(facts.belief(), deadline(at(10), TOLD));
+        facts.confirmed(at(2000), at(2500));
+        assert_eq!(
+            facts.belief(),
+            deadline(at(10), TOLD),
+            "until another one is answered, which left after that"
+        );
+        facts.confirmed(at(2400), at(2600));
+        assert_eq!(facts.belief(), deadline(at(10), TOLD), "not one that left before");
+        facts.confirmed(at(4000), at(4100));
+        assert_eq!(facts.belief(), deadline(at(2000), TOLD));
+        facts.confirmed(at(6000), at(6100));
+        assert_eq!(facts.belief(), deadline(at(4000), TOLD));
+        assert!(facts.is_fresh(at(15_000)) && !facts.is_fresh(at(17_000)));
+        assert!(facts.left(at(31_000)).is_some() && facts.left(at(33_000)).is_none());
         facts.end();
-        facts.confirmed(at(30_000));
+        facts.confirmed(at(8000), at(8100));
+        facts.confirmed(at(9000), at(9100));
         assert!(facts.belief() < at(1), "nothing revives it");
     }
 
@@ -287,19 +308,19 @@ mod tests {
     fn a_heart_beats_while_there_is_a_session_and_again_without_an_answer() {
         let facts = begun();
         assert!(facts.take(10));
-        assert_eq!(facts.step(at(3009)), Want::Nothing(at(3010)));
-        assert_eq!(facts.step(at(3010)), Want::Beat);
-        assert_eq!(facts.step(at(3011)), Want::Nothing(at(5510)), "its answer is under way");
-        assert!(!facts.beat_now(at(4000)));
-        assert_eq!(facts.step(at(5510)), Want::Beat);
-        facts.confirmed(at(5510));
-        assert_eq!(facts.step(at(5511)), Want::Nothing(at(8510)));
-        assert!(facts.beat_now(at(5512)), "for somebody who waits");
-        assert!(!facts.beat_now(at(5513)), "one is under way");
+        assert_eq!(facts.step(at(2009)), Want::Nothing(at(2010)));
+        assert_eq!(facts.step(at(2010)), Want::Beat);
+        assert_eq!(facts.step(at(2011)), Want::Nothing(at(4010)), "its answer is under way");
+        assert!(!facts.beat_now(at(3000)));
+        assert_eq!(facts.step(at(4010)), Want::Beat);
+        facts.confirmed(at(4010), at(4011));
+        assert_eq!(facts.step(at(4012)), Want::Nothing(at(6010)));
+        assert!(facts.beat_now(at(4013)), "for somebody who waits");
+        assert!(!facts.beat_now(at(4014)), "one is under way");
         facts.give_back(10);
-        facts.confirmed(at(65_000));
-        assert_eq!(facts.step(at(65_512)), Want::Close);
-        assert_eq!(facts.step(at(65_513)), Want::Forget);
+        facts.confirmed(at(65_000), at(65_001));
+        assert_eq!(facts.step(at(65_002)), Want::Close);
+        assert_eq!(facts.step(at(65_003)), Want::Forget);
         assert!(!facts.take(1));
     }
 
@@ -307,7 +328,7 @@ mod tests {
     fn a_session_that_a_server_does_not_know_is_over() {
         let facts = begun();
         let over = Welcome { session: 0, timeout_millis: 0, password: Vec::new() };
-        assert!(!facts.welcomed(over, at(20)) && facts.is_gone());
+        assert!(!facts.welcomed(over, (at(20), at(30))) && facts.is_gone());
     }
 
     #[test]

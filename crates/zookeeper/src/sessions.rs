@@ -16,7 +16,7 @@ use crate::{
     config::Config,
     conn::Conn,
     door,
-    error::Failed,
+    error::{Failed, agreed},
     lock_of,
     session::{Facts, over},
     watches::Hears,
@@ -28,6 +28,8 @@ const DIAL_LIMIT: Duration = Duration::from_secs(3);
 const DIAL_LIMIT_OF_MANY: Duration = Duration::from_millis(1500);
 /// A server that answers nothing for so long is taken for gone; or for a third of a shorter timeout.
 const SILENCE: Duration = Duration::from_secs(3);
+/// How long it takes at most that those who hold by a session hear of its end.
+const TOLD: Duration = Duration::from_millis(200);
 /// The most sessions for claims of one ttl, and how many requests are under way on the least busy one when another pays.
 const MOST_ALIKE: usize = 4;
 const BUSY: usize = 12;
@@ -54,10 +56,10 @@ impl Session {
         config: Arc<Config>,
         clock: Arc<dyn Clock>,
         hears: Weak<dyn Hears>,
-        asked: Duration,
+        facts: Facts,
         first: usize,
     ) -> Self {
-        let facts = Arc::new(Facts::new(asked, clock.now()));
+        let facts = Arc::new(facts);
         let dialer = Dialer {
             config,
             clock: Arc::clone(&clock),
@@ -119,7 +121,7 @@ impl Dial for Dialer {
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
         if again && let Some(hears) = self.hears.upgrade() {
-            hears.connected_again();
+            hears.connected_again(&self.facts);
         }
     }
 }
@@ -163,7 +165,7 @@ impl Dialer {
         let sent = self.clock.now();
         let hello = Hello { timeout_millis: asked, session, password: &password };
         let (bytes, welcome) = Conn::greet(&self.config, place, &hello).await?;
-        if !self.facts.welcomed(welcome, sent) {
+        if !self.facts.welcomed(welcome, (sent, self.clock.now())) {
             return Err(over());
         }
         let seen = Arc::clone(&self.facts.seen);
@@ -188,17 +190,17 @@ impl Dialer {
         }
         Ok(conn)
     }
-}
 
-impl Dialer {
     /// The server knows of less than another one said before. One that was cut off from the others may; but if a quorum agrees,
     /// they were given older data, in which claims stand that are over: they end with their session.
     async fn went_back(&self, conn: &Conn, before: i64) -> Result<(), Failed> {
         let check = Step::Check { path: "/".to_owned(), version: -1 };
-        let _ = conn.send(&Multi(vec![check])).answer().await?;
+        let _ = agreed(conn.send(&Multi(vec![check])).answer().await)?;
         if conn.zxid() < before {
             tracing::warn!(place = %conn.place, "the data of the servers went back: all holds are lost");
             self.facts.end();
+            // Its holders are told before others are let in.
+            door::sleep(TOLD).await;
             // If it does not arrive, the session ends by itself.
             let _ = conn.send(&Close).answer().await;
             return Err(over().into());
@@ -214,6 +216,10 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
+    pub(crate) fn take(session: &Arc<Session>, bytes: usize) -> Option<Self> {
+        session.facts.take(bytes).then(|| Self { session: Arc::clone(session), bytes })
+    }
+
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }
@@ -255,11 +261,5 @@ impl Sessions {
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         lock_of(&self.0).clone()
-    }
-}
-
-impl Seat {
-    pub(crate) fn take(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        session.facts.take(bytes).then(|| Self { session: Arc::clone(session), bytes })
     }
 }

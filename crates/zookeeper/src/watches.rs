@@ -10,6 +10,7 @@ use leasehold_core::ClaimId;
 use crate::{
     book::Place,
     lock_of,
+    session::Facts,
     wire::{Event, Happened},
 };
 
@@ -26,8 +27,8 @@ pub(crate) enum Target {
 pub(crate) trait Hears: Send + Sync {
     fn happened(&self, target: Target, path: &str, happened: Happened);
 
-    /// A connection was made again: what happened meanwhile was not told.
-    fn connected_again(&self);
+    /// A connection of this session was made again: what happened meanwhile was not told.
+    fn connected_again(&self, session: &Arc<Facts>);
 }
 
 #[derive(Clone)]
@@ -36,13 +37,42 @@ pub(crate) struct Watches {
     known: Arc<Mutex<HashMap<String, Vec<Target>>>>,
 }
 
+/// What is to be watched by a request that is under way. If that is given up, nothing is.
+#[must_use]
+pub(crate) struct Expecting<'a> {
+    watches: &'a Watches,
+    path: &'a str,
+    target: Target,
+    kept: bool,
+}
+
+impl<'a> Expecting<'a> {
+    /// To be made before the request leaves.
+    pub(crate) fn new(watches: &'a Watches, path: &'a str, target: Target) -> Self {
+        watches.expect(path, target);
+        Self { watches, path, target, kept: false }
+    }
+
+    /// The server watches it.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Expecting<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.watches.leave(self.path, self.target);
+        }
+    }
+}
+
 impl Watches {
     pub(crate) fn new(hears: Weak<dyn Hears>) -> Self {
         Self { hears, known: Arc::default() }
     }
 
-    /// To be called before the request that makes the server watch it.
-    pub(crate) fn expect(&self, path: &str, target: Target) {
+    fn expect(&self, path: &str, target: Target) {
         let mut known = lock_of(&self.known);
         let targets = known.entry(path.to_owned()).or_default();
         if !targets.contains(&target) {
@@ -98,7 +128,7 @@ mod tests {
             lock_of(&self.0).push(target);
         }
 
-        fn connected_again(&self) {}
+        fn connected_again(&self, _: &Arc<Facts>) {}
     }
 
     #[test]

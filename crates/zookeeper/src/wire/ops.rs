@@ -24,7 +24,6 @@ pub(crate) struct Stat {
     pub(crate) version: i32,
     /// The session that it ends with; 0: none.
     pub(crate) owner: i64,
-    pub(crate) children: i32,
 }
 
 impl Stat {
@@ -37,9 +36,9 @@ impl Stat {
         let (_children_version, _acl_version) = (reader.int()?, reader.int()?);
         let owner = reader.long()?;
         let _length = reader.int()?;
-        let children = reader.int()?;
+        let _children = reader.int()?;
         let _children_changed_by = reader.long()?;
-        Some(Self { czxid, ctime, version, owner, children })
+        Some(Self { czxid, ctime, version, owner })
     }
 }
 

@@ -1,0 +1,291 @@
+//! Where a claim stands.
+//!
+//! Who is before a claim can only become fewer, so an old answer is never too good: it is true in that the claim holds, and late at worst.
+//! Whether its own node is still there no answer can tell for the time after it; that is what the session is for.
+
+use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, News, queue::MAX_WAITERS};
+
+use crate::{
+    book::{Before, Own, Place},
+    card::is_broken,
+    claim::{Tried, Way, children},
+    client::{Client, grant},
+    error::Failed,
+    keys::{self, LINE, PERMITS},
+    line::standing,
+    lock_of,
+    session::over,
+    watches::{Expecting, Target},
+    wire::{Children, Code, Data, Exists},
+};
+
+/// How often it is looked again because the one before it went while it was looked for.
+const TRIES: u32 = 8;
+/// How often a claim asks that may not watch the node before it.
+const UNWATCHED: std::time::Duration = std::time::Duration::from_millis(250);
+
+impl Client {
+    /// Where the claim stands by what is in its line; watches what it has to wait for. One that is `new` also looks whether the name
+    /// is used otherwise: who came first is not to care about who came later.
+    pub(crate) async fn stand(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        own: &Own,
+        mut children: Vec<String>,
+        new: bool,
+    ) -> Result<Tried, Failed> {
+        let line = way.dir.line(claim.mode);
+        for _ in 0..TRIES {
+            let nodes = keys::line(&children);
+            let Some(standing) = standing(&nodes, &own.path[line.len() + 1..], claim.mode) else {
+                return Ok(Tried::Answer(self.give_up(claim)));
+            };
+            if new && let Some(clash) = self.clash(claim, way, &children).await? {
+                self.take_back(claim, way, own).await?;
+                return Err(clash.into());
+            }
+            if standing.worn {
+                self.take_back(claim, way, own).await?;
+                lock_of(&self.worn).insert(line);
+                return Ok(Tried::Again);
+            }
+            let Some((before, sole)) = standing.before else {
+                return match claim.mode {
+                    Mode::Permits { count, limit } => {
+                        self.take_permits(claim, way, own, (count, limit)).await
+                    }
+                    _ => self.holds(claim, way, own.czxid, vec![own.path.clone()]).map(Tried::Answer),
+                };
+            };
+            if !claim.may_queue {
+                self.take_back(claim, way, own).await?;
+                return Ok(Tried::Answer(Answer::Taken(Hint::default())));
+            }
+            if standing.ahead as usize > MAX_WAITERS {
+                self.take_back(claim, way, own).await?;
+                return Err(EngineError::new(Fault::Refused, "too many claims stand in line already").into());
+            }
+            let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
+            let path = format!("{line}/{before}");
+            match self.wait_for(claim, way, own, Before::Node { path, sole, ahead: standing.ahead }).await? {
+                Some(answer) => return Ok(Tried::Answer(answer)),
+                None if sole => {
+                    return self.holds(claim, way, own.czxid, vec![own.path.clone()]).map(Tried::Answer);
+                }
+                None => children = self::children(&way.conn, &line).await?,
+            }
+        }
+        // Nothing is watched for it now.
+        self.mailbox.push(News::Ring { name: claim.name.clone(), id: claim.id });
+        Ok(Tried::Answer(self.waiting(claim)))
+    }
+
+    /// Watches what the claim waits for. Nothing if that is not there any more.
+    async fn wait_for(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        own: &Own,
+        before: Before,
+    ) -> Result<Option<Answer>, Failed> {
+        let Some(path) = before.path().map(str::to_owned) else { return Ok(None) };
+        let target = Target::Before(claim.id);
+        let last = match self.waits(claim, own, before) {
+            Some(last) => last,
+            None => return Ok(Some(self.waiting(claim))),
+        };
+        if let Some(last) = last.path().filter(|last| *last != path) {
+            way.conn.watches.leave(last, target);
+        }
+        let expecting = Expecting::new(&way.conn.watches, &path, target);
+        // Unlike a look at its data, this tells nothing when that changes.
+        match way.conn.send(&Children { path: &path, watch: true }).answer().await {
+            Ok(_) => {
+                expecting.keep();
+                Ok(Some(self.waiting(claim)))
+            }
+            Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
+            // It belongs to others, who let nobody look. That it is gone the list tells.
+            Err(failed) if failed.is(Code::NO_AUTH) => {
+                self.waits(claim, own, Before::Unknown);
+                Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED), ahead: None })))
+            }
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// Writes down what a claim that waits waits for; answers what it was before. Nothing if it does not wait.
+    pub(crate) fn waits(&self, claim: &Claim, own: &Own, before: Before) -> Option<Before> {
+        let now = self.now();
+        let mut book = self.book();
+        let entry = book.get(claim.id)?;
+        let Place::Waiting { before: last, .. } = &entry.place else { return None };
+        let last = last.clone();
+        entry.waits(own.clone(), before, now);
+        Some(last)
+    }
+
+    pub(crate) fn waiting(&self, claim: &Claim) -> Answer {
+        let mut book = self.book();
+        match book.get(claim.id).map(|entry| &entry.place) {
+            Some(Place::Waiting { before, .. }) => {
+                Answer::Waiting(Hint { ahead: before.ahead(), ask_in: None })
+            }
+            Some(Place::Gone) | None => Answer::Gone,
+            _ => Answer::Waiting(Hint::default()),
+        }
+    }
+
+    pub(crate) async fn ask_waiting(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        own: &Own,
+        before: &Before,
+    ) -> Result<Tried, Failed> {
+        if let Before::Node { path, .. } = before
+            && way.conn.watches.has(path, Target::Before(claim.id))
+        {
+            let (own_there, before_there) =
+                (way.conn.send(&Exists { path: &own.path }), way.conn.send(&Exists { path }));
+            if own_there.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
+                return Ok(Tried::Answer(self.give_up(claim)));
+            }
+            match before_there.answer().await {
+                Ok(_) => {
+                    let now = self.now();
+                    if let Some(entry) = self.book().get(claim.id) {
+                        entry.speaks(now);
+                    }
+                    return Ok(Tried::Answer(self.waiting(claim)));
+                }
+                Err(failed) if failed.is(Code::NO_NODE) => {}
+                Err(failed) => return Err(failed),
+            }
+        }
+        let children = children(&way.conn, &way.dir.line(claim.mode)).await?;
+        self.stand(claim, way, own, children, false).await
+    }
+
+    pub(crate) async fn ask_held(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        token: i64,
+        paths: Vec<String>,
+    ) -> Result<Tried, Failed> {
+        let Some(path) = paths.first() else { return Ok(Tried::Answer(Answer::Gone)) };
+        match way.conn.send(&Data { path, watch: false }).answer().await {
+            Ok((data, _)) if is_broken(&data) => Ok(Tried::Answer(self.give_up(claim))),
+            Ok(_) => self.holds(claim, way, token, paths).map(Tried::Answer),
+            Err(failed) if failed.is(Code::NO_NODE) => Ok(Tried::Answer(self.give_up(claim))),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// Writes down that the claim holds, and answers it. What was done while the answer was under way counts more.
+    pub(crate) fn holds(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        token: i64,
+        paths: Vec<String>,
+    ) -> Result<Answer, Failed> {
+        let now = self.now();
+        let Some(ttl) = way.session.facts.left(now).map(|left| left.min(claim.ttl)) else {
+            return Err(if way.session.facts.is_gone() { over() } else { unconfirmed() }.into());
+        };
+        let mut book = self.book();
+        match book.get(claim.id).map(|entry| &entry.place) {
+            None | Some(Place::Gone) => return Ok(Answer::Gone),
+            Some(Place::Ending { .. } | Place::Lapsed) => return Ok(Answer::Waiting(Hint::default())),
+            Some(Place::Made | Place::Waiting { .. } | Place::Held { .. }) => {}
+        }
+        book.holds(claim.id, Place::Held { token, paths, spoken: true }, (now, now.after(ttl)));
+        drop(book);
+        self.sooner.notify_one();
+        Ok(Answer::Held(grant(way.lineage, token, ttl)?))
+    }
+
+    /// Another kind of lock, or another limit, in the directory of the claim.
+    pub(crate) async fn clash(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        line: &[String],
+    ) -> Result<Option<EngineError>, Failed> {
+        if let Some(limit) = claim.mode.limit() {
+            return self.clash_of_permits(claim, way, limit, line).await;
+        }
+        for (name, path) in [(LINE, way.dir.queue()), (PERMITS, way.dir.permits())] {
+            if line.iter().any(|child| child == name) && !children(&way.conn, &path).await?.is_empty() {
+                return Ok(Some(in_use(claim, "a semaphore")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks for what a change made that was not answered: it was done by now, or will never be, for the server does not take
+    /// anything from an older connection of the session any more.
+    pub(crate) async fn settle(&self, claim: &Claim, way: &Way) -> Result<(), Failed> {
+        if claim.mode.limit().is_some() && self.find_permits(claim, way).await? {
+            return Ok(());
+        }
+        let own = self.find(claim.id, way, &way.dir.line(claim.mode)).await?;
+        let now = self.now();
+        if let Some(entry) = self.book().get(claim.id) {
+            entry.unsettled = false;
+            match own {
+                Some(own) if entry.place == Place::Made => entry.waits(own, Before::Unknown, now),
+                Some(_) => {}
+                None if matches!(entry.place, Place::Waiting { .. }) => entry.place = Place::Gone,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The node of a claim in this directory, if this session has it there.
+    async fn find(&self, id: ClaimId, way: &Way, path: &str) -> Result<Option<Own>, Failed> {
+        for path in self.nodes_of(&way.conn, path, id).await? {
+            match way.conn.send(&Exists { path: &path }).answer().await {
+                // One of a session that is over is on its way out.
+                Ok(stat) if stat.owner == way.session.facts.id() => {
+                    return Ok(Some(Own { path, czxid: stat.czxid }));
+                }
+                Ok(_) => {}
+                Err(failed) if failed.is(Code::NO_NODE) => {}
+                Err(failed) => return Err(failed),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The paths of all nodes in this directory that were made for the claim.
+    pub(crate) async fn nodes_of(
+        &self,
+        conn: &crate::conn::Conn,
+        path: &str,
+        id: ClaimId,
+    ) -> Result<Vec<String>, Failed> {
+        let mut names = children(conn, path).await?;
+        names.retain(|name| keys::is_of(name, id));
+        names.sort();
+        Ok(names.iter().map(|name| format!("{path}/{name}")).collect())
+    }
+}
+
+pub(crate) fn in_use(claim: &Claim, as_what: &str) -> EngineError {
+    EngineError::new(
+        Fault::Misconfigured,
+        format!(
+            "it is in use now as {as_what} and cannot be claimed as {}: one name is one kind of lock with one limit",
+            claim.mode
+        ),
+    )
+}
+
+fn unconfirmed() -> EngineError {
+    EngineError::new(Fault::Unknown, "no quorum confirmed the session in time")
+}
