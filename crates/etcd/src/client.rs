@@ -19,11 +19,11 @@ use crate::{
     book::Book,
     config::Config,
     conn::Conn,
+    dial::{Dialer, Link},
     door,
     engine::REQUEST_TIMEOUT,
     error::{sort, unreadable, wants_login},
     keys::{self, Dir},
-    link::Link,
     lock_of, minder,
     session::{HURRY, Seat, Session, Sessions, gone, seconds},
     watches::{Begin, Target},
@@ -56,7 +56,10 @@ impl Client {
     pub(crate) fn new(config: Config, env: &Env) -> Arc<Self> {
         let first = env.lineage().get() as usize;
         Arc::new_cyclic(|me: &Weak<Self>| Self {
-            link: Link::new(config, Arc::clone(&env.clock), Weak::clone(me) as _, first),
+            link: Link::new(
+                Dialer::new(config, Arc::clone(&env.clock), Weak::clone(me) as _, first),
+                Arc::clone(&env.clock),
+            ),
             clock: Arc::clone(&env.clock),
             mailbox: Mailbox::default(),
             flights: Flights::default(),
@@ -73,7 +76,7 @@ impl Client {
     }
 
     pub(crate) fn prefix(&self) -> &str {
-        &self.link.config().prefix
+        &self.link.dialer().config.prefix
     }
 
     pub(crate) fn dir(&self, name: &Name) -> Dir {
@@ -98,7 +101,7 @@ impl Client {
         let newest = self.newest.load(Ordering::Relaxed);
         let mut conn = self.link.conn().await.map_err(Failed::Here)?;
         // Only who logged in may have to do so again.
-        let again = self.link.config().login.as_ref().map(|_| request.clone());
+        let again = self.link.dialer().config.login.as_ref().map(|_| request.clone());
         let mut answer = conn.call(request).await;
         if let Err(status) = &answer
             && let Some(request) = again.filter(|_| wants_login(status))

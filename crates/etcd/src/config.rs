@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold_core::Error;
+use leasehold_core::{Error, Place};
 use percent_encoding::percent_decode_str;
 
 /// What lock keys begin with, unless the URL says otherwise.
@@ -17,26 +17,17 @@ const MAX_MEMBERS: usize = 64;
 /// Where the members of a cluster are, who we are there, and what keys are called. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<Place>,
     pub(crate) login: Option<(String, String)>,
     pub(crate) prefix: String,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
 
-/// Where a member listens for clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its name or address.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-}
-
 impl Config {
     /// The cluster of these members, at least one, with all else by default.
     #[must_use]
-    pub fn new(members: Vec<Member>) -> Self {
+    pub fn new(members: Vec<Place>) -> Self {
         Self {
             members,
             login: None,
@@ -70,11 +61,12 @@ impl Config {
         };
         let mut members = Vec::new();
         for place in places.split(',') {
-            let (host, port) = split_port(place).ok_or_else(|| malformed("has a port that is no number"))?;
+            let (host, port) =
+                Place::split(place, DEFAULT_PORT).ok_or_else(|| malformed("has a port that is no number"))?;
             if host.is_empty() {
                 return Err(malformed("names no host"));
             }
-            members.push(Member { host: decode(host)?, port });
+            members.push(Place { host: decode(host)?, port });
         }
         if members.len() > MAX_MEMBERS {
             return Err(malformed("names too many members"));
@@ -92,7 +84,7 @@ impl Config {
 
     /// The same, of a cluster of other members.
     #[must_use]
-    pub fn members(mut self, members: Vec<Member>) -> Self {
+    pub fn members(mut self, members: Vec<Place>) -> Self {
         self.members = members;
         self
     }
@@ -129,28 +121,6 @@ impl Config {
     }
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port`.
-fn split_port(place: &str) -> Option<(&str, u16)> {
-    let (host, port) = match place.strip_prefix('[') {
-        Some(v6) => {
-            let (host, after) = v6.split_once(']')?;
-            (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
-        }
-        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
-    };
-    Some((host, port.map_or(Some(DEFAULT_PORT), |port| port.parse().ok())?))
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
@@ -165,8 +135,8 @@ impl fmt::Debug for Config {
 mod tests {
     use super::*;
 
-    fn member(host: &str, port: u16) -> Member {
-        Member { host: host.to_owned(), port }
+    fn member(host: &str, port: u16) -> Place {
+        Place { host: host.to_owned(), port }
     }
 
     #[test]

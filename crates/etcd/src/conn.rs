@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Clock, EngineError, Fault, Instant};
+use leasehold_core::{Clock, EngineError, Fault, Instant, Place};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
 
 use crate::{
-    config::{Config, Member},
+    config::Config,
     door,
     error::sort_connecting,
     guarantee,
@@ -42,7 +42,7 @@ const OLD_LOGIN: Duration = Duration::from_secs(60);
 pub(crate) struct Conn {
     /// What cluster it is: tokens of two clusters are not comparable.
     pub(crate) cluster: u64,
-    pub(crate) member: Member,
+    pub(crate) member: Place,
     pub(crate) watches: Arc<Watches>,
     grpc: Grpc,
     keep_alive: mpsc::UnboundedSender<KeepAlive>,
@@ -79,7 +79,7 @@ impl Conn {
     /// gone.
     pub(crate) async fn open(
         config: &Config,
-        member: &Member,
+        member: &Place,
         limit: Duration,
         clock: Arc<dyn Clock>,
         hears: Weak<dyn Hears>,
@@ -152,7 +152,7 @@ impl Conn {
         Ok(conn)
     }
 
-    async fn dial(config: &Config, member: &Member) -> Result<Grpc, EngineError> {
+    async fn dial(config: &Config, member: &Place) -> Result<Grpc, EngineError> {
         let http = Http::connect(stream::open(config, member).await?).await;
         http.map(Grpc::new).map_err(|status| sort_connecting(&status, &member.to_string()))
     }

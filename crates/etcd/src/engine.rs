@@ -79,6 +79,8 @@ fn profile() -> Profile {
 
 impl fmt::Debug for EtcdEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdEngine").field("config", self.client.link.config()).finish_non_exhaustive()
+        f.debug_struct("EtcdEngine")
+            .field("config", &self.client.link.dialer().config)
+            .finish_non_exhaustive()
     }
 }

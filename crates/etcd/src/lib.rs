@@ -11,6 +11,7 @@ mod claim;
 mod client;
 mod config;
 mod conn;
+mod dial;
 mod door;
 mod engine;
 mod error;
@@ -20,7 +21,6 @@ mod hears;
 mod inspect;
 mod keep;
 mod keys;
-mod link;
 mod minder;
 mod news;
 mod release;
@@ -34,7 +34,7 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use config::{Config, DEFAULT_PREFIX, Member};
+pub use config::{Config, DEFAULT_PREFIX};
 pub use engine::EtcdEngine;
 pub use fence::{Fence, Guarded, HeldBy};
 #[cfg(feature = "tls")]

@@ -1,19 +1,19 @@
 //! The bytes under a connection: TCP, or TLS.
 
-use leasehold_core::{EngineError, Fault};
+use leasehold_core::{EngineError, Fault, Place};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 
-use crate::config::{Config, Member};
+use crate::config::Config;
 
 /// What a connection reads and writes.
 pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
-pub(crate) async fn open(config: &Config, member: &Member) -> Result<Box<dyn Bytes>, EngineError> {
+pub(crate) async fn open(config: &Config, member: &Place) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| {
         EngineError::new(Fault::Retry, format!("cannot connect to {member}: {error}"))
     };

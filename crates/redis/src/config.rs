@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use leasehold_core::Error;
+use leasehold_core::{Error, Place};
 use percent_encoding::percent_decode_str;
 
 /// What lock keys begin with, unless the URL says otherwise.
@@ -32,12 +32,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// On a host and port.
-    Tcp {
-        /// Its name or address.
-        host: String,
-        /// Its port.
-        port: u16,
-    },
+    Tcp(Place),
     /// On a socket of this machine.
     Unix(PathBuf),
 }
@@ -81,12 +76,13 @@ impl Config {
             }
             Self::new(Address::Unix(decode(path)?.into()))
         } else {
-            let (host, port) = split_port(place).ok_or_else(|| malformed("has a port that is no number"))?;
+            let (host, port) =
+                Place::split(place, DEFAULT_PORT).ok_or_else(|| malformed("has a port that is no number"))?;
             let host = decode(host)?;
             if host.is_empty() {
                 return Err(malformed("names no host"));
             }
-            Self::new(Address::Tcp { host, port })
+            Self::new(Address::Tcp(Place { host, port }))
         };
         if let Some(login) = login {
             let (user, password) = login.split_once(':').unwrap_or((login, ""));
@@ -147,23 +143,10 @@ impl Config {
     }
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port`.
-fn split_port(place: &str) -> Option<(&str, u16)> {
-    let (host, port) = match place.strip_prefix('[') {
-        Some(v6) => {
-            let (host, after) = v6.split_once(']')?;
-            (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
-        }
-        None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
-    };
-    Some((host, port.map_or(Some(DEFAULT_PORT), |port| port.parse().ok())?))
-}
-
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Tcp(place) => place.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
     }
@@ -185,7 +168,7 @@ mod tests {
     use super::*;
 
     fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp { host: host.to_owned(), port }
+        Address::Tcp(Place { host: host.to_owned(), port })
     }
 
     #[test]

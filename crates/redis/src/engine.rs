@@ -10,9 +10,10 @@ use leasehold_core::{
 
 use crate::{
     config::Config,
+    conn::Conn,
+    dial::{Dialer, Link},
     error::{is_foreign_type, said_in_script},
     keys::{Keys, channel},
-    link::{Conn, Link},
     news::{Ears, LINEAGE, letter, previous},
     outbox::{BATCH, Items},
     reply::{Reply, unreadable},
@@ -49,12 +50,13 @@ impl RedisEngine {
         let client = ClaimId(env.lineage().get().to_be_bytes());
         let (channel, clock) = (channel(client), Arc::clone(&env.clock));
         let ears = Ears::new(&config.prefix);
-        let link = Link::new(config, channel.clone(), Arc::clone(&clock), Arc::clone(&ears));
+        let dialer = Dialer::new(config, channel.clone(), Arc::clone(&clock), Arc::clone(&ears));
+        let link = Link::new(dialer, Arc::clone(&clock));
         Self { link, ears, flights: Flights::default(), channel, clock, profile: profile() }
     }
 
     pub(crate) fn keys<'a>(&'a self, name: &'a leasehold_core::Name) -> Result<Keys<'a>, EngineError> {
-        Keys::of(&self.link.config().prefix, name)
+        Keys::of(&self.link.dialer().config.prefix, name)
     }
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
@@ -168,7 +170,7 @@ impl RedisEngine {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
                 let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
-                let gap = millis(self.link.config().gap);
+                let gap = millis(self.link.dialer().config.gap);
                 let ended = format_args!("{how} {keep} {} {gap}", u8::from(bury));
                 Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
             };
@@ -313,6 +315,6 @@ fn profile() -> Profile {
 
 impl fmt::Debug for RedisEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisEngine").field("config", self.link.config()).finish_non_exhaustive()
+        f.debug_struct("RedisEngine").field("config", &self.link.dialer().config).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use leasehold_core::{EngineError, Guarantee, Level};
 use redis::{Value, from_redis_value};
 
 use crate::{
-    link::{Conn, wall_clock},
+    conn::{Conn, wall_clock},
     reply::unreadable,
 };
 

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     RedisEngine,
+    conn::Conn,
     engine::unknown_layout,
     guarantee,
-    link::Conn,
     reply::Reply,
     scripts::{Item, Script},
 };
@@ -52,7 +52,7 @@ impl RedisEngine {
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let conn = self.link.conn().await?;
-        let start = format!("{}{prefix}", self.link.config().prefix);
+        let start = format!("{}{prefix}", self.link.dialer().config.prefix);
         let escaped = escape(&start);
         let mut locks = BTreeSet::new();
         scan(&conn, &format!("{escaped}*"), |key| {
@@ -68,7 +68,7 @@ impl RedisEngine {
         .await?;
         let mut views = Vec::new();
         for lock in locks {
-            let name = lock.strip_prefix(&self.link.config().prefix).map(Name::new);
+            let name = lock.strip_prefix(&self.link.dialer().config.prefix).map(Name::new);
             let Some(Ok(name)) = name else { continue };
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}

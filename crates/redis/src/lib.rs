@@ -6,6 +6,7 @@
 //! `docs/engines/redis.md`.
 
 mod config;
+mod conn;
 mod dial;
 mod engine;
 mod error;
@@ -13,8 +14,8 @@ mod fence;
 mod guarantee;
 mod inspect;
 mod keys;
-mod link;
 mod news;
+mod open;
 mod outbox;
 mod reply;
 mod scripts;

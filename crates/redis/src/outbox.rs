@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    dial,
     error::sort,
     news::Ears,
+    open,
     scripts::{Digests, Item, Script},
 };
 
@@ -101,7 +101,7 @@ impl Sender {
             let said = once(&mut mux, &digests, &*clock, &ears, &mut batch).await;
             let (said, batch) = match said {
                 // A server that forgot the script did nothing.
-                Err(error) if error.code() == Some("NOSCRIPT") => match dial::teach(&mut mux).await {
+                Err(error) if error.code() == Some("NOSCRIPT") => match open::teach(&mut mux).await {
                     Ok(_) => (once(&mut mux, &digests, &*clock, &ears, &mut batch).await, batch),
                     Err(error) => (Err(error), batch),
                 },

@@ -1,6 +1,6 @@
 //! The bytes under a connection: TCP, a unix socket, TLS.
 
-use leasehold_core::EngineError;
+use leasehold_core::{EngineError, Place};
 #[cfg(feature = "tls")]
 use leasehold_tls::TlsError;
 use tokio::{
@@ -21,7 +21,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 pub(crate) async fn open(config: &Config) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| sort_connecting(error.into(), &config.address.to_string());
     match &config.address {
-        Address::Tcp { host, port } => {
+        Address::Tcp(Place { host, port }) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
             // A request that waits for company would wait for a network round trip.
             stream.set_nodelay(true).map_err(failed)?;

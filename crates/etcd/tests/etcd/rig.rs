@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Previous, Release, View};
-use leasehold_etcd::{Config, EtcdEngine, Member};
+use leasehold_core::{
+    Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Place, Previous, Release, View,
+};
+use leasehold_etcd::{Config, EtcdEngine};
 use leasehold_testkit::server::{EtcdServer, Proxy};
 
 /// A server, and what its clients are told of it.
@@ -23,8 +25,8 @@ pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
 }
 
-pub(crate) fn member(port: u16) -> Member {
-    Member { host: "127.0.0.1".to_owned(), port }
+pub(crate) fn member(port: u16) -> Place {
+    Place { host: "127.0.0.1".to_owned(), port }
 }
 
 impl Rig {

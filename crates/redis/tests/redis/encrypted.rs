@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use leasehold_core::{Env, Locks};
+use leasehold_core::{Env, Locks, Place};
 use leasehold_redis::{Address, Config, RedisEngine, Tls};
 use leasehold_testkit::server::RedisServer;
 
@@ -13,7 +13,8 @@ fn an_encrypted_connection_is_verified_both_ways() {
     let server = RedisServer::encrypted();
     let file = |name: &str| -> PathBuf { server.certificate(name) };
     let locks = |host: &str, tls: Tls| {
-        let config = Config::new(Address::Tcp { host: host.to_owned(), port: server.tls_port() }).tls(tls);
+        let config =
+            Config::new(Address::Tcp(Place { host: host.to_owned(), port: server.tls_port() })).tls(tls);
         Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build()
     };
     let client = || Tls::system().identity(file("client.pem"), file("client.key"));

@@ -1,0 +1,169 @@
+//! One connection: requests, and asking the server whether it is still there.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the door of this crate: it runs the connection, bounds it in time, and reads the wall clock"
+)]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures_util::future::join;
+use leasehold_core::{Clock, EngineError, Fault};
+use redis::{
+    Cmd, Value,
+    aio::{MultiplexedConnection, PubSubSink},
+};
+use tokio::sync::{Notify, oneshot};
+
+use crate::{
+    dial::Dialer,
+    error::{sort, sort_connecting},
+    news::Ears,
+    open,
+    outbox::{Items, Outbox, Sender, Values},
+    scripts::Script,
+};
+
+/// How long connecting may take, until the server has answered to everything that is asked first.
+const DIAL_LIMIT: Duration = Duration::from_secs(3);
+/// While somebody waits for the server, its clock is asked so often: well within the shortest claim time, so that pushed
+/// grants can be dated.
+const PULSE: Duration = Duration::from_millis(500);
+/// A server that answers nothing for so long is taken for gone, and connected to anew.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// One connection.
+pub(crate) struct Conn {
+    /// Counts connections: on one of them, requests are applied in order.
+    pub(crate) number: u64,
+    pub(crate) place: String,
+    mux: MultiplexedConnection,
+    outbox: Outbox,
+    dead: Arc<AtomicBool>,
+    ears: Arc<Ears>,
+    /// Dropped with it: ends its task.
+    _alive: oneshot::Sender<()>,
+}
+
+impl Conn {
+    /// Connects. `broken` rings when the connection is gone.
+    pub(crate) async fn open(dialer: &Dialer, number: u64, broken: Arc<Notify>) -> Result<Self, EngineError> {
+        let Dialer { config, channel, clock, ears, .. } = dialer;
+        let address = &config.address;
+        let late = |_| {
+            let message = format!("cannot connect to {address}: no answer within {DIAL_LIMIT:?}");
+            EngineError::new(Fault::Retry, message)
+        };
+        let begun = clock.now();
+        let connecting = async {
+            let mut dialed = open::open(config, channel, ears).await?;
+            let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
+            let (digests, time) = tokio::select! {
+                prepared = dialed.prepare(channel) => {
+                    prepared.map_err(|error| sort_connecting(error, &address.to_string()))?
+                }
+                () = &mut driver => {
+                    return Err(EngineError::new(Fault::Retry, format!("cannot connect to {address}: it hung up")));
+                }
+            };
+            let mux = dialed.mux;
+            ears.connected(begun, clock.now(), time);
+            let (alive, gone) = oneshot::channel();
+            let dead = Arc::new(AtomicBool::new(false));
+            let (outbox, sender) = Sender::new(mux.clone(), digests, Arc::clone(clock), Arc::clone(ears));
+            let pulse = pulse(mux.clone(), dialed.news, Arc::clone(ears), Arc::clone(clock));
+            let last_words = LastWords { dead: Arc::clone(&dead), broken };
+            tokio::spawn(async move {
+                let _last_words = last_words;
+                tokio::select! {
+                    () = driver => {}
+                    () = sender.run() => {}
+                    () = pulse => {}
+                    _ = gone => {}
+                }
+            });
+            let (place, ears) = (address.to_string(), Arc::clone(ears));
+            Ok(Self { number, place, mux, outbox, dead, ears, _alive: alive })
+        };
+        tokio::time::timeout(DIAL_LIMIT, connecting).await.map_err(late)?
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Runs a script for these items.
+    pub(crate) async fn run(&self, script: Script, items: Items) -> Result<Values, EngineError> {
+        let _under_way = self.ears.under_way();
+        self.outbox.call(script, items).await
+    }
+
+    /// Asks the server to say when a lock changes that another program holds. True if it is gone already.
+    pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
+        let _under_way = self.ears.under_way();
+        let mut asked = redis::pipe();
+        asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("GET").arg(lock);
+        let value: (Option<Vec<u8>>,) = asked.query_async(&mut self.mux.clone()).await.map_err(sort)?;
+        Ok(value.0.is_none())
+    }
+
+    /// Sends a command that is no script.
+    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
+        let _under_way = self.ears.under_way();
+        command.query_async(&mut self.mux.clone()).await.map_err(sort)
+    }
+}
+
+/// While somebody waits, asks the server for its time, and for a sign of life on the connection for news if that is another;
+/// ends when one of them stays silent.
+async fn pulse(
+    mut mux: MultiplexedConnection,
+    mut news: Option<PubSubSink>,
+    ears: Arc<Ears>,
+    clock: Arc<dyn Clock>,
+) {
+    loop {
+        if !ears.is_wanted() {
+            ears.interest.notified().await;
+        }
+        // An error is a sign of life; a connection that broke ends its driver.
+        let time = async {
+            let sent = clock.now();
+            if let Ok((seconds, micros)) = redis::cmd("TIME").query_async::<(u64, u64)>(&mut mux).await {
+                ears.learn(sent, clock.now(), seconds * 1_000_000 + micros);
+            }
+        };
+        let sign = async {
+            if let Some(news) = &mut news {
+                let _ = news.ping::<Value>().await;
+            }
+        };
+        if tokio::time::timeout(SILENCE, join(time, sign)).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(PULSE).await;
+    }
+}
+
+/// This machine's time of day, since 1970. To be shown beside the server's: nothing is decided by it.
+pub(crate) fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Tells, in whatever way the task of a connection ends, that it is gone.
+struct LastWords {
+    dead: Arc<AtomicBool>,
+    broken: Arc<Notify>,
+}
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        self.dead.store(true, Ordering::Release);
+        self.broken.notify_one();
+    }
+}

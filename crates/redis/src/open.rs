@@ -1,0 +1,118 @@
+//! Opens a connection and asks what must be asked first.
+
+use std::{pin::Pin, sync::Arc};
+
+use futures_util::StreamExt;
+use leasehold_core::EngineError;
+use redis::{
+    AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
+    aio::{MultiplexedConnection, PubSub, PubSubSink},
+};
+
+use crate::{
+    config::Config,
+    error::sort_connecting,
+    news::{Ears, Hear},
+    scripts::{Digests, TEXTS},
+    stream,
+};
+
+/// Commands that wait to be written: far more than are ever under way, for order is kept only if none has to wait for room.
+const BUFFER: usize = 65_536;
+
+/// A connection that somebody must drive: when the driver ends, it is gone.
+pub(crate) struct Dialed {
+    pub(crate) mux: MultiplexedConnection,
+    pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// The other connection, where news cannot come on the same one: for asking whether it is alive.
+    pub(crate) news: Option<PubSubSink>,
+}
+
+/// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
+/// only, on a second one.
+pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Result<Dialed, EngineError> {
+    let failed = |error: RedisError| sort_connecting(error, &config.address.to_string());
+    let options = AsyncConnectionConfig::new()
+        // Every request has its own deadline in core.
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(BUFFER);
+    let new = info(config, ProtocolVersion::RESP3);
+    let pushed = options.clone().set_push_sender(Hear(Arc::clone(ears)));
+    let refused =
+        match MultiplexedConnection::new_with_config(&new, stream::open(config).await?, pushed).await {
+            Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), news: None }),
+            Err(error) => error,
+        };
+    if !knows_no_resp3(&refused) {
+        return Err(failed(refused));
+    }
+    let old = info(config, ProtocolVersion::RESP2);
+    let made = MultiplexedConnection::new_with_config(&old, stream::open(config).await?, options).await;
+    let (mux, driver) = made.map_err(failed)?;
+    let news = PubSub::new(&old, stream::open(config).await?).await.map_err(failed)?;
+    let (mut news, mut messages) = news.split();
+    news.subscribe(channel).await.map_err(failed)?;
+    let ears = Arc::clone(ears);
+    let hear = async move {
+        while let Some(message) = messages.next().await {
+            ears.hear(message.get_payload_bytes());
+        }
+    };
+    let driver = async move {
+        tokio::select! {
+            () = driver => {}
+            () = hear => {}
+        }
+    };
+    Ok(Dialed { mux, driver: Box::pin(driver), news: Some(news) })
+}
+
+fn info(config: &Config, protocol: ProtocolVersion) -> RedisConnectionInfo {
+    let mut info = RedisConnectionInfo::default()
+        .set_protocol(protocol)
+        .set_db(i64::from(config.db))
+        .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &config.user {
+        info = info.set_username(user);
+    }
+    if let Some(password) = &config.password {
+        info = info.set_password(password);
+    }
+    info
+}
+
+/// Older than Redis 6, or a proxy in front of it.
+fn knows_no_resp3(error: &RedisError) -> bool {
+    let about_hello =
+        error.detail().is_some_and(|detail| detail.contains("HELLO") || detail.contains("unknown command"));
+    error.code() == Some("NOPROTO") || (error.code().is_some() && about_hello)
+}
+
+impl Dialed {
+    /// Teaches the server our scripts, and asks for what it pushes and for its time, in microseconds.
+    pub(crate) async fn prepare(&mut self, channel: &str) -> RedisResult<(Digests, u64)> {
+        let mux = &mut self.mux;
+        let digests = teach(mux).await?;
+        if self.news.is_none() {
+            mux.subscribe(channel).await?;
+            // Without it the end of a foreign lock is found by asking for it.
+            let tracking = redis::cmd("CLIENT").arg(&["TRACKING", "ON", "OPTIN"]).exec_async(mux).await;
+            if let Err(error) = tracking
+                && error.code().is_none()
+            {
+                return Err(error);
+            }
+        }
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(mux).await?;
+        Ok((digests, seconds * 1_000_000 + micros))
+    }
+}
+
+/// Loads the scripts; what the server calls them.
+pub(crate) async fn teach(mux: &mut MultiplexedConnection) -> Result<Digests, RedisError> {
+    let mut load = redis::pipe();
+    for text in TEXTS {
+        load.cmd("SCRIPT").arg("LOAD").arg(text);
+    }
+    load.query_async(mux).await
+}
