@@ -5,8 +5,10 @@
 
 mod breaking;
 mod conformance;
+mod ghosts;
 mod interop;
 mod names;
+mod neighbours;
 mod oracle;
 mod outages;
 mod peers;

@@ -76,18 +76,7 @@ impl Rig {
 
     /// An exclusive claim that may queue and lasts long.
     pub(crate) fn claim(&self, name: &str) -> Claim {
-        let ttl = Duration::from_secs(30);
-        Claim {
-            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
-            name: Name::new(name).unwrap(),
-            mode: Mode::Exclusive,
-            ttl,
-            claim_time: ttl,
-            may_queue: true,
-            tokens: 1,
-            owner: "test".into(),
-            stops_on_term: false,
-        }
+        exclusive(name)
     }
 
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
@@ -126,6 +115,22 @@ impl Rig {
 /// The paths that a server lists below their sessions.
 pub(crate) fn ephemerals(dump: &str) -> Vec<String> {
     dump.lines().filter_map(|line| line.trim().strip_prefix('/')).map(|path| format!("/{path}")).collect()
+}
+
+/// An exclusive claim that may queue and lasts long.
+pub(crate) fn exclusive(name: &str) -> Claim {
+    let ttl = Duration::from_secs(30);
+    Claim {
+        id: ClaimId(Env::system().lineage().get().to_be_bytes()),
+        name: Name::new(name).unwrap(),
+        mode: Mode::Exclusive,
+        ttl,
+        claim_time: ttl,
+        may_queue: true,
+        tokens: 1,
+        owner: "test".into(),
+        stops_on_term: false,
+    }
 }
 
 /// The order to leave no trace of a claim.

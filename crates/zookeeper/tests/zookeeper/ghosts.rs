@@ -1,0 +1,150 @@
+//! Requests that are given up, lost, or late: what is left of them, and what is said of it.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, Released};
+use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+
+use crate::rig::{PATIENCE, Rig, exclusive, place, release_of};
+
+/// R12: who hears that nothing was done does not undo it.
+#[test]
+fn an_error_that_says_that_nothing_is_there_is_right() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    for round in 0..200_u64 {
+        let mode = Mode::Permits { count: 1, limit: 3 };
+        let claim = Claim { mode, may_queue: false, ..rig.claim("p") };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_micros(round * 37 % 6000));
+                proxy.reset();
+            });
+            let said = rig.run(engine.claim(&claim, How::Create));
+            if let Err(error) = &said
+                && error.fault != Fault::Unknown
+            {
+                let id = claim.id.to_string();
+                let left = rig.nodes().into_iter().find(|node| node.contains(&id[..8]));
+                assert_eq!(left, None, "{error:?}");
+            }
+        });
+        rig.run(async {
+            while matches!(engine.release(&release_of(&claim)).await[..], [Released::Unknown(_)]) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+    }
+    assert_eq!(rig.nodes(), [""; 0]);
+}
+
+/// The release of an only claim closes its session. While it is not known whether that arrived, nobody else may use it: unlike other
+/// requests, a server does as it says on an old connection too.
+#[test]
+fn a_close_that_arrives_late_ends_nobody_elses_session() {
+    let ensemble = ZookeeperEnsemble::start();
+    let (ports, leader) = (ensemble.ports(), ensemble.leader());
+    let (one, two) = (Proxy::start(ports[(leader + 1) % 3]), Proxy::start(ports[(leader + 2) % 3]));
+    two.sever();
+    let config = Config::new(vec![place(one.port()), place(two.port())]);
+    let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
+    let other = Arc::new(ZookeeperEngine::new(Config::new(vec![place(ports[leader])]), &Env::system()));
+    let claim = |name| Claim { ttl: Duration::from_secs(12), ..exclusive(name) };
+    let (only, next, rival) = (claim("a"), claim("b"), claim("b"));
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let said = engine.claim(&only, How::Create).await;
+        assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+        two.mend();
+        one.hold_requests();
+        let limit = Duration::from_secs(10);
+        let released = tokio::time::timeout(limit, engine.release(&release_of(&only))).await;
+        assert!(
+            !matches!(released.as_deref(), Ok([Released::Freed])),
+            "its answer cannot come: {released:?}"
+        );
+        while !matches!(engine.claim(&next, How::Create).await, Ok(Answer::Held(_))) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(matches!(other.claim(&rival, How::Create).await, Ok(Answer::Waiting(_))));
+        // From now on it cannot be told anything.
+        two.hold_answers();
+        one.let_go();
+        let granted = tokio::time::timeout(Duration::from_secs(4), other.news()).await;
+        assert!(granted.is_err(), "two hold: {granted:?}");
+    });
+}
+
+/// I7, given up at each point of a claim that is to wait.
+#[test]
+fn a_claim_that_is_given_up_and_made_again_is_rung() {
+    let rig = Rig::new();
+    for polls in 1..16 {
+        // Each has the threads and timers of its own, so that the points are the same ones.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (engine, other) = (rig.engine(), rig.engine());
+            let name = format!("n{polls}");
+            let (first, second, warm) =
+                (rig.claim(&name), rig.claim(&name), rig.claim(&format!("warm-{polls}")));
+            assert!(matches!(other.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+            assert!(matches!(engine.claim(&warm, How::Create).await, Ok(Answer::Held(_))));
+            {
+                let mut claim = engine.claim(&second, How::Create);
+                for poll in 0..polls {
+                    if poll > 0 {
+                        tokio::time::sleep(Duration::from_millis(15)).await;
+                    }
+                    let polled = std::future::poll_fn(|context| {
+                        std::task::Poll::Ready(claim.as_mut().poll(context).is_ready())
+                    });
+                    if polled.await {
+                        break;
+                    }
+                }
+            }
+            let asked = engine.claim(&second, How::Create).await;
+            assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
+            other.release(&release_of(&first)).await;
+            tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+            let asked = engine.claim(&second, How::Ask).await;
+            assert!(matches!(asked, Ok(Answer::Held(_))), "{asked:?}");
+            engine.release(&release_of(&second)).await;
+        });
+    }
+}
+
+/// As `main` does, which has no runtime.
+#[test]
+fn a_client_that_is_dropped_anywhere_closes_its_sessions() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let (one, two) = (rig.claim("a"), rig.claim("b"));
+    rig.run(async {
+        for claim in [&one, &two] {
+            assert!(matches!(engine.claim(claim, How::Create).await, Ok(Answer::Held(_))));
+            engine.release(&release_of(claim)).await;
+        }
+    });
+    assert_eq!(rig.sessions(), 1);
+    drop(engine);
+    rig.until("the session is closed", || rig.sessions() == 0);
+}
+
+/// R11: what does not fit into a request is not sent, and the other claims of the session do not notice.
+#[test]
+fn more_permits_than_fit_into_a_request_are_refused() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let mode = Mode::Permits { count: 1000, limit: 1000 };
+    let (some, many) = (Claim { mode, ..rig.claim("p") }, Claim { mode, ..rig.claim(&"/".repeat(512)) });
+    rig.run(async {
+        let said = engine.claim(&some, How::Create).await;
+        assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+        let error = engine.claim(&many, How::Create).await.unwrap_err();
+        assert_eq!(error.fault, Fault::Refused, "{error:?}");
+        tokio::time::timeout(Duration::from_millis(200), engine.news()).await.unwrap_err();
+        assert!(matches!(engine.release(&release_of(&some)).await[..], [Released::Freed]));
+    });
+    assert_eq!(rig.nodes(), [""; 0]);
+}

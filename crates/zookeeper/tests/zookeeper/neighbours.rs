@@ -1,0 +1,75 @@
+//! What other programs put into a directory where a claim of ours waits.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Claim, Engine, How, Mode, News};
+
+use crate::rig::{PATIENCE, Rig};
+
+/// What stands before the words of a node of Curator's.
+const CURATOR: &str = "_c_00000000-0000-0000-0000-000000000001-";
+
+fn with_directory(name: &str) -> Rig {
+    let rig = Rig::new();
+    rig.server.command(&["create", "/locks", ""]);
+    rig.server.command(&["create", &format!("/locks/{name}"), ""]);
+    rig
+}
+
+/// Curator from 5.5 on: who writes acquires the read lock, by a node with the number of its first, and releases the other one.
+#[test]
+fn a_writer_of_curator_goes_on_as_a_reader_and_nobody_writes_beside_it() {
+    let rig = with_directory("a");
+    let engine = rig.engine();
+    let claim = rig.claim("a");
+    rig.server.command(&["create", "-s", &format!("/locks/a/{CURATOR}__WRIT__"), "x"]);
+    rig.run(async {
+        assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Waiting(_))));
+    });
+    rig.server.command(&["create", &format!("/locks/a/{CURATOR}__READ__0000000000"), "x"]);
+    rig.server.command(&["delete", &format!("/locks/a/{CURATOR}__WRIT__0000000000")]);
+    rig.run(async {
+        let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+        assert!(matches!(&news[..], [News::Ring { .. }]), "{news:?}");
+        let asked = engine.claim(&claim, How::Ask).await;
+        assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
+    });
+    rig.server.command(&["delete", &format!("/locks/a/{CURATOR}__READ__0000000000")]);
+    rig.run(async {
+        while !matches!(engine.claim(&claim, How::Ask).await, Ok(Answer::Held(_))) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+/// A program that keeps what it makes to itself.
+#[test]
+fn a_neighbour_that_nobody_may_look_at_is_waited_for_all_the_same() {
+    let rig = with_directory("a");
+    let engine = rig.engine();
+    let node = rig.server.command(&["create", "-s", "/locks/a/x-lock-", "x", "digest:other:abc=:cdrwa"]);
+    let node = node.iter().find_map(|line| line.strip_prefix("Created ")).unwrap().to_owned();
+    let claim = rig.claim("a");
+    let asked = rig.run(engine.claim(&claim, How::Create));
+    let Ok(Answer::Waiting(hint)) = asked else { panic!("{asked:?}") };
+    assert!(hint.ask_in.is_some(), "nobody will ring");
+    rig.server.command(&["delete", &node]);
+    let asked = rig.run(engine.claim(&claim, How::Ask));
+    assert!(matches!(asked, Ok(Answer::Held(_))), "{asked:?}");
+}
+
+/// Who stands in line rightly is not refused because of somebody who is not.
+#[test]
+fn a_newcomer_of_another_kind_drives_nobody_away() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let mode = Mode::Permits { count: 1, limit: 1 };
+    let (holds, waits) = (Claim { mode, ..rig.claim("p") }, Claim { mode, ..rig.claim("p") });
+    rig.run(async {
+        assert!(matches!(engine.claim(&holds, How::Create).await, Ok(Answer::Held(_))));
+        assert!(matches!(engine.claim(&waits, How::Create).await, Ok(Answer::Waiting(_))));
+    });
+    rig.server.command(&["create", "-s", "/locks/p/y-lock-", "x"]);
+    let asked = rig.run(engine.claim(&waits, How::Ask));
+    assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
+}
