@@ -5,7 +5,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::{Failure, contended, etcd_handover, handover, holds, redis_handover, redis_line};
+use crate::{
+    Failure, contended, etcd_handover, handover, holds, redis_handover, redis_line, zookeeper_handover,
+    zookeeper_holds,
+};
 
 /// Starts this program as a child that does `what`.
 pub(crate) fn start(what: &[&str]) -> io::Result<Child> {
@@ -33,6 +36,9 @@ pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
         ["published", port] => redis_handover::hear(port),
         ["etcd-handover", keeper, from, port] => etcd_handover::child(keeper, from, port),
         ["watched", port] => etcd_handover::hear(port),
+        ["zookeeper-handover", keeper, from, port] => zookeeper_handover::child(keeper, from, port),
+        ["zookeeper-watched", port] => zookeeper_handover::hear(port),
+        ["zookeeper-holds", port] => zookeeper_holds::child(port),
         ["contend", way, url] => redis_line::contend(way, url),
         ["crowd", url] => redis_line::crowd(url),
         ["neighbour", dir] => contended::neighbour(dir),

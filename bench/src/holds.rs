@@ -49,7 +49,7 @@ pub(crate) fn child() -> Result<(), Failure> {
     Ok(())
 }
 
-fn status(field: &str) -> Result<u64, Failure> {
+pub(crate) fn status(field: &str) -> Result<u64, Failure> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line =
         status.lines().find(|line| line.starts_with(field)).ok_or("no such line in /proc/self/status")?;

@@ -21,6 +21,11 @@ mod redis_handover;
 mod redis_holds;
 mod redis_line;
 mod stamped;
+mod zookeeper_bare;
+mod zookeeper_free;
+mod zookeeper_handover;
+mod zookeeper_holds;
+mod zookeeper_recipes;
 
 use std::process::ExitCode;
 
@@ -30,7 +35,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 15] = [
+const BENCHES: [Bench; 19] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -45,6 +50,10 @@ const BENCHES: [Bench; 15] = [
     ("etcd-free", "acquire and release of free names on etcd", etcd_free::bench),
     ("etcd-handover", "hand-over between two processes on etcd", etcd_handover::bench),
     ("etcd-holds", "10,000 holds on etcd that are renewed, for a minute", etcd_holds::bench),
+    ("zookeeper-free", "acquire and release of free names on ZooKeeper", zookeeper_free::bench),
+    ("zookeeper-handover", "hand-over between two processes on ZooKeeper", zookeeper_handover::bench),
+    ("zookeeper-holds", "10,000 holds on ZooKeeper that are renewed, for a minute", zookeeper_holds::bench),
+    ("zookeeper-recipes", "the recipes of Curator and kazoo on the same ZooKeeper", zookeeper_recipes::bench),
     ("build", "cold build of the command", build::bench),
 ];
 
@@ -72,6 +81,6 @@ fn run(name: &str) -> Result<(), Failure> {
 }
 
 fn usage() -> String {
-    let list = BENCHES.map(|(name, about, _)| format!("  {name:10} {about}")).join("\n");
+    let list = BENCHES.map(|(name, about, _)| format!("  {name:18} {about}")).join("\n");
     format!("name one or more of these:\n{list}")
 }

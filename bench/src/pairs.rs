@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::Locks;
+use leasehold_core::Locks;
 use tokio::runtime::Runtime;
 
 use crate::Failure;

@@ -50,7 +50,10 @@ pub(crate) fn names() -> Result<(), Failure> {
 }
 
 /// Acquires all of these, many at a time.
-pub(crate) async fn acquire(locks: &Locks, names: std::ops::Range<usize>) -> Result<Vec<Guard>, Failure> {
+pub(crate) async fn acquire(
+    locks: &leasehold_core::Locks,
+    names: std::ops::Range<usize>,
+) -> Result<Vec<Guard>, Failure> {
     let mut guards = Vec::with_capacity(names.len());
     for first in names.clone().step_by(AT_ONCE) {
         let some = (first..names.end.min(first + AT_ONCE)).map(|name| {

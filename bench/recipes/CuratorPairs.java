@@ -1,0 +1,91 @@
+// Locks and unlocks with Curator's InterProcessMutex as often as it gets through, to be compared with.
+//
+// It is started as `CuratorPairs SERVERS` and told line by line; it answers each line with pairs a second.
+//
+//	free CLIENTS MILLIS        each client has a name of its own
+//	contended CLIENTS MILLIS   all want one name
+//
+// A client is a session of its own with a thread of its own. The end of its input ends it.
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.RetryNTimes;
+
+public class CuratorPairs {
+	private static final int SESSION_MS = 30_000;
+	private static final int START_LIMIT_S = 20;
+
+	private final String servers;
+	private final List<CuratorFramework> clients = new ArrayList<>();
+	private final ExecutorService threads = Executors.newCachedThreadPool();
+
+	public static void main(String[] arguments) throws Exception {
+		var program = new CuratorPairs(arguments[0]);
+		var lines = new BufferedReader(new InputStreamReader(System.in));
+		for (var line = lines.readLine(); line != null; line = lines.readLine()) {
+			var words = line.split(" ");
+			double rate = program.rate(words[0].equals("free"), Integer.parseInt(words[1]), Long.parseLong(words[2]));
+			System.out.println(String.format(Locale.ROOT, "%.1f", rate));
+		}
+		program.clients.forEach(CuratorFramework::close);
+		System.exit(0);
+	}
+
+	private CuratorPairs(String servers) {
+		this.servers = servers;
+	}
+
+	private double rate(boolean free, int count, long millis) throws Exception {
+		while (clients.size() < count) {
+			clients.add(connected());
+		}
+		var tasks = new ArrayList<Callable<Integer>>();
+		long begin = System.nanoTime();
+		long end = begin + TimeUnit.MILLISECONDS.toNanos(millis);
+		for (int number = 0; number < count; number++) {
+			var path = free ? "/curator/bench-" + number : "/curator/contended";
+			var mutex = new InterProcessMutex(clients.get(number), path);
+			tasks.add(() -> pairs(mutex, end));
+		}
+		int done = 0;
+		for (Future<Integer> pairs : threads.invokeAll(tasks)) {
+			done += pairs.get();
+		}
+		return done * 1e9 / (System.nanoTime() - begin);
+	}
+
+	private static int pairs(InterProcessMutex mutex, long end) throws Exception {
+		int done = 0;
+		while (System.nanoTime() < end) {
+			mutex.acquire();
+			mutex.release();
+			done++;
+		}
+		return done;
+	}
+
+	private CuratorFramework connected() throws InterruptedException {
+		var client = CuratorFrameworkFactory.builder()
+			.connectString(servers)
+			.sessionTimeoutMs(SESSION_MS)
+			.connectionTimeoutMs(SESSION_MS)
+			.retryPolicy(new RetryNTimes(100, 100))
+			.build();
+		client.start();
+		if (!client.blockUntilConnected(START_LIMIT_S, TimeUnit.SECONDS)) {
+			throw new IllegalStateException("not connected after " + START_LIMIT_S + " s");
+		}
+		return client;
+	}
+}

@@ -1,0 +1,119 @@
+//! A bare client of ZooKeeper: what a program would send that locks with nothing but the server's own requests.
+
+use std::{sync::Arc, time::Duration};
+
+use zookeeper_client::{Acls, Client, CreateMode, EventType, MultiWriteResult};
+
+use crate::Failure;
+
+/// Longer than whatever else the machine does keeps a bench from its heartbeats.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+/// What stands in a node: about as much as with leasehold.
+const OWNER: &[u8] = b"30000 user@host:12345";
+
+/// Some sessions, among which tasks are dealt out.
+#[derive(Clone)]
+pub(crate) struct Bare {
+    sessions: Arc<[Client]>,
+}
+
+impl Bare {
+    pub(crate) async fn connect(port: u16, sessions: usize) -> Result<Self, Failure> {
+        let mut made = Vec::with_capacity(sessions);
+        for _ in 0..sessions {
+            let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
+            made.push(connector.connect(&format!("127.0.0.1:{port}")).await?);
+        }
+        Ok(Self { sessions: made.into() })
+    }
+
+    fn session(&self, task: usize) -> &Client {
+        &self.sessions[task % self.sessions.len()]
+    }
+
+    /// Makes a directory, with those above it.
+    pub(crate) async fn make(&self, dir: &str) -> Result<(), Failure> {
+        Ok(self.sessions[0].mkdir(dir, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?)
+    }
+
+    /// Creates a numbered node, looks who is in line, deletes the node: three requests, each after the answer to the one before.
+    pub(crate) async fn pair(&self, task: usize, dir: &str) -> Result<(), Failure> {
+        let session = self.session(task);
+        let path = format!("{dir}/lock-");
+        let (_, number) = session.create(&path, OWNER, &numbered()).await?;
+        is_first(session.list_children(dir).await)?;
+        Ok(session.delete(&format!("{path}{number}"), None).await?)
+    }
+
+    /// The same, without waiting for the node before looking who is in line.
+    pub(crate) async fn quick_pair(&self, task: usize, dir: &str) -> Result<(), Failure> {
+        let session = self.session(task);
+        let path = format!("{dir}/lock-");
+        // Both are sent here, in this order.
+        let (created, listed) = (session.create(&path, OWNER, &numbered()), session.list_children(dir));
+        let (_, number) = created.await?;
+        is_first(listed.await)?;
+        Ok(session.delete(&format!("{path}{number}"), None).await?)
+    }
+
+    /// The same for several names together: all nodes in one step, a look into each line, all gone in one step.
+    pub(crate) async fn joint_pairs(&self, task: usize, dirs: &[String]) -> Result<(), Failure> {
+        let session = self.session(task);
+        let mut create = session.new_multi_writer();
+        for dir in dirs {
+            create.add_create(&format!("{dir}/lock-"), OWNER, &numbered())?;
+        }
+        let created = create.commit();
+        let listed: Vec<_> = dirs.iter().map(|dir| session.list_children(dir)).collect();
+        let mut delete = session.new_multi_writer();
+        for made in created.await? {
+            if let MultiWriteResult::Create { path, .. } = made {
+                delete.add_delete(&path, None)?;
+            }
+        }
+        for listed in listed {
+            is_first(listed.await)?;
+        }
+        delete.commit().await?;
+        Ok(())
+    }
+
+    /// Creates a node under its own name.
+    pub(crate) async fn create(&self, path: &str) -> Result<(), Failure> {
+        let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        self.sessions[0].create(path, OWNER, &options).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), Failure> {
+        Ok(self.sessions[0].delete(path, None).await?)
+    }
+
+    /// Whether a node is there.
+    pub(crate) async fn is_there(&self, path: &str) -> Result<bool, Failure> {
+        Ok(self.sessions[0].check_stat(path).await?.is_some())
+    }
+
+    /// Waits until a node is deleted, that is there or will be, and looks then who is in line.
+    pub(crate) async fn hear_deletion(&self, dir: &str, path: &str) -> Result<(), Failure> {
+        loop {
+            let (_, watcher) = self.sessions[0].check_and_watch_stat(path).await?;
+            if watcher.changed().await.event_type == EventType::NodeDeleted {
+                self.sessions[0].list_children(dir).await?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn numbered() -> zookeeper_client::CreateOptions<'static> {
+    CreateMode::EphemeralSequential.with_acls(Acls::anyone_all())
+}
+
+/// That nobody else is in line is what makes it a lock.
+fn is_first(line: Result<Vec<String>, zookeeper_client::Error>) -> Result<(), Failure> {
+    match line?.len() {
+        1 => Ok(()),
+        others => Err(format!("{others} in a line where one was expected").into()),
+    }
+}

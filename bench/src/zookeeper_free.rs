@@ -1,0 +1,143 @@
+//! Acquire and release of free names on a ZooKeeper that waits for its disk: leasehold, and a bare client with as many sessions.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold_core::{Env, Keeper, Locks};
+use leasehold_testkit::server::ZookeeperServer;
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+use tokio::runtime::Runtime;
+
+use crate::{
+    Failure,
+    contest::Contest,
+    pairs::{pairs, per_second},
+    redis_holds::cpu_seconds,
+    zookeeper_bare::Bare,
+};
+
+/// How long one measurement takes, about: some hundred writes to the disk.
+const SLICE: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 15;
+/// Names in one step of the client that does several together.
+const FEW: usize = 2;
+const MANY: usize = 8;
+
+const BARE: &str = "bare client, create, list, delete";
+const QUICK: &str = "bare client, create and list at once";
+const BY_FEW: &str = "bare client, at once, 2 names in a step";
+const BY_MANY: &str = "bare client, at once, 8 names in a step";
+const RIDDEN: &str = "leasehold, keeper on the tasks' runtime";
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for tasks in [64, 1] {
+        // One with no sessions of an earlier load, for they are counted.
+        load(&ZookeeperServer::durable(&[]), &runtime, tasks)?;
+    }
+    Ok(())
+}
+
+fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(), Failure> {
+    let own = locks(server.port(), Keeper::thread())?;
+    let ridden = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
+    // Which sessions pay it finds out under load.
+    pairs(runtime, SLICE, tasks, &own)?;
+    let sessions = figure(server, "zk_global_sessions")?;
+    pairs(runtime, SLICE, tasks, &ridden)?;
+    let bare = runtime.block_on(Bare::connect(server.port(), usize::try_from(sessions)?))?;
+    runtime.block_on(async {
+        for task in 0..tasks {
+            bare.make(&dir(task)).await?;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    println!(
+        "  {tasks} tasks of one thread, a name each; {sessions} sessions each of leasehold and the bare client"
+    );
+    let shown = |pairs: f64| if tasks == 1 { 1e6 / pairs } else { pairs };
+    let mut contest = Contest::new(if tasks == 1 { "us a pair" } else { "pairs/s" })
+        .rounds(ROUNDS)
+        .way(BARE, || bare_pairs(runtime, tasks, &bare).map(shown))
+        .way(QUICK, || quick_pairs(runtime, tasks, &bare).map(shown))
+        .way("leasehold", || pairs(runtime, SLICE, tasks, &own).map(shown))
+        .way(RIDDEN, || pairs(runtime, SLICE, tasks, &ridden).map(shown));
+    if tasks >= MANY {
+        contest = contest
+            .way(BY_FEW, || joint_pairs(runtime, tasks, FEW, &bare))
+            .way(BY_MANY, || joint_pairs(runtime, tasks, MANY, &bare));
+    }
+    contest.run()?;
+    println!("  what it costs this process");
+    Contest::new("us of a processor")
+        .rounds(ROUNDS)
+        .way(BARE, || cost(|| bare_pairs(runtime, tasks, &bare)))
+        .way(QUICK, || cost(|| quick_pairs(runtime, tasks, &bare)))
+        .way("leasehold", || cost(|| pairs(runtime, SLICE, tasks, &own)))
+        .way(RIDDEN, || cost(|| pairs(runtime, SLICE, tasks, &ridden)))
+        .run()?;
+    let (before, begin) = (figure(server, "zk_packets_received")?, Instant::now());
+    let done = pairs(runtime, SLICE, tasks, &own)? * begin.elapsed().as_secs_f64();
+    println!("  {:.2} requests a pair", (figure(server, "zk_packets_received")? - before) as f64 / done);
+    Ok(())
+}
+
+/// The engine under test, on a server of this machine.
+pub(crate) fn locks(port: u16, keeper: Keeper) -> Result<Locks, Failure> {
+    let config = Config::from_url("zookeeper", &format!("//127.0.0.1:{port}"))?;
+    let engine = ZookeeperEngine::new(config, &Env::system());
+    Ok(Locks::builder(Arc::new(engine)).keeper(keeper).build())
+}
+
+/// One of the figures by which a server is watched.
+pub(crate) fn figure(server: &ZookeeperServer, name: &str) -> Result<u64, Failure> {
+    let told = server.four_letters("mntr");
+    let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+    Ok(line.ok_or_else(|| format!("the server does not tell {name}"))?.trim().parse::<f64>()? as u64)
+}
+
+/// How long a processor worked here for a pair, in microseconds.
+fn cost(measure: impl Fn() -> Result<f64, Failure>) -> Result<f64, Failure> {
+    let (before, begin) = (cpu_seconds()?, Instant::now());
+    let done = measure()? * begin.elapsed().as_secs_f64();
+    Ok((cpu_seconds()? - before) / done * 1e6)
+}
+
+fn dir(task: usize) -> String {
+    format!("/bare/bench-{task}")
+}
+
+fn bare_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
+    per_second(runtime, SLICE, tasks, |task| {
+        let (bare, dir) = (bare.clone(), dir(task));
+        move || {
+            let (bare, dir) = (bare.clone(), dir.clone());
+            async move { bare.pair(task, &dir).await }
+        }
+    })
+}
+
+fn quick_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
+    per_second(runtime, SLICE, tasks, |task| {
+        let (bare, dir) = (bare.clone(), dir(task));
+        move || {
+            let (bare, dir) = (bare.clone(), dir.clone());
+            async move { bare.quick_pair(task, &dir).await }
+        }
+    })
+}
+
+/// As many names under way, but fewer tasks that do several each.
+fn joint_pairs(runtime: &Runtime, tasks: usize, names: usize, bare: &Bare) -> Result<f64, Failure> {
+    let rate = per_second(runtime, SLICE, tasks / names, |task| {
+        let dirs: Arc<[String]> = (task * names..(task + 1) * names).map(dir).collect();
+        let bare = bare.clone();
+        move || {
+            let (bare, dirs) = (bare.clone(), Arc::clone(&dirs));
+            async move { bare.joint_pairs(task, &dirs).await }
+        }
+    })?;
+    Ok(rate * names as f64)
+}

@@ -1,0 +1,97 @@
+//! Two processes take one lock on ZooKeeper in turns: the time from the release that leaves the one to the grant in the other,
+//! beside a bare client that deletes a node, and one in another process that watches it and then lists its directory once.
+
+use std::time::Duration;
+
+use leasehold_core::Env;
+use leasehold_testkit::server::ZookeeperServer;
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+
+use crate::{
+    Failure, child,
+    contest::{Contest, quantile},
+    handover::{between, now},
+    stamped::{Turns, take_turns},
+    zookeeper_bare::Bare,
+};
+
+const TURNS: usize = 50;
+/// Several times what a write to the disk takes: who is to be handed the lock has come to wait.
+const HOLD: Duration = Duration::from_millis(20);
+/// Long enough that the grant has come to the other process, and short enough to be back in line before it releases.
+const AWAY: Duration = Duration::from_millis(10);
+const DIR: &str = "/bare/handover";
+const KEY: &str = "/bare/handover/lock";
+const READY: &str = "/bare/handover-ready";
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let server = ZookeeperServer::durable(&[]);
+    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        let handovers = |keeper: &str, from: &str| {
+            let start = || child::start(&["zookeeper-handover", keeper, from, &server.port().to_string()]);
+            between([start()?, start()?], TURNS, at)
+        };
+        Contest::new(unit)
+            .rounds(5)
+            .way("bare deletion -> watch event -> one list", || watched(server.port(), at))
+            .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
+            .way("the same, keeper on the caller's runtime", || handovers("ridden", "sent"))
+            .way("leasehold, from before the drop", || handovers("thread", "dropped"))
+            .run()?;
+    }
+    Ok(())
+}
+
+/// Takes the lock again and again.
+pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
+    let config = Config::from_url("zookeeper", &format!("//127.0.0.1:{port}"))?;
+    let engine = ZookeeperEngine::new(config, &Env::system());
+    take_turns(engine, keeper, from, Turns { count: TURNS, hold: HOLD, away: AWAY })
+}
+
+fn watched(port: u16, at: f64) -> Result<f64, Failure> {
+    let listener = child::start(&["zookeeper-watched", &port.to_string()])?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let sent = runtime.block_on(async {
+        let bare = Bare::connect(port, 1).await?;
+        bare.make(DIR).await?;
+        while !bare.is_there(READY).await? {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // It would outlive the listener, whose session ends some time after its process.
+        bare.delete(READY).await?;
+        let mut sent = Vec::new();
+        for _ in 0..2 * TURNS {
+            bare.create(KEY).await?;
+            tokio::time::sleep(HOLD).await;
+            sent.push(now()?);
+            bare.delete(KEY).await?;
+            tokio::time::sleep(AWAY).await;
+        }
+        Ok::<_, Failure>(sent)
+    })?;
+    let mut times = Vec::new();
+    for (line, sent) in child::output(listener)?.lines().zip(sent) {
+        times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
+    }
+    Ok(quantile(&mut times, at))
+}
+
+/// The other process: when it had listed after each deletion.
+pub(crate) fn hear(port: &str) -> Result<(), Failure> {
+    let port = port.parse()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let times = runtime.block_on(async {
+        let bare = Bare::connect(port, 1).await?;
+        bare.make(DIR).await?;
+        bare.create(READY).await?;
+        let mut times = Vec::new();
+        while times.len() < 2 * TURNS {
+            bare.hear_deletion(DIR, KEY).await?;
+            times.push(now()?);
+        }
+        Ok::<_, Failure>(times)
+    })?;
+    times.iter().for_each(|time| println!("{time}"));
+    Ok(())
+}

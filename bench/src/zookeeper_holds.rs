@@ -1,0 +1,67 @@
+//! Many holds on one ZooKeeper.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    time::{Duration, Instant},
+};
+
+use leasehold_core::Keeper;
+use leasehold_testkit::server::ZookeeperServer;
+
+use crate::{
+    Failure, child,
+    holds::status,
+    redis_holds::{acquire, cpu_seconds},
+    zookeeper_free::{figure, locks},
+};
+
+const HOLDS: usize = 10_000;
+/// Two leases: each hold is renewed some times.
+const HELD: Duration = Duration::from_secs(60);
+
+/// Acquires many names and holds them: what that costs the process and the server.
+pub(crate) fn bench() -> Result<(), Failure> {
+    let server = ZookeeperServer::durable(&[]);
+    let mut child = child::start(&["zookeeper-holds", &server.port().to_string()])?;
+    let mut said = BufReader::new(child.stdout.take().ok_or("no output")?);
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    print!("  {line}");
+    let count =
+        || Ok::<_, Failure>((figure(&server, "zk_packets_received")?, figure(&server, "zk_watch_count")?));
+    let ((before, _), begin) = (count()?, Instant::now());
+    line.clear();
+    said.read_line(&mut line)?;
+    let (after, watches) = count()?;
+    println!(
+        "  {:.1} requests a second, {watches} watches",
+        (after - before) as f64 / begin.elapsed().as_secs_f64()
+    );
+    println!(
+        "  {} sessions, {} nodes of theirs",
+        figure(&server, "zk_global_sessions")?,
+        figure(&server, "zk_ephemerals_count")?
+    );
+    print!("  {line}");
+    drop(child.stdin.take());
+    if child.wait()?.success() { Ok(()) } else { Err("the process that holds ended badly".into()) }
+}
+
+/// In a process of its own, whose memory is nothing but this.
+pub(crate) fn child(port: &str) -> Result<(), Failure> {
+    let locks = locks(port.parse()?, Keeper::thread())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    drop(runtime.block_on(acquire(&locks, 0..1))?);
+    let (memory, begin) = (status("VmRSS:")?, Instant::now());
+    let guards = runtime.block_on(acquire(&locks, 0..HOLDS))?;
+    println!("{HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64());
+    let (cpu, begin) = (cpu_seconds()?, Instant::now());
+    std::thread::sleep(HELD);
+    let share = (cpu_seconds()? - cpu) / begin.elapsed().as_secs_f64() * 100.0;
+    let lost = guards.iter().filter(|guard| !guard.check()).count();
+    let bytes = (status("VmRSS:")? - memory) * 1024 / HOLDS as u64;
+    println!("after {HELD:?}: {lost} lost, {bytes} bytes a hold, {share:.1} % of a core in this process");
+    // The server is asked before the holds end.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

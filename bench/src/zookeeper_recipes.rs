@@ -1,0 +1,114 @@
+//! The recipes that others use on ZooKeeper, beside leasehold on the same server: Curator's mutex and kazoo's lock. A client is a
+//! session of its own in each of them, and all clients of one kind are in one process.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use leasehold_core::{Keeper, Locks};
+use leasehold_testkit::server::{ZookeeperServer, java_program};
+use tokio::runtime::Runtime;
+
+use crate::{Failure, contest::Contest, pairs::per_second, zookeeper_free::locks};
+
+/// Long enough for the first of sixteen Python threads to be told that its time is over.
+const SLICE: Duration = Duration::from_millis(1000);
+const ROUNDS: usize = 9;
+/// How often each does what is measured before that: Java compiles what runs often.
+const WARMING: usize = 4;
+/// As a server would run it, where the testkit has it start quickly.
+const FULL_JAVA: &str = "-XX:TieredStopAtLevel=4 -Xmx512m";
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let server = ZookeeperServer::durable(&[]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let compiled = tempfile::tempdir()?;
+    let (mut curator, mut kazoo) = (curator(&server, compiled.path())?, kazoo(&server)?);
+    let separate = || locks(server.port(), Keeper::thread());
+    for (what, clients) in [("free", 1), ("free", 16), ("contended", 8)] {
+        let own: Arc<[Locks]> = (0..clients).map(|_| separate()).collect::<Result<_, _>>()?;
+        let one: Arc<[Locks]> = [separate()?].into();
+        for _ in 0..WARMING {
+            curator.pairs(what, clients)?;
+        }
+        kazoo.pairs(what, clients)?;
+        ours(&runtime, what, clients, &own)?;
+        ours(&runtime, what, clients, &one)?;
+        println!("  {clients} clients, {what}");
+        let mut contest = Contest::new("pairs/s")
+            .rounds(ROUNDS)
+            .way("Curator 5.4, InterProcessMutex", || curator.pairs(what, clients))
+            .way("kazoo 2.8, Lock", || kazoo.pairs(what, clients))
+            .way("leasehold", || ours(&runtime, what, clients, &own));
+        if clients > 1 {
+            contest =
+                contest.way("leasehold, as many tasks of one client", || ours(&runtime, what, clients, &one));
+        }
+        contest.run()?;
+    }
+    Ok(())
+}
+
+/// Acquires and releases in as many tasks, which share what clients there are.
+fn ours(runtime: &Runtime, what: &'static str, tasks: usize, clients: &Arc<[Locks]>) -> Result<f64, Failure> {
+    per_second(runtime, SLICE, tasks, |task| {
+        let name = if what == "free" { format!("bench-{task}") } else { "contended".to_owned() };
+        let request = clients[task % clients.len()].mutex(name);
+        move || {
+            let acquire = request.acquire();
+            async move { Ok(acquire.await?.release().await?) }
+        }
+    })
+}
+
+fn curator(server: &ZookeeperServer, compiled: &Path) -> Result<Foreign, Failure> {
+    let libraries = ["curator-recipes", "curator-framework", "curator-client", "zookeeper", "netty-resolver"];
+    let mut command = java_program(&source("CuratorPairs.java"), &libraries, compiled);
+    command.env("_JAVA_OPTIONS", FULL_JAVA);
+    Foreign::start(command, server)
+}
+
+fn kazoo(server: &ZookeeperServer) -> Result<Foreign, Failure> {
+    let mut command = Command::new("/usr/bin/python3");
+    command.arg(source("kazoo_pairs.py"));
+    Foreign::start(command, server)
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)
+}
+
+/// A program that is told line by line what to do.
+struct Foreign {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Foreign {
+    fn start(mut command: Command, server: &ZookeeperServer) -> Result<Self, Failure> {
+        command.arg(format!("127.0.0.1:{}", server.port()));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let orders = child.stdin.take().ok_or("no input")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no output")?);
+        Ok(Self { child, orders, answers })
+    }
+
+    fn pairs(&mut self, what: &str, clients: usize) -> Result<f64, Failure> {
+        writeln!(self.orders, "{what} {clients} {}", SLICE.as_millis())?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim().parse().map_err(|_| format!("a program said {line:?} instead of a figure"))?)
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
