@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, Released};
+use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, News, Released};
 use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
@@ -147,4 +147,25 @@ fn more_permits_than_fit_into_a_request_are_refused() {
         assert!(matches!(engine.release(&release_of(&some)).await[..], [Released::Freed]));
     });
     assert_eq!(rig.nodes(), [""; 0]);
+}
+
+/// I1: what a waiter waits for is gone, but not all that came before it.
+#[test]
+fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
+    let rig = Rig::new();
+    let (engine, other) = (rig.engine(), rig.engine());
+    let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
+        assert!(matches!(engine.claim(&leaves, How::Create).await, Ok(Answer::Waiting(_))));
+        assert!(matches!(other.claim(&stays, How::Create).await, Ok(Answer::Waiting(_))));
+        engine.release(&release_of(&leaves)).await;
+        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
+        assert!(matches!(&news[..], [News::Ring { id, .. }] if *id == stays.id), "{news:?}");
+        assert!(matches!(other.claim(&stays, How::Ask).await, Ok(Answer::Waiting(_))));
+        engine.release(&release_of(&held)).await;
+        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
+        assert!(matches!(&news[..], [News::Granted { id, .. }] if *id == stays.id), "{news:?}");
+        other.release(&release_of(&stays)).await;
+    });
 }
