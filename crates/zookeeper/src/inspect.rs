@@ -39,10 +39,10 @@ impl Client {
         Ok(Visit { seat, conn })
     }
 
-    /// A command leaves no session behind.
+    /// The last one leaves no session behind.
     async fn end_visit(&self, visit: Visit) {
         let session = Arc::clone(visit.seat.session());
-        if session.facts.close_after_only_use() {
+        if session.facts.close_after_last() {
             self.sessions.forget(&session);
             // If it does not arrive, the session ends by itself.
             let _ = session.close().await;

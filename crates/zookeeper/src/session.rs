@@ -198,6 +198,14 @@ impl Facts {
         only
     }
 
+    /// The same if nobody else is on it.
+    pub(crate) fn close_after_last(&self) -> bool {
+        let mut state = lock_of(&self.state);
+        let last = state.seats == 1 && !state.gone;
+        state.closing |= last;
+        last
+    }
+
     /// Whether to send a heartbeat at once for somebody who waits for it: not while one is under way.
     pub(crate) fn beat_now(&self, now: Instant) -> bool {
         let mut state = lock_of(&self.state);

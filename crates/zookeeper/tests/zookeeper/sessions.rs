@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Answer, Engine, Guard, How, Locks, Loss, News, Released, Renewed};
+use leasehold_core::{Answer, Engine, Guard, How, Locks, Loss, Name, News, Released, Renewed};
 use leasehold_testkit::server::ZookeeperEnsemble;
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
@@ -89,6 +89,11 @@ fn a_claim_whose_answer_was_lost_finds_what_it_made() {
         for (at, mode) in modes.into_iter().enumerate() {
             let claim = leasehold_core::Claim { mode, ..rig.claim(&format!("lost-{number}-{at}")) };
             rig.run(async {
+                // Its directory is there.
+                let (before, other) =
+                    (leasehold_core::Claim { id: rig.claim("x").id, ..claim.clone() }, rig.engine());
+                assert!(matches!(other.claim(&before, How::Create).await, Ok(Answer::Held(_))));
+                other.release(&release_of(&before)).await;
                 proxy.hold_answers();
                 let lost =
                     tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create));
@@ -265,7 +270,10 @@ fn a_program_that_takes_one_lock_leaves_no_session_and_one_that_takes_more_keeps
     assert_eq!(rig.sessions(), 0);
     acquire(&locks, "a").release_blocking().unwrap();
     assert_eq!(rig.sessions(), 1, "the next one needs no connection for it");
-    drop(rig.show("a"));
+    rig.run(async {
+        let name = Name::new("a").unwrap();
+        tokio::join!(locks.show("a"), locks.show("b"), rig.view(&name));
+    });
     assert_eq!(rig.sessions(), 1, "who looks leaves none");
     drop(locks);
     rig.until("the session is closed", || rig.sessions() == 0);
