@@ -11,6 +11,9 @@ use crate::{
 
 /// What may be done with it by `me`, whose password is `hunter2-right`.
 const OF_ME: &str = "digest:me:GRAkf6EHztJAnIyxLOYw4UaSPgw=:cdrwa";
+/// Whose passwords are `hunter2-lock` and `hunter2-view`.
+const LOCKER: &str = "locker:YpqVnMXEVzbZI2P+BQK5SvVr7g8=";
+const VIEWER: &str = "viewer:iXiMisHLZvpa7Gqr+BfuDW256Y8=";
 
 /// Its nodes end with its session, so it stays.
 #[test]
@@ -175,4 +178,46 @@ fn permits_and_readers_are_counted_and_a_name_is_of_one_kind() {
     assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75);
     assert_eq!(site.show("job")["holders"].as_array().unwrap().len(), 2);
     assert!(readers.into_iter().all(|holder| code(&holder.output()) == 0));
+}
+
+/// Those of docs/engines/zookeeper-acl.sh.
+#[test]
+fn lockers_and_viewers_need_no_more_rights_than_they_are_told() {
+    let site = Site::new();
+    site.0.command(&["create", "/locks", "", &format!("digest:{LOCKER}:cr,digest:{VIEWER}:r")]);
+    let at = |login: &str, query: &str, args: &[&str]| {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", format!("zookeeper://{login}127.0.0.1:{}{query}", site.0.port()));
+        command
+    };
+    let acl = format!("?acl=digest:{VIEWER}:r");
+    let locker = |args: &[&str]| at("locker:hunter2-lock@", &acl, args);
+    let viewer = |args: &[&str]| at("viewer:hunter2-view@", "", args);
+    for options in [&["-n"][..], &["-n", "-s"], &["-n", "--at-least", "100ms"]] {
+        let mut holder =
+            Running::start(locker(&[&["run"], options, &["job", "--", "sh", "-c", HOLD]].concat()));
+        assert_eq!(holder.line(), "ready", "{options:?}");
+        let listed = finish(viewer(&["list", "--json"]));
+        assert_eq!(stdout(&listed).lines().count(), 1, "{listed:?}");
+        let shown = finish(viewer(&["show", "--json", "job"]));
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let token = shown["holders"][0]["token"].to_string();
+        for args in [&["run", "-n", "other", "--", "true"][..], &["break", "job", "--token", &token]] {
+            assert_eq!(code(&finish(viewer(args))), 77, "{args:?}");
+        }
+        assert_eq!(code(&finish(at("", "", &["show", "job"]))), 77, "nobody else sees it");
+        assert_eq!(code(&holder.output()), 0);
+    }
+    let limited = ["run", "-n", "--limit", "2", "calls", "--", "true"];
+    for _ in 0..2 {
+        assert_eq!(code(&finish(locker(&limited))), 0);
+    }
+    let sleeper = ["run", "job", "--", "sh", "-c", "echo ready; exec sleep 60"];
+    let mut holder = Running::start(locker(&sleeper));
+    assert_eq!(holder.line(), "ready");
+    let shown = finish(locker(&["show", "--json", "job"]));
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let token = shown["holders"][0]["token"].to_string();
+    assert_eq!(code(&finish(locker(&["break", "job", "--token", &token]))), 0);
+    assert_eq!(code(&holder.wait()), 76);
 }
