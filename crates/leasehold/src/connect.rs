@@ -14,7 +14,7 @@ use crate::{
 pub struct Locks {
     core: leasehold_core::Locks,
     #[cfg_attr(
-        not(any(feature = "file", feature = "redis", feature = "etcd")),
+        not(any(feature = "file", feature = "redis", feature = "etcd", feature = "zookeeper")),
         expect(dead_code, reason = "no engine has more than the verbs")
     )]
     own: Own,
@@ -85,6 +85,15 @@ impl Locks {
     pub fn etcd_compare(&self, guard: &leasehold_core::Guard) -> Option<leasehold_etcd::HeldBy> {
         let Own::Etcd(etcd) = &self.own else { return None };
         etcd.held_by(guard.id())
+    }
+
+    /// The check under which this hold still stands, for a `multi` of any ZooKeeper client; `None` when it does not, and on other
+    /// engines.
+    #[cfg(feature = "zookeeper")]
+    #[must_use]
+    pub fn zookeeper_check(&self, guard: &leasehold_core::Guard) -> Option<leasehold_zookeeper::HeldBy> {
+        let Own::Zookeeper(zookeeper) = &self.own else { return None };
+        zookeeper.held_by(guard.id())
     }
 }
 

@@ -41,6 +41,8 @@ pub use leasehold_etcd::HeldBy as EtcdCompare;
 pub use leasehold_redis::Said;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
+#[cfg(feature = "zookeeper")]
+pub use leasehold_zookeeper::HeldBy as ZookeeperCheck;
 #[cfg(feature = "redis")]
 pub use redis::RedisFence;
 

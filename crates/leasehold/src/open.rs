@@ -15,10 +15,7 @@ pub(crate) struct Opened {
 /// The engine itself, where it has more than the verbs.
 #[derive(Clone)]
 pub(crate) enum Own {
-    #[cfg_attr(
-        not(any(feature = "memory", feature = "zookeeper")),
-        expect(dead_code, reason = "every other engine has more")
-    )]
+    #[cfg_attr(not(feature = "memory"), expect(dead_code, reason = "every other engine has more"))]
     Nothing,
     #[cfg(feature = "file")]
     File(Arc<leasehold_core::file::FileEngine>),
@@ -26,6 +23,8 @@ pub(crate) enum Own {
     Redis(Arc<leasehold_redis::RedisEngine>),
     #[cfg(feature = "etcd")]
     Etcd(Arc<leasehold_etcd::EtcdEngine>),
+    #[cfg(feature = "zookeeper")]
+    Zookeeper(Arc<leasehold_zookeeper::ZookeeperEngine>),
 }
 
 /// Each takes its options and refuses what is left, before anything is made.
@@ -164,8 +163,8 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         config = encrypted;
     }
     url.no_more()?;
-    let zookeeper = ZookeeperEngine::new(config, &leasehold_core::Env::system());
-    Ok(Opened { engine: Arc::new(zookeeper), own: Own::Nothing })
+    let zookeeper = Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()));
+    Ok(Opened { engine: Arc::clone(&zookeeper) as _, own: Own::Zookeeper(zookeeper) })
 }
 
 #[cfg(not(feature = "zookeeper"))]
