@@ -71,11 +71,11 @@ fn a_name_kept_by_a_command_that_loses_it_is_told_with_76() {
 #[test]
 fn a_ttl_is_put_within_the_bounds_of_the_server_or_refused() {
     let site = Site::new();
-    for ttl in ["999ms", "25h"] {
+    for ttl in ["1999ms", "25h"] {
         let output = site.call(&["run", "--ttl", ttl, "job", "--", "true"]);
         assert_eq!(code(&output), 64, "{output:?}");
         let said = one_line(&output);
-        assert!(said.contains("1s to 86400s"), "{said}");
+        assert!(said.contains("2s to 86400s"), "{said}");
     }
     let holder = site.holder(&["--ttl", "24h"], HOLD);
     let left = site.show("job")["holders"][0]["remaining_ms"].as_u64().unwrap();
