@@ -272,7 +272,8 @@ fn a_program_that_takes_one_lock_leaves_no_session_and_one_that_takes_more_keeps
     assert_eq!(rig.sessions(), 1, "the next one needs no connection for it");
     rig.run(async {
         let name = Name::new("a").unwrap();
-        tokio::join!(locks.show("a"), locks.show("b"), rig.view(&name));
+        let (one, two, _) = tokio::join!(locks.show("a"), locks.show("b"), rig.view(&name));
+        assert!(one.is_ok() && two.is_ok());
     });
     assert_eq!(rig.sessions(), 1, "who looks leaves none");
     drop(locks);
