@@ -26,6 +26,7 @@ mod zookeeper_free;
 mod zookeeper_handover;
 mod zookeeper_holds;
 mod zookeeper_recipes;
+mod zookeeper_socket;
 
 use std::process::ExitCode;
 

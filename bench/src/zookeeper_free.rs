@@ -16,11 +16,19 @@ use crate::{
     pairs::{pairs, per_second},
     redis_holds::cpu_seconds,
     zookeeper_bare::Bare,
+    zookeeper_socket::Socket,
 };
 
 /// How long one measurement takes, about: some hundred writes to the disk.
-const SLICE: Duration = Duration::from_millis(500);
-const ROUNDS: usize = 15;
+const SLICE: Duration = Duration::from_millis(200);
+const ROUNDS: usize = 51;
+/// The same with one task: some dozen writes, and often, for it waits whenever the machine does something else.
+const LONE_SLICE: Duration = Duration::from_millis(60);
+const LONE_ROUNDS: usize = 151;
+/// The same for what a pair costs, which varies less.
+const COST_ROUNDS: usize = 15;
+/// For how many slices leasehold finds out how many sessions pay: on a busy machine one is too short.
+const WARMING: usize = 15;
 /// Names in one step of the client that does several together.
 const FEW: usize = 2;
 const MANY: usize = 8;
@@ -29,6 +37,7 @@ const BARE: &str = "bare client, create, list, delete";
 const QUICK: &str = "bare client, create and list at once";
 const BY_FEW: &str = "bare client, at once, 2 names in a step";
 const BY_MANY: &str = "bare client, at once, 8 names in a step";
+const SOCKET: &str = "bare blocking socket, create, list, delete";
 const RIDDEN: &str = "leasehold, keeper on the tasks' runtime";
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -44,9 +53,11 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
     let own = locks(server.port(), Keeper::thread())?;
     let ridden = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
     // Which sessions pay it finds out under load.
-    pairs(runtime, SLICE, tasks, &own)?;
-    let sessions = figure(server, "zk_global_sessions")?;
-    pairs(runtime, SLICE, tasks, &ridden)?;
+    let sessions = settled(server, || pairs(runtime, SLICE, tasks, &own))?;
+    let both = settled(server, || pairs(runtime, SLICE, tasks, &ridden))?;
+    if both != 2 * sessions {
+        return Err(format!("{sessions} sessions with one keeper, {} with the other", both - sessions).into());
+    }
     let bare = runtime.block_on(Bare::connect(server.port(), usize::try_from(sessions)?))?;
     runtime.block_on(async {
         for task in 0..tasks {
@@ -57,14 +68,20 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
     println!(
         "  {tasks} tasks of one thread, a name each; {sessions} sessions each of leasehold and the bare client"
     );
+    let alone = format!("{}-alone", dir(0));
+    runtime.block_on(bare.make(&alone))?;
+    let mut socket = (tasks == 1).then(|| Socket::connect(server.port())).transpose()?;
+    let (slice, rounds) = if tasks == 1 { (LONE_SLICE, LONE_ROUNDS) } else { (SLICE, ROUNDS) };
     let shown = |pairs: f64| if tasks == 1 { 1e6 / pairs } else { pairs };
     let mut contest = Contest::new(if tasks == 1 { "us a pair" } else { "pairs/s" })
-        .rounds(ROUNDS)
-        .way(BARE, || bare_pairs(runtime, tasks, &bare).map(shown))
-        .way(QUICK, || quick_pairs(runtime, tasks, &bare).map(shown))
-        .way("leasehold", || pairs(runtime, SLICE, tasks, &own).map(shown))
-        .way(RIDDEN, || pairs(runtime, SLICE, tasks, &ridden).map(shown));
-    if tasks >= MANY {
+        .rounds(rounds)
+        .way(BARE, || bare_pairs(runtime, slice, tasks, &bare).map(shown))
+        .way(QUICK, || quick_pairs(runtime, slice, tasks, &bare).map(shown))
+        .way("leasehold", || pairs(runtime, slice, tasks, &own).map(shown))
+        .way(RIDDEN, || pairs(runtime, slice, tasks, &ridden).map(shown));
+    if let Some(socket) = &mut socket {
+        contest = contest.way(SOCKET, || socket.pairs(slice, &alone).map(shown));
+    } else {
         contest = contest
             .way(BY_FEW, || joint_pairs(runtime, tasks, FEW, &bare))
             .way(BY_MANY, || joint_pairs(runtime, tasks, MANY, &bare));
@@ -72,16 +89,28 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
     contest.run()?;
     println!("  what it costs this process");
     Contest::new("us of a processor")
-        .rounds(ROUNDS)
-        .way(BARE, || cost(|| bare_pairs(runtime, tasks, &bare)))
-        .way(QUICK, || cost(|| quick_pairs(runtime, tasks, &bare)))
+        .rounds(COST_ROUNDS)
+        .way(BARE, || cost(|| bare_pairs(runtime, SLICE, tasks, &bare)))
+        .way(QUICK, || cost(|| quick_pairs(runtime, SLICE, tasks, &bare)))
         .way("leasehold", || cost(|| pairs(runtime, SLICE, tasks, &own)))
         .way(RIDDEN, || cost(|| pairs(runtime, SLICE, tasks, &ridden)))
         .run()?;
+    // Else the bare client had fewer than it was compared with.
+    if figure(server, "zk_global_sessions")? != 3 * sessions + u64::from(socket.is_some()) {
+        return Err("the number of sessions changed while it was measured".into());
+    }
     let (before, begin) = (figure(server, "zk_packets_received")?, Instant::now());
     let done = pairs(runtime, SLICE, tasks, &own)? * begin.elapsed().as_secs_f64();
     println!("  {:.2} requests a pair", (figure(server, "zk_packets_received")? - before) as f64 / done);
     Ok(())
+}
+
+/// How many sessions there are once there is enough of what is done.
+fn settled(server: &ZookeeperServer, work: impl Fn() -> Result<f64, Failure>) -> Result<u64, Failure> {
+    for _ in 0..WARMING {
+        work()?;
+    }
+    figure(server, "zk_global_sessions")
 }
 
 /// The engine under test, on a server of this machine.
@@ -109,8 +138,8 @@ fn dir(task: usize) -> String {
     format!("/bare/bench-{task}")
 }
 
-fn bare_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
-    per_second(runtime, SLICE, tasks, |task| {
+fn bare_pairs(runtime: &Runtime, slice: Duration, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
+    per_second(runtime, slice, tasks, |task| {
         let (bare, dir) = (bare.clone(), dir(task));
         move || {
             let (bare, dir) = (bare.clone(), dir.clone());
@@ -119,8 +148,8 @@ fn bare_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failu
     })
 }
 
-fn quick_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
-    per_second(runtime, SLICE, tasks, |task| {
+fn quick_pairs(runtime: &Runtime, slice: Duration, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
+    per_second(runtime, slice, tasks, |task| {
         let (bare, dir) = (bare.clone(), dir(task));
         move || {
             let (bare, dir) = (bare.clone(), dir.clone());

@@ -1,0 +1,100 @@
+//! The barest client of ZooKeeper: one socket that blocks, for one task. No runtime and no other thread stand between it and the
+//! server, where both leasehold and the client crate have one.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use crate::Failure;
+
+/// Longer than it ever pauses: it sends no heartbeats.
+const SESSION_TIMEOUT_MILLIS: i32 = 60_000;
+const CREATE: i32 = 1;
+const DELETE: i32 = 2;
+const CHILDREN: i32 = 8;
+const EPHEMERAL_SEQUENTIAL: i32 = 3;
+const ALL_RIGHTS: i32 = 31;
+/// The number of the request, the newest change, an error.
+const HEADER_BYTES: usize = 16;
+
+pub(crate) struct Socket {
+    stream: TcpStream,
+    requests: i32,
+}
+
+impl Socket {
+    pub(crate) fn connect(port: u16) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        let mut socket = Self { stream, requests: 0 };
+        let mut hello = Vec::new();
+        // The version, and what is known of the server.
+        hello.extend([0; 12]);
+        hello.extend(SESSION_TIMEOUT_MILLIS.to_be_bytes());
+        // No session yet, and its password.
+        hello.extend([0; 8]);
+        bytes(&mut hello, &[0; 16]);
+        socket.say(&hello)?;
+        Ok(socket)
+    }
+
+    /// How many pairs a second it gets through: create, list, delete, each after the answer to the one before.
+    pub(crate) fn pairs(&mut self, slice: Duration, dir: &str) -> Result<f64, Failure> {
+        let (begin, mut done) = (Instant::now(), 0);
+        while begin.elapsed() < slice {
+            self.pair(dir)?;
+            done += 1;
+        }
+        Ok(f64::from(done) / begin.elapsed().as_secs_f64())
+    }
+
+    fn pair(&mut self, dir: &str) -> Result<(), Failure> {
+        let mut create = Vec::new();
+        bytes(&mut create, format!("{dir}/lock-").as_bytes());
+        bytes(&mut create, b"30000 user@host:12345");
+        create.extend(1_i32.to_be_bytes());
+        create.extend(ALL_RIGHTS.to_be_bytes());
+        bytes(&mut create, b"world");
+        bytes(&mut create, b"anyone");
+        create.extend(EPHEMERAL_SEQUENTIAL.to_be_bytes());
+        let node = self.ask(CREATE, &create)?;
+        let mut list = Vec::new();
+        bytes(&mut list, dir.as_bytes());
+        list.push(0);
+        if self.ask(CHILDREN, &list)?.get(..4) != Some(&1_i32.to_be_bytes()) {
+            return Err("others in a line where one was expected".into());
+        }
+        // Its path, after which comes the version: any.
+        self.ask(DELETE, &[&node[..], &(-1_i32).to_be_bytes()].concat())?;
+        Ok(())
+    }
+
+    fn ask(&mut self, what: i32, body: &[u8]) -> Result<Vec<u8>, Failure> {
+        self.requests += 1;
+        let mut answer = self.say(&[&self.requests.to_be_bytes(), &what.to_be_bytes(), body].concat())?;
+        if answer.len() < HEADER_BYTES || answer[12..HEADER_BYTES] != [0; 4] {
+            return Err(format!("the server answered {answer:?}").into());
+        }
+        Ok(answer.split_off(HEADER_BYTES))
+    }
+
+    /// One message there and one back.
+    fn say(&mut self, message: &[u8]) -> Result<Vec<u8>, Failure> {
+        let mut framed = Vec::new();
+        bytes(&mut framed, message);
+        self.stream.write_all(&framed)?;
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length)?;
+        let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
+        self.stream.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+/// Bytes after their length.
+fn bytes(message: &mut Vec<u8>, value: &[u8]) {
+    message.extend((value.len() as u32).to_be_bytes());
+    message.extend(value);
+}
