@@ -12,8 +12,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(1);
 /// More is not read of what it says.
 const MOST_SAID: u64 = 16 * 1024;
 
-const LEASED: &str = "a holder believes in its session until a tenth of its timeout and half a tick before the server may end it, \
-    counted from the last change that a quorum confirmed";
+const LEASED: &str = "a holder believes in its session until half a tick and a sixteenth of its timeout before the server may end it, \
+    counted from the last but one change that a quorum confirmed";
 const TICK: &str = "a tick (tickTime) is taken to be at most three seconds, or half of the session's timeout if that is less";
 const ONE_SERVER: &str = "it is one server: if its disk is lost, so is what it knew, and tokens begin anew";
 const SILENT: &str = "no server says what it is: allow the word srvr (4lw.commands.whitelist) to see its version and mode here";
