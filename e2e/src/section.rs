@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_core::{Error, Guard, Mode};
+use leasehold_core::{Error, ErrorKind, Guard, Loss, Mode};
 use leasehold_testkit::history::{Belief, Leaving};
 use tokio::{
     task::spawn_blocking,
@@ -79,13 +79,13 @@ async fn leave(lock: &str, belief: Belief<'_>, guard: Guard, dice: &mut Dice) {
     let way = if is_tidy(lock) { dice.below(80) } else { dice.below(100) };
     match way {
         0..75 => {
-            let leaving = belief.releasing(None);
-            told(leaving, guard.release().await);
+            let (knew, leaving) = (!guard.check(), belief.releasing(None));
+            told(leaving, knew, guard.release().await);
         }
         75..80 => {
             let keep = dice.millis(5..40);
-            let leaving = belief.releasing(Some(keep.as_nanos() as u64));
-            told(leaving, guard.release_at_least(keep).await);
+            let (knew, leaving) = (!guard.check(), belief.releasing(Some(keep.as_nanos() as u64)));
+            told(leaving, knew, guard.release_at_least(keep).await);
         }
         80..90 => {
             let _unanswered = belief.releasing(None);
@@ -93,18 +93,20 @@ async fn leave(lock: &str, belief: Belief<'_>, guard: Guard, dice: &mut Dice) {
         }
         // F17: nobody waits for the answer to the end.
         _ => {
-            let leaving = belief.releasing(None);
+            let (knew, leaving) = (!guard.check(), belief.releasing(None));
             if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
-                told(leaving, answer);
+                told(leaving, knew, answer);
             }
         }
     }
 }
 
-fn told(leaving: Leaving<'_>, answer: Result<(), Error>) {
+/// A loss that the guard `knew` of, if only by its clock, is answered at once and says nothing of the server, where the hold may
+/// outlive belief by far.
+fn told(leaving: Leaving<'_>, knew: bool, answer: Result<(), Error>) {
     match answer {
         Ok(()) => leaving.freed(),
-        Err(error) if error.is_lost() => leaving.not_held(),
+        Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !knew => leaving.not_held(),
         Err(error) => leaving.unknown(&format!("{:?}", error.kind())),
     }
 }

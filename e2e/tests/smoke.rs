@@ -71,3 +71,13 @@ fn etcd() {
 fn etcd_cluster() {
     smoke_for("etcd-cluster", 3 * ROUND / 2, OF_CLUSTER);
 }
+
+#[test]
+fn zookeeper() {
+    smoke_for("zookeeper", 3 * ROUND / 2, 2);
+}
+
+#[test]
+fn zookeeper_ensemble() {
+    smoke_for("zookeeper-ensemble", 2 * ROUND, OF_CLUSTER);
+}

@@ -1,6 +1,7 @@
 //! What every engine of leasehold is tested with. Published for engine authors, not semver-stable.
 //!
 //! - [`suite`]: the conformance suite, one entry point for every engine.
+//! - `oracle`, a feature: random requests, answered as the memory engine does.
 //! - [`decorators`]: engines that lose, repeat, delay and count what passes through them.
 //! - [`dropper`]: drops a future at each of its polls.
 //! - [`server`]: real servers, started for one test and ended with it.
@@ -11,5 +12,10 @@ pub mod check;
 pub mod decorators;
 pub mod dropper;
 pub mod history;
+#[cfg(feature = "oracle")]
+pub mod oracle;
 pub mod server;
+mod signals;
 pub mod suite;
+
+pub use signals::signal;

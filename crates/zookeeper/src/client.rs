@@ -156,21 +156,13 @@ impl Client {
 
     /// A change that changes nothing: only a quorum can answer it.
     pub(crate) async fn beat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
-        let sent = self.now();
         let check = Step::Check { path: self.base(), version: -1 };
-        match agreed(conn.send(&Multi(vec![check])).answer().await) {
-            // That it failed was agreed upon as well.
-            Ok(_) => {
-                session.facts.confirmed(sent, self.now());
-                Ok(())
-            }
-            Err(failed) => {
-                if failed.is_expired() {
-                    session.facts.end();
-                }
-                Err(failed)
-            }
+        // That it failed was agreed upon as well.
+        let agreed = self.change(session, conn, vec![check]).await;
+        if agreed.as_ref().is_err_and(Failed::is_expired) {
+            session.facts.end();
         }
+        agreed.map(drop)
     }
 
     /// What tells tokens of this ensemble from those of another, or of one whose data was thrown away: when the directory of all
@@ -224,7 +216,7 @@ impl Client {
         }
     }
 
-    /// Changes that are one step. On success the session is confirmed.
+    /// Changes that are one step. That a quorum answered, whatever it was, confirms the session.
     pub(crate) async fn change(
         &self,
         session: &Session,

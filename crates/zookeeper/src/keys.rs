@@ -136,7 +136,7 @@ impl Dir {
         self.below(PERMITS)
     }
 
-    fn below(&self, name: &str) -> String {
+    pub(crate) fn below(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 

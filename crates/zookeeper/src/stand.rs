@@ -218,8 +218,10 @@ impl Client {
         if let Some(limit) = claim.mode.limit() {
             return self.clash_of_permits(claim, way, limit, line).await;
         }
-        for (name, path) in [(LINE, way.dir.queue()), (PERMITS, way.dir.permits())] {
-            if line.iter().any(|child| child == name) && !children(&way.conn, &path).await?.is_empty() {
+        for name in [LINE, PERMITS] {
+            if line.iter().any(|child| child == name)
+                && !children(&way.conn, &way.dir.below(name)).await?.is_empty()
+            {
                 return Ok(Some(in_use(claim, "a semaphore")));
             }
         }

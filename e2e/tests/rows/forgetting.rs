@@ -50,7 +50,8 @@ fn f29_power_cut_with_a_synced_log() {
     sleep(dice().millis(0..300));
     rig.server.kill();
     rig.server.restart();
-    assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
+    let told = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(told.is_taken(), "{told:?}");
     sleep(Duration::from_secs(4));
     assert!(guard.check(), "held all the while");
     guard.release_blocking().unwrap();

@@ -10,10 +10,7 @@ use std::{
 use leasehold::{Guard, Locks};
 use leasehold_e2e::dice::Dice;
 use leasehold_testkit::server::{Proxy, RedisServer};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::sys::signal::Signal;
 
 /// Not a measure of speed: for what never comes if it does not come soon.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -149,7 +146,7 @@ impl Holder {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.process.id() as i32), signal).unwrap();
+        leasehold_testkit::signal(self.process.id(), signal);
     }
 }
 

@@ -9,10 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::{sys::signal::Signal, unistd::Pid};
 
 /// How long anything may take before a test fails: far longer than it should, for the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -211,7 +208,7 @@ impl Running {
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) {
-        kill(self.pid(), signal).unwrap();
+        leasehold_testkit::signal(self.child().id(), signal);
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

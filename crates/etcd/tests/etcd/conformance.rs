@@ -6,13 +6,10 @@ use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_etcd::{Config, EtcdEngine};
 use leasehold_testkit::{
     server::EtcdCluster,
-    suite::{self, Disturbance, Harness},
+    suite::{self, Disturbance, Harness, left_at_rest},
 };
 
 use crate::rig::{Rig, locks, member};
-
-/// Places in line end after a minute at the latest.
-const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
@@ -38,7 +35,7 @@ impl Harness for Rig {
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(at_rest(|| self.keys()))
+        Box::pin(left_at_rest(|| self.keys()))
     }
 }
 
@@ -70,19 +67,7 @@ impl Harness for Three {
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(at_rest(|| locks(self.cluster.command(1, &["get", "", "--prefix", "--keys-only"]))))
-    }
-}
-
-/// What is left when places in line have had the time to end.
-async fn at_rest(keys: impl Fn() -> Vec<String>) -> Vec<String> {
-    let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
-    loop {
-        let left = keys();
-        if left.is_empty() || tokio::time::Instant::now() > limit {
-            return left;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        Box::pin(left_at_rest(|| locks(self.cluster.command(1, &["get", "", "--prefix", "--keys-only"]))))
     }
 }
 

@@ -7,10 +7,7 @@ use std::{
 };
 
 use leasehold_testkit::server::interop_program;
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::sys::signal::Signal;
 
 /// A foreign program. It is killed when this is dropped.
 pub(crate) struct Program {
@@ -69,7 +66,7 @@ impl Program {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        leasehold_testkit::signal(self.child.id(), signal);
     }
 
     /// Ends it in order.

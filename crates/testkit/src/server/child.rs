@@ -15,13 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::{
-        signal::{Signal, kill},
-        wait::{Id, WaitPidFlag, waitid},
-    },
-    unistd::Pid,
-};
+use nix::sys::signal::Signal;
 
 /// How long a server may take to become ready: far longer than the slowest needs on a busy machine.
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -89,22 +83,13 @@ impl Server {
 
     /// Sends a signal to it. One that stops it has when this returns.
     pub(super) fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).expect("our own child can be signalled");
-        if signal == Signal::SIGSTOP {
-            // Else some of its threads might still answer.
-            let stopped = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-            waitid(Id::Pid(self.pid()), stopped).expect("our own child can be waited for");
-        }
+        crate::signal(self.child.id(), signal);
     }
 
     /// Ends it by this signal and waits until it is gone.
     pub(super) fn end(&mut self, signal: Signal) -> io::Result<()> {
         self.signal(signal);
         self.child.wait().map(drop)
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().expect("process ids are small"))
     }
 }
 

@@ -1,8 +1,11 @@
 //! A private Redis.
 
 use std::{
+    io::{Read, Write},
+    net::TcpStream,
     path::PathBuf,
     process::{Command, Output},
+    time::Duration,
 };
 
 use nix::sys::signal::Signal;
@@ -147,9 +150,8 @@ impl RedisServer {
         let all: Vec<String> =
             own.into_iter().chain(rest).map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
         let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
-        let listens = || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();
         let mut process = Server::start(&self.program(), self.directory.path(), &all, &environment);
-        process.wait_until(listens);
+        process.wait_until(|| has_loaded(self.port).unwrap_or(false));
         self.process = Some(process);
     }
 
@@ -222,4 +224,14 @@ pub fn redis_command(port: u16, arguments: &[&str]) -> Output {
     let mut command = Command::new("redis-cli");
     command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-e"]).args(arguments);
     command.output().unwrap_or_else(|error| panic!("cannot start redis-cli: {error}: run setup/debian"))
+}
+
+/// Whether the server answers, whatever it says, and is not reading its data any more: it listens before it has.
+fn has_loaded(port: u16) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"PING\r\n")?;
+    let mut said = [0; 64];
+    let length = stream.read(&mut said)?;
+    Ok(length > 0 && !said.starts_with(b"-LOADING"))
 }

@@ -4,6 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{BoxFuture, Engine};
 
+/// Places in line end after a minute at the latest.
+const AT_REST_LIMIT: Duration = Duration::from_secs(80);
+const LOOK_PACE: Duration = Duration::from_millis(50);
+
 /// The system under test. All futures run on the suite's own current-thread tokio runtime, with its timers and I/O.
 pub trait Harness: Sync {
     /// A new client, independent of all others, of the same system.
@@ -31,4 +35,16 @@ pub enum Disturbance {
     Forget,
     /// Every connection of every client is cut; the system keeps its locks.
     Cut,
+}
+
+/// What `look` finds left once places in line have had the time to end: for harnesses of servers, by [`Harness::at_rest`].
+pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
+    let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
+    loop {
+        let left = look();
+        if left.is_empty() || tokio::time::Instant::now() > limit {
+            return left;
+        }
+        tokio::time::sleep(LOOK_PACE).await;
+    }
 }

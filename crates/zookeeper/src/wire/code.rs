@@ -24,7 +24,6 @@ impl Code {
     pub(crate) const AUTH_FAILED: Self = Self(-115);
     pub(crate) const SESSION_MOVED: Self = Self(-118);
     pub(crate) const NOT_READONLY: Self = Self(-119);
-    pub(crate) const NO_WATCHER: Self = Self(-121);
     pub(crate) const REQUEST_TIMEOUT: Self = Self(-122);
     pub(crate) const AUTH_REQUIRED: Self = Self(-124);
     pub(crate) const QUOTA_EXCEEDED: Self = Self(-125);
@@ -48,7 +47,6 @@ impl fmt::Display for Code {
             Self::AUTH_FAILED => "AuthFailed",
             Self::SESSION_MOVED => "SessionMoved",
             Self::NOT_READONLY => "NotReadOnly",
-            Self::NO_WATCHER => "NoWatcher",
             Self::REQUEST_TIMEOUT => "RequestTimeout",
             Self::AUTH_REQUIRED => "SessionClosedRequireAuth",
             Self::QUOTA_EXCEEDED => "QuotaExceeded",

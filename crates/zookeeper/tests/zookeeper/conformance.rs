@@ -5,14 +5,11 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_testkit::{
     server::ZookeeperEnsemble,
-    suite::{self, Disturbance, Harness},
+    suite::{self, Disturbance, Harness, left_at_rest},
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{Rig, ephemerals, place};
-
-/// Places in line end after a minute at the latest.
-const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
@@ -38,7 +35,7 @@ impl Harness for Rig {
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(at_rest(|| self.nodes()))
+        Box::pin(left_at_rest(|| self.nodes()))
     }
 }
 
@@ -72,19 +69,7 @@ impl Harness for Three {
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(at_rest(|| ephemerals(&self.ensemble.four_letters(self.ensemble.leader(), "dump"))))
-    }
-}
-
-/// What is left when places in line have had the time to end.
-async fn at_rest(nodes: impl Fn() -> Vec<String>) -> Vec<String> {
-    let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
-    loop {
-        let left = nodes();
-        if left.is_empty() || tokio::time::Instant::now() > limit {
-            return left;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        Box::pin(left_at_rest(|| ephemerals(&self.ensemble.four_letters(self.ensemble.leader(), "dump"))))
     }
 }
 

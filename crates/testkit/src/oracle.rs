@@ -1,0 +1,198 @@
+//! The same requests to an engine and to the memory engine are answered alike: random claims, asks, releases, renewals and looks
+//! of several clients. How holds ended is left out, for not all engines tell, and so is time: the conformance suite lets leases run
+//! out.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use leasehold_core::{
+    Answer, Claim, ClaimId, Engine, Env, Fault, Hold, How, Lineage, Mode, Name, Previous, Release, Released,
+    Renewed, Token,
+    memory::{MemoryEngine, MemoryStore},
+};
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
+
+const CLIENTS: usize = 3;
+const NAMES: usize = 2;
+/// Claims of one run: few, so that they meet.
+const CLAIMS: usize = 12;
+const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// When a claim that waits is granted what was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granting {
+    /// With the release, as everybody sees.
+    AtOnce,
+    /// Permits, when it is asked: then it takes them. So all who wait are asked after each release, until nothing comes of it.
+    WhenAsked,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Claim { who: usize, how: bool },
+    Renew { who: usize, wrong: bool },
+    Release { who: usize, with_token: bool, wrong: bool },
+    Look { name: usize },
+}
+
+type Kind = (usize, Mode, bool);
+
+fn kind() -> impl Strategy<Value = Kind> {
+    let mode = prop_oneof![
+        4 => Just(Mode::Exclusive),
+        4 => Just(Mode::Shared),
+        4 => (1_u32..=3).prop_map(|count| Mode::Permits { count, limit: 3 }),
+        1 => Just(Mode::Permits { count: 1, limit: 2 }),
+    ];
+    (0..NAMES, mode, prop::bool::weighted(0.8))
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let who = 0..CLAIMS;
+    prop_oneof![
+        6 => (who.clone(), prop::bool::weighted(0.4)).prop_map(|(who, how)| Step::Claim { who, how }),
+        1 => (who.clone(), any::<bool>()).prop_map(|(who, wrong)| Step::Renew { who, wrong }),
+        4 => (who, prop::bool::weighted(0.8), prop::bool::weighted(0.1))
+            .prop_map(|(who, with_token, wrong)| Step::Release { who, with_token, wrong }),
+        1 => (0..NAMES).prop_map(|name| Step::Look { name }),
+    ]
+}
+
+/// One system with its clients, and what it granted to each claim last.
+struct Side {
+    clients: Vec<Arc<dyn Engine>>,
+    tokens: [Option<Token>; CLAIMS],
+    /// Who waited when it was asked last.
+    waiting: [bool; CLAIMS],
+    granting: Granting,
+}
+
+/// What an answer says, without what may differ.
+#[derive(Debug, PartialEq)]
+enum Said {
+    /// `rank`: how many of the grants of the name that are known so far have smaller tokens.
+    Held {
+        rank: usize,
+    },
+    Waiting,
+    Taken,
+    Gone,
+    Error(Fault),
+    Kept(bool),
+    Freed(bool),
+    /// The ids of who holds, and of who waits in order.
+    Seen(Vec<String>, Vec<String>),
+    Nothing,
+}
+
+impl Side {
+    fn new(clients: Vec<Arc<dyn Engine>>, granting: Granting) -> Self {
+        Self { clients, tokens: Default::default(), waiting: Default::default(), granting }
+    }
+
+    async fn settle(&mut self, claims: &[Claim], names: &[Name]) {
+        let mut granted = self.granting == Granting::WhenAsked;
+        while std::mem::take(&mut granted) {
+            for who in (0..CLAIMS).filter(|&who| self.waiting[who]).collect::<Vec<_>>() {
+                let ask = Step::Claim { who, how: true };
+                granted |= matches!(Box::pin(self.step(&ask, claims, names)).await, Said::Held { .. });
+            }
+        }
+    }
+
+    async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> Said {
+        match *step {
+            Step::Claim { who, how } => {
+                let how = if how { How::Ask } else { How::Create };
+                let answer = self.client(who).claim(&claims[who], how).await;
+                self.waiting[who] = matches!(answer, Ok(Answer::Waiting(_)));
+                match answer {
+                    Ok(Answer::Held(grant)) => {
+                        let others = claims.iter().zip(&self.tokens);
+                        let others = others.filter(|(claim, _)| claim.name == claims[who].name);
+                        let earlier = |old: &&Token| old.number < grant.token.number;
+                        let rank = others.filter_map(|(_, token)| token.as_ref()).filter(earlier).count();
+                        self.tokens[who] = Some(grant.token);
+                        Said::Held { rank }
+                    }
+                    Ok(Answer::Waiting(_)) => Said::Waiting,
+                    Ok(Answer::Taken(_)) => Said::Taken,
+                    Ok(Answer::Gone) => Said::Gone,
+                    Err(error) => Said::Error(error.fault),
+                }
+            }
+            Step::Renew { who, wrong } => {
+                let Some(mut token) = self.tokens[who] else { return Said::Nothing };
+                token.number += 1_000_000 * u64::from(wrong);
+                let Claim { id, name, mode, ttl, .. } = claims[who].clone();
+                let renewed = self.client(who).renew(&[Hold { id, name, mode, token, ttl }]).await;
+                Said::Kept(matches!(renewed[..], [Renewed::Kept { .. }]))
+            }
+            Step::Release { who, with_token, wrong } => {
+                let mut token = self.tokens[who].filter(|_| with_token);
+                token.iter_mut().for_each(|token| token.number += 1_000_000 * u64::from(wrong));
+                let Claim { id, name, mode, .. } = claims[who].clone();
+                let order = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+                self.waiting[who] = false;
+                let said = match &self.client(who).release(&[order]).await[..] {
+                    [Released::Freed] => Said::Freed(true),
+                    [Released::NotThere] => Said::Freed(false),
+                    other => panic!("{other:?}"),
+                };
+                self.settle(claims, names).await;
+                said
+            }
+            Step::Look { name } => {
+                let view = self.client(0).show(&names[name]).await.expect("the system can be looked at");
+                let mut held: Vec<_> = view.holders.into_iter().map(|holder| holder.id).collect();
+                held.sort();
+                Said::Seen(held, view.waiters.into_iter().map(|waiter| waiter.id).collect())
+            }
+        }
+    }
+
+    fn client(&self, who: usize) -> &dyn Engine {
+        &*self.clients[who % CLIENTS]
+    }
+}
+
+/// Lets chance choose requests, until `client`s of the system under test have answered to many as the memory engine does.
+///
+/// # Panics
+/// When an answer differs, with the fewest requests after which it does.
+pub fn answers_alike(granting: Granting, client: impl Fn() -> Arc<dyn Engine>) {
+    let runs = AtomicU32::new(0);
+    let runtime = Runtime::new().expect("a runtime needs nothing but a few threads and descriptors");
+    let clients: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| client()).collect();
+    let config = ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(kinds in prop::collection::vec(kind(), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
+        let run = runs.fetch_add(1, Ordering::Relaxed);
+        let store = MemoryStore::new(Lineage::new(1), Env::system().clock);
+        let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
+        let mut oracle = Side::new(memory, granting);
+        let mut tested = Side::new(clients.clone(), granting);
+        let names: Vec<Name> = (0..NAMES).map(|name| Name::new(&format!("run-{run}-{name}")).expect("it is short and plain")).collect();
+        let claims: Vec<Claim> = kinds.iter().enumerate().map(|(number, &(name, mode, may_queue))| Claim {
+            id: ClaimId((u128::from(run + 1) << 64 | number as u128).to_be_bytes()),
+            name: names[name].clone(),
+            mode,
+            ttl: HOUR,
+            claim_time: HOUR,
+            may_queue,
+            tokens: 1,
+            owner: format!("owner {number}").into(),
+            stops_on_term: false,
+        }).collect();
+        runtime.block_on(async {
+            for (at, step) in steps.iter().enumerate() {
+                let wanted = oracle.step(step, &claims, &names).await;
+                let got = tested.step(step, &claims, &names).await;
+                prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
+            }
+            Ok(())
+        })?;
+    });
+}
