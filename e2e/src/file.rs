@@ -29,7 +29,8 @@ const TRIES: Duration = Duration::from_millis(60);
 
 /// A directory and its clients.
 pub struct Files {
-    dir: PathBuf,
+    /// On a disk, as locks are.
+    dir: tempfile::TempDir,
     crew: Crew,
     admin: leasehold::Locks,
     foreign: Option<File>,
@@ -42,8 +43,8 @@ impl Files {
     /// # Errors
     /// The operating system's.
     pub fn start(setting: &Setting) -> Result<Self, Failure> {
-        let dir = setting.dir.join("locks");
-        let url = format!("file://{}", dir.display());
+        let dir = tempfile::tempdir()?;
+        let url = format!("file://{}", dir.path().display());
         let admin = leasehold::Locks::connect(&url)?;
         let orders = (0..CLIENTS as u64).map(|at| Orders {
             role: "client".to_owned(),
@@ -61,7 +62,7 @@ impl Files {
     /// As `flock(1)` does, which knows nothing of our line.
     fn flock(&mut self) {
         let lock = self.dice.pick(&LOCKS);
-        let Ok(file) = File::open(self.dir.join(format!("{lock}.lock"))) else { return };
+        let Ok(file) = File::open(self.dir.path().join(format!("{lock}.lock"))) else { return };
         let limit = Instant::now() + TRIES;
         while file.try_lock().is_err() {
             if Instant::now() > limit {
@@ -112,7 +113,7 @@ impl World for Files {
             let mut bell = File::options();
             bell.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).is_ok()
         };
-        let bells = std::fs::read_dir(self.dir.join(".bells")).into_iter().flatten();
+        let bells = std::fs::read_dir(self.dir.path().join(".bells")).into_iter().flatten();
         let heard = bells.filter_map(|entry| Some(entry.ok()?.path())).filter(heard).count();
         [("bells".to_owned(), heard as u64)].into()
     }

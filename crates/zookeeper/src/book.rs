@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) place: Place,
     /// A change for this claim was sent and not answered: what it made is to be looked for.
     pub(crate) unsettled: bool,
+    /// What it made was looked for and not found: it may come all the same.
+    pub(crate) doubtful: bool,
 }
 
 /// Where a claim stands.
@@ -129,7 +131,14 @@ impl Entry {
             due: now.after(life),
             place: Place::Made,
             unsettled: false,
+            doubtful: false,
         }
+    }
+
+    /// What a change made that was not answered was looked for.
+    pub(crate) fn looked_for(&mut self) {
+        self.doubtful |= self.unsettled;
+        self.unsettled = false;
     }
 
     /// It spoke at `now`: it lives on, and takes a new place if it lost the old one.

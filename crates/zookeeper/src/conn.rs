@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -78,12 +78,13 @@ impl Conn {
     pub(crate) fn begin(
         (read, write): Bytes,
         place: Place,
-        (silence, seen): (Duration, Arc<AtomicI64>),
+        silence: Duration,
+        (seen, xids): (Arc<AtomicI64>, Arc<AtomicI32>),
         clock: Arc<dyn Clock>,
         hears: Weak<dyn Hears>,
         broken: Arc<Notify>,
     ) -> Self {
-        let (outbox, life) = (Arc::new(Outbox::new()), Arc::new(Life::new(seen)));
+        let (outbox, life) = (Arc::new(Outbox::new(xids)), Arc::new(Life::new(seen)));
         let (alive, gone) = oneshot::channel();
         let watches = Watches::new(hears);
         let (inside, lives, watched, time) =

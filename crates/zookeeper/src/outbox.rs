@@ -1,7 +1,14 @@
 //! Requests of one connection: those that wait to be written, and those that wait for their answers. The server answers in the
 //! order in which they were written.
 
-use std::{collections::VecDeque, marker::PhantomData, sync::Mutex};
+use std::{
+    collections::VecDeque,
+    marker::PhantomData,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI32, Ordering},
+    },
+};
 
 use leasehold_core::{Clock, Instant};
 use tokio::sync::{Notify, oneshot};
@@ -24,13 +31,14 @@ type Back = Result<(Header, Vec<u8>), Failed>;
 pub(crate) struct Outbox {
     inside: Mutex<Inside>,
     filled: Notify,
+    /// The last number of a request of this session: a server tells its requests apart by that, whatever connection they came on.
+    xids: Arc<AtomicI32>,
 }
 
 #[derive(Default)]
 struct Inside {
     waiting: VecDeque<Letter>,
     written: VecDeque<Written>,
-    last_xid: i32,
     /// Nothing is taken any more.
     closed: bool,
 }
@@ -66,8 +74,8 @@ impl<O: Op> Sent<O> {
 }
 
 impl Outbox {
-    pub(crate) fn new() -> Self {
-        Self { inside: Mutex::default(), filled: Notify::new() }
+    pub(crate) fn new(xids: Arc<AtomicI32>) -> Self {
+        Self { inside: Mutex::default(), filled: Notify::new(), xids }
     }
 
     /// Hands a request in, after all that were handed in before.
@@ -113,10 +121,8 @@ impl Outbox {
             let xid = match letter.code {
                 Ping::CODE => XID_PING,
                 Auth::CODE => XID_AUTH,
-                _ => {
-                    inside.last_xid = inside.last_xid.checked_add(1).unwrap_or(1);
-                    inside.last_xid
-                }
+                // Those below zero mean something else.
+                _ => self.xids.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX,
             };
             letter.message[4..8].copy_from_slice(&xid.to_be_bytes());
             batch.append(&mut letter.message);
@@ -190,7 +196,7 @@ mod tests {
 
     #[test]
     fn answers_come_in_the_order_of_the_requests_but_for_pings() {
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(Arc::default());
         let (one, ping, two) = (delete(&outbox), outbox.send(&Ping, &Zero), delete(&outbox));
         assert!(!outbox.take(Instant::from_nanos(1)).is_empty());
         assert_eq!(outbox.waiting_since(), Some(Instant::from_nanos(1)));
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_nobody_waits_for_is_not_written_and_what_was_not_written_was_not_done() {
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(Arc::default());
         drop(delete(&outbox));
         assert!(outbox.take(Instant::from_nanos(1)).is_empty());
         let written = outbox.send(&Children { path: "/a", watch: false }, &Zero);

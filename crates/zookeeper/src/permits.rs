@@ -102,7 +102,7 @@ impl Client {
         let until = now.after(way.session.facts.left(now).unwrap_or_default());
         let mut book = self.book();
         if let Some(entry) = book.get(claim.id) {
-            entry.unsettled = false;
+            entry.looked_for();
             if matches!(entry.place, Place::Made | Place::Waiting { .. }) {
                 let held = Place::Held { token: stat.czxid, paths, spoken: true };
                 book.holds(claim.id, held, (now, until));

@@ -1,6 +1,9 @@
 //! Ending claims.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Instant, Mode, Name, Release, Released};
@@ -9,7 +12,8 @@ use crate::{
     book::Place,
     client::Client,
     conn::Conn,
-    engine::REQUEST_LIFE,
+    door,
+    engine::{REQUEST_LIFE, REQUEST_TIMEOUT},
     error::Failed,
     sessions::Session,
     wire::{Close, Code, Delete, Exists, Step},
@@ -17,6 +21,8 @@ use crate::{
 
 /// How many nodes are deleted in one step.
 const BATCH: usize = 128;
+/// The pauses, in milliseconds, after which it is looked again for what a request made that was given up: as long as one lives.
+const GHOST_LOOKS: [u64; 5] = [200, 800, 2000, 4000, 8000];
 
 /// A claim that is to be ended, as far as it is known here.
 struct Known {
@@ -48,10 +54,30 @@ impl Client {
                 let own = release.token.is_none_or(|token| {
                     known.token.is_some_and(|held| u64::try_from(held) == Ok(token.number))
                 });
+                if known.unsettled {
+                    self.lay_ghost(release.id, known);
+                }
                 if deleted && own { Released::Freed } else { Released::NotThere }
             }
             Err(failed) => Released::Unknown(failed.into()),
         }
+    }
+
+    /// R9: a request of the claim was not answered, and nobody tells when it can be done no more. What it makes later is deleted.
+    fn lay_ghost(&self, id: ClaimId, known: Known) {
+        let client = Weak::clone(&self.me);
+        door::spawn(async move {
+            for pause in GHOST_LOOKS {
+                door::sleep(Duration::from_millis(pause)).await;
+                let Some(client) = client.upgrade().filter(|_| !known.session.facts.is_gone()) else {
+                    return;
+                };
+                let looked = door::within(REQUEST_TIMEOUT, client.end(id, &known)).await;
+                if let Some(Ok(true)) = looked {
+                    tracing::debug!(%id, "a claim was made after it was released, and is deleted");
+                }
+            }
+        });
     }
 
     fn known(&self, id: ClaimId) -> Option<Known> {
@@ -66,7 +92,7 @@ impl Client {
             name: entry.name.clone(),
             mode: entry.mode,
             paths: entry.place.paths(),
-            unsettled: entry.unsettled,
+            unsettled: entry.unsettled || entry.doubtful,
             token,
         })
     }

@@ -16,7 +16,10 @@
 //! `Leader.java`: "`Thread.sleep(self.tickTime / 2)`")
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicI64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI32, AtomicI64},
+    },
     time::Duration,
 };
 
@@ -47,6 +50,8 @@ pub(crate) struct Facts {
     state: Mutex<State>,
     /// The newest change that a server said it knows of.
     pub(crate) seen: Arc<AtomicI64>,
+    /// The last number of a request.
+    pub(crate) xids: Arc<AtomicI32>,
     /// Rings when it was confirmed, and when it is gone.
     pub(crate) changed: Notify,
     /// Rings when it is gone.
@@ -103,7 +108,14 @@ impl Facts {
             bytes: 0,
             taken: 0,
         };
-        Self { asked, state: Mutex::new(state), seen: Arc::default(), changed: Notify::new(), sooner }
+        Self {
+            asked,
+            state: Mutex::new(state),
+            seen: Arc::default(),
+            xids: Arc::default(),
+            changed: Notify::new(),
+            sooner,
+        }
     }
 
     /// 0 before it has begun.

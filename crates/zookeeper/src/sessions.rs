@@ -172,7 +172,8 @@ impl Dialer {
         let before = seen.load(Ordering::Relaxed);
         let silence = SILENCE.min(self.facts.timeout() / 3);
         let (clock, hears) = (Arc::clone(&self.clock), Weak::clone(&self.hears));
-        let conn = Conn::begin(bytes, place.clone(), (silence, seen), clock, hears, broken);
+        let known = (seen, Arc::clone(&self.facts.xids));
+        let conn = Conn::begin(bytes, place.clone(), silence, known, clock, hears, broken);
         let failed = |failed: Failed| {
             let error = EngineError::from(failed);
             let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
@@ -182,30 +183,31 @@ impl Dialer {
             let secret = format!("{user}:{password}");
             conn.send(&Auth { scheme: "digest", secret: &secret }).answer().await.map_err(failed)?;
         }
-        // What this client knows already, the server may not know yet.
         let path = if self.config.chroot.is_empty() { "/" } else { &self.config.chroot };
-        conn.send(&Sync { path }).answer().await.map_err(failed)?;
+        if session == 0 {
+            conn.send(&Sync { path }).answer().await.map_err(failed)?;
+            return Ok(conn);
+        }
+        // What this client did already, the server may not know yet; and what it asked for on another connection may be agreed upon
+        // and not done. A `sync` does not tell: who led before answers it by itself. A change that changes nothing does.
+        let check = Step::Check { path: path.to_owned(), version: -1 };
+        let _ = agreed(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
         if conn.zxid() < before {
-            self.went_back(&conn, before).await.map_err(failed)?;
+            self.went_back(&conn).await.map_err(failed)?;
         }
         Ok(conn)
     }
 
-    /// The server knows of less than another one said before. One that was cut off from the others may; but if a quorum agrees,
-    /// they were given older data, in which claims stand that are over: they end with their session.
-    async fn went_back(&self, conn: &Conn, before: i64) -> Result<(), Failed> {
-        let check = Step::Check { path: "/".to_owned(), version: -1 };
-        let _ = agreed(conn.send(&Multi(vec![check])).answer().await)?;
-        if conn.zxid() < before {
-            tracing::warn!(place = %conn.place, "the data of the servers went back: all holds are lost");
-            self.facts.end();
-            // Its holders are told before others are let in.
-            door::sleep(TOLD).await;
-            // If it does not arrive, the session ends by itself.
-            let _ = conn.send(&Close).answer().await;
-            return Err(over().into());
-        }
-        Ok(())
+    /// A quorum knows of less than a server said before: they were given older data, in which claims stand that are over. They end
+    /// with their session.
+    async fn went_back(&self, conn: &Conn) -> Result<(), Failed> {
+        tracing::warn!(place = %conn.place, "the data of the servers went back: all holds are lost");
+        self.facts.end();
+        // Its holders are told before others are let in.
+        door::sleep(TOLD).await;
+        // If it does not arrive, the session ends by itself.
+        let _ = conn.send(&Close).answer().await;
+        Err(over().into())
     }
 }
 

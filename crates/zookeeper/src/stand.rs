@@ -37,6 +37,7 @@ impl Client {
     ) -> Result<Tried, Failed> {
         let line = way.dir.line(claim.mode);
         for _ in 0..TRIES {
+            self.delete_strays(claim, way, own, &mut children).await?;
             let nodes = keys::line(&children);
             let Some(standing) = standing(&nodes, &own.path[line.len() + 1..], claim.mode) else {
                 return Ok(Tried::Answer(self.give_up(claim)));
@@ -79,6 +80,25 @@ impl Client {
         // Nothing is watched for it now.
         self.mailbox.push(News::Ring { name: claim.name.clone(), id: claim.id });
         Ok(Tried::Answer(self.waiting(claim)))
+    }
+
+    /// A request of the claim that was given up was done all the same: it is not to stand in line behind itself.
+    async fn delete_strays(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        own: &Own,
+        children: &mut Vec<String>,
+    ) -> Result<(), Failed> {
+        let line = way.dir.line(claim.mode);
+        let is_stray =
+            |name: &mut String| keys::is_of(name, claim.id) && own.path[line.len() + 1..] != **name;
+        let strays: Vec<String> =
+            children.extract_if(.., is_stray).map(|name| format!("{line}/{name}")).collect();
+        if strays.is_empty() {
+            return Ok(());
+        }
+        self.delete_all(&way.session, &way.conn, &strays).await.map(drop)
     }
 
     /// Watches what the claim waits for. Nothing if that is not there any more.
@@ -237,7 +257,7 @@ impl Client {
         let own = self.find(claim.id, way, &way.dir.line(claim.mode)).await?;
         let now = self.now();
         if let Some(entry) = self.book().get(claim.id) {
-            entry.unsettled = false;
+            entry.looked_for();
             match own {
                 Some(own) if entry.place == Place::Made => entry.waits(own, Before::Unknown, now),
                 Some(_) => {}

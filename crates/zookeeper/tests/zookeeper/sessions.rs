@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_core::{Answer, Engine, Guard, How, Locks, Loss, Name, News, Released, Renewed};
-use leasehold_testkit::server::ZookeeperEnsemble;
+use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, acquire, place, release_of};
@@ -100,15 +100,18 @@ fn a_claim_whose_answer_was_lost_finds_what_it_made() {
                 let lost = lost.await;
                 assert!(lost.is_err(), "nobody answers: {lost:?}");
                 proxy.lose();
-                let granted = loop {
-                    match engine.claim(&claim, How::Create).await {
-                        Ok(Answer::Held(grant)) => break grant,
-                        Ok(Answer::Waiting(_)) | Err(_) => {
-                            tokio::time::sleep(Duration::from_millis(20)).await
+                let granted = async {
+                    loop {
+                        match engine.claim(&claim, How::Create).await {
+                            Ok(Answer::Held(grant)) => return grant,
+                            Ok(Answer::Waiting(_)) | Err(_) => {
+                                tokio::time::sleep(Duration::from_millis(20)).await
+                            }
+                            other => panic!("{mode}: {other:?}"),
                         }
-                        other => panic!("{mode}: {other:?}"),
                     }
                 };
+                let granted = tokio::time::timeout(PATIENCE, granted).await.expect("it holds what it made");
                 let view = rig.view(&claim.name).await;
                 assert_eq!(view.holders.len(), 1, "{mode}: {view:?}");
                 assert!(view.waiters.is_empty(), "{mode}: {view:?}");
@@ -164,6 +167,66 @@ fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
     assert!(next.token().number > held.token().number);
     ensemble.heal(follower);
     next.release_blocking().unwrap();
+}
+
+/// R9: a leader that nobody follows any more answers all that it need not ask the others for, a `sync` too. What it does not know of
+/// may be there all the same.
+#[test]
+fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
+    let mut ensemble = ZookeeperEnsemble::start();
+    let (leader, ports) = (ensemble.leader(), ensemble.ports());
+    let followers = [(leader + 1) % 3, (leader + 2) % 3];
+    let (rig, proxy) = (Rig::new(), Proxy::start(ports[leader]));
+    let config = Config::new(vec![place(proxy.port())]);
+    let engine = ZookeeperEngine::new(config, &leasehold_core::Env::system());
+    let (first, claim) = (rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+        proxy.hold_requests();
+        let sent = tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
+        assert!(sent.is_err(), "nobody hears it: {sent:?}");
+        followers.into_iter().for_each(|node| ensemble.pause(node));
+        proxy.reset();
+        let said = tokio::time::timeout(Duration::from_secs(2), engine.release(&release_of(&claim))).await;
+        assert!(said.as_ref().map_or(true, |said| matches!(said[..], [Released::Unknown(_)])), "{said:?}");
+        followers.into_iter().for_each(|node| ensemble.resume(node));
+        let ended = async {
+            while !matches!(engine.release(&release_of(&claim)).await[..], [Released::NotThere]) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.expect("two of three are enough");
+    });
+}
+
+/// R9: what was sent before may be done after all, when its claim was released.
+#[test]
+fn what_a_released_claim_makes_late_is_deleted() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let (first, claim) = (rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+        proxy.hold_requests();
+        let sent = tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
+        assert!(sent.is_err(), "nobody hears it: {sent:?}");
+        proxy.reset();
+        let said = async {
+            loop {
+                match &engine.release(&release_of(&claim)).await[..] {
+                    [Released::NotThere] => return,
+                    said => assert!(matches!(said, [Released::Unknown(_)]), "{said:?}"),
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, said).await.expect("the server is there");
+    });
+    let id = claim.id.to_string();
+    let id = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
+    rig.server.command(&["create", "-s", &format!("/locks/a/_c_{id}-lock-"), "late"]);
+    rig.until("it is deleted", || rig.nodes().len() == 1);
+    rig.run(engine.release(&release_of(&first)));
 }
 
 /// F53: the counter of a directory is nearly used up.
