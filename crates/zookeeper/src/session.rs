@@ -80,6 +80,14 @@ struct State {
     taken: u64,
 }
 
+impl State {
+    /// For how long at most its nodes may be believed in after a change that counts.
+    fn longest(&self) -> Duration {
+        let untold = HALF_TICK.min(self.timeout / HALF_TICK_FRACTION) + self.timeout / BEATS;
+        self.timeout.saturating_sub(untold)
+    }
+}
+
 /// What a session wants now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Want {
@@ -165,8 +173,12 @@ impl Facts {
         if state.gone || state.id == 0 {
             return Instant::from_nanos(0);
         }
-        let untold = HALF_TICK.min(state.timeout / HALF_TICK_FRACTION) + state.timeout / BEATS;
-        deadline(state.confirmed, state.timeout.saturating_sub(untold))
+        deadline(state.confirmed, state.longest())
+    }
+
+    /// For how long they may be believed in at most, counted from any time on.
+    pub(crate) fn longest(&self) -> Duration {
+        lock_of(&self.state).longest()
     }
 
     /// For how long its nodes may still be believed in; `None`: no longer.
