@@ -45,10 +45,7 @@ fn locks_of(rig: &Rig, (user, password): (&str, &str)) -> Locks {
 
 fn etcdctl_of(rig: &Rig, (user, password): (&str, &str), command: &[&str]) -> Output {
     let login = [format!("--user={user}"), format!("--password={password}")];
-    // What is refused is told from what a busy machine did not answer.
-    let patience = ["--dial-timeout=30s", "--command-timeout=30s"];
-    let options = login.iter().map(String::as_str).chain(patience);
-    let all: Vec<&str> = options.chain(command.iter().copied()).collect();
+    let all: Vec<&str> = login.iter().map(String::as_str).chain(command.iter().copied()).collect();
     etcd_command(rig.server.port(), &all)
 }
 

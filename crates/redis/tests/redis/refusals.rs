@@ -39,7 +39,7 @@ fn a_user_without_rights_is_denied() {
 fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
-    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).blocking().acquire().unwrap();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
     let shared = locks.rw("b").read().blocking().acquire().unwrap();
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
@@ -52,7 +52,7 @@ fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
         }
     }
     assert!(rig.locks().mutex("c").blocking().acquire().unwrap_err().is_refused());
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(4));
     assert!(guard.check(), "renewed for longer than its lease");
     guard.release_blocking().unwrap();
     // The hand-over is a part of the release: what frees memory comes first, so nothing of it is refused.

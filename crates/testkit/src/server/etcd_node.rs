@@ -128,6 +128,8 @@ pub(super) fn ask(port: u16, request: &str) -> Option<String> {
 pub(super) fn etcdctl(endpoint: &str) -> Command {
     let mut command = Command::new("etcdctl");
     command.env("ETCDCTL_API", "3").args(["--endpoints", endpoint]);
+    // By itself it gives a server two seconds, which a busy machine may not have.
+    command.args(["--dial-timeout=30s", "--command-timeout=30s"]);
     command
 }
 
