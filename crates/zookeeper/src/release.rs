@@ -100,7 +100,11 @@ impl Client {
     /// Leaves nothing of the claim; true if something was there.
     pub(crate) async fn end_known(&self, id: ClaimId) -> Result<bool, Failed> {
         let Some(known) = self.known(id) else { return Ok(false) };
-        self.end(id, &known).await
+        let there = self.end(id, &known).await?;
+        if known.unsettled {
+            self.lay_ghost(id, known);
+        }
+        Ok(there)
     }
 
     async fn end(&self, id: ClaimId, known: &Known) -> Result<bool, Failed> {

@@ -207,7 +207,7 @@ fn a_server_that_still_loads_its_data_is_waited_for() {
     let (locks, fresh) = (rig.locks(), rig.locks());
     acquire(&locks, "a").release_blocking().unwrap();
     rig.server.kill();
-    rig.server.restart();
+    rig.server.restart_early();
     assert!(rig.says(&["INFO", "persistence"]).contains("loading:1"), "it loads for two seconds");
     let error = fresh.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("loading"), "{error}");

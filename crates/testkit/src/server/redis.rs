@@ -128,11 +128,23 @@ impl RedisServer {
         self.directory.path().join("redis.sock")
     }
 
-    /// Starts it again after [`kill`](Self::kill) or [`stop`](Self::stop), with the data that it saved.
+    /// Starts it again after [`kill`](Self::kill) or [`stop`](Self::stop), with the data that it saved, and waits until it has read it.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn restart(&mut self) {
+        self.restart_until(|port| has_loaded(port).unwrap_or(false));
+    }
+
+    /// As [`restart`](Self::restart), but does not wait until it has read its data: it listens before that.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn restart_early(&mut self) {
+        self.restart_until(|port| TcpStream::connect(("127.0.0.1", port)).is_ok());
+    }
+
+    fn restart_until(&mut self, ready: fn(u16) -> bool) {
         let directory = self.directory.path().display().to_string();
         let socket = self.socket().display().to_string();
         let port = self.port.to_string();
@@ -151,7 +163,7 @@ impl RedisServer {
             own.into_iter().chain(rest).map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
         let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
         let mut process = Server::start(&self.program(), self.directory.path(), &all, &environment);
-        process.wait_until(|| has_loaded(self.port).unwrap_or(false));
+        process.wait_until(|| ready(self.port));
         self.process = Some(process);
     }
 
