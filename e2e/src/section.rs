@@ -77,14 +77,15 @@ async fn stay(belief: &Belief<'_>, guard: &Guard, length: Duration, busy: impl F
 
 async fn leave(lock: &str, belief: Belief<'_>, guard: Guard, dice: &mut Dice) {
     let way = if is_tidy(lock) { dice.below(80) } else { dice.below(100) };
+    let knew = !guard.check();
     match way {
         0..75 => {
-            let (knew, leaving) = (!guard.check(), belief.releasing(None));
+            let leaving = belief.releasing(None);
             told(leaving, knew, guard.release().await);
         }
         75..80 => {
             let keep = dice.millis(5..40);
-            let (knew, leaving) = (!guard.check(), belief.releasing(Some(keep.as_nanos() as u64)));
+            let leaving = belief.releasing(Some(keep.as_nanos() as u64));
             told(leaving, knew, guard.release_at_least(keep).await);
         }
         80..90 => {
@@ -93,7 +94,7 @@ async fn leave(lock: &str, belief: Belief<'_>, guard: Guard, dice: &mut Dice) {
         }
         // F17: nobody waits for the answer to the end.
         _ => {
-            let (knew, leaving) = (!guard.check(), belief.releasing(None));
+            let leaving = belief.releasing(None);
             if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
                 told(leaving, knew, answer);
             }

@@ -48,15 +48,13 @@ impl Client {
         self.unwatch(release.id);
         // What is not known here was never made here.
         let Some(known) = self.known(release.id) else { return Released::NotThere };
-        match self.end(release.id, &known).await {
+        let held = known.token;
+        match self.end_for_good(release.id, known).await {
             Ok(deleted) => {
                 drop(self.book().remove(release.id));
-                let own = release.token.is_none_or(|token| {
-                    known.token.is_some_and(|held| u64::try_from(held) == Ok(token.number))
-                });
-                if known.unsettled {
-                    self.lay_ghost(release.id, known);
-                }
+                let own = release
+                    .token
+                    .is_none_or(|token| held.is_some_and(|held| u64::try_from(held) == Ok(token.number)));
                 if deleted && own { Released::Freed } else { Released::NotThere }
             }
             Err(failed) => Released::Unknown(failed.into()),
@@ -99,7 +97,14 @@ impl Client {
 
     /// Leaves nothing of the claim; true if something was there.
     pub(crate) async fn end_known(&self, id: ClaimId) -> Result<bool, Failed> {
-        let Some(known) = self.known(id) else { return Ok(false) };
+        match self.known(id) {
+            Some(known) => self.end_for_good(id, known).await,
+            None => Ok(false),
+        }
+    }
+
+    /// The same, and of what may still be made of it later.
+    async fn end_for_good(&self, id: ClaimId, known: Known) -> Result<bool, Failed> {
         let there = self.end(id, &known).await?;
         if known.unsettled {
             self.lay_ghost(id, known);

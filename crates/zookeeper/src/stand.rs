@@ -248,8 +248,8 @@ impl Client {
         Ok(None)
     }
 
-    /// Looks for what a change made that was not answered: it was done by now, or will never be, for the server does not take
-    /// anything from an older connection of the session any more.
+    /// Looks for what a change made that was not answered. What a quorum had agreed upon before this connection is done by now;
+    /// what is done later all the same is deleted as a stray, or after the release.
     pub(crate) async fn settle(&self, claim: &Claim, way: &Way) -> Result<(), Failed> {
         if claim.mode.limit().is_some() && self.find_permits(claim, way).await? {
             return Ok(());

@@ -38,7 +38,7 @@ const HOLDS: i64 = LATCH + (1 << 61);
 const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
 /// How often the latch is tried before its claim is asked again a little later: long enough for a few holders that run,
 /// each for microseconds, and short enough that hundreds who try do not keep those from running.
-const LATCH_TRIES: usize = 32;
+pub(super) const LATCH_TRIES: usize = 32;
 
 /// A name with the paths that belong to it.
 #[derive(Clone, Debug)]
@@ -166,7 +166,12 @@ impl LockFile {
 
     /// Takes the latch, or says [`Fault::Retry`] when its holder does not run.
     pub(super) fn latch(&self) -> Result<Latch<'_>, EngineError> {
-        for _ in 0..LATCH_TRIES {
+        self.latch_within(LATCH_TRIES)
+    }
+
+    /// The same, with so many tries.
+    pub(super) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
+        for _ in 0..tries {
             if let Some(latch) = self.try_latch()? {
                 return Ok(latch);
             }

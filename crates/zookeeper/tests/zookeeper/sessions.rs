@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Answer, Engine, Guard, How, Locks, Loss, Name, News, Released, Renewed};
+use leasehold_core::{Answer, Claim, Engine, Guard, How, Locks, Loss, Name, News, Released, Renewed};
 use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
@@ -169,6 +169,14 @@ fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
     next.release_blocking().unwrap();
 }
 
+/// The first claim holds; the other one is sent, and no server hears of it.
+async fn claim_unheard(engine: &ZookeeperEngine, proxy: &Proxy, [first, claim]: [&Claim; 2]) {
+    assert!(matches!(engine.claim(first, How::Create).await, Ok(Answer::Held(_))));
+    proxy.hold_requests();
+    let sent = tokio::time::timeout(Duration::from_millis(300), engine.claim(claim, How::Create)).await;
+    assert!(sent.is_err(), "nobody hears it: {sent:?}");
+}
+
 /// R9: a leader that nobody follows any more answers all that it need not ask the others for, a `sync` too. What it does not know of
 /// may be there all the same.
 #[test]
@@ -181,10 +189,7 @@ fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
     let engine = ZookeeperEngine::new(config, &leasehold_core::Env::system());
     let (first, claim) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
-        proxy.hold_requests();
-        let sent = tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
-        assert!(sent.is_err(), "nobody hears it: {sent:?}");
+        claim_unheard(&engine, &proxy, [&first, &claim]).await;
         followers.into_iter().for_each(|node| ensemble.pause(node));
         proxy.reset();
         let certain = async {
@@ -215,10 +220,7 @@ fn what_a_released_claim_makes_late_is_deleted() {
     let (proxy, engine) = rig.proxied();
     let (first, claim) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
-        proxy.hold_requests();
-        let sent = tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
-        assert!(sent.is_err(), "nobody hears it: {sent:?}");
+        claim_unheard(&engine, &proxy, [&first, &claim]).await;
         proxy.reset();
         let said = async {
             loop {

@@ -138,6 +138,24 @@ fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
     waiting(create(&engine, &second));
 }
 
+/// I13: beside whoever changes the table a reader may find room, so it is not told that there is none.
+#[test]
+fn a_reader_that_tries_while_another_leaves_is_not_told_that_the_lock_is_taken() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Shared);
+    held(create(&engine, &first));
+    let key = Key::new(&engine.dir, &name("job"));
+    let leaving = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let latch = leaving.latch().unwrap();
+    for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+        assert_eq!(create(&engine, &try_claim("job", mode)).unwrap_err().fault, crate::Fault::Retry);
+    }
+    assert!(matches!(create(&engine, &try_claim("job", Mode::Exclusive)), Ok(crate::Answer::Taken(_))));
+    drop(latch);
+    held(create(&engine, &try_claim("job", Mode::Shared)));
+}
+
 #[test]
 fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_lives() {
     let scratch = Scratch::new();
