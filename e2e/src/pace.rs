@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::task::TTL;
+use crate::{task::TTL, zookeeper};
 
 /// How quick an engine is.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,8 @@ pub struct Pace {
     pub precision: Duration,
     /// How much longer than its time something may stand on the server.
     pub overdue: Duration,
+    /// For how long a server that is cut off from the others may tell an administrator what was.
+    pub stale: Duration,
 }
 
 /// One that counts in milliseconds.
@@ -23,6 +25,7 @@ const FINE: Pace = Pace {
     traces: Duration::from_secs(3),
     precision: Duration::from_millis(2),
     overdue: Duration::ZERO,
+    stale: Duration::ZERO,
 };
 
 /// etcd counts whole seconds, of which it tells only those that are complete. It looks twice a second for leases that are over,
@@ -33,6 +36,7 @@ const ETCD: Pace = Pace {
     traces: Duration::from_secs(8),
     precision: Duration::from_secs(1),
     overdue: Duration::from_secs(3),
+    stale: Duration::ZERO,
 };
 
 /// A ZooKeeper ends sessions in steps of its tick, half a second here, and gives each its whole time again when it is started or has
@@ -42,7 +46,11 @@ const ZOOKEEPER: Pace = Pace {
     traces: Duration::from_secs(12),
     precision: Duration::from_secs(1),
     overdue: Duration::from_secs(8),
+    stale: Duration::ZERO,
 };
+
+/// The same of three servers: one that is cut off answers looks by itself until it notices, after `syncLimit` ticks: ten of half a second.
+const ENSEMBLE: Pace = Pace { stale: Duration::from_secs(6), ..ZOOKEEPER };
 
 impl Pace {
     /// Of the engine of this name.
@@ -50,6 +58,8 @@ impl Pace {
     pub fn of(engine: &str) -> Self {
         if engine.starts_with("etcd") {
             ETCD
+        } else if engine == zookeeper::ENSEMBLE {
+            ENSEMBLE
         } else if engine.starts_with("zookeeper") {
             ZOOKEEPER
         } else {

@@ -24,6 +24,7 @@ pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<St
     terms.place = entry_life(pace.ttl);
     terms.precision = pace.precision;
     terms.overdue = pace.overdue;
+    terms.stale = pace.stale;
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());

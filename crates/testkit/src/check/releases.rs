@@ -8,6 +8,7 @@ use super::{
     finding::Finding,
     life::{Life, Outcome},
     load::clash,
+    terms::nanos,
 };
 
 pub(super) fn check(book: &Book<'_>) -> Verdict {
@@ -69,9 +70,10 @@ fn still_there<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
             finding.checked();
             let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
             let own = held.token.is_none() || held.token == life.grant.map(|grant| grant.token);
+            let known = truth.at.saturating_sub(nanos(book.terms.stale));
             let answered = life.answer.is_some_and(|(at, outcome)| match outcome {
-                Outcome::Freed => at <= truth.at,
-                Outcome::NotHeld => at <= truth.at && life.lost.is_none(),
+                Outcome::Freed => at <= known,
+                Outcome::NotHeld => at <= known && life.lost.is_none(),
                 Outcome::Unknown => false,
             });
             if answered && own && !kept {

@@ -32,6 +32,8 @@ pub struct Terms {
     pub told: Duration,
     /// How long what ended without a grant may stay on a server that can be reached.
     pub cancelled: Duration,
+    /// For how long a look may tell what was: a server that is cut off from the others answers it, until it notices.
+    pub stale: Duration,
     /// How long a place in line stands at least after its claim last spoke: longer than a short lease.
     pub place: Duration,
     /// Disturbances may set the server's clock back: what lapsed before them, unseen, may stand again.
@@ -57,6 +59,7 @@ impl Default for Terms {
             cuts: Vec::new(),
             told: Duration::from_millis(50),
             cancelled: Duration::from_secs(1),
+            stale: Duration::ZERO,
             place: Duration::ZERO,
             set_back: false,
             over_limit: Duration::from_millis(100),
