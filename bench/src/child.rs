@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    Failure, contended, etcd_handover, handover, holds, redis_handover, redis_line, zookeeper_handover,
-    zookeeper_holds,
+    Failure, contended, etcd_handover, handover, holds, postgres_handover, redis_handover, redis_line,
+    sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover, zookeeper_holds,
 };
 
 /// Starts this program as a child that does `what`.
@@ -39,6 +39,11 @@ pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
         ["zookeeper-handover", keeper, from, port] => zookeeper_handover::child(keeper, from, port),
         ["zookeeper-watched", port] => zookeeper_handover::hear(port),
         ["zookeeper-holds", port] => zookeeper_holds::child(port),
+        ["postgres-handover", keeper, from, port] => postgres_handover::child(keeper, from, port),
+        ["postgres-notified", port] => postgres_handover::hear(port),
+        ["sqlite-free", path, tasks] => sqlite_free::child(path, tasks),
+        ["sqlite-handover", keeper, path] => sqlite_handover::child(keeper, path),
+        ["sqlite-seen", path, first] => sqlite_bare::sees(path, first),
         ["contend", way, url] => redis_line::contend(way, url),
         ["crowd", url] => redis_line::crowd(url),
         ["neighbour", dir] => contended::neighbour(dir),

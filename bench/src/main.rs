@@ -15,11 +15,19 @@ mod etcd_words;
 mod free;
 mod handover;
 mod holds;
+mod mysql_free;
+mod mysql_waiters;
 mod pairs;
+mod postgres_free;
+mod postgres_handover;
+mod postgres_notify;
 mod redis_free;
 mod redis_handover;
 mod redis_holds;
 mod redis_line;
+mod sqlite_bare;
+mod sqlite_free;
+mod sqlite_handover;
 mod stamped;
 mod zookeeper_bare;
 mod zookeeper_free;
@@ -36,7 +44,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 19] = [
+const BENCHES: [Bench; 26] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -55,6 +63,13 @@ const BENCHES: [Bench; 19] = [
     ("zookeeper-handover", "hand-over between two processes on ZooKeeper", zookeeper_handover::bench),
     ("zookeeper-holds", "10,000 holds on ZooKeeper that are renewed, for a minute", zookeeper_holds::bench),
     ("zookeeper-recipes", "the recipes of Curator and kazoo on the same ZooKeeper", zookeeper_recipes::bench),
+    ("postgres-free", "acquire and release of free names on PostgreSQL", postgres_free::bench),
+    ("postgres-handover", "hand-over between two processes on PostgreSQL", postgres_handover::bench),
+    ("postgres-notify", "what notifications cost PostgreSQL", postgres_notify::bench),
+    ("sqlite-free", "acquire and release of free names in an SQLite file", sqlite_free::bench),
+    ("sqlite-handover", "hand-over between two processes in an SQLite file", sqlite_handover::bench),
+    ("mysql-free", "acquire and release of free names on MariaDB", mysql_free::bench),
+    ("mysql-waiters", "1,000 claims wait for one name on MariaDB, in four clients", mysql_waiters::bench),
     ("build", "cold build of the command", build::bench),
 ];
 

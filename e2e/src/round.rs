@@ -15,12 +15,15 @@ use crate::{
     etcd::{self, Alone, CLUSTER, Three},
     figures::Figures,
     file::Files,
+    mariadb::Mariadb,
     memory::Memory,
     pace::Pace,
+    postgres::Postgres,
     pulse::Pulse,
     redis::Redis,
     served::Served,
     shelf::Shelf,
+    sqlite::Sqlite,
     storm::rage,
     task::LOCKS,
     truth::Looker,
@@ -95,12 +98,21 @@ impl Round<'_> {
                 let world = Served::<Ensemble>::start(&setting, Promise::Exclusion)?;
                 self.through(&setting, world, tell)?
             }
+            "postgres" => {
+                let world = Served::<Postgres>::start(&setting, Promise::Exclusion)?;
+                self.through(&setting, world, tell)?
+            }
+            "mariadb" => {
+                let world = Served::<Mariadb>::start(&setting, Promise::Exclusion)?;
+                self.through(&setting, world, tell)?
+            }
+            "sqlite" => self.through(&setting, Sqlite::start(&setting)?, tell)?,
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
             "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, file and memory are there"
+                    "no engine {other:?}: redis, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, sqlite, file and memory are there"
                 ))?;
                 self.through(&setting, Redis::start(&setting, Promise::Exclusion, peer)?, tell)?
             }

@@ -37,6 +37,11 @@ pub trait System: Sized + 'static {
     /// Where they listen.
     fn ports(&self) -> Vec<u16>;
 
+    /// What leads to them.
+    fn url(servers: &str) -> String {
+        format!("{}://{servers}", Self::SCHEME)
+    }
+
     /// Whether the engine may say this of it.
     fn deserves(&self, said: &Guarantee, promise: Promise) -> bool;
 
@@ -84,7 +89,7 @@ impl<S: System> Served<S> {
 
 fn url<S: System>(ports: Vec<u16>) -> String {
     let servers: Vec<String> = ports.into_iter().map(|port| format!("127.0.0.1:{port}")).collect();
-    format!("{}://{}", S::SCHEME, servers.join(","))
+    S::url(&servers.join(","))
 }
 
 impl<S: System> Proxied for Served<S> {

@@ -90,7 +90,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
     }
     if typed.engine.is_empty() {
         return Err(
-            "say which: --engine redis, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, file or memory"
+            "say which: --engine redis, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, postgres, mariadb, sqlite, file or memory"
                 .into(),
         );
     }

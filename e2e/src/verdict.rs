@@ -16,6 +16,10 @@ const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
 /// By how much the machine, not the lock, may delay the end of a belief.
 const SLACK: Duration = Duration::from_millis(10);
 
+/// By how much it may delay the end of a wait. A process that does not run tells so; one that waits for a disk which others keep busy
+/// does not. The simulation, where time is what it says, judges to a tenth of a second.
+const OVER_LIMIT: Duration = Duration::from_millis(500);
+
 /// Judges the events of a round; the figures, and in words what was violated.
 #[must_use]
 pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<String>) {
@@ -25,6 +29,7 @@ pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<St
     terms.precision = pace.precision;
     terms.overdue = pace.overdue;
     terms.stale = pace.stale;
+    terms.over_limit = OVER_LIMIT;
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());

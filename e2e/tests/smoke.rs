@@ -20,12 +20,16 @@ const FAULTS: u64 = 200;
 /// Rounds go on until it has; after this many it never will.
 const MAX_ROUNDS: u64 = 12;
 /// What takes part in an election takes longer, in fewer and longer storms.
-const OF_CLUSTER: u64 = 4;
+const OF_CLUSTER: u64 = 8;
+/// Where the disk is waited for.
+const OF_SERVER: u64 = 4;
+/// Where one that is stopped while it writes stops others.
+const OF_FILE: u64 = 8;
 /// How long each is: two storms and what is between them, at the pace of the engine.
 const ROUND: Duration = Duration::from_secs(20);
 
 fn smoke(engine: &str) {
-    smoke_for(engine, ROUND, 1);
+    smoke_for(engine, ROUND, 2);
 }
 
 /// One storm at a time: limits of waits are judged to a tenth of a second, in which all its processes have to run.
@@ -64,7 +68,7 @@ fn memory() {
 
 #[test]
 fn etcd() {
-    smoke_for("etcd", 3 * ROUND / 2, 2);
+    smoke_for("etcd", 3 * ROUND / 2, OF_SERVER);
 }
 
 #[test]
@@ -74,10 +78,25 @@ fn etcd_cluster() {
 
 #[test]
 fn zookeeper() {
-    smoke_for("zookeeper", 3 * ROUND / 2, 2);
+    smoke_for("zookeeper", 3 * ROUND / 2, OF_SERVER);
 }
 
 #[test]
 fn zookeeper_ensemble() {
     smoke_for("zookeeper-ensemble", 2 * ROUND, OF_CLUSTER);
+}
+
+#[test]
+fn postgres() {
+    smoke_for("postgres", ROUND, OF_SERVER);
+}
+
+#[test]
+fn mariadb() {
+    smoke_for("mariadb", ROUND, OF_FILE);
+}
+
+#[test]
+fn sqlite() {
+    smoke_for("sqlite", ROUND, OF_FILE);
 }

@@ -1,6 +1,6 @@
 //! What the scenarios share: a shop floor of processes around one directory of files and locks.
 //!
-//! The locks are on the file engine; with the argument `redis` or `etcd` on a server that is started for it, with a URL on that
+//! The locks are on the file engine; with the argument `redis`, `etcd`, `postgres` or `mariadb` on a server that is started for it, with a URL on that
 //! one.
 //!
 //! Each scenario is one binary. Started by a person it is the boss: it makes a directory, starts itself several times as
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_testkit::server::{EtcdServer, RedisServer};
+use leasehold_testkit::server::{EtcdServer, MariadbServer, PostgresServer, RedisServer};
 
 /// The lease time of scenarios in which workers are killed: so long others wait for a dead one where a server keeps the
 /// locks. On one host, by lock files, they do not wait at all.
@@ -31,7 +31,7 @@ pub struct Floor {
     /// The number of this worker; `None` for the boss.
     pub worker: Option<usize>,
     /// Where the locks are.
-    url: String,
+    pub url: String,
 }
 
 impl Floor {
@@ -118,11 +118,18 @@ pub fn run_on_redis(boss: Part, worker: Part) -> ExitCode {
     start(Some(env::args().nth(1).unwrap_or_else(|| "redis".to_owned())), boss, worker)
 }
 
+/// The same, for one that has them in PostgreSQL.
+pub fn run_on_postgres(boss: Part, worker: Part) -> ExitCode {
+    start(Some(env::args().nth(1).unwrap_or_else(|| "postgres".to_owned())), boss, worker)
+}
+
 /// What ends with the scenario.
 enum Server {
     None,
     Redis { _end: RedisServer },
     Etcd { _end: EtcdServer },
+    Postgres { _end: PostgresServer },
+    Mariadb { _end: MariadbServer },
 }
 
 fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
@@ -140,6 +147,14 @@ fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
                 Some("etcd") => {
                     let server = EtcdServer::start(&[]);
                     (server.url(), Server::Etcd { _end: server })
+                }
+                Some("postgres") => {
+                    let server = PostgresServer::start(&[]);
+                    (server.url(), Server::Postgres { _end: server })
+                }
+                Some("mariadb") => {
+                    let server = MariadbServer::start(&[]);
+                    (server.url(), Server::Mariadb { _end: server })
                 }
                 Some(url) => (url.to_owned(), Server::None),
             };

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// On the file engine, and on a Redis and an etcd of its own.
-const PLACES: [&[&str]; 3] = [&[], &["redis"], &["etcd"]];
+/// On the file engine, and on a server of its own.
+const PLACES: [&[&str]; 5] = [&[], &["redis"], &["etcd"], &["postgres"], &["mariadb"]];
 
 fn run(program: &str, place: &[&str], expected: &[&str]) {
     let output = Command::new(program).args(place).output().expect("the example was built with this test");
@@ -43,7 +43,20 @@ fn quota() {
 }
 
 #[test]
+fn rebuild_cache() {
+    for place in PLACES {
+        run(env!("CARGO_BIN_EXE_rebuild_cache"), place, &["8 changes"]);
+    }
+}
+
+#[test]
 fn flash_sale_with_everything_in_redis() {
     let expected = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
     run(env!("CARGO_BIN_EXE_flash_sale_redis"), &[], &expected);
+}
+
+#[test]
+fn flash_sale_with_everything_in_postgres() {
+    let expected = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
+    run(env!("CARGO_BIN_EXE_flash_sale_postgres"), &[], &expected);
 }

@@ -10,7 +10,7 @@ use crate::help;
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, subcommand_required = true, arg_required_else_help = false)]
 pub(crate) struct Args {
-    /// The engine that stores the locks: file:, file:///dir, redis://host, etcd://host, zookeeper://host/chroot, ...
+    /// The engine that stores the locks: file:, file:///dir, redis://host, etcd://host, postgres://host/db, ...
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) url: Option<String>,
     /// Fail (78) when no URL is given, instead of using file:
@@ -32,6 +32,8 @@ pub(crate) enum Command {
     /// End a hold on purpose
     #[command(after_help = help::BREAK)]
     Break(Break),
+    /// Print the SQL that makes the tables of a postgres, mysql or sqlite URL
+    Schema,
     /// Print the completions of a shell
     Completions(Completions),
 }

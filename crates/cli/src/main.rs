@@ -52,6 +52,7 @@ fn dispatch(args: Args) -> Result<u8, Failure> {
         Command::List(list) => cmd::list::list(&list, &url()?),
         Command::Show(show) => cmd::show::show(&show, &url()?),
         Command::Break(args) => cmd::break_::break_(&args, &url()?),
+        Command::Schema => cmd::schema::schema(&url()?),
         Command::Completions(args) => cmd::completions::completions(&args),
     }
 }

@@ -18,6 +18,7 @@ mod entry;
 mod graves;
 mod line;
 mod look;
+mod save;
 mod settle;
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub use self::{
     entry::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE, entry_life},
     graves::{Graves, MAX_GRAVES},
     look::{KEPT_OWNER, WATCHERS},
+    save::{Entry, Saved, Stand},
 };
 use self::{entry::Holder, line::Line};
 use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};

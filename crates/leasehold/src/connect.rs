@@ -14,7 +14,15 @@ use crate::{
 pub struct Locks {
     core: leasehold_core::Locks,
     #[cfg_attr(
-        not(any(feature = "file", feature = "redis", feature = "etcd", feature = "zookeeper")),
+        not(any(
+            feature = "file",
+            feature = "redis",
+            feature = "etcd",
+            feature = "zookeeper",
+            feature = "postgres",
+            feature = "mysql",
+            feature = "sqlite"
+        )),
         expect(dead_code, reason = "no engine has more than the verbs")
     )]
     own: Own,
@@ -35,8 +43,8 @@ impl Locks {
     /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir`,
     /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted), `redis+unix:///path/to/socket`,
     /// `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted),
-    /// `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted), each with options in its
-    /// query. Engines with a server are contacted at the first request, not here.
+    /// `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted),
+    /// `postgres://[user:password@]host[:port]/database`, `mysql://[user[:password]@]host[:port]/database`, `sqlite:///path/to/file.db`, each with options in its query. Engines with a server are contacted at the first request, not here.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in;
@@ -87,6 +95,14 @@ impl Locks {
         etcd.held_by(guard.id())
     }
 
+    /// What makes the tables of these locks, for who does so otherwise than by using them; `None` where there are none.
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    #[must_use]
+    pub fn sql_schema(&self) -> Option<&'static str> {
+        let Own::Sql { schema } = self.own else { return None };
+        Some(schema)
+    }
+
     /// The check under which this hold still stands, for a `multi` of any ZooKeeper client; `None` when it does not, and on other
     /// engines.
     #[cfg(feature = "zookeeper")]
@@ -116,8 +132,8 @@ impl Connect {
         self
     }
 
-    /// How to encrypt the connection of a `rediss`, `etcds` or `zookeepers` URL, in place of its options `ca`, `cert` and `key`. With one of
-    /// these, or another URL, connecting is refused.
+    /// How to encrypt the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL, in place of its options `ca`, `cert` and
+    /// `key`. With one of these, or another URL, connecting is refused.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);

@@ -22,6 +22,8 @@ mod fence;
 mod open;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod sql;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
@@ -39,6 +41,8 @@ pub use leasehold_core::{
 pub use leasehold_etcd::HeldBy as EtcdCompare;
 #[cfg(feature = "redis")]
 pub use leasehold_redis::Said;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use leasehold_sql::Fence as SqlFence;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
 #[cfg(feature = "zookeeper")]
@@ -55,3 +59,8 @@ struct Readme;
 #[cfg(all(doctest, feature = "etcd"))]
 #[doc = include_str!("../../../docs/engines/etcd.md")]
 struct Etcd;
+
+/// The example of the page on PostgreSQL.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../../../docs/engines/postgres.md")]
+struct Postgres;

@@ -25,6 +25,8 @@ pub(crate) enum Own {
     Etcd(Arc<leasehold_etcd::EtcdEngine>),
     #[cfg(feature = "zookeeper")]
     Zookeeper(Arc<leasehold_zookeeper::ZookeeperEngine>),
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    Sql { schema: &'static str },
 }
 
 /// Each takes its options and refuses what is left, before anything is made.
@@ -35,9 +37,12 @@ pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "redis" | "rediss" | "redis+unix" => open_redis(url, connect),
         "etcd" | "etcds" => open_etcd(url, connect),
         "zookeeper" | "zookeepers" => open_zookeeper(url, connect),
+        "postgres" | "postgresql" => open_postgres(url, connect),
+        "mysql" | "mariadb" => open_mysql(url, connect),
+        "sqlite" => open_sqlite(url),
         // The scheme is shown, never more: the rest may hold a password.
         other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, etcd, etcds, zookeeper and zookeepers are known"
+            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
         ))),
     }
 }
@@ -172,8 +177,35 @@ fn open_zookeeper(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
     Err(not_compiled_in("zookeeper"))
 }
 
-#[cfg(all(any(feature = "redis", feature = "etcd", feature = "zookeeper"), not(feature = "tls")))]
-fn not_encrypted<T>(_: T, _: &Connect) -> Result<T, Error> {
+#[cfg(feature = "postgres")]
+use crate::sql::open_postgres;
+
+#[cfg(not(feature = "postgres"))]
+fn open_postgres(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
+    Err(not_compiled_in("postgres"))
+}
+
+#[cfg(feature = "mysql")]
+use crate::sql::open_mysql;
+
+#[cfg(not(feature = "mysql"))]
+fn open_mysql(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
+    Err(not_compiled_in("mysql"))
+}
+
+#[cfg(feature = "sqlite")]
+use crate::sql::open_sqlite;
+
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_: &mut Url) -> Result<Opened, Error> {
+    Err(not_compiled_in("sqlite"))
+}
+
+#[cfg(all(
+    any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"),
+    not(feature = "tls")
+))]
+pub(crate) fn not_encrypted<T>(_: T, _: &Connect) -> Result<T, Error> {
     Err(Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\""))
 }
 
@@ -182,7 +214,10 @@ fn not_encrypted<T>(_: T, _: &Connect) -> Result<T, Error> {
     feature = "file",
     feature = "redis",
     feature = "etcd",
-    feature = "zookeeper"
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "sqlite"
 )))]
 fn not_compiled_in(feature: &str) -> Error {
     Error::misconfigured(format!(

@@ -1,13 +1,19 @@
 //! How the connection of a URL is encrypted.
 
 use leasehold_core::Error;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+))]
 use leasehold_tls::Tls;
 
 use crate::{connect::Connect, url::Url};
 
-/// The schemes of URLs whose connections are encrypted.
-const ENCRYPTED: [&str; 3] = ["rediss", "etcds", "zookeepers"];
+/// The schemes of URLs whose connections are encrypted, or may be.
+const ENCRYPTED: [&str; 7] = ["rediss", "etcds", "zookeepers", "postgres", "postgresql", "mysql", "mariadb"];
 
 /// What was given for the encryption is of no use with a URL that is not encrypted.
 pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
@@ -21,7 +27,13 @@ pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
 }
 
 /// How to encrypt, by what was given beside the URL or else by its options.
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+))]
 pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
     let said = [url.take("ca"), url.take("cert"), url.take("key")];
     if let Some(given) = &connect.tls {

@@ -18,7 +18,10 @@ pub(crate) struct Url {
             feature = "file",
             feature = "redis",
             feature = "etcd",
-            feature = "zookeeper"
+            feature = "zookeeper",
+            feature = "postgres",
+            feature = "mysql",
+            feature = "sqlite"
         )),
         expect(dead_code, reason = "no engine reads it")
     )]
@@ -56,6 +59,12 @@ impl Url {
         taken.map(|(_, value)| value)
     }
 
+    /// Whether an option is given.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.options.iter().any(|(known, _)| known == key)
+    }
+
     /// An option that is a duration, taken out.
     pub(crate) fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, Error> {
         let doubtful = self.doubtful;
@@ -78,7 +87,10 @@ impl Url {
             feature = "file",
             feature = "redis",
             feature = "etcd",
-            feature = "zookeeper"
+            feature = "zookeeper",
+            feature = "postgres",
+            feature = "mysql",
+            feature = "sqlite"
         )),
         expect(dead_code, reason = "no engine takes options")
     )]

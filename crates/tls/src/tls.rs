@@ -2,12 +2,12 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{
     TlsConnector,
     client::TlsStream,
     rustls::{
-        ClientConfig, RootCertStore,
+        self, ClientConfig, RootCertStore,
         crypto::ring,
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     },
@@ -21,6 +21,15 @@ pub struct Tls {
     roots: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
     given: Option<Arc<ClientConfig>>,
+}
+
+/// What a connection is encrypted with, as it stands in files.
+#[derive(Debug)]
+pub struct Material {
+    /// The certificates of those who are trusted, DER.
+    pub authorities: Vec<Vec<u8>>,
+    /// The certificate that is shown to the server, and its key, PEM.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Tls {
@@ -59,12 +68,12 @@ impl Tls {
     ///
     /// # Cancel safety
     /// Dropping the future closes the stream.
-    pub async fn connect(
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        stream: TcpStream,
+        stream: S,
         host: &str,
         protocols: &[&[u8]],
-    ) -> Result<TlsStream<TcpStream>, TlsError> {
+    ) -> Result<TlsStream<S>, TlsError> {
         let config = self.config(protocols).map_err(TlsError::Wrong)?;
         let name =
             ServerName::try_from(host.to_owned()).map_err(|error| TlsError::Wrong(error.to_string()))?;
@@ -117,6 +126,33 @@ impl Tls {
         }
         Ok(trusted)
     }
+
+    /// For a client library that makes its configuration itself, with the default provider of the process: that is set, if there is
+    /// none.
+    ///
+    /// # Errors
+    /// [`TlsError::Wrong`] where the caller gave a configuration of its own, or a file cannot be used.
+    pub fn material(&self) -> Result<Material, TlsError> {
+        if self.given.is_some() {
+            let words = "this engine takes files (ca, cert and key), not a configuration of the caller's";
+            return Err(TlsError::Wrong(words.to_owned()));
+        }
+        // All that it would be refused for is refused here, in our words.
+        self.read().map_err(TlsError::Wrong)?;
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Another may have been set at this moment, which will do.
+            let _ = ring::default_provider().install_default();
+        }
+        let authorities = match &self.roots {
+            Some(file) => {
+                CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            }
+            None => Ok(rustls_native_certs::load_native_certs().certs),
+        };
+        let authorities = authorities.map_err(|error| TlsError::Wrong(error.to_string()))?;
+        let authorities = authorities.into_iter().map(|authority| authority.to_vec()).collect();
+        Ok(Material { authorities, identity: self.identity.clone() })
+    }
 }
 
 impl fmt::Debug for Tls {
@@ -131,7 +167,7 @@ impl fmt::Debug for Tls {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 

@@ -4,6 +4,7 @@ pub(crate) mod break_;
 pub(crate) mod completions;
 pub(crate) mod list;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod show;
 
 use std::io::Write;

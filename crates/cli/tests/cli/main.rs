@@ -13,6 +13,7 @@ mod processes;
 mod redis;
 mod run;
 mod signals;
+mod sql;
 mod terminal;
 mod tools;
 mod url;

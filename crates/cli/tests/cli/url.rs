@@ -56,7 +56,7 @@ fn wrong_urls_are_78() {
         ("file://host/dir", "three slashes"),
         ("file:///tmp/leasehold-none?frobnicate=1", "frobnicate"),
         ("file:///tmp/leasehold-none?connect_timeout=5", "5s"),
-        ("nosql://h", "zookeeper and zookeepers are known"),
+        ("nosql://h", "postgres, mysql and sqlite are known"),
         ("redis://h?frobnicate=1", "prefix"),
         ("rediss://h?cert=/x", "belong together"),
         ("redis://h:port", "port"),
@@ -82,6 +82,17 @@ fn wrong_urls_are_78() {
         ("zookeeper://h/a//b", "no path"),
         ("zookeeper:h", "//"),
         ("zookeeper://:hunter2@h", "no user"),
+        ("postgres:h/d", "postgres://user@host:5432/database"),
+        ("postgres://u:hunter2@h:port/d", "postgres://user@host:5432/database"),
+        ("postgres://h/d?sslmode=require", "it knows connect_timeout, listen_url, hold, tls"),
+        ("postgres://h/d?hold=advisory", "lease is known"),
+        ("postgres://h/d?listen_url=mysql://u:hunter2@h/d", "postgres://user@host:5432/database"),
+        ("mysql://u:hunter2@h", "mysql://user@host:3306/database"),
+        ("mysql://h/d/e", "mysql://user@host:3306/database"),
+        ("mysql://h/d?listen_url=x", "it knows connect_timeout, hold, tls"),
+        ("sqlite:locks.db", "sqlite:///path/to/file.db"),
+        ("sqlite://locks.db", "not absolute"),
+        ("sqlite:///locks.db?mode=ro", "it knows connect_timeout, hold"),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");

@@ -216,6 +216,17 @@ fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
     }
 }
 
+/// The name of the file system of a directory, if it is one whose locks do not hold between hosts.
+///
+/// # Errors
+/// The operating system's.
+pub fn network_file_system(dir: &Path) -> std::io::Result<Option<&'static str>> {
+    let stat = nix::sys::statfs::statfs(dir)?;
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
+    let fs = stat.filesystem_type().0 as i64;
+    Ok(not_local(fs))
+}
+
 fn not_local(fs: i64) -> Option<&'static str> {
     // Some targets extend the sign: only the low 32 bits are the number.
     NOT_LOCAL.iter().find(|(number, _)| *number == fs as u32).map(|(_, kind)| *kind)

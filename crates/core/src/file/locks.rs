@@ -39,6 +39,8 @@ const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not ove
 /// How often the latch is tried before its claim is asked again a little later: long enough for a few holders that run,
 /// each for microseconds, and short enough that hundreds who try do not keep those from running.
 pub(super) const LATCH_TRIES: usize = 32;
+/// The same for a try that may stand beside others, which is not asked again: about a millisecond.
+pub(super) const LATCH_TRIES_BESIDE: usize = 1000;
 
 /// A name with the paths that belong to it.
 #[derive(Clone, Debug)]

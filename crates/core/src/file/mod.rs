@@ -37,6 +37,7 @@ mod table;
 mod take;
 mod tokens;
 
+pub use dir::network_file_system;
 pub use engine::FileEngine;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
     engine::FileEngine,
     layout::HEAD,
     line::{Asker, Judgement, Verdict, is_kept},
-    locks::{Key, LATCH_TRIES, LockFile, Mark},
+    locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
     open::Missing,
     table::{Table, zero},
 };
@@ -17,9 +17,6 @@ use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, 
 
 /// How often a lock file may be replaced between opening and locking it before we call the directory replaced.
 const TRIES: usize = 16;
-
-/// How often a try that may stand beside others tries the latch, for it is not asked again: about a millisecond.
-const LATCH_TRIES_OF_TRY: usize = 1000;
 
 /// How soon a claim asks again though nobody rang: near the head of the line; for each claim that stands before it, so that
 /// a thousand waiting processes do not keep the machine busy; and at the latest. A net under the bells.
@@ -138,15 +135,17 @@ impl FileEngine {
         lock: LockFile,
         held: bool,
     ) -> Result<Option<Created>, EngineError> {
-        // An exclusive try has come too late when somebody stands in the table, or is about to, whatever it would find there.
-        // Another one may stand beside whoever that is.
-        let late = !claim.may_queue && claim.mode == Mode::Exclusive;
-        let tries = if claim.may_queue || late { LATCH_TRIES } else { LATCH_TRIES_OF_TRY };
+        let tries = match (claim.may_queue, claim.mode) {
+            (true, _) | (false, Mode::Exclusive) => LATCH_TRIES,
+            (false, Mode::Shared | Mode::Permits { .. }) => LATCH_TRIES_BESIDE,
+        };
         let latch = match lock.latch_within(tries) {
             Ok(latch) => latch,
             Err(busy) => {
                 self.step_back(key, &lock, held);
-                let late = late && busy.fault == Fault::Retry;
+                // Somebody stands in the table, or is about to: an exclusive try has come too late, whatever it would find
+                // there. Another one may stand beside whoever that is.
+                let late = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
                 return if late { Ok(Some((None, too_late()))) } else { Err(busy) };
             }
         };

@@ -19,12 +19,21 @@ pub(super) struct Bed {
     /// The grants that the last step pushed.
     pub(super) pushed: Vec<Pushed<u8>>,
     last: u64,
+    /// Whether the queue is saved and restored before each step.
+    pub(super) saves: bool,
 }
 
 impl Bed {
     pub(super) fn new() -> Self {
         let now = Instant::from_nanos(1_000_000_000);
-        Self { queue: Queue::new(), graves: Graves::default(), now, pushed: Vec::new(), last: 0 }
+        Self {
+            queue: Queue::new(),
+            graves: Graves::default(),
+            now,
+            pushed: Vec::new(),
+            last: 0,
+            saves: false,
+        }
     }
 
     pub(super) fn pass(&mut self, millis: u64) {
@@ -32,6 +41,9 @@ impl Bed {
     }
 
     pub(super) fn step<R>(&mut self, act: impl FnOnce(&mut Queue<u8>, &mut Step<'_, u8>) -> R) -> R {
+        if self.saves {
+            self.queue = Queue::restore(self.queue.save(), token(0).lineage);
+        }
         let last = &mut self.last;
         let mut mint = |tokens: u32| {
             let number = *last + 1;

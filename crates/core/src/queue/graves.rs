@@ -51,6 +51,11 @@ impl Graves {
         }
     }
 
+    /// All that are remembered, and until when.
+    pub fn iter(&self) -> impl Iterator<Item = (ClaimId, Instant)> {
+        self.until.iter().map(|(id, until)| (*id, *until))
+    }
+
     /// How many are remembered.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -138,8 +138,9 @@ proptest! {
     /// I1 exclusion between grant and end, I4 growing tokens, I8 first come first served and writers not starved,
     /// I7 no lost wake-up, I13 "taken" justified, doubled requests, own only, no ghosts, I6 nothing left at rest.
     #[test]
-    fn whatever_happens_the_rules_hold(semaphore: bool, history in history()) {
-        let bed = Bed::new();
+    fn whatever_happens_the_rules_hold(semaphore: bool, saves: bool, history in history()) {
+        let mut bed = Bed::new();
+        bed.saves = saves;
         let judge = Judge::new(bed.now);
         let mut run = Run { bed, judge, semaphore };
         for (pause, event) in &history {

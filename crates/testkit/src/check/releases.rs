@@ -65,17 +65,19 @@ fn overtaken<'h>(book: &Book<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_,
 /// cleaned up as what was cancelled is; and a holder that knows of its loss is not told by the server.
 fn still_there<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
     for truth in &book.truths {
+        // What is answered later than this, the look need not know yet.
+        let known = truth.at.saturating_sub(nanos(book.terms.stale));
         for held in truth.holders {
             let Some(life) = book.life(held.attempt) else { continue };
             finding.checked();
             let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
             let own = held.token.is_none() || held.token == life.grant.map(|grant| grant.token);
-            let known = truth.at.saturating_sub(nanos(book.terms.stale));
-            let answered = life.answer.is_some_and(|(at, outcome)| match outcome {
-                Outcome::Freed => at <= known,
-                Outcome::NotHeld => at <= known && life.lost.is_none(),
-                Outcome::Unknown => false,
-            });
+            let answered =
+                life.answer.filter(|(at, _)| *at <= known).is_some_and(|(_, outcome)| match outcome {
+                    Outcome::Freed => true,
+                    Outcome::NotHeld => life.lost.is_none(),
+                    Outcome::Unknown => false,
+                });
             if answered && own && !kept {
                 finding.violated(&[life], &[truth.event], || {
                     format!("{life} was released, and the server still knows it")

@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, News, Release
 use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, exclusive, place, release_of};
+use crate::rig::{PATIENCE, Rig, certain, exclusive, place, release_of};
 
 /// R12: who hears that nothing was done does not undo it.
 #[test]
@@ -30,11 +30,7 @@ fn an_error_that_says_that_nothing_is_there_is_right() {
                 assert_eq!(left, None, "{error:?}");
             }
         });
-        rig.run(async {
-            while matches!(engine.release(&release_of(&claim)).await[..], [Released::Unknown(_)]) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
+        rig.run(certain(&engine, &claim));
     }
     assert_eq!(rig.nodes(), [""; 0]);
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Place, Previous, Release, View,
+    Claim, ClaimId, Engine, Env, Guard, Inspect, Locks, Mode, Name, Place, Previous, Release, Released, View,
 };
 use leasehold_testkit::server::{Proxy, ZookeeperServer};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
@@ -130,6 +130,17 @@ pub(crate) fn exclusive(name: &str) -> Claim {
         tokens: 1,
         owner: "test".into(),
         stops_on_term: false,
+    }
+}
+
+/// Releases a claim until what comes of it is certain.
+pub(crate) async fn certain(engine: &ZookeeperEngine, claim: &Claim) -> Vec<Released> {
+    loop {
+        let said = engine.release(&release_of(claim)).await;
+        if !matches!(said[..], [Released::Unknown(_)]) {
+            return said;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -10,7 +10,7 @@ use leasehold_core::{Answer, Claim, Engine, Guard, How, Locks, Loss, Name, News,
 use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, acquire, place, release_of};
+use crate::rig::{PATIENCE, Rig, acquire, certain, place, release_of};
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -192,16 +192,7 @@ fn a_server_without_a_quorum_is_not_believed_that_nothing_is_left() {
         claim_unheard(&engine, &proxy, [&first, &claim]).await;
         followers.into_iter().for_each(|node| ensemble.pause(node));
         proxy.reset();
-        let certain = async {
-            loop {
-                let said = engine.release(&release_of(&claim)).await;
-                if !matches!(said[..], [Released::Unknown(_)]) {
-                    return said;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let said = tokio::time::timeout(Duration::from_secs(2), certain).await;
+        let said = tokio::time::timeout(Duration::from_secs(2), certain(&engine, &claim)).await;
         assert!(said.is_err(), "one of three cannot know: {said:?}");
         followers.into_iter().for_each(|node| ensemble.resume(node));
         let ended = async {
@@ -222,16 +213,9 @@ fn what_a_released_claim_makes_late_is_deleted() {
     rig.run(async {
         claim_unheard(&engine, &proxy, [&first, &claim]).await;
         proxy.reset();
-        let said = async {
-            loop {
-                match &engine.release(&release_of(&claim)).await[..] {
-                    [Released::NotThere] => return,
-                    said => assert!(matches!(said, [Released::Unknown(_)]), "{said:?}"),
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, said).await.expect("the server is there");
+        let said =
+            tokio::time::timeout(PATIENCE, certain(&engine, &claim)).await.expect("the server is there");
+        assert!(matches!(said[..], [Released::NotThere]), "{said:?}");
     });
     let id = claim.id.to_string();
     let id = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");

@@ -3,7 +3,6 @@
 use super::{
     super::{
         line::{Asker, Verdict},
-        locks::{Key, LockFile},
         open::Missing,
         table::Table,
     },
@@ -84,8 +83,7 @@ fn permits_that_become_kept_while_somebody_looks_are_kept() {
     let holder = claim("quota", mode(2));
     held(create(&other, &holder));
     // Another reads the table; then the holder lets go; then the other asks the kernel whether the holder lives.
-    let key = Key::new(&engine.dir, &name("quota"));
-    let lock = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let (key, lock) = opened(&engine, "quota");
     let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
     let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
     keep(&other, &holder, 60);

@@ -6,7 +6,7 @@ use super::{
     super::{
         card::{Card, State},
         layout::MAX_CLAIMS,
-        locks::{Key, LockFile, Mark},
+        locks::Mark,
         open::Missing,
         table::Table,
     },
@@ -127,8 +127,7 @@ fn a_stopped_owner_of_the_latch_makes_others_ask_again_and_never_hang() {
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
-    let key = Key::new(&engine.dir, &name("job"));
-    let stopped = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let (_, stopped) = opened(&engine, "job");
     let latch = stopped.latch().unwrap();
     let second = claim("job", Mode::Exclusive);
     assert_eq!(create(&engine, &second).unwrap_err().fault, crate::Fault::Retry);
@@ -145,13 +144,12 @@ fn a_reader_that_tries_while_another_leaves_is_not_told_that_the_lock_is_taken()
     let engine = scratch.engine();
     let first = claim("job", Mode::Shared);
     held(create(&engine, &first));
-    let key = Key::new(&engine.dir, &name("job"));
-    let leaving = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let (_, leaving) = opened(&engine, "job");
     let latch = leaving.latch().unwrap();
     for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
         assert_eq!(create(&engine, &try_claim("job", mode)).unwrap_err().fault, crate::Fault::Retry);
     }
-    assert!(matches!(create(&engine, &try_claim("job", Mode::Exclusive)), Ok(crate::Answer::Taken(_))));
+    taken(create(&engine, &try_claim("job", Mode::Exclusive)));
     drop(latch);
     held(create(&engine, &try_claim("job", Mode::Shared)));
 }
@@ -169,8 +167,7 @@ fn a_claim_far_back_in_line_is_answered_without_the_latch_as_long_as_the_first_l
     let (last, reader) = (claim("job", Mode::Exclusive), claim("job", Mode::Shared));
     assert_eq!(waiting(create(&engine, &last)).ahead, Some(9));
     assert_eq!(waiting(create(&engine, &reader)).ahead, Some(10));
-    let key = Key::new(&engine.dir, &name("job"));
-    let stopped = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let (_, stopped) = opened(&engine, "job");
     let latch = stopped.latch().unwrap();
     assert_eq!(waiting(ask(&engine, &last)).ahead, Some(9));
     assert_eq!(waiting(ask(&engine, &reader)).ahead, Some(10));
@@ -185,8 +182,7 @@ fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("job", Mode::Exclusive)));
-    let key = Key::new(&engine.dir, &name("job"));
-    let lock = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    let (key, lock) = opened(&engine, "job");
     let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
     let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
     for _ in 0..MAX_CLAIMS {

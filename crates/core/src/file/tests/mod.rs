@@ -27,7 +27,11 @@ use std::{
     time::Duration,
 };
 
-use super::FileEngine;
+use super::{
+    FileEngine,
+    locks::{Key, LockFile},
+    open::Missing,
+};
 use crate::{
     Answer, Claim, ClaimId, Engine, EngineError, Env, Grant, Hint, Hold, How, Mode, Name, Previous, Release,
     Released, Renewed, Token,
@@ -72,6 +76,13 @@ impl Drop for Scratch {
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
+}
+
+/// The lock file of a name that was used, opened once more.
+fn opened(engine: &FileEngine, text: &str) -> (Key, LockFile) {
+    let key = Key::new(&engine.dir, &name(text));
+    let lock = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
+    (key, lock)
 }
 
 fn claim(text: &str, mode: Mode) -> Claim {

@@ -1,0 +1,104 @@
+//! Acquire and release of free names on a MariaDB that waits for its disk: leasehold, and a bare client.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{Env, Keeper, Locks};
+use leasehold_sql::mysql::{Config, engine};
+use leasehold_testkit::server::MariadbServer;
+use mysql_async::{Conn, params::Params, prelude::Queryable};
+use tokio::{runtime::Runtime, sync::Mutex};
+
+use crate::{
+    Failure,
+    contest::Contest,
+    pairs::{pairs, per_second},
+};
+
+const TASKS: usize = 16;
+/// How long one measurement takes, about: some hundred writes to the disk.
+const SLICE: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 15;
+
+const BARE: &str = "bare client, upsert and update, a connection each";
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let own = Locks::builder(new_engine(&server)?).build();
+    let ridden = Locks::builder(new_engine(&server)?).keeper(Keeper::on(runtime.handle().clone())).build();
+    let bare = runtime.block_on(Bare::connect(&server))?;
+    println!("  {TASKS} tasks of one thread, a name each");
+    Contest::new("pairs/s")
+        .rounds(ROUNDS)
+        .way(BARE, || bare_pairs(&runtime, TASKS, &bare))
+        .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &ridden))
+        .run()?;
+    println!("  1 task");
+    let time = |pairs: f64| 1e6 / pairs;
+    Contest::new("us a pair")
+        .rounds(ROUNDS)
+        .way(BARE, || bare_pairs(&runtime, 1, &bare).map(time))
+        .way("leasehold", || pairs(&runtime, SLICE, 1, &own).map(time))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, 1, &ridden).map(time))
+        .run()
+}
+
+/// A client of leasehold.
+pub(crate) fn new_engine(server: &MariadbServer) -> Result<Arc<leasehold_sql::SqlEngine>, Failure> {
+    let rest = format!("//root@127.0.0.1:{}/locks", server.port());
+    Ok(Arc::new(engine(Config::from_url(&rest)?, &Env::system())))
+}
+
+/// What a program would say that locks with a table of its own: each task on a connection of its own, by prepared statements.
+struct Bare {
+    conns: Vec<Arc<Mutex<Conn>>>,
+    token: Arc<AtomicI64>,
+}
+
+const TAKE: &str = "INSERT INTO bare (name, holder, token, expires) VALUES (?, ?, 1, UNIX_TIMESTAMP() + 30) ON DUPLICATE KEY UPDATE \
+    token = IF(holder IS NULL, LAST_INSERT_ID(token + 1), token), \
+    expires = IF(holder IS NULL, VALUES(expires), expires), holder = IF(holder IS NULL, VALUES(holder), holder)";
+const FREE: &str = "UPDATE bare SET holder = NULL WHERE name = ? AND holder = ?";
+
+impl Bare {
+    async fn connect(server: &MariadbServer) -> Result<Self, Failure> {
+        server.says(
+            "CREATE TABLE bare (name varbinary(512) PRIMARY KEY, holder bigint, token bigint NOT NULL, expires bigint NOT NULL) \
+             ENGINE = InnoDB",
+        );
+        let mut conns = Vec::new();
+        for _ in 0..TASKS {
+            let url = format!("{}?prefer_socket=false", server.url());
+            conns.push(Arc::new(Mutex::new(Conn::from_url(url).await?)));
+        }
+        Ok(Self { conns, token: Arc::default() })
+    }
+}
+
+fn bare_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
+    per_second(runtime, SLICE, tasks, |task| {
+        let (conn, token, name) =
+            (Arc::clone(&bare.conns[task]), Arc::clone(&bare.token), format!("bare-{task}"));
+        move || {
+            let (conn, token, name) = (Arc::clone(&conn), Arc::clone(&token), name.clone());
+            async move {
+                let mut conn = conn.lock().await;
+                let id = token.fetch_add(1, Relaxed) + 1;
+                let given = Params::Positional;
+                conn.exec_drop(TAKE, given(vec![name.clone().into(), id.into()])).await?;
+                if conn.affected_rows() == 0 {
+                    return Err("a free name was not taken".into());
+                }
+                conn.exec_drop(FREE, given(vec![name.into(), id.into()])).await?;
+                Ok(())
+            }
+        }
+    })
+}

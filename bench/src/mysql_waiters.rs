@@ -1,0 +1,118 @@
+//! What a thousand claims that wait for one name cost a MariaDB while nothing moves.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold_core::{Answer, Claim, ClaimId, Engine, Env, How, Mode, Name, News};
+use leasehold_testkit::server::MariadbServer;
+
+use crate::{Failure, contest::quantile, mysql_free::new_engine};
+
+const CLIENTS: usize = 4;
+/// In each client.
+const WAITERS: usize = 250;
+/// How long nothing moves before, and while it is measured.
+const SETTLED: Duration = Duration::from_secs(8);
+const IDLE: Duration = Duration::from_secs(20);
+/// How many hand-overs are timed after that.
+const HANDED: usize = 20;
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let count = |name: &str| -> Result<u64, Failure> {
+        let said = server.says(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+        let figure =
+            said.first().and_then(|line| line.split('|').nth(1)).ok_or("the server tells no figure")?;
+        Ok(figure.parse()?)
+    };
+    runtime.block_on(async {
+        let engines: Vec<Arc<dyn Engine>> =
+            (0..CLIENTS).map(|_| new_engine(&server).map(|engine| engine as _)).collect::<Result<_, _>>()?;
+        let mut held = claim();
+        let Answer::Held(mut grant) = engines[0].claim(&held, How::Create).await? else {
+            return Err("a free name was not taken".into());
+        };
+        let begin = Instant::now();
+        let mut waiting = HashMap::new();
+        for _ in 0..WAITERS {
+            for (client, engine) in engines.iter().enumerate() {
+                let claim = claim();
+                match engine.claim(&claim, How::Create).await? {
+                    Answer::Waiting(_) => waiting.insert(claim.id, (client, claim)),
+                    other => return Err(format!("it does not wait: {other:?}").into()),
+                };
+            }
+        }
+        let each = begin.elapsed() / u32::try_from(CLIENTS * WAITERS)?;
+        println!("  {} claims stand in line; each took its place in {each:?}", waiting.len());
+        tokio::time::sleep(SETTLED).await;
+        let (before, begin) = (count("Questions")?, Instant::now());
+        tokio::time::sleep(IDLE).await;
+        // The question itself is one, too.
+        let asked = count("Questions")? - before - 1;
+        let connections = count("Threads_connected")? - 1;
+        println!(
+            "  idle: {:.1} statements a second, {connections} connections, in {CLIENTS} clients together",
+            asked as f64 / begin.elapsed().as_secs_f64()
+        );
+        let mut times = Vec::new();
+        let mut client = 0;
+        for _ in 0..HANDED {
+            let begin = Instant::now();
+            let release = leasehold_core::Release {
+                id: held.id,
+                name: held.name.clone(),
+                mode: held.mode,
+                token: Some(grant.token),
+                ended: leasehold_core::Previous::Clean,
+                keep: None,
+            };
+            engines[client].release(&[release]).await;
+            let (id, next) = granted(&engines).await;
+            times.push(begin.elapsed().as_secs_f64() * 1e3);
+            grant = next;
+            (client, held) = waiting.remove(&id).ok_or("a claim was granted that does not wait")?;
+        }
+        let (median, worst) = (quantile(&mut times, 0.5), quantile(&mut times, 1.0));
+        println!("  {HANDED} hand-overs in this line, one after the other: median {median:.1} ms, worst {worst:.1} ms");
+        Ok(())
+    })
+}
+
+/// What any of these clients hears to be granted next.
+async fn granted(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant) {
+    let mut heard: Vec<_> = engines.iter().map(|engine| engine.news()).collect();
+    std::future::poll_fn(|context| {
+        for (at, news) in heard.iter_mut().enumerate() {
+            while let std::task::Poll::Ready(all) = news.as_mut().poll(context) {
+                *news = engines[at].news();
+                for news in all {
+                    if let News::Granted { id, grant, .. } = news {
+                        return std::task::Poll::Ready((id, grant));
+                    }
+                }
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+fn claim() -> Claim {
+    let ttl = Duration::from_secs(600);
+    Claim {
+        id: ClaimId(Env::system().lineage().get().to_be_bytes()),
+        name: Name::new("crowd").expect("it is short and plain"),
+        mode: Mode::Exclusive,
+        ttl,
+        claim_time: Duration::from_secs(60),
+        may_queue: true,
+        tokens: 1,
+        owner: "bench".into(),
+        stops_on_term: false,
+    }
+}

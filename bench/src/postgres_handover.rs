@@ -1,0 +1,104 @@
+//! Two processes take one lock on PostgreSQL in turns: the time from the release that leaves the one to the grant in the other, beside
+//! a bare client that commits a notification, and one in another process that hears it.
+
+use std::{future::poll_fn, time::Duration};
+
+use leasehold_core::Env;
+use leasehold_sql::postgres::{Config, engine};
+use leasehold_testkit::server::PostgresServer;
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use crate::{
+    Failure, child,
+    contest::{Contest, quantile},
+    handover::{between, now},
+    stamped::{Turns, take_turns},
+};
+
+const TURNS: usize = 50;
+/// Several times what a commit takes.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Alone, nothing is to be written to the disk.
+const ALONE: &str = "NOTIFY bare";
+const WITH_ROW: &str = "BEGIN; INSERT INTO turns VALUES (1); NOTIFY bare; COMMIT";
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let server = PostgresServer::durable(&[]);
+    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        let handovers = |keeper: &str, from: &str| {
+            let start = || child::start(&["postgres-handover", keeper, from, &server.port().to_string()]);
+            between([start()?, start()?], TURNS, at)
+        };
+        Contest::new(unit)
+            .rounds(7)
+            .way("bare NOTIFY, committed -> listener", || notified(server.port(), ALONE, at))
+            .way("the same with a row that changes", || notified(server.port(), WITH_ROW, at))
+            .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
+            .way("the same, keeper on the caller's runtime", || handovers("ridden", "sent"))
+            .way("leasehold, from before the drop", || handovers("thread", "dropped"))
+            .run()?;
+    }
+    Ok(())
+}
+
+fn url(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres")
+}
+
+/// Takes the lock again and again.
+pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
+    let env = Env::system();
+    let config = Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres"))?;
+    take_turns(engine(config, &env), keeper, from, Turns { count: TURNS, hold: PAUSE, away: PAUSE })
+}
+
+fn notified(port: u16, words: &str, at: f64) -> Result<f64, Failure> {
+    let listener = child::start(&["postgres-notified", &port.to_string()])?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let sent = runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(&url(port), NoTls).await?;
+        tokio::spawn(connection);
+        client.batch_execute("CREATE TABLE IF NOT EXISTS turns (at int)").await?;
+        let ready = "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN bare'";
+        while client.query_one(ready, &[]).await?.get::<_, i64>(0) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut sent = Vec::new();
+        for _ in 0..2 * TURNS {
+            tokio::time::sleep(PAUSE).await;
+            sent.push(now()?);
+            client.batch_execute(words).await?;
+        }
+        Ok::<_, Failure>(sent)
+    })?;
+    let mut times = Vec::new();
+    for (line, sent) in child::output(listener)?.lines().zip(sent) {
+        times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
+    }
+    Ok(quantile(&mut times, at))
+}
+
+/// The other process: when each notification came.
+pub(crate) fn hear(port: &str) -> Result<(), Failure> {
+    let port = port.parse()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let times = runtime.block_on(async {
+        let (client, mut connection) = tokio_postgres::connect(&url(port), NoTls).await?;
+        let (heard, mut times) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                if let AsyncMessage::Notification(_) = message {
+                    let _ = heard.send(now());
+                }
+            }
+        });
+        client.batch_execute("LISTEN bare").await?;
+        let mut all = Vec::new();
+        while all.len() < 2 * TURNS {
+            all.push(times.recv().await.ok_or("the connection ended")??);
+        }
+        Ok::<_, Failure>(all)
+    })?;
+    times.iter().for_each(|time| println!("{time}"));
+    Ok(())
+}

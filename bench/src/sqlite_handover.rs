@@ -1,0 +1,47 @@
+//! Two processes take one lock in an SQLite file in turns: the time from the release that leaves the one to the grant in the other,
+//! beside a bare commit and another process that is woken to look.
+
+use std::{path::Path, time::Duration};
+
+use leasehold_core::Env;
+use leasehold_sql::sqlite::engine;
+
+use crate::{
+    Failure, child,
+    contest::Contest,
+    handover::between,
+    sqlite_bare,
+    stamped::{Turns, take_turns},
+};
+
+const TURNS: usize = 100;
+/// Long enough that the other process has come to wait, which takes a commit.
+const HOLD: Duration = Duration::from_millis(5);
+/// Long enough that the grant has come to the other process.
+const AWAY: Duration = Duration::from_millis(5);
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let dir = tempfile::tempdir()?;
+    let (bare, path) = (dir.path().join("bare.db"), dir.path().join("locks.db"));
+    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        Contest::new(unit)
+            .rounds(11)
+            .way("bare commit -> seen", || sqlite_bare::seen(&bare, at))
+            .way("leasehold, from the release that leaves", || handovers("thread", &path, at))
+            .way("the same, keeper on the caller's runtime", || handovers("ridden", &path, at))
+            .run()?;
+    }
+    Ok(())
+}
+
+/// The wanted quantile of the time between release and grant, in microseconds.
+fn handovers(keeper: &str, path: &Path, at: f64) -> Result<f64, Failure> {
+    let start = || child::start(&["sqlite-handover", keeper, &path.display().to_string()]);
+    between([start()?, start()?], TURNS, at)
+}
+
+/// Takes the lock again and again; prints when it was granted, and when its release left.
+pub(crate) fn child(keeper: &str, path: &str) -> Result<(), Failure> {
+    let engine = engine(Path::new(path), &Env::system())?;
+    take_turns(engine, keeper, "sent", Turns { count: TURNS, hold: HOLD, away: AWAY })
+}

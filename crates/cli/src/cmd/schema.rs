@@ -1,0 +1,26 @@
+//! `leasehold schema`: what makes the tables of an SQL engine.
+
+use super::{connect, print};
+use crate::exit::{self, Failure};
+
+/// Prints it. Nothing is connected to.
+pub(crate) fn schema(url: &str) -> Result<u8, Failure> {
+    let locks = connect(url)?;
+    match of(&locks) {
+        Some(schema) => print(schema),
+        None => Err(Failure::new(
+            exit::CONFIG,
+            format!("{} has no tables: a schema is of postgres, mysql and sqlite", locks.profile().engine),
+        )),
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+fn of(locks: &leasehold::Locks) -> Option<&'static str> {
+    locks.sql_schema()
+}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+fn of(_: &leasehold::Locks) -> Option<&'static str> {
+    None
+}

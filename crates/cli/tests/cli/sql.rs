@@ -1,0 +1,181 @@
+//! The command on SQL databases, each test on each of them.
+
+use std::process::{Command, Output};
+
+use leasehold_testkit::server::{MariadbServer, PostgresServer};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::tools::{Dir, HOLD, Running, bare, code, finish, one_line, stdout, until};
+
+/// A database, and the command on it.
+struct Site {
+    engine: &'static str,
+    url: String,
+    /// Words that a guarantee of its configuration has.
+    guarantee: &'static str,
+}
+
+fn each(test: impl Fn(&Site)) {
+    let server = PostgresServer::durable(&[]);
+    let (engine, guarantee) = ("postgres", "lease-bounded");
+    test(&Site { engine, url: server.url(), guarantee });
+    let server = MariadbServer::durable(&[]);
+    test(&Site { engine: "mysql", url: server.url(), guarantee: "lease-bounded" });
+    let dir = Dir::new();
+    let url = format!("sqlite://{}/locks.db", dir.path().display());
+    test(&Site { engine: "sqlite", url, guarantee: "lease-bounded" });
+}
+
+impl Site {
+    fn leasehold(&self, args: &[&str]) -> Command {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", &self.url);
+        command
+    }
+
+    fn call(&self, args: &[&str]) -> Output {
+        finish(self.leasehold(args))
+    }
+
+    fn code(&self, args: &[&str]) -> i32 {
+        code(&self.call(args))
+    }
+
+    /// Starts `leasehold run OPTIONS job -- sh -c SCRIPT` and waits until the script says "ready".
+    fn holder(&self, options: &[&str], script: &str) -> Running {
+        let args = [&["run"], options, &["job", "--", "sh", "-c", script]].concat();
+        let mut running = Running::start(self.leasehold(&args));
+        assert_eq!(running.line(), "ready");
+        running
+    }
+
+    fn show(&self, name: &str) -> Value {
+        let output = self.call(&["show", "--json", name]);
+        assert_eq!(code(&output), 0, "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn processes_exclude_each_other_and_are_shown() {
+    each(|site| {
+        let holder = site.holder(&["--owner", "first"], HOLD);
+        assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75);
+        assert_eq!(site.code(&["run", "-w", "400ms", "job", "--", "true"]), 75);
+        let shown = site.show("job");
+        assert_eq!(
+            (&shown["engine"], &shown["key"], &shown["mode"], &shown["guarantee"]),
+            (&site.engine.into(), &"job".into(), &"exclusive".into(), &site.guarantee.into())
+        );
+        let holding = &shown["holders"][0];
+        assert_eq!((&holding["owner"], &holding["foreign"]), (&"first".into(), &false.into()));
+        assert!(holding["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000));
+        let args = ["run", "--owner", "second", "job", "--", "sh", "-c", "echo mine"];
+        let waiter = Running::start(site.leasehold(&args));
+        until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
+        assert_eq!(site.show("job")["waiters"][0]["owner"], "second");
+        assert_eq!(stdout(&site.call(&["list", "--json", "jo"])).lines().count(), 1);
+        assert_eq!(stdout(&site.call(&["list", "--json", "ja"])), "");
+        assert_eq!(code(&holder.output()), 0);
+        assert_eq!(stdout(&waiter.output()), "mine\n");
+        assert_eq!(stdout(&site.call(&["list", "--json"])), "");
+    });
+}
+
+#[test]
+fn a_broken_lock_ends_its_command_and_frees_the_name() {
+    each(|site| {
+        let holder = site.holder(&["--ttl", "3s"], "echo ready; exec sleep 60");
+        let token = site.show("job")["holders"][0]["token"].to_string();
+        assert_eq!(site.code(&["break", "job", "--token", "1"]), 1);
+        assert_eq!(site.code(&["break", "job", "--token", &token]), 0);
+        let ended = holder.wait();
+        assert_eq!(code(&ended), 76);
+        assert!(one_line(&ended).contains("broke"), "{ended:?}");
+        assert_eq!(site.code(&["run", "-w", "20s", "job", "--", "true"]), 0);
+    });
+}
+
+#[test]
+fn a_killed_holder_frees_the_name_after_its_lease_and_waiters_take_it_over() {
+    each(|site| {
+        let mut holder = site.holder(&["--ttl", "2s"], "echo ready; exec sleep 60");
+        let waiter = Running::start(site.leasehold(&["run", "job", "--", "sh", "-c", "echo mine"]));
+        until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
+        holder.signal(Signal::SIGKILL);
+        assert_eq!(stdout(&waiter.output()), "mine\n");
+        drop(holder);
+    });
+}
+
+#[test]
+fn modes_are_kept_and_mixing_them_is_told() {
+    each(|site| {
+        let holder = site.holder(&["--permits", "1", "--limit", "2"], HOLD);
+        assert_eq!(site.code(&["run", "-n", "--permits", "1", "--limit", "2", "job", "--", "true"]), 0);
+        assert_eq!(site.code(&["run", "-n", "--permits", "2", "--limit", "2", "job", "--", "true"]), 75);
+        let mixed = site.call(&["run", "-n", "job", "--", "true"]);
+        assert_eq!(code(&mixed), 78, "{mixed:?}");
+        assert!(one_line(&mixed).contains("semaphore"), "{mixed:?}");
+        assert_eq!(code(&holder.output()), 0);
+        let kept = site.call(&["run", "--at-least", "2s", "tick", "--", "true"]);
+        assert_eq!(code(&kept), 0, "{kept:?}");
+        assert_eq!(site.code(&["run", "-n", "tick", "--", "true"]), 75);
+    });
+}
+
+#[test]
+fn the_schema_is_printed_without_a_connection() {
+    each(|site| {
+        let printed = site.call(&["schema"]);
+        assert_eq!(code(&printed), 0, "{printed:?}");
+        assert!(stdout(&printed).contains("CREATE TABLE IF NOT EXISTS leasehold_lock"), "{printed:?}");
+    });
+    let nothing = finish(bare(&["--url", "postgres://nobody@127.0.0.1:1/none", "schema"]));
+    assert_eq!(code(&nothing), 0);
+    let other = finish(bare(&["--url", "redis://127.0.0.1:1", "schema"]));
+    assert_eq!(code(&other), 78);
+    assert!(one_line(&other).contains("has no tables"));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_69_and_a_wrong_url_78() {
+    let gone = finish(bare(&[
+        "--url",
+        "postgres://u:hunter2@127.0.0.1:1/d?connect_timeout=1s",
+        "run",
+        "-n",
+        "x",
+        "--",
+        "true",
+    ]));
+    assert_eq!(code(&gone), 69, "{gone:?}");
+    assert!(one_line(&gone).contains("127.0.0.1:1") && !one_line(&gone).contains("hunter2"));
+    for (url, word) in [
+        ("postgres:", "postgres://user@host"),
+        ("postgres://", "postgres://user@host"),
+        ("postgres://h:port/d", "postgres://user@host"),
+        ("postgres://h/d?hold=advisory", "hold"),
+        ("postgres://h/d?tls=maybe", "tls"),
+        ("postgres://h/d?tls=off&ca=x", "leave one out"),
+        ("postgres://h/d?listen_url=redis://h", "postgres://user@host"),
+        ("postgres://h/d?frobnicate=1", "listen_url"),
+        ("mysql://h", "mysql://user@host"),
+        ("mysql://u:hunter2@h:x/d", "mysql://user@host"),
+        ("sqlite:relative.db", "sqlite:///path"),
+        ("sqlite:///tmp", "directory"),
+        ("postgres://u:hunter2@h:x/d", "postgres://user@host"),
+    ] {
+        let output = finish(bare(&["--url", url, "list"]));
+        assert_eq!(code(&output), 78, "{url}: {output:?}");
+        let said = one_line(&output);
+        assert!(said.contains(word) && !said.contains("hunter2"), "{url}: {said}");
+    }
+    let dir = Dir::new();
+    let notes = dir.file("notes", &"what somebody wrote\n".repeat(100), 0o600);
+    let output = finish(bare(&["--url", &format!("sqlite://{}", notes.display()), "list"]));
+    assert_eq!(code(&output), 78, "{output:?}");
+    assert!(one_line(&output).contains("not a database"), "{output:?}");
+    assert!(std::fs::read_to_string(notes).unwrap().starts_with("what somebody wrote"));
+}

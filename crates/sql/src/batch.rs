@@ -1,0 +1,130 @@
+//! What many callers ask for at once becomes one statement: while one is under way, the next gathers.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+use crate::{database::Failed, door};
+
+/// How many questions one statement answers.
+const MOST: usize = 256;
+/// How many statements are under way at once: while one waits for the disk, another is worked on.
+const AT_ONCE: usize = 2;
+
+/// Gathers questions, each about one name.
+pub(crate) struct Batch<Q, A>(Mutex<Inside<Q, A>>);
+
+struct Inside<Q, A> {
+    waiting: VecDeque<(Q, oneshot::Sender<Result<A, Failed>>)>,
+    under_way: usize,
+}
+
+impl<Q, A> Default for Batch<Q, A> {
+    fn default() -> Self {
+        Self(Mutex::new(Inside { waiting: VecDeque::new(), under_way: 0 }))
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
+    /// The answer to one question. `run` answers many, in order; `key` tells which may not stand in one statement.
+    pub(crate) async fn ask<K, F>(
+        self: &Arc<Self>,
+        question: Q,
+        key: fn(&Q) -> K,
+        run: impl Fn(Vec<Q>) -> F + Send + Sync + 'static,
+    ) -> Result<A, Failed>
+    where
+        K: Ord + Send + 'static,
+        F: Future<Output = Result<Vec<A>, Failed>> + Send + 'static,
+    {
+        let (tx, rx) = oneshot::channel();
+        let begins = {
+            let mut inside = self.lock();
+            inside.waiting.push_back((question, tx));
+            let begins = inside.under_way < AT_ONCE;
+            inside.under_way += usize::from(begins);
+            begins
+        };
+        if begins {
+            door::spawn(Worker { batch: Arc::clone(self), counted: true }.run(key, run));
+        }
+        rx.await.unwrap_or_else(|_| {
+            Err(Failed::new(leasehold_core::Fault::Unknown, "the statement was given up"))
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inside<Q, A>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next questions for one statement, sorted by their keys; none: this worker is done.
+    fn next<K: Ord>(&self, key: fn(&Q) -> K) -> Vec<(Q, oneshot::Sender<Result<A, Failed>>)> {
+        let mut inside = self.lock();
+        let mut next: Vec<(Q, _)> = Vec::new();
+        let mut rest = VecDeque::new();
+        let mut keys = std::collections::BTreeSet::new();
+        // What nobody waits for any more may have been released since.
+        inside.waiting.retain(|(_, reply)| !reply.is_closed());
+        while let Some((question, reply)) = inside.waiting.pop_front() {
+            if next.len() == MOST || !keys.insert(key(&question)) {
+                rest.push_back((question, reply));
+                if next.len() == MOST {
+                    break;
+                }
+            } else {
+                next.push((question, reply));
+            }
+        }
+        rest.append(&mut inside.waiting);
+        inside.waiting = rest;
+        // Under the lock, so that who asks from now on begins anew.
+        inside.under_way -= usize::from(next.is_empty());
+        drop(inside);
+        next.sort_by_key(|(question, _)| key(question));
+        next
+    }
+}
+
+/// Asks until nobody waits any more. However it ends, another may begin.
+struct Worker<Q: Send + 'static, A: Send + 'static> {
+    batch: Arc<Batch<Q, A>>,
+    counted: bool,
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Worker<Q, A> {
+    async fn run<K, F>(mut self, key: fn(&Q) -> K, run: impl Fn(Vec<Q>) -> F + Send + Sync)
+    where
+        K: Ord + Send,
+        F: Future<Output = Result<Vec<A>, Failed>> + Send,
+    {
+        loop {
+            let (questions, replies): (Vec<Q>, Vec<_>) = self.batch.next(key).into_iter().unzip();
+            if questions.is_empty() {
+                self.counted = false;
+                return;
+            }
+            match run(questions).await {
+                Ok(answers) => {
+                    for (reply, answer) in replies.into_iter().zip(answers) {
+                        let _ = reply.send(Ok(answer));
+                    }
+                }
+                Err(failed) => {
+                    for reply in replies {
+                        let _ = reply.send(Err(failed.clone()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Drop for Worker<Q, A> {
+    fn drop(&mut self) {
+        self.batch.lock().under_way -= usize::from(self.counted);
+    }
+}

@@ -1,0 +1,316 @@
+//! One client of a database: what the verbs share.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{
+    Answer, Claim, Clock, EngineError, Env, Fault, Flights, Grant, Hold, How, Instant, Mailbox, Mode, Name,
+    News, Release, Released, Renewed, ServerClock, Token,
+};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::{
+    batch::Batch,
+    database::{Database, Failed, Taken, Timed},
+    door,
+    engine::REQUEST_TIMEOUT,
+    line::{Arrival, Line},
+    minder,
+    row::{ClientId, previous_of},
+    step::{REQUEST_LIFE, Said, Verb},
+};
+
+/// The most connections to a server at a time. One is enough for most; a name whose row is locked by another for long must not keep the
+/// rest waiting.
+pub(crate) const CONNECTIONS: usize = 4;
+/// A statement that takes longer waits for somebody.
+const SLOW: Duration = Duration::from_millis(500);
+/// How many holds one statement extends.
+const RENEWED_AT_ONCE: usize = 1000;
+
+/// What the verbs of one engine share.
+pub(crate) struct Client {
+    pub(crate) database: Arc<dyn Database>,
+    pub(crate) id: ClientId,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) flights: Flights,
+    pub(crate) line: Line,
+    server: Mutex<ServerClock>,
+    takes: Arc<Batch<Claim, Option<Timed<Taken>>>>,
+    frees: Arc<Batch<Release, Option<Timed<()>>>>,
+    /// Rings when a claim takes a place in line.
+    pub(crate) queued: Arc<Notify>,
+    minded: AtomicBool,
+    /// What is told is not heard any more, and nobody has looked since.
+    deaf: AtomicBool,
+    /// Claims that wait for the row of a name leave the renewals and releases of others a connection.
+    claims: Semaphore,
+    me: Weak<Client>,
+}
+
+impl Client {
+    pub(crate) fn new(database: Arc<dyn Database>, id: ClientId, env: &Env) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            database,
+            id,
+            clock: Arc::clone(&env.clock),
+            mailbox: Mailbox::default(),
+            flights: Flights::default(),
+            line: Line::default(),
+            server: Mutex::default(),
+            takes: Arc::default(),
+            frees: Arc::default(),
+            queued: Arc::default(),
+            minded: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
+            claims: Semaphore::new(CONNECTIONS - 1),
+            me: Weak::clone(me),
+        })
+    }
+
+    /// The database told it that it tells no more.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_deaf(&self) {
+        self.deaf.store(true, Ordering::Relaxed);
+        self.queued.notify_one();
+    }
+
+    /// Whether that happened since this was asked last.
+    pub(crate) fn was_deaf(&self) -> bool {
+        self.deaf.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// An answer to a request that left at `sent` tells the time of the database.
+    pub(crate) fn learn(&self, sent: Instant, micros: i64) {
+        let server = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        let ahead = lock_of(&self.server).learn(sent, self.now(), server);
+        if let Some(ahead) = ahead {
+            tracing::warn!(?ahead, "the clock of the database went forward: holds are in doubt");
+            self.mailbox.push(News::Doubt);
+        }
+    }
+
+    /// A local time certainly not after the database's clock said `micros`.
+    pub(crate) fn not_after(&self, micros: i64) -> Option<Instant> {
+        lock_of(&self.server).not_after(Duration::from_micros(u64::try_from(micros).ok()?))
+    }
+
+    pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        if !self.minded.swap(true, Ordering::Relaxed) {
+            door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.queued)));
+        }
+        let now = self.now();
+        if self.flights.is_released(claim.id, now) {
+            return Ok(Answer::Gone);
+        }
+        // Whatever connection it leaves on: none tells when another's statements end.
+        let flight = self.flights.start(claim.id, 0, now);
+        let fresh = how == How::Create && !self.is_in_line(claim.id);
+        if fresh && claim.mode == Mode::Exclusive {
+            let sent = self.now();
+            let (database, client) = (Arc::clone(&self.database), self.id);
+            let run = move |claims: Vec<Claim>| {
+                let database = Arc::clone(&database);
+                async move { bounded(database.take(&claims, client)).await }
+            };
+            let taken = self.takes.ask(claim.clone(), |claim| claim.name.clone(), run).await;
+            let taken = settled(taken)?;
+            if let Some(Timed { now, it: Taken { token, previous } }) = taken {
+                flight.land();
+                self.learn(sent, now);
+                return Ok(Answer::Held(Grant {
+                    token: self.token(token),
+                    tokens: claim.tokens.max(1),
+                    ttl: Some(claim.ttl),
+                    previous: previous_of(previous),
+                }));
+            }
+        }
+        let verb = Verb::Claim { claim: claim.clone(), how, client: self.id };
+        let arrival = Arrival::new(self, claim.id);
+        let said = settled(self.play(&claim.name, &verb).await)?;
+        flight.land();
+        let Said::Claim(said) = said else { return Err(unreadable()) };
+        let mut answer = said.map_err(refused)?;
+        if let Answer::Waiting(hint) = &mut answer {
+            // It is looked for all claims of this client at once when a hold is over.
+            hint.ask_in = None;
+            self.stands(claim);
+            if let Some(told) = arrival.told() {
+                self.hear(&told);
+            }
+        } else if matches!(answer, Answer::Held(_)) {
+            self.is_granted(claim.id);
+        } else {
+            self.leaves(claim.id);
+        }
+        Ok(answer)
+    }
+
+    pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
+        let mut order: Vec<usize> = (0..holds.len()).collect();
+        order.sort_by(|&one, &other| holds[one].name.cmp(&holds[other].name));
+        let mut answers: Vec<Option<Renewed>> = holds.iter().map(|_| None).collect();
+        let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
+        for part in order.chunks(RENEWED_AT_ONCE) {
+            let asked: Vec<Hold> = part.iter().map(|&at| holds[at].clone()).collect();
+            let sent = self.now();
+            // Some rows may be locked by others for long: each hold is asked for by itself then.
+            let limit = Some(shortest / 16).filter(|limit| asked.len() > 1 && *limit >= SLOW);
+            let work = bounded(self.database.renew(&asked));
+            let Some(renewed) = door::within(limit.unwrap_or(REQUEST_TIMEOUT), work).await else { continue };
+            match renewed {
+                Ok(kept) => {
+                    for (&at, kept) in part.iter().zip(kept) {
+                        if let Some(Timed { now, .. }) = kept {
+                            self.learn(sent, now);
+                            // Rows of the same words in other tables are none of ours.
+                            if holds[at].token.lineage != self.database.lineage() {
+                                continue;
+                            }
+                            answers[at] = Some(Renewed::Kept { ttl: Some(holds[at].ttl) });
+                        }
+                    }
+                }
+                Err(failed) => {
+                    for &at in part {
+                        answers[at] = Some(Renewed::Unknown(failed.clone().into()));
+                    }
+                }
+            }
+        }
+        let said = holds.iter().zip(answers).map(|(hold, answer)| async {
+            match answer {
+                Some(answer) => answer,
+                // Before the caller gives up the answers about all of them.
+                None => door::within(shortest / 8, self.renew_one(hold)).await.unwrap_or_else(slow),
+            }
+        });
+        futures_util::future::join_all(said).await
+    }
+
+    /// What does not stand as its holder says: why, and whoever is next is granted.
+    async fn renew_one(&self, hold: &Hold) -> Renewed {
+        let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
+        match self.play(&hold.name, &verb).await {
+            Ok(Said::Renewed(Ok(()))) => Renewed::Kept { ttl: Some(hold.ttl) },
+            Ok(Said::Renewed(Err(loss))) => Renewed::Lost(loss),
+            Ok(_) => Renewed::Unknown(unreadable()),
+            Err(failed) => Renewed::Unknown(failed.into()),
+        }
+    }
+
+    pub(crate) async fn release(&self, releases: &[Release]) -> Vec<Released> {
+        let all = releases.iter().map(|release| self.release_one(release));
+        futures_util::future::join_all(all).await
+    }
+
+    async fn release_one(&self, release: &Release) -> Released {
+        let now = self.now();
+        // Its requests leave on no connection that tells.
+        let doubtful = self.flights.release(release.id, 1, now, now.after(REQUEST_LIFE));
+        let was_in_line = self.leaves(release.id);
+        let quick = release.token.is_some() && release.mode == Mode::Exclusive && release.keep.is_none();
+        if quick && !doubtful && !was_in_line {
+            let database = Arc::clone(&self.database);
+            let run = move |releases: Vec<Release>| {
+                let database = Arc::clone(&database);
+                async move { bounded(database.free(&releases)).await }
+            };
+            let sent = self.now();
+            match self.frees.ask(release.clone(), |release| release.name.clone(), run).await {
+                Ok(Some(Timed { now, .. })) => {
+                    self.learn(sent, now);
+                    return Released::Freed;
+                }
+                Ok(None) => {}
+                Err(failed) => return Released::Unknown(failed.into()),
+            }
+        }
+        let verb = Verb::Release { release: release.clone(), doubtful };
+        match self.play(&release.name, &verb).await {
+            Ok(Said::Released(freed)) => {
+                self.flights.settle(release.id);
+                if freed { Released::Freed } else { Released::NotThere }
+            }
+            Ok(_) => Released::Unknown(unreadable()),
+            Err(failed) => Released::Unknown(failed.into()),
+        }
+    }
+
+    /// One transaction, and what this client is to hear of it.
+    pub(crate) async fn play(&self, name: &Name, verb: &Verb) -> Result<Said, Failed> {
+        let waits = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
+        // It is never closed.
+        let _room = if waits { self.claims.acquire().await.ok() } else { None };
+        let sent = self.now();
+        let Timed { now, it: done } = bounded(self.database.play(name, verb)).await?;
+        self.learn(sent, now);
+        for told in done.told.iter().filter(|told| told.client == self.id) {
+            self.hear(told);
+        }
+        Ok(done.said)
+    }
+
+    /// Ends what is over and was not ended by who had it, in a part of the tables; says where the next part begins.
+    pub(crate) async fn sweep(&self, after: &str, count: i64) -> Result<Option<String>, Failed> {
+        let (stale, last) = bounded(self.database.sweep(after, count)).await?;
+        self.end_what_is_over(stale.iter()).await;
+        Ok(last)
+    }
+
+    /// One whose row is locked by others for long does not keep the rest waiting.
+    pub(crate) async fn end_what_is_over(&self, names: impl Iterator<Item = &Name>) {
+        let all = names.map(|name| self.play(name, &Verb::Settle));
+        for failed in futures_util::future::join_all(all).await.into_iter().filter_map(Result::err) {
+            tracing::debug!(%failed, "what is over could not be ended");
+        }
+    }
+
+    fn token(&self, number: i64) -> Token {
+        Token { lineage: self.database.lineage(), number: number.unsigned_abs() }
+    }
+}
+
+/// A connection over which nothing comes must not keep anybody waiting.
+pub(crate) async fn bounded<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+    let late = || Failed::new(Fault::Unknown, format!("no answer within {REQUEST_TIMEOUT:?}"));
+    door::within(REQUEST_TIMEOUT, work).await.unwrap_or_else(|| Err(late()))
+}
+
+fn slow() -> Renewed {
+    Renewed::Unknown(EngineError::new(Fault::Unknown, "the row of the name is locked by others for long"))
+}
+
+/// A claim whose statement has no answer may have been granted.
+fn settled<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
+    answer.map_err(EngineError::from)
+}
+
+fn refused(refusal: leasehold_core::queue::Refusal) -> EngineError {
+    use leasehold_core::queue::Refusal;
+    let fault = match refusal {
+        Refusal::LineFull => Fault::Refused,
+        _ => Fault::Misconfigured,
+    };
+    EngineError::new(fault, refusal.to_string())
+}
+
+pub(crate) fn unreadable() -> EngineError {
+    EngineError::new(Fault::Internal, "the answer of the database is of another kind than the question")
+}
+
+pub(crate) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,129 @@
+//! What a database does for the engine. All of it is in here; each dialect says it in its own words.
+
+use std::{fmt, time::Duration};
+
+use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Lineage, Name, Release};
+
+use crate::{
+    row::ClientId,
+    step::{Done, Scene, Told, Verb},
+};
+
+/// An answer, and the time of the database when it was given, in microseconds.
+#[derive(Debug)]
+pub(crate) struct Timed<T> {
+    pub(crate) now: i64,
+    pub(crate) it: T,
+}
+
+/// A hold that was taken in one statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// The first token.
+    pub(crate) token: i64,
+    pub(crate) previous: i16,
+}
+
+/// A claim in line, as it is kept there.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: Name,
+    pub(crate) id: leasehold_core::ClaimId,
+    /// For how many microseconds a place lasts.
+    pub(crate) life: i64,
+    /// For how long a grant that it is told of lasts, at the most.
+    pub(crate) claim_time: Duration,
+}
+
+/// Why a statement has no answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) fault: Fault,
+    pub(crate) message: String,
+}
+
+impl Failed {
+    pub(crate) fn new(fault: Fault, message: impl Into<String>) -> Self {
+        Self { fault, message: message.into() }
+    }
+}
+
+/// Another server stands where the one stood that answered: a grant of it is none any more.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn replaced() -> Failed {
+    Failed::new(Fault::Unknown, "another server took the place of the one that answered")
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Failed> for EngineError {
+    fn from(failed: Failed) -> Self {
+        Self::new(failed.fault, failed.message)
+    }
+}
+
+pub(crate) type Answered<'a, T> = BoxFuture<'a, Result<T, Failed>>;
+
+/// A database with our tables. Where a method takes several names, they come sorted, each once, and what is not done to one leaves
+/// the others as they are.
+pub(crate) trait Database: Send + Sync + 'static {
+    /// Takes names that nobody holds or wants; `None` for one that is not such.
+    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>>;
+
+    /// Ends holds that were taken so and that nobody waits behind; `None` for one that is not such.
+    fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>>;
+
+    /// Extends holds; `None` for one that does not stand as it is said.
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>>;
+
+    /// Lets places in line live on; of each that stands, what it is by now.
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>>;
+
+    /// Of each of these names that somebody holds: in how many microseconds the first of its holds is over, unless it is extended.
+    fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>>;
+
+    /// Whether clients are told of what is granted to them. Else they look for it.
+    fn tells(&self) -> bool {
+        false
+    }
+
+    /// Whether what is told is heard right now. Else claims in line are looked for more often.
+    fn hears(&self) -> bool {
+        true
+    }
+
+    /// What was granted to claims of this client while they stood in line, and has not been confirmed. Cheap, for it is asked several
+    /// times a second; not asked where clients are told.
+    fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>>;
+
+    /// Returns when something was changed since this returned last, where that can be known.
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Nobody waits: what [`changed`](Self::changed) needs is not needed now.
+    fn rest(&self) {}
+
+    /// Does anything to one name, in a transaction.
+    fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>>;
+
+    /// The rows of these names.
+    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>>;
+
+    /// The names that have rows and begin so.
+    fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>>;
+
+    /// Names of which something is over, out of so many behind `after`; and the last of those that were looked at, if there are
+    /// more. Rows that say nothing any more are deleted.
+    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)>;
+
+    /// Which tables these are, of which database, as far as it is known: what tells their tokens from others.
+    fn lineage(&self) -> Lineage;
+
+    /// What is promised, as the database is configured.
+    fn guarantee(&self) -> Answered<'_, Guarantee>;
+}

@@ -1,0 +1,116 @@
+//! The five verbs on a database.
+
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Answer, BoxFuture, Breaking, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Life,
+    Name, News, Profile, Release, Released, Renewed, View,
+};
+
+use crate::{
+    client::{Client, bounded, unreadable},
+    step::{REQUEST_LIFE, Said, Verb},
+};
+
+/// The paces at which waiting claims are asked. What becomes of them is heard, and looked for in one statement for all, so this is
+/// the net below the net: a thousand that wait cost less than two transactions a second.
+const POLL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
+const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+/// How long a request may take before its outcome is unknown.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many names one look reads.
+const LOOKED_AT: usize = 500;
+
+/// Locks in the tables of one database.
+pub struct SqlEngine {
+    pub(crate) client: Arc<Client>,
+    profile: Profile,
+}
+
+impl SqlEngine {
+    pub(crate) fn of(client: Arc<Client>, engine: &'static str) -> Self {
+        let mut profile = Profile::new(engine);
+        profile.life = Life::Lease;
+        profile.push = true;
+        profile.poll = POLL;
+        profile.tokens = 64;
+        profile.fifo = true;
+        profile.can_keep = true;
+        profile.breaking = Breaking::Lease;
+        profile.ttl = TTL;
+        profile.request_timeout = REQUEST_TIMEOUT;
+        profile.request_life = REQUEST_LIFE;
+        Self { client, profile }
+    }
+}
+
+impl Engine for SqlEngine {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(self.client.claim(claim, how))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(self.client.renew(holds))
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(self.client.release(releases))
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(self.client.mailbox.read())
+    }
+}
+
+impl Inspect for SqlEngine {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(async move { Ok(bounded(self.client.database.guarantee()).await?) })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(async move {
+            let names = bounded(self.client.database.names(prefix)).await?;
+            let mut views = Vec::new();
+            for part in names.chunks(LOOKED_AT) {
+                let scenes = bounded(self.client.database.look(part)).await?;
+                views.extend(scenes.iter().map(|(name, scene)| scene.view(name)));
+            }
+            views.retain(|view| !view.holders.is_empty() || !view.waiters.is_empty());
+            views.sort_by(|one, other| one.name.cmp(&other.name));
+            Ok(views)
+        })
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(async move {
+            let scenes = bounded(self.client.database.look(std::slice::from_ref(name))).await?;
+            let free = || View::free(name.clone(), name.as_str().to_owned());
+            Ok(scenes.first().map_or_else(free, |(name, scene)| scene.view(name)))
+        })
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(async move {
+            let verb = Verb::Break { name: name.clone(), token, force };
+            match self.client.play(name, &verb).await? {
+                Said::Broken(broken) => Ok(broken),
+                _ => Err(unreadable()),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for SqlEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlEngine").field("engine", &self.profile.engine).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,115 @@
+//! Fences in tables of the user's own: the largest token that a row was shown stands in it, and whoever shows less changes nothing.
+
+use leasehold_core::{Error, ErrorKind, Token};
+
+/// The statements of a fence in a column of a table (Kleppmann, "How to do distributed locking", 2016). They are text for any client of
+/// the database, in any transaction; what is in them of the caller's own goes there as it stands, with its placeholders. The token is
+/// a number, so it is written out.
+///
+/// ```
+/// # fn main() -> Result<(), leasehold_core::Error> {
+/// use leasehold_sql::Fence;
+/// # let token = leasehold_core::Token { lineage: leasehold_core::Lineage::new(1), number: 17 };
+/// let stock = Fence::new("stock", "fence")?;
+/// assert_eq!(stock.column(), "ALTER TABLE stock ADD COLUMN fence bigint NOT NULL DEFAULT 0");
+/// // Seal, then read: nobody who held the lock before us can change this row from here on.
+/// assert_eq!(stock.seal(token, "item = $1"), "UPDATE stock SET fence = 17 WHERE (item = $1) AND fence <= 17");
+/// assert_eq!(
+///     stock.update(token, "pieces = pieces - 1", "item = $1"),
+///     "UPDATE stock SET pieces = pieces - 1, fence = 17 WHERE (item = $1) AND fence <= 17"
+/// );
+/// // As many rows as the client says that were changed: none, and the hold was overtaken.
+/// assert!(stock.passed(token, 1).is_ok());
+/// assert!(stock.passed(token, 0).is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    table: String,
+    column: String,
+}
+
+impl Fence {
+    /// A fence in a column of a table, which may have its schema before it.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for what is no plain name: letters of ASCII, digits and `_`.
+    pub fn new(table: &str, column: &str) -> Result<Self, Error> {
+        let plain = |name: &str| {
+            let mut letters = name.chars();
+            letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+                && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        };
+        if !(table.split('.').all(plain) && table.split('.').count() <= 2 && plain(column)) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("a fence in {table:?}.{column:?}: names are to be of letters, digits and _"),
+            ));
+        }
+        Ok(Self { table: table.to_owned(), column: column.to_owned() })
+    }
+
+    /// What adds the column to the table.
+    #[must_use]
+    pub fn column(&self) -> String {
+        format!("ALTER TABLE {} ADD COLUMN {} bigint NOT NULL DEFAULT 0", self.table, self.column)
+    }
+
+    /// Shows rows the token, so that smaller ones change them no more. To be done, and committed, before the first read: what is read
+    /// then is not changed any more by a holder that was overtaken.
+    #[must_use]
+    pub fn seal(&self, token: Token, condition: &str) -> String {
+        let (Self { table, column }, number) = (self, token.number);
+        format!("UPDATE {table} SET {column} = {number} WHERE ({condition}) AND {column} <= {number}")
+    }
+
+    /// Changes rows that were shown no larger token; seals them too.
+    #[must_use]
+    pub fn update(&self, token: Token, set: &str, condition: &str) -> String {
+        let (Self { table, column }, number) = (self, token.number);
+        format!("UPDATE {table} SET {set}, {column} = {number} WHERE ({condition}) AND {column} <= {number}")
+    }
+
+    /// Judges by how many rows such a statement met. MySQL counts rows that it changed, unless the client asks for those that it
+    /// found: `client_found_rows` or the like; without that, a seal is to be shown each token once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`] for none: a larger token was there, or nothing meets the condition.
+    pub fn passed(&self, token: Token, rows: u64) -> Result<(), Error> {
+        if rows > 0 {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Fenced,
+            format!(
+                "{:?} refused token {token}: it has seen a larger one, so this hold was overtaken, or no row is meant; nothing was \
+                 written",
+                self.table
+            ),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_code() {
+        assert!(Fence::new("shop.stock", "fence_2").is_ok());
+        for (table, column) in [
+            ("", "a"),
+            ("a", ""),
+            ("a b", "c"),
+            ("a;--", "c"),
+            ("a", "c=1"),
+            ("a.b.c", "d"),
+            ("1a", "b"),
+            ("a.", "b"),
+            ("ä", "b"),
+        ] {
+            assert!(Fence::new(table, column).unwrap_err().is_invalid(), "{table:?} {column:?}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Locks in tables of a database that a team runs already.
+//!
+//! A name has a row; what it has beyond one exclusive hold has rows of its own. A free name is taken by one statement. All else is a
+//! short transaction under the lock of the name's row: the rows are read, the rules of the memory engine are applied to them
+//! ([`Queue`](leasehold_core::queue::Queue)), and what changed is written, among it the hand-over to whoever is next. So the rules
+//! are the same everywhere, and a dialect only says how rows are read and written.
+//!
+//! Expiry is decided by the database's clock alone, read while the row is locked; how long a hold may be believed in, by the
+//! holder's own, from before its request left.
+
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    expect(dead_code, reason = "without a database nothing is asked of one")
+)]
+
+mod batch;
+mod client;
+mod database;
+mod door;
+mod engine;
+mod fence;
+mod line;
+mod minder;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+mod pace;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod row;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+mod step;
+
+pub use engine::SqlEngine;
+pub use fence::Fence;
+#[cfg(feature = "tls")]
+pub use leasehold_tls::Tls;

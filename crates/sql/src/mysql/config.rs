@@ -1,0 +1,166 @@
+//! Where the server is, and who we are there.
+
+use std::{fmt, time::Duration};
+
+use leasehold_core::{Error, Place};
+use mysql_async::{Opts, OptsBuilder};
+use percent_encoding::percent_decode_str;
+
+use crate::database::Failed;
+
+const DEFAULT_PORT: u16 = 3306;
+/// After how long a connection on which nothing is said is asked whether the other side is there.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Longer than what is ever said: a server that takes less says so.
+const LONGEST: usize = 64 << 20;
+
+/// Where the server is, and who we are there. Its `Debug` shows no password.
+#[derive(Clone)]
+pub struct Config {
+    place: Place,
+    user: Option<String>,
+    password: Option<String>,
+    database: String,
+    #[cfg(feature = "tls")]
+    tls: Option<leasehold_tls::Tls>,
+}
+
+impl Config {
+    /// Reads what follows the scheme `mysql` in a URL, up to the query, as it stands there:
+    /// `//[user[:password]@]host[:port]/database`.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    pub fn from_url(rest: &str) -> Result<Self, Error> {
+        let known =
+            rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
+        let (login, known) =
+            known.rsplit_once('@').map_or((None, known), |(login, known)| (Some(login), known));
+        let (place, database) = known.split_once('/').ok_or_else(malformed)?;
+        let (host, port) = Place::split(place, DEFAULT_PORT).ok_or_else(malformed)?;
+        if host.is_empty() || database.is_empty() || database.contains('/') {
+            return Err(malformed());
+        }
+        let (user, password) = login.map_or((None, None), |login| {
+            let (user, password) =
+                login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
+            (Some(user), password)
+        });
+        if user == Some("") {
+            return Err(malformed());
+        }
+        Ok(Self {
+            place: Place { host: decoded(host)?, port },
+            user: user.map(decoded).transpose()?,
+            password: password.map(decoded).transpose()?,
+            database: decoded(database)?,
+            #[cfg(feature = "tls")]
+            tls: None,
+        })
+    }
+
+    /// Encrypts the connections; a server that does not is not used. Of files only: the driver takes no configuration of the caller's.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// What the driver is told.
+    pub(super) fn opts(&self) -> Result<Opts, Failed> {
+        let opts = OptsBuilder::default()
+            .ip_or_hostname(self.place.host.clone())
+            .tcp_port(self.place.port)
+            .user(self.user.clone())
+            .pass(self.password.clone())
+            .db_name(Some(self.database.clone()))
+            .tcp_keepalive(Some(KEEPALIVE))
+            // On a machine with the server it would go on by a unix socket, where the server knows the user by another name.
+            .prefer_socket(false)
+            // Known, so that the server is not asked.
+            .max_allowed_packet(Some(LONGEST))
+            .wait_timeout(Some(0))
+            .stmt_cache_size(0);
+        #[cfg(feature = "tls")]
+        let opts = opts.ssl_opts(self.tls.as_ref().map(encryption).transpose()?);
+        Ok(opts.into())
+    }
+
+    /// The error, with where it happened.
+    pub(super) fn say(&self, failed: &Failed) -> Failed {
+        Failed::new(failed.fault, format!("cannot connect to {}: {}", self.place, failed.message))
+    }
+}
+
+#[cfg(feature = "tls")]
+fn encryption(tls: &leasehold_tls::Tls) -> Result<mysql_async::SslOpts, Failed> {
+    use mysql_async::{ClientIdentity, SslOpts};
+    let material = tls
+        .material()
+        .map_err(|error| Failed::new(leasehold_core::Fault::Misconfigured, format!("by TLS: {error}")))?;
+    let identity =
+        material.identity.map(|(certificate, key)| ClientIdentity::new(certificate.into(), key.into()));
+    Ok(SslOpts::default()
+        .with_disable_built_in_roots(true)
+        .with_root_certs(material.authorities.into_iter().map(Into::into).collect())
+        .with_client_identity(identity))
+}
+
+fn malformed() -> Error {
+    Error::misconfigured("the mysql URL is to be written like mysql://user@host:3306/database")
+}
+
+fn decoded(text: &str) -> Result<String, Error> {
+    let text = percent_decode_str(text).decode_utf8();
+    text.map(std::borrow::Cow::into_owned).map_err(|_| malformed())
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("place", &self.place)
+            .field("user", &self.user)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let all = Config::from_url("//u%40x:p%2Fw:d@[::1]:7/data%20base").unwrap();
+        assert_eq!(all.place, Place { host: "::1".to_owned(), port: 7 });
+        assert_eq!((all.user.as_deref(), all.password.as_deref()), (Some("u@x"), Some("p/w:d")));
+        assert_eq!(all.database, "data base");
+        let least = Config::from_url("//h/d").unwrap();
+        assert_eq!(least.place, Place { host: "h".to_owned(), port: DEFAULT_PORT });
+        assert_eq!((least.user, least.password), (None, None));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_without_the_password() {
+        for rest in [
+            "h/d",
+            "//h",
+            "//h/",
+            "///d",
+            "//u:hunter2@h:x/d",
+            "//u:hunter2@h/d/e",
+            "//:hunter2@h/d",
+            "//h/d?x",
+            "//u:hunter2%ff@h/d",
+        ] {
+            let error = Config::from_url(rest).unwrap_err();
+            assert!(error.is_misconfigured(), "{rest}: {error}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        }
+        let config = Config::from_url("//u:hunter2@h/d").unwrap();
+        assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+        let said = config.say(&Failed::new(leasehold_core::Fault::Retry, "x"));
+        assert_eq!(said.message, "cannot connect to h:3306: x");
+    }
+}

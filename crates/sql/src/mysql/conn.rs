@@ -1,0 +1,105 @@
+//! One connection to a server.
+
+use std::time::Duration;
+
+use leasehold_core::{Instant, Lineage};
+use mysql_async::{Row, prelude::Queryable};
+
+use super::{
+    config::Config,
+    error::{Broke, not_connected},
+    tables,
+};
+use crate::{database::Failed, door, engine::REQUEST_TIMEOUT};
+
+/// How long connecting may take.
+const DIAL_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long it may take that a connection says that it is still there: on another one the request may still be in time.
+const PING_LIMIT: Duration = Duration::from_secs(1);
+
+/// What one of several statements brought.
+pub(super) struct Set {
+    pub(super) rows: Vec<Row>,
+    /// How many rows it changed.
+    pub(super) changed: u64,
+    /// The number that it made for a row, or said that it did.
+    pub(super) last: Option<u64>,
+}
+
+/// One connection. Dropping it closes it, and the server undoes what was not committed.
+pub(super) struct Conn {
+    conn: mysql_async::Conn,
+    lineage: Lineage,
+    /// Whether the server ends transactions that nobody goes on with.
+    watched: bool,
+    /// When something was answered on it last.
+    pub(super) spoke: Instant,
+}
+
+impl Conn {
+    /// Connects, and makes the tables if they are not there.
+    pub(super) async fn open(config: &Config, now: Instant) -> Result<Self, Failed> {
+        let dialing = async {
+            let conn = mysql_async::Conn::new(config.opts()?).await;
+            let conn = conn.map_err(not_connected)?;
+            let mut conn = Self { conn, lineage: Lineage::new(0), watched: false, spoke: now };
+            let known = tables::known(&mut conn).await?;
+            (conn.lineage, conn.watched) = (known.lineage, known.watched);
+            Ok(conn)
+        };
+        let late =
+            || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {DIAL_LIMIT:?}")));
+        door::within(DIAL_LIMIT, dialing).await.unwrap_or_else(late).map_err(|failed| config.say(&failed))
+    }
+
+    /// Says some statements at once; what each of them brought, in order. An error ends all that come after it.
+    pub(super) async fn say(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
+        let late = || Err(Broke::Late(REQUEST_TIMEOUT));
+        door::within(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(late)
+    }
+
+    /// Whether the other side is still there.
+    pub(super) async fn answers_soon(&mut self) -> bool {
+        door::within(PING_LIMIT, self.answers("DO 0")).await.is_some_and(|answer| answer.is_ok())
+    }
+
+    async fn answers(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
+        let mut sets = Vec::new();
+        let mut result = self.conn.query_iter(text).await.map_err(|error| Broke::of(error, 0))?;
+        // One that brings no rows looks empty before it is read: the first is read in any case.
+        while sets.is_empty() || !result.is_empty() {
+            let (changed, last) = (result.affected_rows(), result.last_insert_id());
+            // In the midst of its rows: it was done, as far as anybody knows.
+            let rows = result.collect::<Row>().await.map_err(|error| Broke::of(error, sets.len() + 1))?;
+            sets.push(Set { rows, changed, last });
+        }
+        // The driver keeps an error of any but the first until it is asked again.
+        result.drop_result().await.map_err(|error| Broke::of(error, sets.len()))?;
+        Ok(sets)
+    }
+
+    /// Which tables these are, of which server.
+    pub(super) fn lineage(&self) -> Lineage {
+        self.lineage
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.conn.is_disconnected()
+    }
+
+    /// Begins a transaction that the server ends when nobody goes on with it.
+    pub(super) fn begin(&self) -> &'static str {
+        if self.watched { "BEGIN" } else { "SET SESSION wait_timeout = 5; BEGIN" }
+    }
+
+    /// Ends it, and what is in it is done.
+    pub(super) fn commit(&self) -> &'static str {
+        if self.watched { "COMMIT" } else { "COMMIT; SET SESSION wait_timeout = 60" }
+    }
+
+    /// How many statements begin it.
+    pub(super) fn begins(&self) -> usize {
+        if self.watched { 1 } else { 2 }
+    }
+}

@@ -1,0 +1,268 @@
+//! What the engine asks of a database, said to MySQL or MariaDB.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token};
+
+use super::{
+    config::Config,
+    conn::Set,
+    error::{Commits, Stopped},
+    guarantee::guarantee,
+    play::play,
+    pool::Pool,
+    quick,
+    rows::{Columns, names},
+    server::Server,
+    statements::{CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, SERVER, SPEAK, STANDS, SWEEP},
+    text::{bytes, claims, list},
+};
+use crate::{
+    database::{Answered, Database, Failed, Place, Taken, Timed},
+    row::{ClientId, previous_of},
+    step::{Done, Scene, Tidings, Told, Verb},
+};
+
+/// How often something is begun before the caller hears that it came to nothing.
+const TRIES: usize = 3;
+/// How many rows of claims one statement looks up: each is compared with all.
+const AT_ONCE: usize = 256;
+
+pub(super) struct Mysql {
+    pub(super) pool: Pool,
+    id: ClientId,
+    stamps: AtomicU64,
+}
+
+impl Mysql {
+    pub(super) fn new(config: Config, id: ClientId, clock: Arc<dyn Clock>) -> Self {
+        Self { pool: Pool::new(config, clock), id, stamps: AtomicU64::new(0) }
+    }
+
+    /// A number that no other statement has written to any row.
+    pub(super) fn stamp(&self) -> String {
+        // Far from each other for one client, and from a place for each client that is as random as its number.
+        let count = self.stamps.fetch_add(1, Ordering::Relaxed);
+        let stamp = self.id.0.wrapping_add(count.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        stamp.cast_signed().to_string()
+    }
+
+    /// Statements about many names; `None` where they met a row that another keeps locked: then nothing was done.
+    pub(super) async fn many(&self, text: &str, commits: Commits) -> Result<Option<Vec<Set>>, Failed> {
+        match self.once(text, commits).await {
+            Ok(sets) => Ok(Some(sets)),
+            Err(Stopped::Busy | Stopped::Deadlock) => Ok(None),
+            Err(stopped) => Err(stopped.failed()),
+        }
+    }
+
+    /// Statements that grant nothing, until they are done.
+    async fn surely(&self, text: &str) -> Result<Vec<Set>, Failed> {
+        let mut tries = 1..TRIES;
+        loop {
+            match self.once(text, Commits::Never).await {
+                Ok(sets) => return Ok(sets),
+                Err(stopped) => self.again(stopped, tries.next())?,
+            }
+        }
+    }
+
+    async fn once(&self, text: &str, commits: Commits) -> Result<Vec<Set>, Stopped> {
+        let mut lent = self.pool.conn().await?;
+        let said = lent.conn.say(text).await.map_err(|broke| Stopped::of(&broke, commits));
+        if said.is_ok() {
+            // Else its connection is closed, and with it what is left of a transaction.
+            lent.back()?;
+        }
+        said
+    }
+
+    /// Fails, unless nothing was done for a reason that may not be there the next time, and there is to be one.
+    fn again(&self, stopped: Stopped, next: Option<usize>) -> Result<(), Failed> {
+        match (&stopped, next) {
+            (Stopped::Deadlock, Some(_)) => Ok(()),
+            (Stopped::Gone(_), Some(_)) => {
+                self.pool.broke();
+                Ok(())
+            }
+            _ => Err(stopped.failed()),
+        }
+    }
+}
+
+impl Database for Mysql {
+    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>> {
+        Box::pin(quick::take(self, claims, client))
+    }
+
+    fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+        Box::pin(quick::free(self, releases))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+        Box::pin(quick::renew(self, holds))
+    }
+
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>> {
+        Box::pin(async move {
+            let mut lives: HashMap<i64, Vec<&Place>> = HashMap::new();
+            for place in places {
+                lives.entry(place.life).or_default().push(place);
+            }
+            let mut said = Vec::new();
+            for (life, places) in lives {
+                let life = life.to_string();
+                said.extend(places.chunks(AT_ONCE).map(|places| {
+                    let claims = claims(places.iter().map(|place| (place.name.as_str(), place.id, None)));
+                    SPEAK.with(&[("claims", &claims), ("life", &life)])
+                }));
+            }
+            said.push(STANDS.with(&[("client", &self.id.0.cast_signed().to_string())]));
+            let sets = self.surely(&said.join("; ")).await?;
+            let mut stands: HashMap<ClaimId, Timed<i16>> = HashMap::new();
+            for row in sets.iter().flat_map(|set| &set.rows) {
+                let mut columns = Columns::of(row);
+                let (id, it, now) = (columns.id()?, columns.next()?, columns.next()?);
+                stands.extend(id.map(|id| (id, Timed { now, it })));
+            }
+            Ok(places.iter().map(|place| stands.remove(&place.id)).collect())
+        })
+    }
+
+    fn lapses<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+        Box::pin(async move {
+            let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
+            let sets = self.surely(&LAPSES.with(&[("names", &asked)])).await?;
+            let mut lapses = Vec::new();
+            for row in sets.iter().flat_map(|set| &set.rows) {
+                let mut columns = Columns::of(row);
+                let (name, left) = (columns.name()?, columns.next()?);
+                lapses.extend(Name::new(&name).map(|name| (name, left)));
+            }
+            Ok(lapses)
+        })
+    }
+
+    fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>> {
+        Box::pin(async move {
+            if self.pool.was_cut() {
+                // Where another request found that out, it was not told: what claims are by now is asked for, as always then.
+                return Err(Failed::new(Fault::Retry, "the connections to the server broke"));
+            }
+            let text = CALLED.with(&[("client", &client.0.cast_signed().to_string())]);
+            let mut lent = self.pool.conn().await?;
+            let sets = lent.conn.say(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
+            let lineage = lent.conn.lineage();
+            lent.back()?;
+            let mut called = Vec::new();
+            for row in sets.iter().flat_map(|set| &set.rows) {
+                let mut columns = Columns::of(row);
+                let (id, token, tokens): (_, i64, i32) = (columns.id()?, columns.next()?, columns.next()?);
+                let (previous, micros): (i16, i64) = (columns.next()?, columns.next()?);
+                let grant = Grant {
+                    token: Token { lineage, number: token.unsigned_abs() },
+                    tokens: tokens.unsigned_abs(),
+                    ttl: Some(Duration::from_micros(micros.unsigned_abs())),
+                    previous: previous_of(previous),
+                };
+                let what = Tidings::Granted { grant, since: columns.next()? };
+                called.extend(id.map(|id| Told { client, id, what }));
+            }
+            Ok(called)
+        })
+    }
+
+    fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>> {
+        Box::pin(async move {
+            let mut tries = 1..TRIES;
+            loop {
+                let mut lent = self.pool.conn().await?;
+                match play(&mut lent.conn, name, verb).await {
+                    Ok(done) => {
+                        lent.back()?;
+                        return Ok(done);
+                    }
+                    Err(stopped) => {
+                        // Closed before the next is opened: there are not to be more than a few.
+                        drop(lent);
+                        self.again(stopped, tries.next())?;
+                    }
+                }
+            }
+        })
+    }
+
+    fn look<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
+        Box::pin(async move {
+            let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
+            let sets = self.surely(&LOOK.with(&[("names", &asked)])).await?;
+            let mut scenes: Vec<(Name, Scene)> = Vec::new();
+            for row in sets.iter().flat_map(|set| &set.rows) {
+                let mut columns = Columns::of(row);
+                let (name, now) = (columns.name()?, columns.next()?);
+                let Ok(name) = Name::new(&name) else { continue };
+                let (lock, claim) = (columns.lock()?, columns.claim()?);
+                if scenes.last().is_none_or(|(last, _)| *last != name) {
+                    let claims = Vec::new();
+                    scenes.push((name, Scene { now, floor: now, lineage: self.lineage(), lock, claims }));
+                }
+                if let Some((_, scene)) = scenes.last_mut() {
+                    scene.claims.extend(claim);
+                }
+            }
+            Ok(scenes)
+        })
+    }
+
+    fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
+        Box::pin(async move {
+            let (length, prefix) = (prefix.len().to_string(), bytes(prefix.as_bytes()));
+            let text = NAMES_LIKE.with(&[("prefix", &prefix), ("bytes", &length)]);
+            let sets = self.surely(&text).await?;
+            names(sets.first().map_or(&[], |set| &set.rows))
+        })
+    }
+
+    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
+        Box::pin(async move {
+            let text = SWEEP.with(&[("after", &bytes(after.as_bytes())), ("count", &count.to_string())]);
+            let sets = self.surely(&text).await?;
+            let (mut idle, mut stale, mut last, mut seen) = (Vec::new(), Vec::new(), None, 0);
+            for row in sets.iter().flat_map(|set| &set.rows) {
+                let mut columns = Columns::of(row);
+                let (name, says_nothing, is_over) =
+                    (columns.name()?, columns.next::<bool>()?, columns.next::<bool>()?);
+                if says_nothing {
+                    idle.push(bytes(name.as_bytes()));
+                }
+                if is_over {
+                    stale.extend(Name::new(&name).ok());
+                }
+                (last, seen) = (Some(name), seen + 1);
+            }
+            if !idle.is_empty() {
+                let text = FORGET.with(&[("names", &list(idle.into_iter()))]);
+                self.many(&text, Commits::At(0)).await?;
+            }
+            Ok((stale, last.filter(|_| seen == count)))
+        })
+    }
+
+    fn lineage(&self) -> Lineage {
+        self.pool.lineage()
+    }
+
+    fn guarantee(&self) -> Answered<'_, Guarantee> {
+        Box::pin(async move {
+            let sets = self.surely(SERVER.bare()).await?;
+            Ok(guarantee(&Server::read(sets)))
+        })
+    }
+}

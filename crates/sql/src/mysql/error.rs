@@ -1,0 +1,227 @@
+//! What errors of the server mean.
+
+use std::time::Duration;
+
+use leasehold_core::Fault;
+use mysql_async::Error;
+
+use crate::database::Failed;
+
+/// Why some statements have no answer.
+#[derive(Debug)]
+pub(super) enum Broke {
+    /// The server answered by an error, after it did so many of the statements.
+    Said { code: u16, message: String, done: usize },
+    /// The connection broke, or what came on it was no answer.
+    Lost(String),
+    /// Nothing came on it in time.
+    Late(Duration),
+}
+
+/// From which of some statements on something may be committed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Commits {
+    Never,
+    /// This one commits, and none before it: 0 for a statement outside of a transaction.
+    At(usize),
+}
+
+impl Commits {
+    /// Whether something may be committed where so many statements were done.
+    fn before(self, done: usize) -> bool {
+        matches!(self, Self::At(at) if done > at)
+    }
+
+    /// What it is that there is no answer.
+    fn in_doubt(self) -> Fault {
+        if matches!(self, Self::At(_)) { Fault::Unknown } else { Fault::Retry }
+    }
+}
+
+/// Why a caller gets no answer.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// Others keep a row locked for long: nothing was done.
+    Busy,
+    /// Another one waited for this one as this one did for it: nothing was done, and it may be said again, on another connection.
+    Deadlock,
+    /// The connection was gone before anything was to be committed. Perhaps it was so when it came out of the pool.
+    Gone(Failed),
+    Failed(Failed),
+}
+
+impl Stopped {
+    pub(super) fn of(broke: &Broke, commits: Commits) -> Self {
+        match broke {
+            Broke::Said { code: BUSY, done, .. } if !commits.before(*done) => Self::Busy,
+            Broke::Said { code: DEADLOCK, done, .. } if !commits.before(*done) => Self::Deadlock,
+            Broke::Lost(_) if matches!(commits, Commits::Never) => Self::Gone(broke.sort(commits)),
+            _ => Self::Failed(broke.sort(commits)),
+        }
+    }
+
+    pub(super) fn failed(self) -> Failed {
+        match self {
+            Self::Busy | Self::Deadlock => {
+                Failed::new(Fault::Retry, "others keep the rows of the name locked")
+            }
+            Self::Gone(failed) | Self::Failed(failed) => failed,
+        }
+    }
+}
+
+impl From<Failed> for Stopped {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+const BUSY: u16 = 1205;
+const DEADLOCK: u16 = 1213;
+/// Ended from outside, or failed in the midst of its commit, or said by a proxy of a connection behind it: whether that was before or
+/// after, nobody knows.
+const IN_DOUBT: [u16; 8] = [1053, 1105, 1180, 1317, 1927, 1969, 2006, 2013];
+/// A server that is only read, as a replica is.
+const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
+/// The server wants its connections encrypted.
+const PLAIN: u16 = 3159;
+const NO_TABLE: u16 = 1146;
+const HIDDEN: u16 = 1142;
+const NO_COLUMN: u16 = 1054;
+
+impl Broke {
+    pub(super) fn of(error: Error, done: usize) -> Self {
+        match error {
+            Error::Server(said) => Self::Said { code: said.code, message: said.message, done },
+            Error::Io(error) => Self::Lost(cause(&error)),
+            other => Self::Lost(other.to_string()),
+        }
+    }
+
+    /// What it means for statements of which these commit.
+    pub(super) fn sort(&self, commits: Commits) -> Failed {
+        match self {
+            Self::Lost(cause) => {
+                Failed::new(commits.in_doubt(), format!("the connection to the server broke: {cause}"))
+            }
+            Self::Late(limit) => {
+                Failed::new(commits.in_doubt(), format!("the server gave no answer within {limit:?}"))
+            }
+            Self::Said { code, message, done } => {
+                let fault = match commits {
+                    _ if commits.before(*done) => Fault::Unknown,
+                    Commits::At(at) if *done == at && IN_DOUBT.contains(code) => Fault::Unknown,
+                    // The server undoes what it answers by an error to.
+                    _ => meaning(*code),
+                };
+                let hint = match code {
+                    code if READ_ONLY.contains(code) => ": name the primary",
+                    &PLAIN => ": add tls=on to the URL",
+                    _ => "",
+                };
+                Failed::new(fault, format!("{message}{hint} (error {code})"))
+            }
+        }
+    }
+
+    pub(super) fn is_no_table(&self) -> bool {
+        matches!(self, Self::Said { code: NO_TABLE, .. })
+    }
+
+    /// There is no right to the table, or none such.
+    pub(super) fn is_hidden(&self) -> bool {
+        matches!(self, Self::Said { code: HIDDEN, .. })
+    }
+
+    pub(super) fn is_no_column(&self) -> bool {
+        matches!(self, Self::Said { code: NO_COLUMN, .. })
+    }
+}
+
+/// Why no connection was made.
+pub(super) fn not_connected(error: Error) -> Failed {
+    #[cfg(feature = "tls")]
+    if let Some(why) = not_encrypted(&error) {
+        return Failed::new(Fault::Misconfigured, format!("by TLS: {why}"));
+    }
+    match Broke::of(error, 0) {
+        // There was none that could break.
+        Broke::Lost(cause) => Failed::new(Fault::Retry, cause),
+        broke => broke.sort(Commits::Never),
+    }
+}
+
+/// The two do not trust each other, or the server does not encrypt: no better the next time.
+#[cfg(feature = "tls")]
+fn not_encrypted(error: &Error) -> Option<String> {
+    use mysql_async::{DriverError, IoError};
+    match error {
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => {
+            Some("the server does not support it".to_owned())
+        }
+        Error::Io(IoError::Tls(error)) => Some(error.to_string()),
+        Error::Io(IoError::Io(error)) => {
+            let wrong = error.get_ref().is_some_and(|inner| inner.is::<leasehold_tls::rustls::Error>());
+            wrong.then(|| error.to_string())
+        }
+        _ => None,
+    }
+}
+
+fn meaning(code: u16) -> Fault {
+    match code {
+        // No such user, no right to it, an account that is locked or whose password is over.
+        1044 | 1045 | 1095 | HIDDEN | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 | 3118 | 3955 | 4151 => {
+            Fault::Denied
+        }
+        // No such database, table or column; no InnoDB; a binary log that takes no rows.
+        1049 | 1054 | 1064 | NO_TABLE | 1193 | 1231 | 1235 | 1286 | 1665 | PLAIN => Fault::Misconfigured,
+        // A disk or a table that is full, memory, a packet that is too large for the server.
+        1021 | 1037 | 1038 | 1041 | 1114 | 1153 => Fault::Refused,
+        code if READ_ONLY.contains(&code) => Fault::Refused,
+        1048 | 1062 | 1136 | 1264 | 1366 | 1406 => Fault::Internal,
+        // Deadlocks, time limits, a server that goes down or comes up, too many connections.
+        _ => Fault::Retry,
+    }
+}
+
+/// What the error is about, without what stands around it.
+fn cause(error: &mysql_async::IoError) -> String {
+    use std::error::Error as _;
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: u16, done: usize) -> Broke {
+        Broke::Said { code, message: "no".to_owned(), done }
+    }
+
+    #[test]
+    fn unknown_is_what_may_be_committed_and_nothing_else() {
+        let fault = |broke: Broke, commits| broke.sort(commits).fault;
+        assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::Never), Fault::Retry);
+        assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
+        // An error of a statement in a transaction, of its commit, and of what follows a statement that commits by itself.
+        assert_eq!(fault(said(1142, 2), Commits::At(3)), Fault::Denied);
+        assert_eq!(fault(said(1317, 2), Commits::At(3)), Fault::Retry);
+        assert_eq!(fault(said(1213, 3), Commits::At(3)), Fault::Retry);
+        assert_eq!(fault(said(1180, 3), Commits::At(3)), Fault::Unknown);
+        assert_eq!(fault(said(1317, 0), Commits::At(0)), Fault::Unknown);
+        assert_eq!(fault(said(1146, 0), Commits::At(0)), Fault::Misconfigured);
+        assert_eq!(fault(said(1213, 1), Commits::At(0)), Fault::Unknown);
+    }
+
+    #[test]
+    fn busy_is_only_what_was_not_done() {
+        let of = |broke: Broke, commits| Stopped::of(&broke, commits);
+        assert!(matches!(of(said(1205, 1), Commits::At(1)), Stopped::Busy));
+        assert!(matches!(of(said(1213, 1), Commits::Never), Stopped::Deadlock));
+        assert!(
+            matches!(of(said(1213, 2), Commits::At(1)), Stopped::Failed(failed) if failed.fault == Fault::Unknown)
+        );
+        assert!(matches!(of(said(1146, 0), Commits::Never), Stopped::Failed(_)));
+    }
+}

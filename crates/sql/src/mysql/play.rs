@@ -1,0 +1,86 @@
+//! A transaction about one name, under the lock of its row: one round trip to read, one to write.
+
+use leasehold_core::{Fault, Name};
+
+use super::{
+    conn::{Conn, Set},
+    error::{Commits, Stopped},
+    rows::{Columns, put},
+    statements::{CLAIMS_DROP, CLAIMS_PUT, LOCK_NEW, LOCK_PUT, READ},
+    text::{bytes, list, words},
+};
+use crate::{
+    database::{Failed, Timed},
+    row::{ClaimRow, LockRow},
+    step::{Done, Scene, Verb},
+};
+
+/// Reads the rows of the name, does it, writes what changed.
+pub(super) async fn play(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Timed<Done>, Stopped> {
+    let literal = bytes(name.as_str().as_bytes());
+    let named = [("name", literal.as_str())];
+    let read = READ.with(&named);
+    let text = format!("{}; {read}", conn.begin());
+    let sets = conn.say(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
+    let scene = match scene(conn, sets.get(conn.begins()..).unwrap_or_default())? {
+        Some(scene) => scene,
+        None => {
+            let text = format!("{}; {read}", LOCK_NEW.with(&named));
+            let sets = conn.say(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
+            let made = scene(conn, sets.get(1..).unwrap_or_default())?;
+            made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?
+        }
+    };
+    let done = scene.play(verb);
+    write(conn, &literal, name.as_str(), &done).await?;
+    Ok(Timed { now: scene.now, it: done })
+}
+
+/// What was read of a name; `None` where it has no row.
+fn scene(conn: &Conn, sets: &[Set]) -> Result<Option<Scene>, Failed> {
+    let [lock, claims, time] = sets else {
+        return Err(Failed::new(Fault::Internal, "the answers are not as many as the questions"));
+    };
+    let Some(lock) = lock.rows.first() else { return Ok(None) };
+    let lock = Columns::of(lock).lock()?;
+    let claims: Result<Vec<_>, _> = claims.rows.iter().map(|row| Columns::of(row).claim()).collect();
+    let claims = claims?.into_iter().flatten().collect();
+    let time = time.rows.first().ok_or_else(|| Failed::new(Fault::Internal, "the database tells no time"))?;
+    let now = Columns::of(time).next()?;
+    Ok(Some(Scene { now, floor: now, lineage: conn.lineage(), lock, claims }))
+}
+
+async fn write(conn: &mut Conn, literal: &str, name: &str, done: &Done) -> Result<(), Stopped> {
+    let mut said = Vec::new();
+    said.extend(done.lock.as_ref().map(|lock| put_lock(literal, lock)));
+    if !done.put.is_empty() {
+        said.push(CLAIMS_PUT.with(&[("rows", &list(done.put.iter().map(|row| put(name, row))))]));
+    }
+    if !done.drop.is_empty() {
+        let ids = list(done.drop.iter().map(|id| bytes(&id.0)));
+        said.push(CLAIMS_DROP.with(&[("name", literal), ("ids", &ids)]));
+    }
+    let commits = if done.changes() { Commits::At(said.len()) } else { Commits::Never };
+    said.push(conn.commit().to_owned());
+    conn.say(&said.join("; ")).await.map(drop).map_err(|broke| Stopped::of(&broke, commits))
+}
+
+fn put_lock(name: &str, lock: &LockRow) -> String {
+    let held = lock.holder.as_ref();
+    let long = |of: fn(&ClaimRow) -> i64| held.map_or(0, of).to_string();
+    LOCK_PUT.with(&[
+        ("name", name),
+        ("token", &lock.token.to_string()),
+        ("holder", &held.map_or_else(|| "NULL".to_owned(), |row| bytes(&row.id.0))),
+        ("tokens", &long(|row| row.tokens.into())),
+        ("previous", &long(|row| row.previous.into())),
+        ("owner", &words(held.map_or("", |row| &row.owner))),
+        ("since", &long(|row| row.since)),
+        ("expires", &long(|row| row.expires)),
+        ("client", &long(|row| row.client.0.cast_signed())),
+        ("claims", &lock.claims.to_string()),
+        ("ended", &lock.ended.to_string()),
+        ("upto", &lock.ended_upto.to_string()),
+        ("until", &lock.ended_until.to_string()),
+    ])
+}

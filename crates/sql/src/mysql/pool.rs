@@ -1,0 +1,112 @@
+//! The connections of a client: few, each used by one statement or transaction at a time.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{Clock, Fault, Lineage};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::{config::Config, conn::Conn};
+use crate::{
+    client::{CONNECTIONS, lock_of},
+    database::{Failed, replaced},
+};
+
+/// A connection that was silent for longer is closed: soon the server would do so, or what stands before it.
+const IDLE: Duration = Duration::from_secs(30);
+/// One that was silent for longer is first asked whether it is still there. Else what was said to a server that was restarted
+/// meanwhile would be in doubt.
+const TRUSTED: Duration = Duration::from_secs(1);
+
+pub(super) struct Pool {
+    config: Config,
+    clock: Arc<dyn Clock>,
+    room: Semaphore,
+    idle: Mutex<Vec<Conn>>,
+    lineage: Mutex<Option<Lineage>>,
+    cut: AtomicBool,
+}
+
+/// A connection out of the pool. Unless it is [given back](Self::back) it is closed: nobody knows what it is in the midst of.
+pub(super) struct Lent<'a> {
+    pub(super) conn: Conn,
+    pool: &'a Pool,
+    _room: SemaphorePermit<'a>,
+}
+
+impl Pool {
+    pub(super) fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
+        let (idle, lineage, cut) = Default::default();
+        Self { config, clock, room: Semaphore::new(CONNECTIONS), idle, lineage, cut }
+    }
+
+    pub(super) async fn conn(&self) -> Result<Lent<'_>, Failed> {
+        // The semaphore is never closed.
+        let room = self.room.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
+        loop {
+            let now = self.clock.now();
+            let idle = {
+                let mut idle = lock_of(&self.idle);
+                idle.retain(|conn| now < conn.spoke.after(IDLE));
+                // The one that was used last: the others may become silent, and end.
+                idle.pop()
+            };
+            let mut conn = match idle {
+                Some(conn) => conn,
+                None => self.open().await?,
+            };
+            if now < conn.spoke.after(TRUSTED) || conn.answers_soon().await {
+                return Ok(Lent { conn, pool: self, _room: room });
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Conn, Failed> {
+        let conn = Conn::open(&self.config, self.clock.now()).await?;
+        let before = lock_of(&self.lineage).replace(conn.lineage());
+        if before.is_some_and(|before| before != conn.lineage()) {
+            // Another server answers there by now: what is left of the other one is of no use.
+            lock_of(&self.idle).clear();
+        }
+        Ok(conn)
+    }
+
+    /// One of the connections broke: the others that nobody uses most likely did, too.
+    pub(super) fn broke(&self) {
+        lock_of(&self.idle).clear();
+        self.cut.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that happened since this was asked last.
+    pub(super) fn was_cut(&self) -> bool {
+        self.cut.swap(false, Ordering::Relaxed)
+    }
+
+    /// Which tables of which server these are; nothing before it was asked.
+    pub(super) fn lineage(&self) -> Lineage {
+        lock_of(&self.lineage).unwrap_or(Lineage::new(0))
+    }
+}
+
+impl Lent<'_> {
+    /// It is free for others.
+    ///
+    /// # Errors
+    /// If another server answers by now: what this one said does not count.
+    pub(super) fn back(self) -> Result<(), Failed> {
+        let Self { mut conn, pool, _room } = self;
+        if conn.lineage() != pool.lineage() {
+            return Err(replaced());
+        }
+        if !conn.is_closed() {
+            conn.spoke = pool.clock.now();
+            lock_of(&pool.idle).push(conn);
+        }
+        Ok(())
+    }
+}

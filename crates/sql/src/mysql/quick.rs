@@ -1,0 +1,182 @@
+//! Many names in one round trip: what is taken, ended and extended without a look at more than a row each.
+
+use std::collections::{BTreeMap, HashMap};
+
+use leasehold_core::{Claim, ClaimId, Hold, Name, Release};
+
+use super::{
+    conn::Conn,
+    database::Mysql,
+    error::{Commits, Stopped},
+    one,
+    rows::Columns,
+    statements::{
+        CLAIM_QUICK, RELEASE_QUICK, RELEASED, RENEW_CLAIMS, RENEW_LOCKS, RENEWED_CLAIMS, RENEWED_LOCKS,
+    },
+    text::{NOW, bytes, claims, list, triples, words},
+};
+use crate::{
+    database::{Failed, Taken, Timed},
+    row::{ClientId, micros_in, previous_number},
+};
+
+/// How many names one statement extends; from a thousand on MariaDB makes another plan of a list.
+const LOCKS_AT_ONCE: usize = 500;
+/// How many rows of claims it looks up: each is compared with all.
+const CLAIMS_AT_ONCE: usize = 256;
+
+fn literals<'a>(names: impl Iterator<Item = &'a Name>) -> String {
+    list(names.map(|name| bytes(name.as_str().as_bytes())))
+}
+
+pub(super) fn first(number: Option<u64>) -> i64 {
+    number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+pub(super) async fn take(
+    mysql: &Mysql,
+    claims: &[Claim],
+    client: ClientId,
+) -> Result<Vec<Option<Timed<Taken>>>, Failed> {
+    if let [claim] = claims {
+        return Ok(vec![one::take(mysql, claim, client).await?]);
+    }
+    let (stamp, client) = (mysql.stamp(), client.0.cast_signed());
+    let row = |claim: &Claim| {
+        let tokens = claim.tokens.max(1);
+        format!(
+            "({}, {NOW}, since + {}, {}, {tokens}, {}, since + {}, {client}, {stamp})",
+            bytes(claim.name.as_str().as_bytes()),
+            tokens - 1,
+            bytes(&claim.id.0),
+            words(&claim.owner),
+            micros_in(claim.ttl),
+        )
+    };
+    let rows = list(claims.iter().map(row));
+    let names = literals(claims.iter().map(|claim| &claim.name));
+    let text = CLAIM_QUICK.with(&[("rows", &rows), ("names", &names), ("stamp", &stamp)]);
+    let sets = mysql.many(&text, Commits::At(0)).await?.unwrap_or_default();
+    let mut taken: HashMap<(String, ClaimId), (i64, i16, i64)> = HashMap::new();
+    for row in sets.iter().flat_map(|set| &set.rows) {
+        let mut columns = Columns::of(row);
+        if let (name, Some(id)) = (columns.name()?, columns.id()?) {
+            taken.insert((name, id), (columns.next()?, columns.next()?, columns.next()?));
+        }
+    }
+    let one = |claim: &Claim| {
+        let (newest, previous, now) = *taken.get(&(claim.name.as_str().to_owned(), claim.id))?;
+        Some(Timed { now, it: Taken { token: newest - i64::from(claim.tokens.max(1)) + 1, previous } })
+    };
+    Ok(claims.iter().map(one).collect())
+}
+
+pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Option<Timed<()>>>, Failed> {
+    if let [release] = releases {
+        return Ok(vec![one::free(mysql, release).await?]);
+    }
+    let stamp = mysql.stamp();
+    let mut ends: BTreeMap<i16, Vec<&Release>> = BTreeMap::new();
+    for release in releases {
+        ends.entry(previous_number(release.ended)).or_default().push(release);
+    }
+    let update = |(ended, releases): (&i16, &Vec<&Release>)| {
+        let hold = |release: &&'_ Release| first(release.token.map(|token| token.number));
+        let holds = releases.iter().map(|release| (release.name.as_str(), release.id, hold(release)));
+        RELEASE_QUICK.with(&[
+            ("names", &literals(releases.iter().map(|release| &release.name))),
+            ("holds", &triples(holds)),
+            ("ended", &ended.to_string()),
+            ("stamp", &stamp),
+        ])
+    };
+    let updates: Vec<String> = ends.iter().map(update).collect();
+    // Whoever takes a name at once after it was freed would hide that it was: what was done is read before others see it.
+    let names = literals(releases.iter().map(|release| &release.name));
+    let released = RELEASED.with(&[("names", &names), ("stamp", &stamp)]);
+    let commits = Commits::At(updates.len() + 2);
+    let text = format!("BEGIN; {}; {released}; COMMIT", updates.join("; "));
+    let sets = mysql.many(&text, commits).await?.unwrap_or_default();
+    let mut freed: HashMap<String, i64> = HashMap::new();
+    for row in sets.iter().flat_map(|set| &set.rows) {
+        let mut columns = Columns::of(row);
+        freed.insert(columns.name()?, columns.next()?);
+    }
+    let one = |release: &Release| Some(Timed { now: *freed.get(release.name.as_str())?, it: () });
+    Ok(releases.iter().map(one).collect())
+}
+
+/// What of [`renew`] was extended.
+type Kept = HashMap<(String, ClaimId), i64>;
+
+pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Timed<()>>>, Failed> {
+    let mut lent = mysql.pool.conn().await?;
+    // What another server granted is lost, also where its rows were copied.
+    let lineage = lent.conn.lineage();
+    let ours: Vec<&Hold> = holds.iter().filter(|hold| hold.token.lineage == lineage).collect();
+    let mut kept = Kept::new();
+    let key = |hold: &Hold| (hold.name.as_str().to_owned(), hold.id);
+    let asked = async |conn: &mut Conn, kept: &mut Kept| {
+        for holds in ours.chunks(LOCKS_AT_ONCE) {
+            keep(conn, &renew_locks(holds, &mysql.stamp()), kept).await?;
+        }
+        let rest: Vec<&Hold> = ours.iter().copied().filter(|hold| !kept.contains_key(&key(hold))).collect();
+        for holds in rest.chunks(CLAIMS_AT_ONCE) {
+            keep(conn, &renew_claims(holds, &mysql.stamp()), kept).await?;
+        }
+        Ok(())
+    };
+    match asked(&mut lent.conn, &mut kept).await {
+        Ok(()) => lent.back()?,
+        // The rest is asked one by one.
+        Err(Stopped::Busy | Stopped::Deadlock) => {}
+        Err(stopped) => return Err(stopped.failed()),
+    }
+    Ok(holds.iter().map(|hold| Some(Timed { now: *kept.get(&key(hold))?, it: () })).collect())
+}
+
+fn by_ttl<'a>(holds: &[&'a Hold]) -> BTreeMap<i64, Vec<&'a Hold>> {
+    let mut groups: BTreeMap<i64, Vec<&Hold>> = BTreeMap::new();
+    for hold in holds {
+        groups.entry(micros_in(hold.ttl)).or_default().push(hold);
+    }
+    groups
+}
+
+fn renew_locks(holds: &[&Hold], stamp: &str) -> String {
+    let update = |(ttl, holds): (i64, Vec<&Hold>)| {
+        let number = |hold: &Hold| first(Some(hold.token.number));
+        RENEW_LOCKS.with(&[
+            ("names", &literals(holds.iter().map(|hold| &hold.name))),
+            ("holds", &triples(holds.iter().map(|hold| (hold.name.as_str(), hold.id, number(hold))))),
+            ("ttl", &ttl.to_string()),
+            ("stamp", stamp),
+        ])
+    };
+    let mut said: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
+    let names = literals(holds.iter().map(|hold| &hold.name));
+    said.push(RENEWED_LOCKS.with(&[("names", &names), ("stamp", stamp)]));
+    said.join("; ")
+}
+
+fn renew_claims(holds: &[&Hold], stamp: &str) -> String {
+    let number = |hold: &Hold| Some(first(Some(hold.token.number)));
+    let of = |holds: &[&Hold]| claims(holds.iter().map(|hold| (hold.name.as_str(), hold.id, number(hold))));
+    let update = |(ttl, holds): (i64, Vec<&Hold>)| {
+        RENEW_CLAIMS.with(&[("claims", &of(&holds)), ("ttl", &ttl.to_string()), ("stamp", stamp)])
+    };
+    let mut said: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
+    said.push(RENEWED_CLAIMS.with(&[("claims", &of(holds)), ("stamp", stamp)]));
+    said.join("; ")
+}
+
+async fn keep(conn: &mut Conn, text: &str, kept: &mut Kept) -> Result<(), Stopped> {
+    let sets = conn.say(text).await.map_err(|broke| Stopped::of(&broke, Commits::At(0)))?;
+    for row in sets.iter().flat_map(|set| &set.rows) {
+        let mut columns = Columns::of(row);
+        if let (name, Some(id)) = (columns.name()?, columns.id()?) {
+            kept.insert((name, id), columns.next()?);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Rows as the server gives and takes them.
+
+use leasehold_core::{ClaimId, Fault, Name};
+use mysql_async::{Row, prelude::FromValue};
+
+use super::text::{bytes, words};
+use crate::{
+    database::Failed,
+    row::{ClaimRow, ClientId, LockRow},
+};
+
+/// Reads a row, column by column.
+pub(super) struct Columns<'a> {
+    row: &'a Row,
+    at: usize,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn of(row: &'a Row) -> Self {
+        Self { row, at: 0 }
+    }
+
+    /// The next column. One that is of another kind is not passed over: what it says may be that somebody holds the name.
+    pub(super) fn next<T: FromValue>(&mut self) -> Result<T, Failed> {
+        let value = self.row.get_opt(self.at).and_then(Result::ok);
+        self.at += 1;
+        value
+            .ok_or_else(|| Failed::new(Fault::Internal, "a row of the database is of another kind than ours"))
+    }
+
+    pub(super) fn name(&mut self) -> Result<String, Failed> {
+        self.next()
+    }
+
+    /// The id in the next column, if there is one.
+    pub(super) fn id(&mut self) -> Result<Option<ClaimId>, Failed> {
+        let id: Option<Vec<u8>> = self.next()?;
+        let read = |id: Vec<u8>| {
+            let id = id.try_into().map(ClaimId);
+            id.map_err(|_| Failed::new(Fault::Internal, "an id in the database has another length"))
+        };
+        id.map(read).transpose()
+    }
+
+    /// The row of a name.
+    pub(super) fn lock(&mut self) -> Result<LockRow, Failed> {
+        let (token, holder) = (self.next()?, self.id()?);
+        let held = ClaimRow {
+            id: holder.unwrap_or(ClaimId([0; 16])),
+            stand: 0,
+            place: 0,
+            mode: 0,
+            count: 0,
+            most: 0,
+            token,
+            tokens: self.next()?,
+            previous: self.next()?,
+            owner: self.next()?,
+            since: self.next()?,
+            expires: self.next()?,
+            claim_time: 0,
+            place_since: 0,
+            place_expires: 0,
+            client: self.client()?,
+        };
+        let held = ClaimRow { token: token - i64::from(held.tokens) + 1, ..held };
+        Ok(LockRow {
+            token,
+            holder: holder.map(|_| held),
+            claims: self.next()?,
+            ended: self.next()?,
+            ended_upto: self.next()?,
+            ended_until: self.next()?,
+        })
+    }
+
+    /// The row of a claim; `None` where there is none.
+    pub(super) fn claim(&mut self) -> Result<Option<ClaimRow>, Failed> {
+        let Some(id) = self.id()? else { return Ok(None) };
+        Ok(Some(ClaimRow {
+            id,
+            stand: self.next()?,
+            place: self.next()?,
+            mode: self.next()?,
+            count: self.next()?,
+            most: self.next()?,
+            token: self.next()?,
+            tokens: self.next()?,
+            previous: self.next()?,
+            owner: self.next()?,
+            since: self.next()?,
+            expires: self.next()?,
+            claim_time: self.next()?,
+            place_since: self.next()?,
+            place_expires: self.next()?,
+            client: self.client()?,
+        }))
+    }
+
+    fn client(&mut self) -> Result<ClientId, Failed> {
+        let number: i64 = self.next()?;
+        Ok(ClientId(number.cast_unsigned()))
+    }
+}
+
+/// The names in the first columns of rows; one that is no name of ours is passed over.
+pub(super) fn names(rows: &[Row]) -> Result<Vec<Name>, Failed> {
+    let mut names = Vec::with_capacity(rows.len());
+    for row in rows {
+        names.extend(Name::new(&Columns::of(row).name()?).ok());
+    }
+    Ok(names)
+}
+
+/// The row of a claim, to be written.
+pub(super) fn put(name: &str, row: &ClaimRow) -> String {
+    let ClaimRow { id, stand, place, mode, count, most, token, tokens, previous, since, expires, .. } = row;
+    let ClaimRow { claim_time, place_since, place_expires, client, .. } = row;
+    format!(
+        "({}, {}, {stand}, {place}, {mode}, {count}, {most}, {token}, {tokens}, {previous}, {}, {since}, {expires}, {claim_time}, \
+         {place_since}, {place_expires}, {})",
+        bytes(name.as_bytes()),
+        bytes(&id.0),
+        words(&row.owner),
+        client.0.cast_signed(),
+    )
+}

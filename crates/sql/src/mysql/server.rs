@@ -1,0 +1,91 @@
+//! What a server says about itself.
+
+use std::collections::HashMap;
+
+use leasehold_core::Fault;
+
+use super::conn::Set;
+use crate::database::Failed;
+
+/// Variables and figures of a server; those that it does not have are not in here.
+pub(super) struct Server(HashMap<String, String>);
+
+impl Server {
+    pub(super) fn read(sets: Vec<Set>) -> Self {
+        let rows = sets.into_iter().flat_map(|set| set.rows);
+        let pair = |row| mysql_async::from_row_opt::<(String, String)>(row).ok();
+        Self(rows.filter_map(pair).map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("ON") || value == "1")
+    }
+
+    /// Whether several servers certify what each of them commits, and so are one.
+    pub(super) fn is_galera(&self) -> bool {
+        self.is_on("wsrep_on")
+    }
+
+    /// What tells the server from others that have, or had, a copy of its tables: a replica that is promoted does not know all that
+    /// its primary granted. MySQL gives itself an identity; in MariaDB servers that replicate have numbers, which must differ. The
+    /// members of a Galera cluster are one server.
+    pub(super) fn identity(&self) -> u128 {
+        let uuid =
+            |name| self.get(name).and_then(|uuid| u128::from_str_radix(&uuid.replace('-', ""), 16).ok());
+        if self.is_galera() {
+            return uuid("wsrep_cluster_state_uuid").unwrap_or(0);
+        }
+        let number = self.get("server_id").and_then(|number| number.parse::<u32>().ok()).unwrap_or(0);
+        uuid("server_uuid").unwrap_or(0) ^ (u128::from(number) << 64)
+    }
+
+    /// Whether it ends transactions that nobody goes on with.
+    pub(super) fn ends_idle_transactions(&self) -> bool {
+        self.get("idle_transaction_timeout").is_some()
+    }
+
+    /// Fails where nothing can be written: on a replica. Some users could nevertheless, which would not be a lock.
+    pub(super) fn writable(&self) -> Result<(), Failed> {
+        if self.is_on("read_only") || self.is_on("innodb_read_only") {
+            return Err(Failed::new(Fault::Refused, "it is only read, as a replica is: name the primary"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(said: &[(&str, &str)]) -> Server {
+        Server(said.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    #[test]
+    fn a_promoted_copy_is_another_server_and_a_member_of_the_same_cluster_is_not() {
+        let one = server(&[("server_id", "1")]);
+        assert_ne!(one.identity(), server(&[("server_id", "2")]).identity());
+        let uuid = |last: &str| format!("3e11fa47-71ca-11e1-9e33-c80aa94295{last}");
+        let mysql = |last| server(&[("server_id", "1"), ("server_uuid", &uuid(last))]).identity();
+        assert_ne!(mysql("62"), mysql("63"));
+        let uuid = uuid("62");
+        let member = |number, on| {
+            let said = [("server_id", number), ("wsrep_on", on), ("wsrep_cluster_state_uuid", uuid.as_str())];
+            server(&said).identity()
+        };
+        assert_eq!(member("1", "ON"), member("2", "ON"));
+        assert_ne!(member("1", "OFF"), member("2", "OFF"));
+    }
+
+    #[test]
+    fn what_is_only_read_is_refused() {
+        assert!(server(&[("read_only", "OFF")]).writable().is_ok());
+        for said in [("read_only", "ON"), ("innodb_read_only", "ON"), ("read_only", "1")] {
+            assert_eq!(server(&[said]).writable().unwrap_err().fault, Fault::Refused);
+        }
+    }
+}

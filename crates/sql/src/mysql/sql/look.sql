@@ -1,0 +1,7 @@
+-- All rows of some names, and the time of the database: of each name its own row, beside each of its claims or alone.
+SELECT l.name, :now,
+    l.token, l.holder, l.tokens, l.previous, l.owner, l.since, l.expires, l.client, l.claims, l.ended, l.ended_upto, l.ended_until,
+    c.id, c.stand, c.place, c.mode, c.count, c.most, c.token, c.tokens, c.previous, c.owner, c.since, c.expires, c.claim_time,
+    c.place_since, c.place_expires, c.client
+FROM leasehold_lock AS l LEFT JOIN leasehold_claim AS c ON c.name = l.name
+WHERE l.name IN (:names) ORDER BY l.name, c.place

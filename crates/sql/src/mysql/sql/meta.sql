@@ -1,0 +1,2 @@
+-- Which tables these are.
+SELECT version, lineage FROM leasehold_meta WHERE one = 1

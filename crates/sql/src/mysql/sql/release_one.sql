@@ -1,0 +1,11 @@
+-- Ends one hold, as release_quick does.
+-- In:     name, id and first token; how it ended.
+-- Out:    as the number of the last row that was inserted: the time of the database, if it was ended, and then a row was changed.
+UPDATE leasehold_lock SET
+    holder = NULL,
+    owner = '',
+    ended = :ended,
+    ended_upto = token,
+    ended_until = IF(:ended = 0, 0, :now + 3600000000),
+    stamp = LAST_INSERT_ID(:now)
+WHERE name = :name AND holder = :id AND token - tokens + 1 = :first AND claims = 0 AND expires > :now

@@ -1,0 +1,5 @@
+-- Lets places in line live on.
+-- In:     which they are, by name and id, in order; for how many microseconds a place lasts.
+-- Keeps:  rows are locked in the order in which a transaction about their name locks them.
+UPDATE leasehold_claim FORCE INDEX (PRIMARY) SET expires = GREATEST(expires, :now + :life)
+WHERE (:claims) AND stand IN (4, 5) AND expires > :now

@@ -1,0 +1,37 @@
+//! What is said to the server. Each stands in a file of its own, with its contract.
+
+use super::text::Sql;
+
+macro_rules! statements {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub(super) static $name: Sql = Sql::new(include_str!(concat!("sql/", $file, ".sql")));)*
+    };
+}
+
+statements! {
+    SESSION = "session";
+    SERVER = "server";
+    META = "meta";
+    CLAIM_QUICK = "claim_quick";
+    CLAIM_ONE = "claim_one";
+    RELEASE_QUICK = "release_quick";
+    RELEASE_ONE = "release_one";
+    RELEASED = "released";
+    RENEW_LOCKS = "renew_locks";
+    RENEWED_LOCKS = "renewed_locks";
+    RENEW_CLAIMS = "renew_claims";
+    RENEWED_CLAIMS = "renewed_claims";
+    SPEAK = "speak";
+    STANDS = "stands";
+    CALLED = "called";
+    LAPSES = "lapses";
+    READ = "read";
+    LOCK_NEW = "lock_new";
+    LOCK_PUT = "lock_put";
+    CLAIMS_PUT = "claims_put";
+    CLAIMS_DROP = "claims_drop";
+    NAMES_LIKE = "names";
+    LOOK = "look";
+    SWEEP = "sweep";
+    FORGET = "forget";
+}

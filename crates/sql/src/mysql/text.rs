@@ -1,0 +1,127 @@
+//! Statements as text: several of them go in one round trip, which prepared ones cannot.
+//!
+//! What is given to them is written in digits alone, so nothing in it can be taken for a statement.
+
+use std::{fmt::Write, sync::OnceLock};
+
+use leasehold_core::ClaimId;
+
+/// The time of the database. It is read when the row that it is about was locked, not when the statement began.
+pub(super) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
+
+/// Statements of a file, with a `:word` for each thing that is given to them.
+pub(super) struct Sql {
+    file: &'static str,
+    bare: OnceLock<String>,
+}
+
+impl Sql {
+    pub(super) const fn new(file: &'static str) -> Self {
+        Self { file, bare: OnceLock::new() }
+    }
+
+    /// As it stands, without its comments.
+    pub(super) fn bare(&self) -> &str {
+        self.bare.get_or_init(|| {
+            let lines = self.file.lines().filter(|line| !line.starts_with("--"));
+            lines.collect::<Vec<_>>().join("\n").replace(":now", NOW)
+        })
+    }
+
+    /// The statements with what is given in the places of its words. A word without anything given stays, which no server takes.
+    pub(super) fn with(&self, given: &[(&str, &str)]) -> String {
+        let bare = self.bare();
+        let mut text =
+            String::with_capacity(bare.len() + given.iter().map(|(_, it)| it.len()).sum::<usize>());
+        let mut parts = bare.split(':');
+        text.push_str(parts.next().unwrap_or(""));
+        for part in parts {
+            let end = part.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(part.len());
+            let (word, rest) = part.split_at(end);
+            match given.iter().find(|(known, _)| *known == word) {
+                Some((_, it)) => text.push_str(it),
+                None => text.extend([":", word]),
+            }
+            text.push_str(rest);
+        }
+        text
+    }
+}
+
+/// Bytes as a literal.
+pub(super) fn bytes(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len() + 3);
+    text.push_str("x'");
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)].into());
+        text.push(DIGITS[usize::from(byte & 15)].into());
+    }
+    text.push('\'');
+    text
+}
+
+/// Text for people as a literal.
+pub(super) fn words(words: &str) -> String {
+    format!("_utf8mb4 {}", bytes(words.as_bytes()))
+}
+
+/// Parts with commas between them.
+pub(super) fn list(parts: impl Iterator<Item = String>) -> String {
+    joined(parts, ", ")
+}
+
+/// Names, ids and numbers as rows.
+pub(super) fn triples<'a>(holds: impl Iterator<Item = (&'a str, ClaimId, i64)>) -> String {
+    list(holds.map(|(name, id, first)| format!("({}, {}, {first})", bytes(name.as_bytes()), bytes(&id.0))))
+}
+
+/// A condition that holds for these claims, each of which is looked up by its key; with their first tokens, or for any.
+pub(super) fn claims<'a>(claims: impl Iterator<Item = (&'a str, ClaimId, Option<i64>)>) -> String {
+    let one = |(name, id, first): (&str, ClaimId, Option<i64>)| {
+        let mut one = format!("name = {} AND id = {}", bytes(name.as_bytes()), bytes(&id.0));
+        if let Some(first) = first {
+            let _ = write!(one, " AND token = {first}");
+        }
+        one
+    };
+    joined(claims.map(one), " OR ")
+}
+
+fn joined(parts: impl Iterator<Item = String>, between: &str) -> String {
+    let mut text = String::new();
+    for part in parts {
+        if !text.is_empty() {
+            text.push_str(between);
+        }
+        text.push_str(&part);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_stands_in_the_places_of_the_words() {
+        let sql = Sql::new("-- About :names.\nSELECT :now, ':00' WHERE name IN (:names) AND n = :n AND :nn");
+        let text = sql.with(&[("names", "x'61:n'"), ("n", "7")]);
+        assert_eq!(text, format!("SELECT {NOW}, ':00' WHERE name IN (x'61:n') AND n = 7 AND :nn"));
+    }
+
+    #[test]
+    fn nothing_that_is_given_is_more_than_digits() {
+        assert_eq!(bytes("a'\\ä".as_bytes()), "x'61275cc3a4'");
+        assert_eq!(words(""), "_utf8mb4 x''");
+        let id = ClaimId([255; 16]);
+        let ids = "x'ffffffffffffffffffffffffffffffff'";
+        let two = [("a", id, 1), ("b", id, -2)];
+        assert_eq!(triples(two.into_iter()), format!("(x'61', {ids}, 1), (x'62', {ids}, -2)"));
+        let claims = claims([("a", id, Some(1)), ("b", id, None)].into_iter());
+        assert_eq!(
+            claims,
+            format!("name = x'61' AND id = {ids} AND token = 1 OR name = x'62' AND id = {ids}")
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! What the engine asks of a database, said to PostgreSQL.
+
+use std::{collections::HashMap, sync::Arc};
+
+use leasehold_core::{Claim, ClaimId, Guarantee, Hold, Lineage, Name, Release};
+use tokio_postgres::{Error, Row, types::ToSql};
+
+use super::{
+    config::Config,
+    ear::Ear,
+    error::{At, is_busy, sort},
+    guarantee::{SETTINGS, guarantee},
+    play::play,
+    pool::{Lent, Pool},
+    rows::{claim_row, client_number, id, lock_row},
+    statements::{
+        CLAIM_ONE, CLAIM_QUICK, FORGET, LAPSES, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
+        RENEW_LOCKS, SPEAK, SWEEP, Sql,
+    },
+};
+use crate::{
+    database::{Answered, Database, Failed, Place, Taken, Timed},
+    row::{ClientId, micros_in, previous_number},
+    step::{Done, Scene, Told, Verb},
+};
+
+pub(crate) struct Postgres {
+    pool: Arc<Pool>,
+    pub(crate) ear: Arc<Ear>,
+}
+
+impl Postgres {
+    pub(crate) fn new(config: Config, id: ClientId) -> Self {
+        let pool = Pool::new(config);
+        Self { ear: Ear::new(id, Arc::clone(&pool)), pool }
+    }
+
+    async fn take_one(&self, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
+        let (name, id, owner) = (claim.name.as_str(), claim.id.0.as_slice(), claim.owner.as_ref());
+        let (tokens, ttl, client) = (tokens(claim), micros_in(claim.ttl), client_number(client));
+        let rows = self.many(&CLAIM_ONE, &[&name, &id, &tokens, &ttl, &owner, &client]).await?;
+        Ok(rows.unwrap_or_default().first().map(|row| taken_by(row, 0, tokens)))
+    }
+
+    async fn free_one(&self, release: &Release) -> Result<Option<Timed<()>>, Failed> {
+        let (name, id) = (release.name.as_str(), release.id.0.as_slice());
+        let given: [&(dyn ToSql + Sync); 4] =
+            [&name, &id, &first_token(release), &previous_number(release.ended)];
+        let rows = self.many(&RELEASE_ONE, &given).await?;
+        Ok(rows.unwrap_or_default().first().map(|row| Timed { now: row.get(0), it: () }))
+    }
+
+    /// One statement about many names; `None` where it met a row that another keeps locked: then nothing was done.
+    async fn many(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, Failed> {
+        let lent = self.pool.conn().await?;
+        let rows = lent.conn.alone(sql, given).await;
+        some(lent, rows)
+    }
+}
+
+/// What came of a statement, and its connection back to the pool unless it broke.
+fn some(lent: Lent<'_>, rows: Result<Vec<Row>, Error>) -> Result<Option<Vec<Row>>, Failed> {
+    match rows {
+        Ok(rows) => {
+            lent.back()?;
+            Ok(Some(rows))
+        }
+        Err(error) if is_busy(&error) => {
+            lent.back()?;
+            Ok(None)
+        }
+        Err(error) => Err(sort(&error, At::Commit)),
+    }
+}
+
+fn names<'a>(of: impl Iterator<Item = &'a Name>) -> Vec<&'a str> {
+    of.map(Name::as_str).collect()
+}
+
+fn ids<'a>(of: impl Iterator<Item = &'a ClaimId>) -> Vec<&'a [u8]> {
+    of.map(|id| id.0.as_slice()).collect()
+}
+
+fn tokens(claim: &Claim) -> i32 {
+    i32::try_from(claim.tokens.max(1)).unwrap_or(1)
+}
+
+/// A hold, by the columns at `at`: newest token, how the one before it ended, the time.
+fn taken_by(row: &Row, at: usize, tokens: i32) -> Timed<Taken> {
+    let newest: i64 = row.get(at);
+    let it = Taken { token: newest - i64::from(tokens) + 1, previous: row.get(at + 1) };
+    Timed { now: row.get(at + 2), it }
+}
+
+fn first_token(release: &Release) -> i64 {
+    token(release.token.map_or(0, |token| token.number))
+}
+
+fn token(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Which claims of which names the rows are about, and the time in them.
+fn about(rows: Vec<Row>) -> HashMap<(String, ClaimId), i64> {
+    rows.iter().filter_map(|row| Some(((row.get(0), id(row.get(1))?), row.get(2)))).collect()
+}
+
+impl Database for Postgres {
+    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>> {
+        Box::pin(async move {
+            if let [claim] = claims {
+                return Ok(vec![self.take_one(claim, client).await?]);
+            }
+            let tokens: Vec<i32> = claims.iter().map(tokens).collect();
+            let ttls: Vec<i64> = claims.iter().map(|claim| micros_in(claim.ttl)).collect();
+            let owners: Vec<&str> = claims.iter().map(|claim| claim.owner.as_ref()).collect();
+            let (names, ids) =
+                (names(claims.iter().map(|claim| &claim.name)), ids(claims.iter().map(|claim| &claim.id)));
+            let rows = self
+                .many(&CLAIM_QUICK, &[&names, &ids, &tokens, &ttls, &owners, &client_number(client)])
+                .await?;
+            let rows = rows.unwrap_or_default();
+            let taken: HashMap<&str, &Row> = rows.iter().map(|row| (row.get(0), row)).collect();
+            let one = |(name, tokens): (&&str, &i32)| {
+                let row = taken.get(*name)?;
+                Some(taken_by(row, 1, *tokens))
+            };
+            Ok(names.iter().zip(&tokens).map(one).collect())
+        })
+    }
+
+    fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+        Box::pin(async move {
+            if let [release] = releases {
+                return Ok(vec![self.free_one(release).await?]);
+            }
+            let tokens: Vec<i64> = releases.iter().map(first_token).collect();
+            let ended: Vec<i16> = releases.iter().map(|release| previous_number(release.ended)).collect();
+            let (names, ids) = (
+                names(releases.iter().map(|release| &release.name)),
+                ids(releases.iter().map(|release| &release.id)),
+            );
+            let rows = self.many(&RELEASE_QUICK, &[&names, &ids, &tokens, &ended]).await?.unwrap_or_default();
+            let freed: HashMap<&str, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+            Ok(names.iter().map(|name| Some(Timed { now: *freed.get(name)?, it: () })).collect())
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+        Box::pin(async move {
+            let tokens: Vec<i64> = holds.iter().map(|hold| token(hold.token.number)).collect();
+            let ttls: Vec<i64> = holds.iter().map(|hold| micros_in(hold.ttl)).collect();
+            let (names, ids) =
+                (names(holds.iter().map(|hold| &hold.name)), ids(holds.iter().map(|hold| &hold.id)));
+            let given: &[&(dyn ToSql + Sync)] = &[&names, &ids, &tokens, &ttls];
+            let mut kept = about(self.many(&RENEW_LOCKS, given).await?.unwrap_or_default());
+            if kept.len() < holds.len() {
+                kept.extend(about(self.many(&RENEW_CLAIMS, given).await?.unwrap_or_default()));
+            }
+            let one = |hold: &Hold| kept.get(&(hold.name.as_str().to_owned(), hold.id));
+            Ok(holds.iter().map(|hold| Some(Timed { now: *one(hold)?, it: () })).collect())
+        })
+    }
+
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>> {
+        Box::pin(async move {
+            let lives: Vec<i64> = places.iter().map(|place| place.life).collect();
+            let (names, ids) =
+                (names(places.iter().map(|place| &place.name)), ids(places.iter().map(|place| &place.id)));
+            let rows = self.many(&SPEAK, &[&names, &ids, &lives]).await?.unwrap_or_default();
+            let stands: HashMap<ClaimId, (i16, i64)> =
+                rows.iter().filter_map(|row| Some((id(row.get(0))?, (row.get(1), row.get(2))))).collect();
+            let one = |place: &Place| stands.get(&place.id).map(|&(it, now)| Timed { now, it });
+            Ok(places.iter().map(one).collect())
+        })
+    }
+
+    fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+        Box::pin(async move {
+            // Asked every second while claims wait, also after the connection broke.
+            self.ear.open().await?;
+            let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
+            let rows = self.many(&LAPSES, &[&asked]).await?.unwrap_or_default();
+            Ok(rows.iter().filter_map(|row| Some((Name::new(row.get(0)).ok()?, row.get(1)))).collect())
+        })
+    }
+
+    fn tells(&self) -> bool {
+        true
+    }
+
+    fn hears(&self) -> bool {
+        self.ear.hears()
+    }
+
+    fn rest(&self) {
+        self.ear.rest();
+    }
+
+    fn called(&self, _: ClientId) -> Answered<'_, Vec<Told>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>> {
+        Box::pin(async move {
+            if matches!(verb, Verb::Claim { claim, .. } if claim.may_queue) {
+                // Before there is a place in line, so that nothing that is told to it is missed.
+                self.ear.open().await?;
+            }
+            let lent = self.pool.conn().await?;
+            let done = play(&lent.conn, name, verb).await?;
+            lent.back()?;
+            Ok(done)
+        })
+    }
+
+    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
+        Box::pin(async move {
+            let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
+            let rows = self.many(&LOOK, &[&asked]).await?.unwrap_or_default();
+            let mut scenes: Vec<(Name, Scene)> = Vec::new();
+            for row in &rows {
+                let Ok(name) = Name::new(row.get::<_, &str>(0)) else { continue };
+                if scenes.last().is_none_or(|(last, _)| *last != name) {
+                    let (now, lock, claims) = (row.get(1), lock_row(row, 2), Vec::new());
+                    scenes.push((name, Scene { now, floor: now, lineage: self.lineage(), lock, claims }));
+                }
+                if let (Some((_, scene)), Some(claim)) = (scenes.last_mut(), claim_row(row, 14)) {
+                    scene.claims.push(claim);
+                }
+            }
+            Ok(scenes)
+        })
+    }
+
+    fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
+        Box::pin(async move {
+            let rows = self.many(&NAMES_LIKE, &[&prefix]).await?.unwrap_or_default();
+            Ok(rows.iter().filter_map(|row| Name::new(row.get::<_, &str>(0)).ok()).collect())
+        })
+    }
+
+    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
+        Box::pin(async move {
+            let rows = self.many(&SWEEP, &[&after, &count]).await?.unwrap_or_default();
+            let idle: Vec<&str> = rows.iter().filter(|row| row.get(1)).map(|row| row.get(0)).collect();
+            if !idle.is_empty() {
+                self.many(&FORGET, &[&idle]).await?;
+            }
+            let stale = rows.iter().filter(|row| row.get(2));
+            let stale = stale.filter_map(|row| Name::new(row.get::<_, &str>(0)).ok()).collect();
+            let more = i64::try_from(rows.len()).is_ok_and(|found| found == count);
+            let last = rows.last().filter(|_| more).map(|row| row.get(0));
+            Ok((stale, last))
+        })
+    }
+
+    fn lineage(&self) -> Lineage {
+        self.pool.lineage()
+    }
+
+    fn guarantee(&self) -> Answered<'_, Guarantee> {
+        Box::pin(async move {
+            let lent = self.pool.conn().await?;
+            let row = lent.conn.settings(SETTINGS).await.map_err(|error| sort(&error, At::Before))?;
+            lent.back()?;
+            Ok(guarantee(&row))
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! What errors of the server mean.
+
+use leasehold_core::Fault;
+use tokio_postgres::{Error, error::SqlState};
+
+use crate::database::Failed;
+
+/// How far a request had come when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// There was no connection yet.
+    Dial,
+    /// Nothing of it can be there: it was not to be committed yet.
+    Before,
+    /// Its change was sent to be committed.
+    Commit,
+}
+
+/// Sorts an error.
+pub(crate) fn sort(error: &Error, at: At) -> Failed {
+    #[cfg(feature = "tls")]
+    if let Some(wrong) = not_encrypted(error) {
+        return wrong;
+    }
+    let Some(said) = error.as_db_error() else {
+        if at == At::Dial {
+            return Failed::new(if is_login(error) { Fault::Denied } else { Fault::Retry }, cause(error));
+        }
+        // The connection broke, or what came on it was no answer.
+        let fault = if at == At::Commit { Fault::Unknown } else { Fault::Retry };
+        return Failed::new(fault, format!("the connection to the server broke: {}", cause(error)));
+    };
+    // The server undoes what it answers by an error to.
+    let fault = match said.code() {
+        &SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
+        &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY | &SqlState::PROGRAM_LIMIT_EXCEEDED => Fault::Refused,
+        code if is_pooler(code, said.message()) => return pooler(),
+        code => match code.code().get(..2) {
+            Some("28") => Fault::Denied,
+            // A pooler says so of a connection behind it, and what was done there before, nobody knows.
+            Some("08") if at == At::Commit => Fault::Unknown,
+            Some("3D" | "42" | "0A") => Fault::Misconfigured,
+            Some("22" | "23" | "XX") => Fault::Internal,
+            // Deadlocks, time limits, a server that goes down or comes up, too many connections, a replica.
+            _ => Fault::Retry,
+        },
+    };
+    let hint = if *said.code() == SqlState::READ_ONLY_SQL_TRANSACTION { ": name the primary" } else { "" };
+    Failed::new(fault, format!("{}{hint}", said.message()))
+}
+
+/// Where a pooler was given for a server.
+pub(crate) fn pooler() -> Failed {
+    let words = "it is a pooler: add the URL of the server itself to this one, as listen_url=";
+    Failed::new(Fault::Misconfigured, words)
+}
+
+/// No password, or one that is asked for in a way that is not known: the driver says so in words alone.
+fn is_login(error: &Error) -> bool {
+    error.to_string() == "authentication error" || cause(error) == "password missing"
+}
+
+/// The two do not trust each other, or the server does not encrypt: no better the next time.
+#[cfg(feature = "tls")]
+fn not_encrypted(error: &Error) -> Option<Failed> {
+    use leasehold_tls::TlsError;
+    let source = std::error::Error::source(error)?;
+    let said = match source.downcast_ref::<TlsError>() {
+        Some(TlsError::Wrong(what)) => what.clone(),
+        Some(TlsError::Broken(_)) => return None,
+        None => Some(source.to_string())
+            .filter(|said| said.contains("does not support TLS") || leasehold_tls::is_alert(said))?,
+    };
+    Some(Failed::new(Fault::Misconfigured, format!("by TLS: {said}")))
+}
+
+/// What the error is about, without what stands around it.
+fn cause(error: &Error) -> String {
+    use std::error::Error as _;
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// What only a pooler says: it takes no settings of a session, and statements that were prepared do not last.
+fn is_pooler(code: &SqlState, message: &str) -> bool {
+    let setting = *code == SqlState::PROTOCOL_VIOLATION && message.contains("startup parameter");
+    setting || [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
+}
+
+/// The name's row is locked by another for longer than a statement about many names waits, or two of them wait for each other:
+/// nothing was done.
+pub(crate) fn is_busy(error: &Error) -> bool {
+    matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
+}
+
+pub(crate) fn is_no_table(error: &Error) -> bool {
+    error.code() == Some(&SqlState::UNDEFINED_TABLE)
+}
+
+pub(crate) fn is_no_column(error: &Error) -> bool {
+    error.code() == Some(&SqlState::UNDEFINED_COLUMN)
+}

@@ -1,0 +1,30 @@
+//! What a PostgreSQL promises, as it is configured.
+
+use leasehold_core::{Guarantee, Level};
+use tokio_postgres::Row;
+
+/// Reads the settings that decide.
+pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), \
+    current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)";
+
+pub(crate) fn guarantee(row: &Row) -> Guarantee {
+    let (commit, fsync, standby): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+    let replicas: i64 = row.get(3);
+    let mut notes = vec![
+        "set the clock of the database forward and leases end early: holders are told at their next renewal",
+    ];
+    let mut level = Level::LeaseBounded;
+    if fsync == "off" {
+        level = Level::BestEffort;
+        notes.push("fsync is off: a crash of the machine may lose locks that are held");
+    }
+    if commit == "off" {
+        level = Level::BestEffort;
+        notes.push("synchronous_commit is off: a crash of the server may lose locks that were just granted");
+    }
+    if replicas > 0 && (standby.is_empty() || !matches!(commit, "on" | "remote_apply")) {
+        level = Level::BestEffort;
+        notes.push("replicas follow without being waited for: one that is promoted may not know of locks that are held");
+    }
+    Guarantee::new(level, &notes)
+}

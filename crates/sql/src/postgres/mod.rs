@@ -1,0 +1,39 @@
+//! PostgreSQL.
+
+mod config;
+mod conn;
+mod database;
+mod ear;
+mod error;
+mod guarantee;
+mod hears;
+mod play;
+mod pool;
+mod rows;
+mod statements;
+#[cfg(feature = "tls")]
+mod tls;
+mod told;
+
+use std::sync::Arc;
+
+use leasehold_core::Env;
+
+pub use self::config::Config;
+use self::database::Postgres;
+use crate::{SqlEngine, client::Client, row::ClientId};
+
+/// Locks in the tables of a PostgreSQL database. It is contacted at the first request, not here.
+///
+/// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+#[must_use]
+pub fn engine(config: Config, env: &Env) -> SqlEngine {
+    let id = ClientId(env.lineage().get() as u64);
+    let postgres = Arc::new(Postgres::new(config, id));
+    let client = Client::new(Arc::clone(&postgres) as _, id, env);
+    postgres.ear.set(Arc::downgrade(&client));
+    SqlEngine::of(client, "postgres")
+}
+
+/// What makes the tables, for who does so otherwise.
+pub const SCHEMA: &str = include_str!("sql/schema.sql");

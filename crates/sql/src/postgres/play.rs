@@ -1,0 +1,139 @@
+//! A transaction about one name, under the lock of its row.
+
+use leasehold_core::{Fault, Name};
+use tokio_postgres::{Error, types::ToSql};
+
+use super::{
+    conn::Conn,
+    error::{At, is_busy, sort},
+    rows::{claim_row, client_number, lock_row},
+    statements::{CLAIMS, LOCK, LOCK_NEW, Sql, WRITE},
+    told,
+};
+use crate::{
+    database::{Failed, Timed},
+    row::{ClaimRow, LockRow},
+    step::{Done, Scene, Verb},
+};
+
+/// Who locks the row of a name holds it for two round trips, and the session waits longer for it by itself.
+const BEGIN: &str = "BEGIN";
+/// Where that was not enough. More than this, somebody is stuck.
+const BEGIN_PATIENTLY: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
+const PATIENCE: &str = "SET LOCAL lock_timeout = '3s'";
+/// Where nothing of a session is known.
+const BEGIN_ANYWHERE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; \
+    SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'";
+
+/// All that a transaction may say.
+const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
+
+/// Reads the rows of the name, does it, writes what changed.
+pub(crate) async fn play(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Done>, Failed> {
+    let before = |error: Error| sort(&error, At::Before);
+    conn.prepare(&STATEMENTS).await.map_err(before)?;
+    let begin = if conn.keeps() { BEGIN } else { BEGIN_ANYWHERE };
+    let mut scene = read_or_make(conn, name.as_str(), begin).await;
+    if conn.keeps() && scene.as_ref().is_err_and(is_busy) {
+        conn.run("ROLLBACK").await.map_err(before)?;
+        scene = read_or_make(conn, name.as_str(), BEGIN_PATIENTLY).await;
+    }
+    let (lock, claims, now) = scene.map_err(before)?;
+    let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?;
+    let done = Scene { now, floor: now, lineage: conn.lineage, lock, claims }.play(verb);
+    write(conn, name.as_str(), &done).await?;
+    Ok(Timed { now, it: done })
+}
+
+type Read = (Option<LockRow>, Vec<ClaimRow>, i64);
+
+/// Locks the row of the name, and reads all that there is of it.
+async fn read_or_make(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
+    let scene = read(conn, name, begin).await?;
+    if scene.0.is_some() {
+        return Ok(scene);
+    }
+    conn.query(&LOCK_NEW, &[&name]).await?;
+    read(conn, name, "SELECT 1").await
+}
+
+/// One round trip.
+async fn read(conn: &Conn, name: &str, first: &str) -> Result<Read, Error> {
+    let given: &[&(dyn ToSql + Sync)] = &[&name];
+    // In this order they leave.
+    let (begun, lock, claims) =
+        tokio::join!(biased; conn.run(first), conn.query(&LOCK, given), conn.query(&CLAIMS, given));
+    // The first that failed says why; what comes behind it fails for that.
+    begun?;
+    let (lock, claims) = (lock?, claims?);
+    let now = claims.iter().find_map(|row| row.get(16)).unwrap_or(0);
+    let claims = claims.iter().filter_map(|row| claim_row(row, 0)).collect();
+    Ok((lock.first().map(|row| lock_row(row, 0)), claims, now))
+}
+
+/// One round trip.
+async fn write(conn: &Conn, name: &str, done: &Done) -> Result<(), Failed> {
+    if !done.changes() {
+        return conn.run("COMMIT").await.map_err(|error| sort(&error, At::Before));
+    }
+    // Whoever notifies waits in one line with all others of the server when it commits.
+    let waits = conn.keeps() && !done.told.is_empty();
+    let patient = async { if waits { conn.run(PATIENCE).await } else { Ok(()) } };
+    let (patient, wrote, ended) = tokio::join!(biased; patient, put(conn, name, done), conn.run("COMMIT"));
+    patient.and(wrote).and(ended).map_err(|error| sort(&error, At::Commit))
+}
+
+async fn put(conn: &Conn, name: &str, done: &Done) -> Result<(), Error> {
+    let none = LockRow::default();
+    let LockRow { holder, claims, ended, ended_upto, ended_until, .. } = done.lock.as_ref().unwrap_or(&none);
+    let token = done.lock.as_ref().map(|lock| lock.token);
+    let held = holder.as_ref();
+    let id = held.map(|row| row.id.0.as_slice());
+    let long = |of: fn(&ClaimRow) -> i64| held.map_or(0, of);
+    let tokens = held.map_or(0, |row| row.tokens);
+    let previous = held.map_or(0, |row| row.previous);
+    let owner = held.map_or("", |row| row.owner.as_str());
+    let client = held.map_or(0, |row| client_number(row.client));
+    fn all<'a, T>(rows: &'a [ClaimRow], of: impl Fn(&'a ClaimRow) -> T) -> Vec<T> {
+        rows.iter().map(of).collect()
+    }
+    let put = &done.put;
+    let dropped: Vec<&[u8]> = done.drop.iter().map(|id| id.0.as_slice()).collect();
+    let channels: Vec<String> = done.told.iter().map(|told| told::channel(told.client)).collect();
+    let said: Vec<String> = done.told.iter().map(told::write).collect();
+    let given: [&(dyn ToSql + Sync); 32] = [
+        &name,
+        &token,
+        &id,
+        &tokens,
+        &previous,
+        &owner,
+        &long(|row| row.since),
+        &long(|row| row.expires),
+        &client,
+        claims,
+        ended,
+        ended_upto,
+        ended_until,
+        &all(put, |row| row.id.0.as_slice()),
+        &all(put, |row| row.stand),
+        &all(put, |row| row.place),
+        &all(put, |row| row.mode),
+        &all(put, |row| row.count),
+        &all(put, |row| row.most),
+        &all(put, |row| row.token),
+        &all(put, |row| row.tokens),
+        &all(put, |row| row.previous),
+        &all(put, |row| row.owner.as_str()),
+        &all(put, |row| row.since),
+        &all(put, |row| row.expires),
+        &all(put, |row| row.claim_time),
+        &all(put, |row| row.place_since),
+        &all(put, |row| row.place_expires),
+        &all(put, |row| client_number(row.client)),
+        &dropped,
+        &channels,
+        &said,
+    ];
+    conn.query(&WRITE, &given).await.map(drop)
+}

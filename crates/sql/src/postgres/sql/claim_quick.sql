@@ -1,0 +1,20 @@
+-- Takes names that nobody holds or wants, each for one exclusive claim.
+-- In:     names, in order, each once; ids; how many tokens; ttl in microseconds; owners; this client.
+-- Out:    a row for each that was taken: name, newest token, how the hold before it ended, time of the database. For the others
+--         nothing is done.
+-- Keeps:  a row is locked before its clock is read, so no grant is older than what it follows (R3); tokens grow (R10).
+INSERT INTO leasehold_lock AS l (name, token, holder, tokens, owner, since, expires, client)
+SELECT a.name, t.now + a.tokens - 1, a.id, a.tokens, a.owner, t.now, t.now + a.ttl, $6
+FROM unnest($1::text[], $2::bytea[], $3::integer[], $4::bigint[], $5::text[]) AS a (name, id, tokens, ttl, owner),
+     LATERAL (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) AS t
+ON CONFLICT (name) DO UPDATE SET
+    token = greatest(l.token + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) + excluded.tokens - 1,
+    holder = excluded.holder,
+    tokens = excluded.tokens,
+    previous = CASE WHEN l.ended_until > (date_part('epoch', clock_timestamp()) * 1000000)::bigint THEN l.ended ELSE 0 END,
+    owner = excluded.owner,
+    since = (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    expires = (date_part('epoch', clock_timestamp()) * 1000000)::bigint + (excluded.expires - excluded.since),
+    client = excluded.client
+WHERE l.holder IS NULL AND l.claims = 0
+RETURNING l.name, l.token, l.previous, l.since

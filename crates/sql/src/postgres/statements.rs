@@ -1,0 +1,55 @@
+//! What is said to the server. Each statement stands in a file of its own, with its contract.
+
+use tokio_postgres::types::Type;
+
+/// A statement, and the types of what is given to it.
+pub(crate) struct Sql {
+    /// Its place among all, for what is prepared on a connection.
+    pub(crate) at: usize,
+    pub(crate) text: &'static str,
+    pub(crate) types: &'static [Type],
+}
+
+/// How many statements there are.
+pub(crate) const COUNT: usize = 16;
+
+const NAMES: Type = Type::TEXT_ARRAY;
+const IDS: Type = Type::BYTEA_ARRAY;
+const LONGS: Type = Type::INT8_ARRAY;
+const INTS: Type = Type::INT4_ARRAY;
+const SHORTS: Type = Type::INT2_ARRAY;
+const TEXT: Type = Type::TEXT;
+const LONG: Type = Type::INT8;
+const INT: Type = Type::INT4;
+const SHORT: Type = Type::INT2;
+const ID: Type = Type::BYTEA;
+
+macro_rules! statements {
+    ($($name:ident = $at:literal $file:literal [$($type:expr),*];)*) => {
+        $(pub(crate) static $name: Sql =
+            Sql { at: $at, text: include_str!(concat!("sql/", $file, ".sql")), types: &[$($type),*] };)*
+    };
+}
+
+statements! {
+    CLAIM_QUICK = 0 "claim_quick" [NAMES, IDS, INTS, LONGS, NAMES, LONG];
+    CLAIM_ONE = 1 "claim_one" [TEXT, ID, INT, LONG, TEXT, LONG];
+    RELEASE_QUICK = 2 "release_quick" [NAMES, IDS, LONGS, SHORTS];
+    RELEASE_ONE = 3 "release_one" [TEXT, ID, LONG, SHORT];
+    RENEW_LOCKS = 4 "renew_locks" [NAMES, IDS, LONGS, LONGS];
+    RENEW_CLAIMS = 5 "renew_claims" [NAMES, IDS, LONGS, LONGS];
+    SPEAK = 6 "speak" [NAMES, IDS, LONGS];
+    LOCK = 7 "lock" [TEXT];
+    LOCK_NEW = 8 "lock_new" [TEXT];
+    CLAIMS = 9 "claims" [TEXT];
+    WRITE = 10 "write" [
+        TEXT, LONG, ID, INT, SHORT, TEXT, LONG, LONG, LONG, INT, SHORT, LONG, LONG,
+        IDS, SHORTS, LONGS, SHORTS, LONGS, LONGS, LONGS, INTS, SHORTS, NAMES, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS,
+        IDS, NAMES, NAMES
+    ];
+    NAMES_LIKE = 11 "names" [TEXT];
+    LOOK = 12 "look" [NAMES];
+    SWEEP = 13 "sweep" [TEXT, LONG];
+    FORGET = 14 "forget" [NAMES];
+    LAPSES = 15 "lapses" [NAMES];
+}

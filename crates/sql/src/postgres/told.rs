@@ -1,0 +1,52 @@
+//! What clients tell each other: one word, the claim, and what came of it.
+
+use std::time::Duration;
+
+use leasehold_core::{ClaimId, Grant, Lineage, Name, Token};
+
+use crate::{
+    row::{ClientId, micros_in, previous_number, previous_of},
+    step::{Tidings, Told},
+};
+
+/// The channel of a client.
+pub(crate) fn channel(client: ClientId) -> String {
+    format!("leasehold_{:016x}", client.0)
+}
+
+/// In words.
+pub(crate) fn write(told: &Told) -> String {
+    let Told { id, what, .. } = told;
+    match what {
+        Tidings::Granted { grant, since } => {
+            let Grant { token, tokens, ttl, previous } = grant;
+            let ttl = micros_in(ttl.unwrap_or(Duration::MAX));
+            format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_number(*previous))
+        }
+        Tidings::Broken { name } => format!("broken {id} {name}"),
+    }
+}
+
+/// Reads it again; `None` for what nobody of ours wrote.
+pub(crate) fn read(said: &str, client: ClientId, lineage: Lineage) -> Option<Told> {
+    let (word, rest) = said.split_once(' ')?;
+    let (id, rest) = rest.split_once(' ')?;
+    let id = ClaimId::read(id)?;
+    let what = match word {
+        "granted" => {
+            let mut numbers = rest.split(' ').map(str::parse::<u64>);
+            let mut next = || numbers.next()?.ok();
+            let (number, tokens, ttl, previous) = (next()?, next()?, next()?, next()?);
+            let grant = Grant {
+                token: Token { lineage, number },
+                tokens: u32::try_from(tokens).ok()?,
+                ttl: Some(Duration::from_micros(ttl)),
+                previous: previous_of(i16::try_from(previous).ok()?),
+            };
+            Tidings::Granted { grant, since: i64::try_from(next()?).ok()? }
+        }
+        "broken" => Tidings::Broken { name: Name::new(rest).ok()? },
+        _ => return None,
+    };
+    Some(Told { client, id, what })
+}

@@ -1,0 +1,190 @@
+//! What the tables hold of one name.
+//!
+//! Times are microseconds since 1970 by the database's clock, or, for files, since the machine was started.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{
+    ClaimId, Instant, Mode, Previous,
+    queue::{Entry, Stand},
+};
+
+/// What tells a client from all others: where its news go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ClientId(pub(crate) u64);
+
+/// The row of a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LockRow {
+    /// The newest token that was minted for the name.
+    pub(crate) token: i64,
+    /// The hold that was taken in one statement, if it still stands.
+    pub(crate) holder: Option<ClaimRow>,
+    /// How many rows of claims the name has. Where it has any, or how the last hold ended is to be told, nothing is done in one
+    /// statement.
+    pub(crate) claims: i32,
+    pub(crate) ended: i16,
+    pub(crate) ended_upto: i64,
+    pub(crate) ended_until: i64,
+}
+
+/// The row of a claim, or the part of a name's row that is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimRow {
+    pub(crate) id: ClaimId,
+    /// See [`stand_of`]; [`DEAD`] for one that was ended and of which a request may still arrive.
+    pub(crate) stand: i16,
+    /// Its place in the order in which claims came; 0 where that says nothing.
+    pub(crate) place: i64,
+    /// 0: exclusive, 1: shared, 2: permits, so many of so many.
+    pub(crate) mode: i16,
+    pub(crate) count: i64,
+    pub(crate) most: i64,
+    /// The first token of its grant.
+    pub(crate) token: i64,
+    pub(crate) tokens: i32,
+    pub(crate) previous: i16,
+    pub(crate) owner: String,
+    pub(crate) since: i64,
+    pub(crate) expires: i64,
+    /// Microseconds.
+    pub(crate) claim_time: i64,
+    pub(crate) place_since: i64,
+    pub(crate) place_expires: i64,
+    pub(crate) client: ClientId,
+}
+
+/// What [`ClaimRow::stand`] is for a claim that was ended.
+pub(crate) const DEAD: i16 = 6;
+
+const STANDS: [Stand; 6] =
+    [Stand::Held, Stand::Pushed, Stand::Broken, Stand::Kept, Stand::Waiting, Stand::Silent];
+
+/// What a number in a row means.
+pub(crate) fn stand_of(number: i16) -> Option<Stand> {
+    STANDS.get(usize::try_from(number).ok()?).copied()
+}
+
+pub(crate) fn stand_number(stand: Stand) -> i16 {
+    STANDS.iter().position(|&other| other == stand).map_or(DEAD, |at| at as i16)
+}
+
+const PREVIOUS: [Previous; 5] =
+    [Previous::Clean, Previous::Abandoned, Previous::Lapsed, Previous::Broken, Previous::Unknown];
+
+pub(crate) fn previous_of(number: i16) -> Previous {
+    let known = usize::try_from(number).ok().and_then(|number| PREVIOUS.get(number));
+    known.copied().unwrap_or(Previous::Unknown)
+}
+
+pub(crate) fn previous_number(previous: Previous) -> i16 {
+    PREVIOUS.iter().position(|&other| other == previous).unwrap_or(PREVIOUS.len() - 1) as i16
+}
+
+/// The mode as three numbers.
+pub(crate) fn mode_numbers(mode: Mode) -> (i16, i64, i64) {
+    match mode {
+        Mode::Exclusive => (0, 0, 0),
+        Mode::Shared => (1, 0, 0),
+        Mode::Permits { count, limit } => (2, count.into(), limit.into()),
+    }
+}
+
+fn mode_of((mode, count, most): (i16, i64, i64)) -> Option<Mode> {
+    match mode {
+        0 => Some(Mode::Exclusive),
+        1 => Some(Mode::Shared),
+        2 => Some(Mode::Permits { count: count.try_into().ok()?, limit: most.try_into().ok()? }),
+        _ => None,
+    }
+}
+
+pub(crate) fn instant(micros: i64) -> Instant {
+    Instant::from_nanos(u64::try_from(micros).unwrap_or(0).saturating_mul(1000))
+}
+
+pub(crate) fn micros(instant: Instant) -> i64 {
+    i64::try_from(instant.as_nanos() / 1000).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn micros_in(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl ClaimRow {
+    /// Until when no request of its claim is to create anything, which ended; where the name is kept, that is written beside.
+    pub(crate) fn dead_until(&self) -> Option<i64> {
+        match self.stand {
+            DEAD => Some(self.expires),
+            stand if stand_of(stand) == Some(Stand::Kept) => {
+                Some(self.place_expires).filter(|until| *until > 0)
+            }
+            _ => None,
+        }
+    }
+
+    /// The claim that it is of; `None` for one that is dead, or that nobody of ours wrote.
+    pub(crate) fn entry(&self) -> Option<Entry<ClientId>> {
+        let stand = stand_of(self.stand)?;
+        Some(Entry {
+            id: self.id,
+            mode: mode_of((self.mode, self.count, self.most))?,
+            stand,
+            token: u64::try_from(self.token).ok()?,
+            tokens: u32::try_from(self.tokens).ok()?,
+            previous: previous_of(self.previous),
+            owner: Arc::from(self.owner.as_str()),
+            since: instant(self.since),
+            expires: instant(self.expires),
+            claim_time: Duration::from_micros(u64::try_from(self.claim_time).unwrap_or(0)),
+            place: (stand == Stand::Pushed).then(|| (instant(self.place_since), instant(self.place_expires))),
+            client: self.client,
+        })
+    }
+
+    pub(crate) fn of(entry: &Entry<ClientId>, place: i64) -> Self {
+        let (mode, count, most) = mode_numbers(entry.mode);
+        let (place_since, place_expires) =
+            entry.place.map_or((0, 0), |(since, expires)| (micros(since), micros(expires)));
+        Self {
+            id: entry.id,
+            stand: stand_number(entry.stand),
+            place,
+            mode,
+            count,
+            most,
+            token: i64::try_from(entry.token).unwrap_or(i64::MAX),
+            tokens: i32::try_from(entry.tokens).unwrap_or(i32::MAX),
+            previous: previous_number(entry.previous),
+            owner: entry.owner.as_ref().to_owned(),
+            since: micros(entry.since),
+            expires: micros(entry.expires),
+            claim_time: micros_in(entry.claim_time),
+            place_since,
+            place_expires,
+            client: entry.client,
+        }
+    }
+
+    /// What stands for a claim of which no request is to create anything until then.
+    pub(crate) fn dead(id: ClaimId, until: Instant) -> Self {
+        Self {
+            id,
+            stand: DEAD,
+            place: 0,
+            mode: 0,
+            count: 0,
+            most: 0,
+            token: 0,
+            tokens: 0,
+            previous: 0,
+            owner: String::new(),
+            since: 0,
+            expires: micros(until),
+            claim_time: 0,
+            place_since: 0,
+            place_expires: 0,
+            client: ClientId::default(),
+        }
+    }
+}

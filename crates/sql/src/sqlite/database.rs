@@ -1,0 +1,249 @@
+//! What the engine asks of a database, said to SQLite.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use leasehold_core::{
+    Answer, BoxFuture, Claim, Clock, Fault, Guarantee, Hold, How, Lineage, Loss, Name, Release,
+};
+
+use super::{
+    bell::Bell,
+    error::before,
+    guarantee::guarantee,
+    look,
+    rows::{read, write},
+    source::File,
+    transaction::Scope,
+    worker::{Need, Worker},
+};
+use crate::{
+    client::lock_of,
+    database::{Answered, Database, Failed, Place, Taken, Timed},
+    row::{ClientId, previous_number},
+    step::{Done, Said, Scene, Told, Verb},
+};
+
+pub(super) struct Sqlite {
+    path: PathBuf,
+    id: ClientId,
+    clock: Arc<dyn Clock>,
+    worker: OnceLock<Worker>,
+    lineage: Arc<Mutex<Lineage>>,
+    bell: Bell,
+}
+
+impl Sqlite {
+    pub(super) fn new(path: PathBuf, id: ClientId, clock: Arc<dyn Clock>) -> Self {
+        let lineage = Arc::new(Mutex::new(Lineage::new(0)));
+        let bell = Bell::new(path.clone(), Arc::clone(&clock));
+        Self { path, id, clock, worker: OnceLock::new(), lineage, bell }
+    }
+
+    fn worker(&self) -> Result<&Worker, Failed> {
+        if let Some(worker) = self.worker.get() {
+            return Ok(worker);
+        }
+        let file = File {
+            path: self.path.clone(),
+            clock: Arc::clone(&self.clock),
+            lineage: Arc::clone(&self.lineage),
+        };
+        let worker = Worker::start(file).map_err(|error| {
+            Failed::new(Fault::Retry, format!("no thread for {}: {error}", self.path.display()))
+        })?;
+        // Where another was started at the same moment, this one ends at once, having opened nothing.
+        Ok(self.worker.get_or_init(|| worker))
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        need: Need,
+        work: impl FnOnce(&Scope<'_>) -> Result<T, Failed> + Send + 'static,
+    ) -> Result<T, Failed> {
+        self.worker()?.run(need, work).await
+    }
+
+    /// Does to each of `what` what is done to a hold that nobody of ours waits behind; where that is not so, nothing.
+    async fn each<Q: Send + 'static>(
+        &self,
+        what: Vec<Q>,
+        verb: impl Fn(&Q) -> (Name, Verb) + Send + 'static,
+    ) -> Result<Vec<Option<Timed<()>>>, Failed> {
+        let id = self.id;
+        let one = move |scope: &Scope<'_>, question: &Q| {
+            let (name, verb) = verb(question);
+            let done = step(scope, &name, &verb)?;
+            let well = matches!(done.said, Said::Released(true) | Said::Renewed(Ok(())));
+            // There is no word for it in the answer.
+            if !well || done.told.iter().any(|told| told.client == id) {
+                return Ok(None);
+            }
+            keep(scope, &name, &done, id)?;
+            Ok(Some(Timed { now: scope.now, it: () }))
+        };
+        self.run(Need::Write, move |scope| what.iter().map(|question| one(scope, question)).collect()).await
+    }
+}
+
+fn scene(scope: &Scope<'_>, name: &Name) -> Result<Scene, Failed> {
+    read(scope, name).map_err(before)
+}
+
+/// What comes of a verb. Nothing is written yet.
+fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Done, Failed> {
+    if let Verb::Renew { token, .. } = verb
+        && token.lineage != scope.file.lineage
+    {
+        let said = Said::Renewed(Err(Loss::Replaced));
+        return Ok(Done { said, lock: None, put: Vec::new(), drop: Vec::new(), told: Vec::new() });
+    }
+    Ok(scene(scope, name)?.play(verb))
+}
+
+fn keep(scope: &Scope<'_>, name: &Name, done: &Done, me: ClientId) -> Result<(), Failed> {
+    if done.changes() {
+        write(scope, name, done).map_err(before)?;
+    }
+    if done.told.iter().any(|told| told.client != me) {
+        scope.ring();
+    }
+    Ok(())
+}
+
+/// Takes a name that nobody holds or wants.
+fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
+    let scene = scene(scope, &claim.name)?;
+    if scene.lock.holder.is_some() || scene.lock.claims > 0 {
+        return Ok(None);
+    }
+    let done = scene.play(&Verb::Claim { claim: claim.clone(), how: How::Create, client });
+    let Said::Claim(Ok(Answer::Held(grant))) = &done.said else { return Ok(None) };
+    let token = i64::try_from(grant.token.number).unwrap_or(i64::MAX);
+    let it = Taken { token, previous: previous_number(grant.previous) };
+    keep(scope, &claim.name, &done, client)?;
+    Ok(Some(Timed { now: scope.now, it }))
+}
+
+/// Lets places in line live on.
+fn spoke(scope: &Scope<'_>, places: &[Place]) -> Result<(), Failed> {
+    let of = || {
+        let mut said = scope.file.connection.prepare_cached(
+            "UPDATE leasehold_claim SET expires = max(expires, ?3 + ?4) \
+             WHERE name = ?1 AND id = ?2 AND expires > ?3 AND stand IN (4, 5)",
+        )?;
+        for place in places {
+            let given = rusqlite::params![place.name.as_str(), place.id.0.as_slice(), scope.now, place.life];
+            said.execute(given)?;
+        }
+        Ok(())
+    };
+    of().map_err(before)
+}
+
+impl Database for Sqlite {
+    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>> {
+        let claims = claims.to_vec();
+        Box::pin(
+            self.run(Need::Write, move |scope| {
+                claims.iter().map(|claim| take(scope, claim, client)).collect()
+            }),
+        )
+    }
+
+    fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+        let verb = |release: &Release| {
+            (release.name.clone(), Verb::Release { release: release.clone(), doubtful: false })
+        };
+        Box::pin(self.each(releases.to_vec(), verb))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+        let verb =
+            |hold: &Hold| (hold.name.clone(), Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl });
+        Box::pin(self.each(holds.to_vec(), verb))
+    }
+
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>> {
+        Box::pin(async move {
+            let asked = places.to_vec();
+            let (now, stands) =
+                self.run(Need::Read, move |scope| Ok((scope.now, look::stands(scope, &asked)?))).await?;
+            let due = |stand: &Option<(i16, bool)>| stand.is_some_and(|(_, due)| due);
+            let due: Vec<Place> = places
+                .iter()
+                .zip(&stands)
+                .filter(|(_, stand)| due(stand))
+                .map(|(place, _)| place.clone())
+                .collect();
+            if !due.is_empty() {
+                self.run(Need::Write, move |scope| spoke(scope, &due)).await?;
+            }
+            Ok(stands.into_iter().map(|stand| stand.map(|(it, _)| Timed { now, it })).collect())
+        })
+    }
+
+    fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+        let names = names.to_vec();
+        Box::pin(self.run(Need::Read, move |scope| look::lapses(scope, &names)))
+    }
+
+    fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>> {
+        Box::pin(async move {
+            let told = self.run(Need::Read, move |scope| look::called(scope, client)).await?;
+            self.bell.looked(!told.is_empty());
+            Ok(told)
+        })
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.bell.rang())
+    }
+
+    fn rest(&self) {
+        self.bell.rest();
+    }
+
+    fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>> {
+        let (name, verb, me) = (name.clone(), verb.clone(), self.id);
+        Box::pin(self.run(Need::Write, move |scope| {
+            let done = step(scope, &name, &verb)?;
+            keep(scope, &name, &done, me)?;
+            Ok(Timed { now: scope.now, it: done })
+        }))
+    }
+
+    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
+        let names = names.to_vec();
+        Box::pin(self.run(Need::Read, move |scope| {
+            names.into_iter().map(|name| scene(scope, &name).map(|scene| (name, scene))).collect()
+        }))
+    }
+
+    fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
+        let prefix = prefix.to_owned();
+        Box::pin(self.run(Need::Read, move |scope| look::names(scope, &prefix)))
+    }
+
+    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
+        let after = after.to_owned();
+        Box::pin(async move {
+            let dust = self.run(Need::Read, move |scope| look::dust(scope, &after, count)).await?;
+            if !dust.idle.is_empty() {
+                self.run(Need::Write, move |scope| look::forget(scope, &dust.idle)).await?;
+            }
+            Ok((dust.stale, dust.last))
+        })
+    }
+
+    fn lineage(&self) -> Lineage {
+        *lock_of(&self.lineage)
+    }
+
+    fn guarantee(&self) -> Answered<'_, Guarantee> {
+        // Of a file that can be used.
+        Box::pin(self.run(Need::Read, |_| Ok(guarantee())))
+    }
+}

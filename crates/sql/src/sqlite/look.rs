@@ -1,0 +1,146 @@
+//! Looks that change nothing: what was granted, which names there are, what is over.
+
+use leasehold_core::{Grant, Name, Token};
+use rusqlite::{Error, params};
+
+use super::{
+    error::before,
+    rows::{CLAIM_COLUMNS, claim_row},
+    transaction::Scope,
+};
+use crate::{
+    database::{Failed, Place},
+    door::wall_micros,
+    row::{ClientId, previous_of},
+    step::{Tidings, Told},
+};
+
+/// How much longer than now its tokens are kept in the row of a name that nobody uses.
+const KEPT: i64 = 3_600_000_000;
+
+/// What was granted to claims of a client in line, and not confirmed since.
+pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Told>, Failed> {
+    let of = || {
+        let text = format!(
+            "SELECT {CLAIM_COLUMNS} FROM leasehold_claim WHERE client = ?1 AND stand = 1 AND expires > ?2"
+        );
+        let mut found = scope.file.connection.prepare_cached(&text)?;
+        let rows = found.query_map(params![client.0.cast_signed(), scope.now], claim_row)?;
+        rows.collect::<Result<Vec<_>, Error>>()
+    };
+    let rows = of().map_err(before)?;
+    let told = rows.into_iter().filter_map(|row| {
+        let grant = Grant {
+            token: Token { lineage: scope.file.lineage, number: u64::try_from(row.token).ok()? },
+            tokens: u32::try_from(row.tokens).ok()?,
+            ttl: row.entry().map(|entry| entry.claim_time),
+            previous: previous_of(row.previous),
+        };
+        Some(Told { client, id: row.id, what: Tidings::Granted { grant, since: row.since } })
+    });
+    Ok(told.collect())
+}
+
+/// What each of these claims is by now, and whether its place is to be written anew; `None` for one that is not there.
+pub(super) fn stands(scope: &Scope<'_>, places: &[Place]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
+    let of = || {
+        let mut found = scope.file.connection.prepare_cached(
+            "SELECT stand, expires FROM leasehold_claim WHERE name = ?1 AND id = ?2 AND expires > ?3",
+        )?;
+        let one = |place: &Place| {
+            let mut rows = found.query(params![place.name.as_str(), place.id.0.as_slice(), scope.now])?;
+            let Some(row) = rows.next()? else { return Ok(None) };
+            let (stand, expires): (i16, i64) = (row.get(0)?, row.get(1)?);
+            // A quarter of its life ago: so a place is written four times in its life and lasts for three quarters of it at
+            // least.
+            Ok(Some((stand, expires < scope.now.saturating_add(place.life / 4 * 3))))
+        };
+        places.iter().map(one).collect::<Result<Vec<_>, Error>>()
+    };
+    of().map_err(before)
+}
+
+/// Of each of these names that somebody holds: in how many microseconds the first of its holds is over.
+pub(super) fn lapses(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64)>, Failed> {
+    let of = || {
+        let mut found = scope.file.connection.prepare_cached(
+            "SELECT min(expires) FROM (SELECT expires FROM leasehold_lock WHERE name = ?1 AND holder IS NOT NULL \
+             UNION ALL SELECT expires FROM leasehold_claim WHERE name = ?1 AND stand < 4)",
+        )?;
+        let mut one = |name: &Name| {
+            let first: Option<i64> = found.query_row([name.as_str()], |row| row.get(0))?;
+            Ok(first.map(|first| (name.clone(), first - scope.now)))
+        };
+        names.iter().filter_map(|name| one(name).transpose()).collect::<Result<Vec<_>, Error>>()
+    };
+    of().map_err(before)
+}
+
+/// The names that are held or wanted and begin so.
+pub(super) fn names(scope: &Scope<'_>, prefix: &str) -> Result<Vec<Name>, Failed> {
+    let of = || {
+        let mut found = scope.file.connection.prepare_cached(
+            "SELECT name FROM leasehold_lock WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 \
+             AND (claims > 0 OR holder IS NOT NULL) ORDER BY name",
+        )?;
+        found.query_map([prefix], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, Error>>()
+    };
+    let names = of().map_err(before)?;
+    Ok(names.iter().filter_map(|name| Name::new(name).ok()).collect())
+}
+
+/// What is to be swept of so many names behind one.
+#[derive(Default)]
+pub(super) struct Dust {
+    /// Names of which nothing is left to be known.
+    pub(super) idle: Vec<String>,
+    /// Names of which something is over.
+    pub(super) stale: Vec<Name>,
+    pub(super) last: Option<String>,
+}
+
+const IDLE: &str = "holder IS NULL AND claims = 0 AND ended_until < ?1 AND token < ?2";
+
+pub(super) fn dust(scope: &Scope<'_>, after: &str, count: i64) -> Result<Dust, Failed> {
+    let of = || {
+        let text = format!(
+            "SELECT name, {IDLE}, (holder IS NOT NULL AND expires <= ?1) OR (claims > 0 AND EXISTS \
+             (SELECT 1 FROM leasehold_claim AS c WHERE c.name = l.name AND c.expires <= ?1)) \
+             FROM leasehold_lock AS l WHERE name > ?3 ORDER BY name LIMIT ?4"
+        );
+        let mut found = scope.file.connection.prepare_cached(&text)?;
+        let mut rows = found.query(params![scope.now, wall_micros() - KEPT, after, count])?;
+        let (mut dust, mut seen) = (Dust::default(), 0);
+        while let Some(row) = rows.next()? {
+            let name: String = row.get(0)?;
+            if row.get(1)? {
+                dust.idle.push(name.clone());
+            } else if row.get(2)? {
+                dust.stale.extend(Name::new(&name));
+            }
+            seen += 1;
+            dust.last = Some(name);
+        }
+        if seen < count {
+            dust.last = None;
+        }
+        Ok(dust)
+    };
+    of().map_err(before)
+}
+
+/// Deletes rows, and keeps in mind that no smaller tokens are minted for their names. What has come to life since stays.
+pub(super) fn forget(scope: &Scope<'_>, names: &[String]) -> Result<(), Failed> {
+    let floor = format!(
+        "UPDATE leasehold_meta SET floor = max(floor, coalesce((SELECT token FROM leasehold_lock WHERE name = ?3 AND {IDLE}), 0))"
+    );
+    let delete = format!("DELETE FROM leasehold_lock WHERE name = ?3 AND {IDLE}");
+    let of = |name: &String| {
+        for text in [&floor, &delete] {
+            let given = params![scope.now, wall_micros() - KEPT, name];
+            scope.file.connection.prepare_cached(text)?.execute(given)?;
+        }
+        Ok(())
+    };
+    names.iter().try_for_each(of).map_err(before)
+}

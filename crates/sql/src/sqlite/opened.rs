@@ -1,0 +1,95 @@
+//! A database that was opened.
+
+use std::{path::Path, time::Duration};
+
+use leasehold_core::{Clock, Fault, Lineage};
+use rusqlite::{Connection, OpenFlags};
+
+use super::{
+    error::before,
+    patience::patiently,
+    place::{Identity, Names, judge},
+    tables,
+    worker::Need,
+};
+use crate::database::Failed;
+
+/// How many statements stay prepared: all there are.
+const STATEMENTS: usize = 40;
+/// How long one attempt to open it may wait for others who are about to make it.
+const OPENING: Duration = Duration::from_secs(2);
+
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) lineage: Lineage,
+    names: Names,
+    identity: Identity,
+}
+
+impl Opened {
+    /// Opens it, and makes it and the tables if they are not there.
+    pub(super) fn open(path: &Path, clock: &dyn Clock) -> Result<Self, Failed> {
+        let opened = judge(path).and_then(|()| patiently(clock, OPENING, || Self::open_now(path, clock)));
+        opened.map_err(|failed| {
+            Failed::new(failed.fault, format!("cannot use {}: {}", path.display(), failed.message))
+        })
+    }
+
+    fn open_now(path: &Path, clock: &dyn Clock) -> Result<Self, Failed> {
+        // Not SQLITE_OPEN_URI: a path is a path, whatever its characters.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let connection = Connection::open_with_flags(path, flags).map_err(before)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        // SQLite's own patience sleeps ever longer and lets others pass: see `patiently`.
+        connection.busy_timeout(Duration::ZERO).map_err(before)?;
+        let mode: String =
+            connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(not_ours)?;
+        if mode != "wal" {
+            return Err(Failed::new(
+                Fault::Misconfigured,
+                format!("it has to have a write-ahead log, and SQLite keeps it in journal mode {mode:?}"),
+            ));
+        }
+        // A lock that was granted is on the disk: no crash of the machine forgets it while its holder lives elsewhere.
+        connection.execute_batch("PRAGMA synchronous = FULL").map_err(before)?;
+        let lineage = tables::ready(&connection, clock)?;
+        let whole = connection.path().map_or(path, Path::new);
+        let names = Names::new(path, whole);
+        let identity = names.identity();
+        Ok(Self { connection, lineage, names, identity })
+    }
+
+    /// Begins to read, or to write. An error leaves nothing begun.
+    pub(super) fn begin(&self, need: Need) -> Result<(), Failed> {
+        let begin = if need == Need::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        let begun = self.connection.prepare_cached(begin).and_then(|mut begin| begin.execute([]));
+        // What a reader sees is decided by its first look.
+        let same = begun.map_err(before).and_then(|_| tables::is_of(&self.connection, self.lineage));
+        if same.is_err() && !self.connection.is_autocommit() {
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        same
+    }
+
+    /// Whether the path still leads to it, and to its log: who opens it now finds the same locks.
+    pub(super) fn is_there(&self) -> bool {
+        self.names.identity() == self.identity
+    }
+}
+
+fn not_ours(error: rusqlite::Error) -> Failed {
+    let failed = before(error);
+    match failed.fault {
+        Fault::Misconfigured => Failed::new(
+            failed.fault,
+            format!(
+                "{}: give the path of an SQLite database, or of a file that is not there yet",
+                failed.message
+            ),
+        ),
+        _ => failed,
+    }
+}

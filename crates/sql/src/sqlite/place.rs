@@ -1,0 +1,135 @@
+//! Where a database lies: whether locks can be kept there at all.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use leasehold_core::{Fault, network_file_system};
+use nix::{
+    errno::Errno,
+    unistd::{AccessFlags, eaccess},
+};
+
+use crate::database::Failed;
+
+/// Refuses a path at which no database can be shared. What SQLite itself would say of it names neither cause nor cure.
+pub(super) fn judge(path: &Path) -> Result<(), Failed> {
+    judge_as(path, network_file_system)
+}
+
+fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>) -> Result<(), Failed> {
+    let dir = path.parent().ok_or_else(|| wrong("it is a directory, not a file".into()))?;
+    match fs::metadata(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(wrong(format!(
+                "the directory {} does not exist: make it, or give another path",
+                dir.display()
+            )));
+        }
+        Err(error) => {
+            return Err(Failed::new(of(&error), format!("cannot look at {}: {error}", dir.display())));
+        }
+        Ok(_) => {}
+    }
+    let network =
+        network(dir).map_err(|error| wrong(format!("{} cannot be looked at: {error}", dir.display())))?;
+    if let Some(kind) = network {
+        return Err(wrong(format!(
+            "{} is on {kind}, where SQLite does not exclude processes of other hosts: use a local file, or an engine that is \
+             made for several hosts",
+            dir.display()
+        )));
+    }
+    match fs::metadata(path) {
+        Ok(file) if !file.is_file() => {
+            return Err(wrong(format!(
+                "it is {}: give the path of an SQLite database, or of a file that is not there yet",
+                if file.is_dir() { "a directory" } else { "no regular file" }
+            )));
+        }
+        // The log of a database is found by its name: who came by another name would find another log.
+        Ok(file) if file.nlink() > 1 => {
+            return Err(wrong(format!(
+                "it has {} names (hard links), and processes that use different ones would not exclude each other: leave it one",
+                file.nlink()
+            )));
+        }
+        Ok(_) => writable(path, AccessFlags::W_OK | AccessFlags::R_OK)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            return Err(Failed::new(of(&error), format!("it cannot be looked at: {error}")));
+        }
+    }
+    writable(dir, AccessFlags::W_OK | AccessFlags::X_OK)
+}
+
+/// Refuses what this user cannot write: the file, and its directory, where SQLite keeps two more.
+fn writable(path: &Path, how: AccessFlags) -> Result<(), Failed> {
+    match eaccess(path, how) {
+        Ok(()) => Ok(()),
+        Err(Errno::EROFS) => {
+            Err(Failed::new(Fault::Refused, format!("{} is on a read-only file system", path.display())))
+        }
+        Err(_) => Err(Failed::new(
+            Fault::Denied,
+            format!(
+                "this user may not write {}: locks are kept in the file and in two more beside it",
+                path.display()
+            ),
+        )),
+    }
+}
+
+fn of(error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Fault::Denied,
+        _ => Fault::Misconfigured,
+    }
+}
+
+fn wrong(message: String) -> Failed {
+    Failed::new(Fault::Misconfigured, message)
+}
+
+/// Which files a database is in: itself, its log, and the memory that its users share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity([Option<(u64, u64)>; 3]);
+
+/// The names of those files.
+#[derive(Clone, Debug)]
+pub(super) struct Names([PathBuf; 3]);
+
+impl Names {
+    /// `whole`: the name without symbolic links, by which SQLite names the others.
+    pub(super) fn new(path: &Path, whole: &Path) -> Self {
+        let beside = |ending: &str| {
+            let mut name = whole.as_os_str().to_owned();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        Self([path.to_owned(), beside("-wal"), beside("-shm")])
+    }
+
+    /// Where the names lead to now.
+    pub(super) fn identity(&self) -> Identity {
+        let one = |path: &PathBuf| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        Identity(self.0.each_ref().map(one))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_file_system_is_refused_before_anything_is_made_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("locks.db");
+        let failed = judge_as(&path, |_| Ok(Some("NFS"))).expect_err("it is refused");
+        assert_eq!(failed.fault, Fault::Misconfigured);
+        assert!(failed.message.contains("is on NFS") && failed.message.contains("local file"), "{failed}");
+        assert!(judge(&path).is_ok() && !path.exists());
+    }
+}

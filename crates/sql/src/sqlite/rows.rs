@@ -1,0 +1,164 @@
+//! Rows of one name, read and written.
+
+use leasehold_core::{ClaimId, Name};
+use rusqlite::{Connection, Error, OptionalExtension, Row, params};
+
+use crate::{
+    database::Failed,
+    door::wall_micros,
+    row::{ClaimRow, ClientId, LockRow},
+    step::{Done, Scene},
+};
+
+use super::{tables::foreign, transaction::Scope};
+
+const LOCK: &str = "SELECT token, holder, tokens, previous, owner, since, expires, client, claims, ended, ended_upto, ended_until \
+    FROM leasehold_lock WHERE name = ?1";
+/// What [`claim_row`] reads.
+pub(super) const CLAIM_COLUMNS: &str = "id, stand, place, mode, count, most, token, tokens, previous, owner, since, expires, claim_time, \
+    place_since, place_expires, client";
+const CLAIMS: &str = "SELECT id, stand, place, mode, count, most, token, tokens, previous, owner, since, expires, claim_time, \
+    place_since, place_expires, client FROM leasehold_claim WHERE name = ?1 ORDER BY place";
+const FLOOR: &str = "SELECT floor FROM leasehold_meta";
+const PUT_LOCK: &str = "INSERT INTO leasehold_lock VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+    ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, tokens = excluded.tokens, \
+    previous = excluded.previous, owner = excluded.owner, since = excluded.since, expires = excluded.expires, \
+    client = excluded.client, claims = excluded.claims, ended = excluded.ended, ended_upto = excluded.ended_upto, \
+    ended_until = excluded.ended_until";
+const PUT_CLAIM: &str = "INSERT OR REPLACE INTO leasehold_claim VALUES \
+    (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+const DROP_CLAIM: &str = "DELETE FROM leasehold_claim WHERE name = ?1 AND id = ?2";
+
+/// Whether the tables have the columns that are read here.
+pub(super) fn fit(connection: &Connection) -> Result<(), Failed> {
+    for text in [LOCK, CLAIMS, FLOOR] {
+        connection.prepare_cached(text).map_err(|error| foreign(&error))?;
+    }
+    Ok(())
+}
+
+/// What the tables hold of a name.
+pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Scene, Error> {
+    let Scope { file, now, .. } = scope;
+    let within = &file.connection;
+    let lock = within.prepare_cached(LOCK)?.query_row([name.as_str()], lock_row).optional()?;
+    let mut floor = wall_micros();
+    let claims = match &lock {
+        Some(lock) if lock.claims > 0 => claims(within, name)?,
+        Some(_) => Vec::new(),
+        None => {
+            // Its row may have been swept, with the newest token in it.
+            let swept: i64 = within.prepare_cached(FLOOR)?.query_row([], |row| row.get(0))?;
+            floor = floor.max(swept.saturating_add(1));
+            Vec::new()
+        }
+    };
+    Ok(Scene { now: *now, floor, lineage: file.lineage, lock: lock.unwrap_or_default(), claims })
+}
+
+fn claims(within: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
+    within.prepare_cached(CLAIMS)?.query_map([name.as_str()], claim_row)?.collect()
+}
+
+/// Writes what changed.
+pub(super) fn write(scope: &Scope<'_>, name: &Name, done: &Done) -> Result<(), Error> {
+    let (within, name) = (&scope.file.connection, name.as_str());
+    if let Some(lock) = &done.lock {
+        let held = lock.holder.as_ref();
+        let long = |of: fn(&ClaimRow) -> i64| held.map_or(0, of);
+        within.prepare_cached(PUT_LOCK)?.execute(params![
+            name,
+            lock.token,
+            held.map(|row| row.id.0.as_slice()),
+            held.map_or(0, |row| row.tokens),
+            held.map_or(0, |row| row.previous),
+            held.map_or("", |row| row.owner.as_str()),
+            long(|row| row.since),
+            long(|row| row.expires),
+            long(|row| row.client.0.cast_signed()),
+            lock.claims,
+            lock.ended,
+            lock.ended_upto,
+            lock.ended_until,
+        ])?;
+    }
+    for row in &done.put {
+        within.prepare_cached(PUT_CLAIM)?.execute(params![
+            name,
+            row.id.0.as_slice(),
+            row.stand,
+            row.place,
+            row.mode,
+            row.count,
+            row.most,
+            row.token,
+            row.tokens,
+            row.previous,
+            row.owner,
+            row.since,
+            row.expires,
+            row.claim_time,
+            row.place_since,
+            row.place_expires,
+            row.client.0.cast_signed(),
+        ])?;
+    }
+    for id in &done.drop {
+        within.prepare_cached(DROP_CLAIM)?.execute(params![name, id.0.as_slice()])?;
+    }
+    Ok(())
+}
+
+fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
+    let (token, tokens): (i64, i32) = (row.get(0)?, row.get(2)?);
+    let holder = match row.get::<_, Option<[u8; 16]>>(1)? {
+        Some(id) => Some(ClaimRow {
+            id: ClaimId(id),
+            stand: 0,
+            place: 0,
+            mode: 0,
+            count: 0,
+            most: 0,
+            token: token - i64::from(tokens) + 1,
+            tokens,
+            previous: row.get(3)?,
+            owner: row.get(4)?,
+            since: row.get(5)?,
+            expires: row.get(6)?,
+            claim_time: 0,
+            place_since: 0,
+            place_expires: 0,
+            client: ClientId(row.get::<_, i64>(7)?.cast_unsigned()),
+        }),
+        None => None,
+    };
+    Ok(LockRow {
+        token,
+        holder,
+        claims: row.get(8)?,
+        ended: row.get(9)?,
+        ended_upto: row.get(10)?,
+        ended_until: row.get(11)?,
+    })
+}
+
+pub(super) fn claim_row(row: &Row<'_>) -> Result<ClaimRow, Error> {
+    Ok(ClaimRow {
+        id: ClaimId(row.get(0)?),
+        stand: row.get(1)?,
+        place: row.get(2)?,
+        mode: row.get(3)?,
+        count: row.get(4)?,
+        most: row.get(5)?,
+        token: row.get(6)?,
+        tokens: row.get(7)?,
+        previous: row.get(8)?,
+        owner: row.get(9)?,
+        since: row.get(10)?,
+        expires: row.get(11)?,
+        claim_time: row.get(12)?,
+        place_since: row.get(13)?,
+        place_expires: row.get(14)?,
+        client: ClientId(row.get::<_, i64>(15)?.cast_unsigned()),
+    })
+}

@@ -1,0 +1,54 @@
+-- The tables of leasehold, version 1, for SQLite. Made on first use by who may write the file.
+-- Times are microseconds since the machine was started: all who use the file run on one machine.
+
+CREATE TABLE IF NOT EXISTS leasehold_meta (
+    one     INTEGER PRIMARY KEY CHECK (one = 1),
+    version INTEGER NOT NULL,
+    lineage TEXT    NOT NULL,  -- tells these tables from others of the same name
+    boot    TEXT    NOT NULL,  -- of which start of the machine the times are
+    floor   INTEGER NOT NULL   -- no token up to this one is minted for a name without a row
+);
+-- Of no start of the machine: whoever comes first says of which.
+INSERT INTO leasehold_meta VALUES (1, 1, lower(hex(randomblob(16))), '', 0) ON CONFLICT DO NOTHING;
+
+-- One row for each name that is held or wanted, or was lately. What a name has beyond one exclusive hold is in leasehold_claim.
+CREATE TABLE IF NOT EXISTS leasehold_lock (
+    name        TEXT PRIMARY KEY,
+    token       INTEGER NOT NULL,            -- the newest that was minted
+    holder      BLOB,                        -- the claim that holds it; NULL: none, or see leasehold_claim
+    tokens      INTEGER NOT NULL DEFAULT 0,  -- how many its grant has; the last one is token
+    previous    INTEGER NOT NULL DEFAULT 0,  -- how the hold before it ended
+    owner       TEXT    NOT NULL DEFAULT '',
+    since       INTEGER NOT NULL DEFAULT 0,
+    expires     INTEGER NOT NULL DEFAULT 0,
+    client      INTEGER NOT NULL DEFAULT 0,
+    claims      INTEGER NOT NULL DEFAULT 0,  -- how many rows of leasehold_claim it has
+    ended       INTEGER NOT NULL DEFAULT 0,  -- how the last hold ended: 0 clean, 1 abandoned, 2 lapsed, 3 broken
+    ended_upto  INTEGER NOT NULL DEFAULT 0,
+    ended_until INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- Claims in line, shared holds, permits, and holds that were granted to who waited.
+CREATE TABLE IF NOT EXISTS leasehold_claim (
+    name          TEXT    NOT NULL,
+    id            BLOB    NOT NULL,
+    stand         INTEGER NOT NULL,  -- 0 holds, 1 was granted and has not spoken since, 2 broken, 3 kept, 4 waits, 5 missed its turn, 6 ended
+    place         INTEGER NOT NULL,
+    mode          INTEGER NOT NULL,  -- 0 exclusive, 1 shared, 2 permits: count of most
+    count         INTEGER NOT NULL,
+    most          INTEGER NOT NULL,
+    token         INTEGER NOT NULL,  -- the first of its grant
+    tokens        INTEGER NOT NULL,
+    previous      INTEGER NOT NULL,
+    owner         TEXT    NOT NULL,
+    since         INTEGER NOT NULL,
+    expires       INTEGER NOT NULL,
+    claim_time    INTEGER NOT NULL,
+    place_since   INTEGER NOT NULL,
+    place_expires INTEGER NOT NULL,
+    client        INTEGER NOT NULL,
+    PRIMARY KEY (name, id)
+) WITHOUT ROWID;
+
+-- What was granted to who waited, which every client looks for again and again.
+CREATE INDEX IF NOT EXISTS leasehold_called ON leasehold_claim (client) WHERE stand = 1;

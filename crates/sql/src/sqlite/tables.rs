@@ -1,0 +1,123 @@
+//! The tables: whether they are there, ours, of this version, and of this start of the machine.
+
+use leasehold_core::{Clock, Fault, Lineage, queue::ENDED_LIFE};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{
+    boot::boot,
+    error::{At, before, code, sort},
+    rows,
+};
+use crate::{
+    database::Failed,
+    row::{micros, micros_in},
+};
+
+/// The version of the tables.
+const VERSION: i64 = 1;
+
+const META: &str = "SELECT version, lineage, boot FROM leasehold_meta";
+
+struct Known {
+    lineage: Lineage,
+    boot: String,
+}
+
+/// Makes the tables where there are none, and says which they are. Writes only what has to be written.
+pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineage, Failed> {
+    let boot = boot()?;
+    if let Some(known) = known(connection)?
+        && known.boot == boot
+    {
+        rows::fit(connection)?;
+        return Ok(known.lineage);
+    }
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(before)?;
+    let known = make(connection, &boot, micros(clock.now()));
+    let end = if known.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    connection.execute_batch(end).map_err(|error| sort(&error, At::Commit))?;
+    known
+}
+
+fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
+    let there = connection
+        .query_row("SELECT 1 FROM sqlite_schema WHERE name = 'leasehold_meta'", [], |_| Ok(()))
+        .optional()
+        .map_err(before)?;
+    if there.is_none() {
+        return Ok(None);
+    }
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(1)?, row.get::<_, String>(2)?));
+    // The version first: another one may have other columns.
+    let version: i64 = connection
+        .query_row("SELECT version FROM leasehold_meta", [], |row| row.get(0))
+        .map_err(|error| foreign(&error))?;
+    if version != VERSION {
+        return Err(Failed::new(
+            Fault::Misconfigured,
+            format!(
+                "its tables have version {version} and this leasehold knows version {VERSION}: use the same version of leasehold \
+                 everywhere, or another file"
+            ),
+        ));
+    }
+    let (lineage, boot) = connection.query_row(META, [], read).map_err(|error| foreign(&error))?;
+    let lineage = u128::from_str_radix(&lineage, 16).map_err(|_| not_ours("its lineage is no number"))?;
+    Ok(Some(Known { lineage: Lineage::new(lineage), boot }))
+}
+
+/// Whether the tables are still those: a version that is newer may have come, or somebody made them anew.
+pub(super) fn is_of(connection: &Connection, lineage: Lineage) -> Result<(), Failed> {
+    let mut look = connection.prepare_cached(META).map_err(|error| foreign(&error))?;
+    let (version, said): (i64, String) =
+        look.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(|error| foreign(&error))?;
+    if version == VERSION && u128::from_str_radix(&said, 16).is_ok_and(|said| said == lineage.get()) {
+        return Ok(());
+    }
+    Err(not_ours("it was made anew meanwhile"))
+}
+
+fn make(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
+    // Another may have made them meanwhile, of whatever version.
+    if known(connection)?.is_none() {
+        connection.execute_batch(super::SCHEMA).map_err(|error| foreign(&error))?;
+    }
+    rows::fit(connection)?;
+    let known = known(connection)?.ok_or_else(|| not_ours("it is no table"))?;
+    if known.boot != boot {
+        forget(connection, boot, now).map_err(before)?;
+    }
+    Ok(known.lineage)
+}
+
+/// Whoever held or waited is gone with the machine as it was, and its times mean nothing now.
+fn forget(connection: &Connection, boot: &str, now: i64) -> Result<(), rusqlite::Error> {
+    const LAPSED: i16 = 2;
+    let until = now.saturating_add(micros_in(ENDED_LIFE));
+    connection.execute("DELETE FROM leasehold_claim", [])?;
+    connection.execute(
+        "UPDATE leasehold_lock SET ended = CASE WHEN holder IS NULL AND claims = 0 THEN ended ELSE ?1 END, ended_upto = token, \
+         ended_until = ?2, holder = NULL, claims = 0",
+        params![LAPSED, until],
+    )?;
+    connection.execute("UPDATE leasehold_meta SET boot = ?1", [boot])?;
+    Ok(())
+}
+
+/// An error about tables that have our names.
+pub(super) fn foreign(error: &rusqlite::Error) -> Failed {
+    let failed = sort(error, At::Before);
+    match code(error) {
+        Some(rusqlite::ErrorCode::Unknown) | None => not_ours(&failed.message),
+        Some(_) => failed,
+    }
+}
+
+fn not_ours(why: &str) -> Failed {
+    Failed::new(
+        Fault::Misconfigured,
+        format!(
+            "a table of it whose name begins with leasehold_ was not made by leasehold ({why}): use another file"
+        ),
+    )
+}

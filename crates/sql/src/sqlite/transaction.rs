@@ -1,0 +1,184 @@
+//! Many jobs in one transaction, of which each is done as a whole or not at all.
+
+use std::cell::Cell;
+
+use leasehold_core::Fault;
+
+use super::{
+    error::{At, before, sort},
+    opened::Opened,
+};
+use crate::database::Failed;
+
+/// What a job has: the database, at a time.
+pub(super) struct Scope<'a> {
+    pub(super) file: &'a Opened,
+    /// The time: read when nobody else could write any more.
+    pub(super) now: i64,
+    rings: Cell<bool>,
+}
+
+impl Scope<'_> {
+    /// Something was granted to who is elsewhere.
+    pub(super) fn ring(&self) {
+        self.rings.set(true);
+    }
+}
+
+/// Says whether the transaction was committed.
+type Tell = Box<dyn FnOnce(&Result<(), Failed>) + Send>;
+
+/// Does its part in a transaction, or hears that there is none.
+pub(super) type Job = Box<dyn FnOnce(Result<&Scope<'_>, &Failed>) -> After + Send>;
+
+/// What is left to do when the transaction was committed, or not.
+pub(super) struct After {
+    /// Why the job came to nothing.
+    pub(super) failed: Option<Failed>,
+    pub(super) tell: Tell,
+}
+
+impl After {
+    pub(super) fn nothing() -> Self {
+        Self { failed: None, tell: Box::new(|_| ()) }
+    }
+}
+
+/// Does the jobs in the transaction that was begun, and commits it; false if the connection is of no use any more.
+pub(super) fn together(file: &Opened, now: i64, jobs: Vec<Job>, ring: impl FnOnce()) -> bool {
+    let scope = Scope { file, now, rings: Cell::new(false) };
+    let alone = jobs.len() == 1;
+    let mut afters = Vec::with_capacity(jobs.len());
+    // Why the transaction ended before its time: some errors end it as a whole.
+    let mut ended: Option<Failed> = None;
+    for job in jobs {
+        if let Some(failed) = &ended {
+            afters.push(job(Err(failed)));
+            continue;
+        }
+        let (after, left) = if alone { (job(Ok(&scope)), Ok(())) } else { whole(&scope, job) };
+        ended = left.err();
+        if ended.is_none() && file.connection.is_autocommit() {
+            ended = Some(after.failed.clone().unwrap_or_else(|| rolled_back("it ended by itself")));
+        }
+        afters.push(after);
+    }
+    let failed = afters.iter().any(|after| after.failed.is_some());
+    let committed = match ended {
+        Some(failed) => Err(failed),
+        None if alone && failed => Ok(()),
+        None => commit(file),
+    };
+    if !file.connection.is_autocommit() {
+        // Whoever is told of an error is told right: nothing of it stays.
+        let _ = file.connection.execute_batch("ROLLBACK");
+    }
+    if committed.is_ok() && scope.rings.get() {
+        ring();
+    }
+    let well = committed.is_ok() && !failed;
+    for After { tell, .. } in afters {
+        tell(&committed);
+    }
+    well
+}
+
+/// Does one of several jobs; an error if the transaction cannot go on.
+fn whole(scope: &Scope<'_>, job: Job) -> (After, Result<(), Failed>) {
+    let say = |text: &str| {
+        let mut said = scope.file.connection.prepare_cached(text)?;
+        said.execute([]).map(drop)
+    };
+    if let Err(error) = say("SAVEPOINT job") {
+        let failed = before(error);
+        return (job(Err(&failed)), Err(failed));
+    }
+    let after = job(Ok(scope));
+    let left = match &after.failed {
+        None => say("RELEASE job"),
+        Some(_) => say("ROLLBACK TO job").and_then(|()| say("RELEASE job")),
+    };
+    // What could not be undone takes the others with it.
+    let left = left.map_err(|error| after.failed.clone().unwrap_or_else(|| before(error)));
+    (after, left)
+}
+
+fn commit(file: &Opened) -> Result<(), Failed> {
+    let mut commit = file.connection.prepare_cached("COMMIT").map_err(before)?;
+    commit.execute([]).map_err(|error| sort(&error, At::Commit))?;
+    if file.is_there() {
+        return Ok(());
+    }
+    // Who opens the path now knows nothing of it.
+    Err(rolled_back("the file was replaced at this moment"))
+}
+
+fn rolled_back(why: &str) -> Failed {
+    Failed::new(Fault::Unknown, format!("the transaction of the database came to nothing: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use leasehold_core::Env;
+
+    use super::*;
+    use crate::sqlite::worker::Need;
+
+    type Said = Arc<Mutex<Vec<Result<(), Fault>>>>;
+
+    /// A job that does these statements one by one.
+    fn job(said: &Said, texts: &'static [&'static str]) -> Job {
+        let said = Arc::clone(said);
+        Box::new(move |scope| {
+            let does = |scope: &Scope<'_>| {
+                texts.iter().try_for_each(|text| scope.file.connection.execute_batch(text).map_err(before))
+            };
+            let done = scope.map_err(Clone::clone).and_then(does);
+            let failed = done.as_ref().err().cloned();
+            let tell = move |committed: &Result<(), Failed>| {
+                let all = committed.clone().and(done).map_err(|failed| failed.fault);
+                said.lock().unwrap().push(all);
+            };
+            After { failed, tell: Box::new(tell) }
+        })
+    }
+
+    /// What the jobs were told, and which numbers are in the file in the end.
+    fn run(jobs: &[&'static [&'static str]]) -> (Vec<Result<(), Fault>>, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Opened::open(&dir.path().join("a.db"), &*Env::system().clock).unwrap();
+        file.connection.execute_batch("CREATE TABLE t (x UNIQUE)").unwrap();
+        file.begin(Need::Write).unwrap();
+        let said = Said::default();
+        together(&file, 0, jobs.iter().map(|texts| job(&said, texts)).collect(), || ());
+        assert!(file.connection.is_autocommit(), "nothing stays begun");
+        let text = "SELECT coalesce(group_concat(x, ' '), '') FROM (SELECT x FROM t ORDER BY x)";
+        let left = file.connection.query_row(text, [], |row| row.get(0)).unwrap();
+        (Arc::try_unwrap(said).unwrap().into_inner().unwrap(), left)
+    }
+
+    const ONE: &[&str] = &["INSERT INTO t VALUES (1)"];
+    const TWO: &[&str] = &["INSERT INTO t VALUES (2)"];
+    /// Fails in the middle.
+    const HALF: &[&str] = &["INSERT INTO t VALUES (3)", "INSERT INTO nothing VALUES (4)"];
+    /// As a full disk does it: all that was done in the transaction is undone.
+    const ALL: &[&str] = &["INSERT INTO t VALUES (5)", "INSERT OR ROLLBACK INTO t VALUES (5)"];
+
+    #[test]
+    fn a_job_that_fails_leaves_nothing_and_takes_nobody_with_it() {
+        assert_eq!(run(&[ONE, HALF, TWO]), (vec![Ok(()), Err(Fault::Misconfigured), Ok(())], "1 2".into()));
+        assert_eq!(run(&[HALF]), (vec![Err(Fault::Misconfigured)], String::new()));
+        assert_eq!(run(&[ONE]), (vec![Ok(())], "1".into()));
+    }
+
+    #[test]
+    fn when_all_is_undone_nobody_is_told_otherwise_and_nothing_is_done_outside() {
+        for jobs in [&[ONE, ALL, TWO][..], &[ALL, ONE], &[ONE, ALL], &[ALL]] {
+            let (said, left) = run(jobs);
+            assert!(said.len() == jobs.len() && said.iter().all(Result::is_err), "{said:?}");
+            assert_eq!(left, "");
+        }
+    }
+}

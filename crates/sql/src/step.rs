@@ -1,0 +1,236 @@
+//! One step of one name: its rows in, what changes of them out. The rules are those of [`Queue`], which the memory engine runs
+//! too; here it is brought back from rows for each step and saved again, under the lock of the name's row.
+
+use std::{collections::HashMap, time::Duration};
+
+use leasehold_core::{
+    Answer, Broken, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Name, Release, Token, View,
+    queue::{Entry, Graves, Queue, Refusal, Saved, Stand, Step},
+};
+
+use crate::row::{ClaimRow, ClientId, LockRow, instant, micros, previous_number, previous_of, stand_number};
+
+/// How long after it was sent a request may still be done by the server, at the most.
+pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
+
+/// What the tables hold of a name, and the time of the database when they were read.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    pub(crate) now: i64,
+    /// No token up to this one is minted.
+    pub(crate) floor: i64,
+    pub(crate) lineage: Lineage,
+    pub(crate) lock: LockRow,
+    pub(crate) claims: Vec<ClaimRow>,
+}
+
+/// What is to be done with a name.
+#[derive(Clone, Debug)]
+pub(crate) enum Verb {
+    Claim {
+        claim: Claim,
+        how: How,
+        client: ClientId,
+    },
+    Renew {
+        id: ClaimId,
+        token: Token,
+        ttl: Duration,
+    },
+    /// `doubtful`: a request of the claim may still arrive.
+    Release {
+        release: Release,
+        doubtful: bool,
+    },
+    Break {
+        name: Name,
+        token: u64,
+        force: bool,
+    },
+    /// What is over is ended, and whoever is next is granted.
+    Settle,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Claim(Result<Answer, Refusal>),
+    Renewed(Result<(), Loss>),
+    Released(bool),
+    Broken(Broken),
+    Settled,
+}
+
+/// Whom to tell what.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) client: ClientId,
+    pub(crate) id: ClaimId,
+    pub(crate) what: Tidings,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Tidings {
+    /// Granted at this time of the database.
+    Granted {
+        grant: Grant,
+        since: i64,
+    },
+    Broken {
+        name: Name,
+    },
+}
+
+/// What is to be written, and who is to hear of it.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) said: Said,
+    /// The new row of the name, if it changed.
+    pub(crate) lock: Option<LockRow>,
+    /// Rows that are new or changed.
+    pub(crate) put: Vec<ClaimRow>,
+    pub(crate) drop: Vec<ClaimId>,
+    pub(crate) told: Vec<Told>,
+}
+
+impl Done {
+    /// Whether anything is to be written.
+    pub(crate) fn changes(&self) -> bool {
+        self.lock.is_some() || !self.put.is_empty() || !self.drop.is_empty()
+    }
+}
+
+impl Scene {
+    /// Does it.
+    pub(crate) fn play(&self, verb: &Verb) -> Done {
+        let now = instant(self.now);
+        let mut graves = self.graves(now);
+        let mut queue = self.queue();
+        let mut newest = self.lock.token;
+        let lineage = self.lineage;
+        // S7: a counter that also keeps up with the clock, so that it goes on where an older state of the table is restored.
+        let mut mint = |tokens: u32| {
+            let first = newest.saturating_add(1).max(self.floor);
+            newest = first.saturating_add(i64::from(tokens) - 1);
+            Token { lineage, number: first.unsigned_abs() }
+        };
+        let life = match verb {
+            Verb::Release { doubtful: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
+            // Every request of it was answered, or will be released by its client when it was not.
+            _ => Duration::ZERO,
+        };
+        let mut step = Step::new(now, life, &mut graves, &mut mint);
+        let mut told = Vec::new();
+        let said = match verb {
+            Verb::Claim { claim, how, client } => Said::Claim(queue.claim(claim, *how, client, &mut step)),
+            Verb::Renew { id, token, ttl } => Said::Renewed(queue.renew(*id, *token, *ttl, &mut step)),
+            Verb::Release { release, .. } => Said::Released(queue.release(release, &mut step)),
+            Verb::Settle => {
+                queue.settle(&mut step);
+                Said::Settled
+            }
+            Verb::Break { name, token, force } => {
+                let broken = queue.break_hold(*token, *force, &mut step);
+                let (id, client) = broken.as_ref().map_or((None, None), |hold| (Some(hold.id), hold.client));
+                if let (Some(id), Some(client)) = (id, client) {
+                    told.push(Told { client, id, what: Tidings::Broken { name: name.clone() } });
+                }
+                Said::Broken(if broken.is_some() { Broken::Done } else { Broken::NotHeld })
+            }
+        };
+        let pushed = std::mem::take(&mut step.pushed);
+        told.extend(pushed.into_iter().map(|pushed| Told {
+            client: pushed.client,
+            id: pushed.id,
+            what: Tidings::Granted { grant: pushed.grant, since: self.now },
+        }));
+        self.done(said, told, queue.save(), newest, &graves)
+    }
+
+    /// The name as operators see it.
+    pub(crate) fn view(&self, name: &Name) -> View {
+        self.queue().view(name, name.as_str(), instant(self.now))
+    }
+
+    fn queue(&self) -> Queue<ClientId> {
+        let newest = u64::try_from(self.lock.token).unwrap_or(0);
+        let LockRow { ended, ended_upto, ended_until, .. } = self.lock;
+        let ended = (previous_of(ended), u64::try_from(ended_upto).unwrap_or(0), instant(ended_until));
+        let mut rows: Vec<&ClaimRow> = self.lock.holder.iter().chain(&self.claims).collect();
+        rows.sort_by_key(|row| row.place);
+        let entries = rows.into_iter().filter_map(ClaimRow::entry).collect();
+        Queue::restore(Saved { newest, ended, entries }, self.lineage)
+    }
+
+    fn graves(&self, now: Instant) -> Graves {
+        let mut graves = Graves::default();
+        for row in &self.claims {
+            if let Some(until) = row.dead_until() {
+                graves.bury(row.id, now, instant(until));
+            }
+        }
+        graves
+    }
+
+    /// What is to be written so that the rows say what the queue knows.
+    fn done(
+        &self,
+        said: Said,
+        told: Vec<Told>,
+        saved: Saved<ClientId>,
+        newest: i64,
+        graves: &Graves,
+    ) -> Done {
+        let known: HashMap<ClaimId, &ClaimRow> = self.claims.iter().map(|row| (row.id, row)).collect();
+        let mut last = self.claims.iter().map(|row| row.place).max().unwrap_or(0);
+        let mut lock = LockRow {
+            token: newest,
+            holder: None,
+            claims: 0,
+            ended: previous_number(saved.ended.0),
+            ended_upto: i64::try_from(saved.ended.1).unwrap_or(i64::MAX),
+            ended_until: micros(saved.ended.2),
+        };
+        let mut rows: Vec<ClaimRow> = Vec::with_capacity(saved.entries.len());
+        let mut before = 0;
+        for entry in &saved.entries {
+            if self.is_quick(entry) {
+                lock.holder = Some(ClaimRow::of(entry, 0));
+                continue;
+            }
+            let place = known.get(&entry.id).map_or(0, |row| row.place);
+            let place = match entry.stand {
+                // Who came back to the line stands at its end.
+                Stand::Waiting if place <= before => {
+                    last += 1;
+                    last
+                }
+                _ => place,
+            };
+            if entry.stand == Stand::Waiting {
+                before = place;
+            }
+            rows.push(ClaimRow::of(entry, place));
+        }
+        for (id, until) in graves.iter() {
+            match rows.iter_mut().find(|row| row.id == id) {
+                Some(kept) => kept.place_expires = micros(until),
+                None => rows.push(ClaimRow::dead(id, until)),
+            }
+        }
+        lock.claims = i32::try_from(rows.len()).unwrap_or(i32::MAX);
+        let kept: HashMap<ClaimId, ()> = rows.iter().map(|row| (row.id, ())).collect();
+        let drop = self.claims.iter().map(|row| row.id).filter(|id| !kept.contains_key(id)).collect();
+        let put = rows.into_iter().filter(|row| known.get(&row.id) != Some(&row)).collect();
+        Done { said, lock: Some(lock).filter(|lock| *lock != self.lock), put, drop, told }
+    }
+
+    /// Whether the claim stands in the row of its name: the hold that was taken there, and has not been broken or kept since; or
+    /// one that could have been.
+    fn is_quick(&self, entry: &Entry<ClientId>) -> bool {
+        let there = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
+        let known = self.claims.iter().any(|row| row.id == entry.id);
+        let (mode, ..) = crate::row::mode_numbers(entry.mode);
+        mode == 0 && stand_number(entry.stand) == 0 && (there || !known)
+    }
+}

@@ -1,0 +1,27 @@
+//! Servers with a copy of the tables.
+
+use leasehold_core::Renewed;
+use leasehold_testkit::server::MariadbServer;
+
+use crate::rig::{Rig, claim, hold, renewed, take};
+
+/// F60: the copy on a replica may be older than what its primary granted.
+#[tokio::test]
+async fn a_hold_is_lost_on_a_promoted_copy_and_kept_on_the_same_server() {
+    let mut rig = Rig::of(MariadbServer::start(&["--server-id=1"]));
+    let engine = rig.proxied();
+    let claim = claim("a");
+    let grant = take(&*engine, &claim).await;
+    rig.server.stop();
+    let moved = rig.server.copy(&["--server-id=1"]);
+    let promoted = rig.server.copy(&["--server-id=2"]);
+    rig.proxy.point_to(moved.port());
+    let kept = renewed(&*engine, &hold(&claim, &grant)).await;
+    assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
+    rig.proxy.lose();
+    rig.proxy.point_to(promoted.port());
+    let lost = renewed(&*engine, &hold(&claim, &grant)).await;
+    assert!(matches!(lost, Renewed::Lost(_)), "{lost:?}");
+    let next = take(&*engine, &crate::rig::claim("b")).await;
+    assert_ne!(next.token.lineage, grant.token.lineage);
+}

@@ -1,0 +1,18 @@
+//! The MySQL engine against real servers: MariaDB's.
+
+#![cfg(feature = "mysql")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
+mod clocks;
+mod conformance;
+#[cfg(feature = "tls")]
+mod encrypted;
+mod guarantee;
+mod lineage;
+mod names;
+mod oracle;
+mod outages;
+mod rig;
+mod rights;
+mod room;
+mod unknown;

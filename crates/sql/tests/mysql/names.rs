@@ -1,0 +1,79 @@
+//! Names that many a column takes for one.
+
+use leasehold_core::Inspect;
+
+use crate::rig::{Rig, claim, free, take};
+
+/// F62: in case, in padding, in accents, in how an accent is written, in width, and at the very end of what fits.
+#[tokio::test]
+async fn names_that_only_look_alike_never_meet() {
+    let rig = Rig::new();
+    let (one, other) = (rig.engine(), rig.engine());
+    let long = |end: &str| format!("{}{end}", "x".repeat(512 - end.len()));
+    let (longest, longer) = (long("a"), long("A"));
+    let names = [
+        "a",
+        "A",
+        "a ",
+        "a  ",
+        " a",
+        "ä",
+        "a\u{308}",
+        "á",
+        "\u{ff41}",
+        "ß",
+        "ss",
+        "SS",
+        "i",
+        "ı",
+        "İ",
+        "\u{1f512}",
+        "\u{1f513}",
+        "a\\",
+        "a'",
+        "a\"",
+        "a%",
+        "a_",
+        &longest,
+        &longer,
+        &long(" "),
+        &long("  ")[..511],
+    ];
+    let mut held = Vec::new();
+    for name in names {
+        let claim = claim(name);
+        let grant = take(&*one, &claim).await;
+        held.push((claim, grant));
+    }
+    let mut listed: Vec<String> =
+        other.list("").await.unwrap().into_iter().map(|view| view.name.as_str().to_owned()).collect();
+    let mut sorted = names.map(str::to_owned);
+    sorted.sort();
+    listed.sort();
+    assert_eq!(listed, sorted);
+    for (claim, grant) in &held {
+        let view = other.show(&claim.name).await.unwrap();
+        assert_eq!(view.holders[0].id, claim.id.to_string(), "{}", claim.name);
+        free(&*one, claim, grant).await;
+    }
+    assert_eq!(rig.left(), Vec::<String>::new());
+}
+
+/// What a claim says of itself goes into rows as it is.
+#[tokio::test]
+async fn nothing_that_is_given_is_taken_for_a_statement() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    for odd in ["'; DROP TABLE leasehold_lock; --", "\\", "\\'", ":now", "\u{1f512} :name", "", "a\u{308}  "]
+    {
+        let claim = leasehold_core::Claim { owner: odd.into(), ..claim("a") };
+        let grant = take(&*engine, &claim).await;
+        assert_eq!(engine.show(&claim.name).await.unwrap().holders[0].owner, odd);
+        free(&*engine, &claim, &grant).await;
+        let shared = leasehold_core::Claim { mode: leasehold_core::Mode::Shared, ..claim };
+        let shared = leasehold_core::Claim { id: crate::rig::claim("a").id, ..shared };
+        let grant = take(&*engine, &shared).await;
+        assert_eq!(engine.show(&shared.name).await.unwrap().holders[0].owner, odd);
+        free(&*engine, &shared, &grant).await;
+    }
+}

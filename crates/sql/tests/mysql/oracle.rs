@@ -1,0 +1,11 @@
+//! MariaDB answers as the memory engine does.
+
+use leasehold_testkit::oracle::{Granting, answers_alike};
+
+use crate::rig::Rig;
+
+#[test]
+fn mysql_answers_as_the_oracle_does() {
+    let rig = Rig::new();
+    answers_alike(Granting::AtOnce, || rig.engine());
+}

@@ -1,0 +1,151 @@
+//! Servers that restart, die, or say nothing; connections that are killed or half gone.
+
+use std::time::{Duration, Instant};
+
+use leasehold_core::{Claim, Engine, Fault, How, Mode, Renewed};
+use leasehold_testkit::server::MariadbServer;
+
+use crate::rig::{Rig, claim, finds_taken, free, hold, renewed, take};
+
+/// F57: a hold is a row, not a connection.
+#[tokio::test]
+async fn a_hold_outlives_its_connections() {
+    let rig = Rig::new();
+    let (one, other) = (rig.engine(), rig.engine());
+    let claims = [claim("a"), Claim { mode: Mode::Shared, ..claim("b") }];
+    let mut held = Vec::new();
+    for claim in claims {
+        let grant = take(&*one, &claim).await;
+        held.push((claim, grant));
+    }
+    let threads = rig
+        .server
+        .says("SELECT id FROM information_schema.processlist WHERE db = 'locks' AND id <> CONNECTION_ID()");
+    assert!(!threads.is_empty());
+    for thread in threads {
+        rig.server.says(&format!("KILL {thread}"));
+    }
+    for (claim, grant) in &held {
+        let kept = renewed(&*one, &hold(claim, grant)).await;
+        assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
+        finds_taken(&*other, claim.name.as_str()).await;
+        free(&*one, claim, grant).await;
+    }
+    assert_eq!(rig.left(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_hold_outlives_a_restart() {
+    let mut rig = Rig::new();
+    let (one, other) = (rig.engine(), rig.engine());
+    let claims = [claim("a"), Claim { mode: Mode::Shared, ..claim("b") }];
+    let mut held = Vec::new();
+    for claim in claims {
+        let grant = take(&*one, &claim).await;
+        held.push((claim, grant));
+    }
+    rig.server.stop();
+    let error = other.claim(&claim("a"), How::Create).await.unwrap_err();
+    assert_eq!(error.fault, Fault::Retry, "{error:?}");
+    rig.server.restart();
+    for (claim, grant) in &held {
+        let kept = renewed(&*one, &hold(claim, grant)).await;
+        assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
+        finds_taken(&*other, claim.name.as_str()).await;
+        free(&*one, claim, grant).await;
+    }
+}
+
+/// What was granted before a server died is there when it is back, and so are all tokens.
+#[tokio::test]
+async fn a_server_that_is_killed_forgets_nothing_that_it_said() {
+    let mut rig = Rig::of(MariadbServer::durable(&[]));
+    let one = rig.engine();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..8 {
+        let engine = rig.engine();
+        tasks.spawn(async move {
+            let mut held = Vec::new();
+            for number in 0.. {
+                let mode = if number % 2 == 0 { Mode::Exclusive } else { Mode::Shared };
+                let claim = Claim { mode, ..claim(&format!("{task}-{number}")) };
+                match engine.claim(&claim, How::Create).await {
+                    Ok(leasehold_core::Answer::Held(grant)) => held.push((claim, grant)),
+                    _ => break,
+                }
+            }
+            held
+        });
+    }
+    crate::rig::until("some are held", || {
+        rig.server.says("SHOW TABLES").len() == 3
+            && rig.server.says("SELECT COUNT(*) > 100 FROM leasehold_lock") == ["1"]
+    })
+    .await;
+    rig.server.kill();
+    let held = tasks.join_all().await.concat();
+    assert!(held.len() >= 50, "{}", held.len());
+    rig.server.restart();
+    for (claim, grant) in &held {
+        let kept = renewed(&*one, &hold(claim, grant)).await;
+        assert!(matches!(kept, Renewed::Kept { .. }), "{}: {kept:?}", claim.name);
+    }
+}
+
+/// I12: what hears nothing on its connections says so in time, and what is asked afterwards is answered.
+#[tokio::test]
+async fn a_half_open_connection_ends_in_time() {
+    let rig = Rig::new();
+    let engine = rig.proxied();
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let before = Claim { mode, ..claim("before") };
+        let grant = take(&*engine, &before).await;
+        rig.proxy.hold_answers();
+        let begin = Instant::now();
+        let error = engine.claim(&Claim { mode, ..claim("a") }, How::Create).await.unwrap_err();
+        assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+        assert!(matches!(error.fault, Fault::Unknown | Fault::Retry), "{error:?}");
+        free(&*engine, &before, &grant).await;
+    }
+}
+
+/// The same where nothing was said for a while: the next connection is asked, and the request is still in time.
+#[tokio::test]
+async fn a_connection_that_was_silent_is_asked_first() {
+    let rig = Rig::new();
+    let engine = rig.proxied();
+    let before = claim("before");
+    let grant = take(&*engine, &before).await;
+    rig.proxy.hold_answers();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    take(&*engine, &claim("a")).await;
+    rig.proxy.cut_clients();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    free(&*engine, &before, &grant).await;
+}
+
+/// Who stops in the midst of a transaction keeps the rest waiting for a bounded time only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_stops_halfway_is_given_up() {
+    let rig = Rig::new();
+    let (one, other) = (rig.proxied(), rig.engine());
+    let shared = || Claim { mode: Mode::Shared, ..claim("a") };
+    take(&*other, &shared()).await;
+    take(&*one, &shared()).await;
+    rig.proxy.hold_answers();
+    let halfway = tokio::spawn(async move { one.claim(&shared(), How::Create).await.map(drop) });
+    crate::rig::until("it has the row", || {
+        rig.server.says("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_locked > 0")
+            != ["0"]
+    })
+    .await;
+    let begin = Instant::now();
+    let late = other.claim(&Claim { mode: Mode::Shared, ..claim("a") }, How::Create).await;
+    if let Err(error) = late {
+        assert_eq!(error.fault, Fault::Retry, "{error:?}");
+    }
+    while other.claim(&Claim { mode: Mode::Shared, ..claim("a") }, How::Create).await.is_err() {}
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    let error = halfway.await.unwrap().unwrap_err();
+    assert_eq!(error.fault, Fault::Retry, "nothing was to be committed yet: {error:?}");
+}

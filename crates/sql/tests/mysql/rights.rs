@@ -1,0 +1,153 @@
+//! Users with few rights, tables of others, servers that are only read.
+
+use leasehold_core::{Answer, Broken, Claim, Engine, Fault, How, Inspect, Mode, News, Renewed};
+use leasehold_sql::mysql::{GRANTS, SCHEMA};
+use leasehold_testkit::server::MariadbServer;
+
+use crate::rig::{PATIENCE, Rig, at, claim, free, hold, renewed, take};
+
+const USER: &str = "CREATE USER locker@'%' IDENTIFIED BY 'p@ss/word'";
+
+fn as_user(rig: &Rig) -> String {
+    format!("//locker:p%40ss%2Fword@127.0.0.1:{}/locks", rig.server.port())
+}
+
+/// An error when nothing could be asked.
+async fn refusal(engine: &dyn Engine) -> leasehold_core::EngineError {
+    engine.claim(&claim("a"), How::Create).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn the_rights_that_the_file_gives_are_enough() {
+    let rig = Rig::new();
+    rig.server.says(SCHEMA);
+    rig.server.says(USER);
+    rig.server.says(GRANTS);
+    let (one, other) = (at(&as_user(&rig)), at(&as_user(&rig)));
+    let first = claim("a");
+    let grant = take(&*one, &first).await;
+    assert!(matches!(renewed(&*one, &hold(&first, &grant)).await, Renewed::Kept { .. }));
+    let second = Claim { may_queue: true, ..claim("a") };
+    assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
+    assert_eq!(one.show(&first.name).await.unwrap().waiters.len(), 1);
+    free(&*one, &first, &grant).await;
+    let granted = tokio::time::timeout(PATIENCE, async {
+        loop {
+            for news in other.news().await {
+                if let News::Granted { id, grant, .. } = news
+                    && id == second.id
+                {
+                    return grant;
+                }
+            }
+        }
+    });
+    let granted = granted.await.unwrap();
+    assert!(matches!(renewed(&*other, &hold(&second, &granted)).await, Renewed::Kept { .. }));
+    assert_eq!(one.list("").await.unwrap().len(), 1);
+    let broken = one.break_hold(&second.name, granted.token.number, true).await.unwrap();
+    assert!(matches!(broken, Broken::Done), "{broken:?}");
+    let third = Claim { mode: Mode::Shared, ..claim("b") };
+    let shared = take(&*one, &third).await;
+    free(&*one, &third, &shared).await;
+    one.guarantee().await.unwrap();
+    // Old rows are swept, too.
+    rig.server.says("INSERT INTO leasehold_lock (name, token) VALUES ('old', 1)");
+    crate::rig::until("it is swept", || {
+        rig.server.says("SELECT COUNT(*) FROM leasehold_lock WHERE name = 'old'") == ["0"]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_may_not_make_the_tables_is_told_what_to_run() {
+    let rig = Rig::new();
+    rig.server.says(USER);
+    rig.server.says("GRANT SELECT ON locks.* TO locker@'%'");
+    let error = refusal(&*at(&as_user(&rig))).await;
+    assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
+    assert!(error.message.contains("leasehold schema"), "{error:?}");
+    // And who may not even see that they are not there.
+    rig.server.says("REVOKE SELECT ON locks.* FROM locker@'%'; GRANT CREATE VIEW ON locks.* TO locker@'%'");
+    let error = refusal(&*at(&as_user(&rig))).await;
+    assert_eq!(error.fault, Fault::Denied, "{error:?}");
+    assert!(error.message.contains("leasehold schema"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_password_that_is_wrong_is_denied_and_not_shown() {
+    let rig = Rig::new();
+    rig.server.says(USER);
+    let url = format!("//locker:hunter2@127.0.0.1:{}/locks", rig.server.port());
+    let error = refusal(&*at(&url)).await;
+    assert_eq!(error.fault, Fault::Denied, "{error:?}");
+    assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+}
+
+/// What MariaDB advises in place of passwords that are hashed once.
+#[tokio::test]
+async fn a_user_may_prove_itself_by_ed25519() {
+    let rig = Rig::new();
+    rig.server.says(SCHEMA);
+    rig.server.says("INSTALL SONAME 'auth_ed25519'");
+    rig.server.says("CREATE USER locker@'%' IDENTIFIED VIA ed25519 USING PASSWORD('p@ss/word')");
+    rig.server.says(GRANTS);
+    let engine = at(&as_user(&rig));
+    take(&*engine, &claim("a")).await;
+    let url = format!("//locker:hunter2@127.0.0.1:{}/locks", rig.server.port());
+    let error = refusal(&*at(&url)).await;
+    assert_eq!(error.fault, Fault::Denied, "{error:?}");
+}
+
+#[tokio::test]
+async fn tables_of_others_are_refused() {
+    let rig = Rig::new();
+    rig.server.says("CREATE TABLE leasehold_meta (x int)");
+    let error = refusal(&*rig.engine()).await;
+    assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
+    assert!(error.message.contains("not made by leasehold"), "{error:?}");
+    rig.server.says("DROP TABLE leasehold_meta");
+    rig.server.says(SCHEMA);
+    rig.server.says("UPDATE leasehold_meta SET version = 0");
+    let error = refusal(&*rig.engine()).await;
+    assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
+    assert!(error.message.contains("version 0"), "{error:?}");
+    rig.server.says("UPDATE leasehold_meta SET version = 1, lineage = 'elsewhere'");
+    let error = refusal(&*rig.engine()).await;
+    assert!(error.message.contains("not made by leasehold"), "{error:?}");
+}
+
+/// Several clients that come first at once make one set of tables.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_clients_make_the_tables_together() {
+    let rig = Rig::new();
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..12 {
+        let engine = rig.engine();
+        clients.spawn(async move { take(&*engine, &claim(&format!("n{number}"))).await.token.lineage });
+    }
+    let lineages = clients.join_all().await;
+    assert!(lineages.iter().all(|lineage| *lineage == lineages[0]), "{lineages:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_only_read_says_so() {
+    let mut rig = Rig::new();
+    rig.server.says(SCHEMA);
+    rig.server.says(USER);
+    rig.server.says(GRANTS);
+    let engine = at(&as_user(&rig));
+    let held = claim("a");
+    take(&*engine, &held).await;
+    // While clients are connected, and for new ones.
+    rig.server.says("SET GLOBAL read_only = 1");
+    for engine in [engine, rig.engine()] {
+        let error = refusal(&*engine).await;
+        assert_eq!(error.fault, Fault::Refused, "{error:?}");
+        assert!(error.message.contains("name the primary"), "{error:?}");
+    }
+    // A server that never had the tables.
+    rig.server = MariadbServer::start(&["--read-only=1"]);
+    let error = refusal(&*rig.engine()).await;
+    assert!(error.message.contains("name the primary"), "{error:?}");
+}

@@ -1,0 +1,72 @@
+//! No room: all that the server has is in one file, which may not grow.
+
+use std::time::{Duration, Instant};
+
+use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Grant, How, Mode, Renewed};
+use leasehold_testkit::server::MariadbServer;
+
+use crate::rig::{PATIENCE, Rig, claim, finds_taken, free, hold, renewed, take};
+
+/// Long, so that few fill a page.
+fn name(number: usize) -> String {
+    format!("{number:x<500}")
+}
+
+/// Claims until that is refused: what was held by then.
+async fn fill(engine: &dyn Engine, of: impl Fn(usize) -> Claim) -> (Vec<(Claim, Grant)>, EngineError) {
+    let mut held = Vec::new();
+    loop {
+        let claim = of(held.len());
+        match engine.claim(&claim, How::Create).await {
+            Ok(Answer::Held(grant)) => held.push((claim, grant)),
+            answer => return (held, answer.unwrap_err()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_refused_and_what_was_held_stays_held() {
+    let rig = Rig::of(MariadbServer::start(&[
+        "--innodb-file-per-table=0",
+        "--innodb-data-file-path=ibdata1:12M:autoextend:max:16M",
+    ]));
+    let (one, other) = (rig.engine(), rig.engine());
+    let first = claim("held");
+    let grant = take(&*one, &first).await;
+    rig.server.says("CREATE TABLE junk (a int AUTO_INCREMENT PRIMARY KEY, b text)");
+    for size in [8000, 1000, 100] {
+        rig.server.says(&format!(
+            "DELIMITER //\nBEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR 1114 BEGIN END; \
+             LOOP INSERT INTO junk (b) VALUES (REPEAT('x', {size})); END LOOP; END//"
+        ));
+    }
+
+    // By one statement, and by a transaction, which meets another table.
+    let (others, refused) = fill(&*one, |number| claim(&name(number))).await;
+    let read = |number| Claim { mode: Mode::Shared, owner: name(number)[..255].into(), ..claim("read") };
+    let (readers, late) = fill(&*other, read).await;
+    for (error, table) in [(refused, "leasehold_lock"), (late, "leasehold_claim")] {
+        assert_eq!(error.fault, Fault::Refused, "{error:?}");
+        assert!(error.message.contains(&format!("'{table}' is full")), "{error:?}");
+    }
+
+    finds_taken(&*other, "held").await;
+    let kept = renewed(&*one, &hold(&first, &grant)).await;
+    assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
+    for (claim, grant) in others.iter().chain(&readers) {
+        free(&*one, claim, grant).await;
+    }
+    free(&*one, &first, &grant).await;
+    take(&*other, &claim("held")).await;
+
+    rig.server.says("DROP TABLE junk");
+    // Its room is given back a little later.
+    let limit = Instant::now() + PATIENCE;
+    for number in 0..2 * others.len() {
+        let claim = claim(&format!("{}more", name(number)));
+        while let Err(error) = other.claim(&claim, How::Create).await {
+            assert!(Instant::now() < limit, "{error:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

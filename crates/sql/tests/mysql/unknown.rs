@@ -1,0 +1,111 @@
+//! What was committed while its answer got lost.
+
+use std::sync::Arc;
+
+use leasehold_core::{Answer, Claim, Engine, Fault, How, Mode};
+use mysql_async::{Conn, prelude::Queryable};
+
+use crate::rig::{Rig, claim, free, take, until};
+
+/// Keeps all commits of a server waiting.
+struct Dam(Conn);
+
+impl Dam {
+    async fn build(rig: &Rig) -> Self {
+        let url = format!("{}?prefer_socket=false", rig.server.url());
+        let mut conn = Conn::from_url(url).await.unwrap();
+        for stage in ["START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"] {
+            conn.query_drop(format!("BACKUP STAGE {stage}")).await.unwrap();
+        }
+        Self(conn)
+    }
+
+    async fn open(mut self) {
+        self.0.query_drop("BACKUP STAGE END").await.unwrap();
+        self.0.disconnect().await.unwrap();
+    }
+}
+
+/// How many commits wait.
+fn dammed(rig: &Rig) -> usize {
+    let waiting = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for backup lock%'";
+    rig.server.says(waiting).len()
+}
+
+/// F73: in one statement, and in a transaction.
+#[tokio::test]
+async fn a_grant_whose_answer_got_lost_is_read_back_by_its_claim() {
+    let rig = Rig::new();
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let engine = rig.proxied();
+        let before = claim("before");
+        let grant = take(&*engine, &before).await;
+        let lost = Claim { mode, ..claim("a") };
+        let dam = Dam::build(&rig).await;
+        let asked = tokio::spawn({
+            let (engine, lost) = (Arc::clone(&engine), lost.clone());
+            async move { engine.claim(&lost, How::Create).await }
+        });
+        until("its commit waits", || dammed(&rig) == 1).await;
+        rig.proxy.hold_answers();
+        dam.open().await;
+        until("it is granted", || rig.left().len() > 1).await;
+        rig.proxy.cut_clients();
+        assert_eq!(asked.await.unwrap().unwrap_err().fault, Fault::Unknown);
+        let tokens = rig.server.says("SELECT token FROM leasehold_lock WHERE name = 'a'");
+        let again = take(&*engine, &lost).await;
+        assert_eq!(again.token.number.to_string(), tokens[0], "{mode}");
+        free(&*engine, &lost, &again).await;
+        free(&*engine, &before, &grant).await;
+        // But for what keeps a copy of the lost request, should it still come, from taking the name.
+        let left = rig.server.says("SELECT name FROM leasehold_claim WHERE stand <> 6");
+        assert_eq!(left, Vec::<String>::new());
+        rig.server.says("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
+    }
+}
+
+/// Taken once and asked for again, it is believed in for no longer than its row says.
+#[tokio::test]
+async fn a_grant_that_is_read_back_is_extended() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let claim = claim("a");
+    let first = take(&*engine, &claim).await;
+    rig.server.says("UPDATE leasehold_lock SET expires = expires - 30000000");
+    let again = take(&*engine, &claim).await;
+    assert_eq!(again.token, first.token);
+    let left = "SELECT expires - UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 > 50000000 FROM leasehold_lock";
+    assert_eq!(rig.server.says(left), ["1"], "it is granted for a minute");
+}
+
+/// I10: many are ended at once, and each is told by itself whether it was there.
+#[tokio::test]
+async fn of_many_releases_each_is_told_the_truth() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let mut held = Vec::new();
+    for number in 0..40 {
+        let claim = claim(&format!("n{number}"));
+        let grant = take(&*engine, &claim).await;
+        held.push((claim, grant));
+    }
+    let release = |(claim, grant): &(Claim, leasehold_core::Grant)| leasehold_core::Release {
+        id: claim.id,
+        name: claim.name.clone(),
+        mode: claim.mode,
+        token: Some(grant.token),
+        ended: leasehold_core::Previous::Clean,
+        keep: None,
+    };
+    let mut releases: Vec<_> = held.iter().map(release).collect();
+    let wrong = 7;
+    releases[wrong].id = claim("n7").id;
+    let answers = engine.release(&releases).await;
+    for (at, answer) in answers.iter().enumerate() {
+        let there = matches!(answer, leasehold_core::Released::Freed);
+        assert_eq!(there, at != wrong, "{at}: {answer:?}");
+    }
+    assert_eq!(rig.left(), ["n7|-1"]);
+    let answer = engine.claim(&claim("n7"), How::Create).await;
+    assert!(matches!(answer, Ok(Answer::Taken(_))), "{answer:?}");
+}

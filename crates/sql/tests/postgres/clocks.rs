@@ -1,0 +1,124 @@
+//! A server whose clock is set forward and back: F09, F10, F59.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Answer, Claim, Engine, Env, ErrorKind, How, Loss, Mode};
+use leasehold_sql::{
+    SqlEngine,
+    postgres::{Config, engine},
+};
+use leasehold_testkit::server::PostgresServer;
+
+use crate::rig::{Rig, acquire, release_of, until};
+
+/// So long that no renewal is due by itself.
+const TTL: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_clock_set_forward_ends_the_hold_and_the_holder_is_told_at_once() {
+    let rig = Rig::of(PostgresServer::with_clock());
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
+    let token = guard.token();
+    rig.server.set_clock(3600);
+    // Somebody of the holder's process speaks to the server, as its renewals do every third of the ttl.
+    acquire(&locks, "b").release_blocking().unwrap();
+    until("the holder is told", || !guard.check());
+    assert!(guard.release_blocking().unwrap_err().is_lost());
+    assert!(acquire(&other, "a").token() > token);
+}
+
+#[test]
+fn a_clock_set_back_keeps_holds_and_tokens_in_order_and_a_dead_holder_can_be_broken() {
+    let rig = Rig::of(PostgresServer::with_clock());
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
+    let token = guard.token();
+    rig.server.set_clock(-3600);
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(guard.check(), "renewed all the while");
+    guard.release_blocking().unwrap();
+    let next = acquire(&other, "a");
+    assert!(next.token() > token, "{} after {token}", next.token());
+    // A process that dies now would keep the name for an hour and more.
+    rig.server.set_clock(0);
+    let long = locks.mutex("c").ttl(Duration::from_secs(2)).renew(false).blocking().acquire().unwrap();
+    let token = long.token();
+    rig.server.set_clock(-3600);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(rig.locks().mutex("c").blocking().try_acquire().unwrap_err().is_taken());
+    let left = rig.show("c").holders[0].remaining;
+    assert!(left > Some(TTL), "what is shown tells of it: {left:?}");
+    rig.run(other.break_hold("c", token.number, true)).unwrap();
+    acquire(&other, "c").release_blocking().unwrap();
+}
+
+#[test]
+fn a_hold_that_lapsed_while_the_clock_ran_away_is_not_released_from_the_next() {
+    let rig = Rig::of(PostgresServer::with_clock());
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
+    rig.server.set_clock(700);
+    let next = acquire(&other, "a");
+    assert!(next.token() > guard.token());
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    assert!(next.check(), "the late release harmed nobody");
+    next.release_blocking().unwrap();
+}
+
+/// The database's clock.
+const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// One whose sessions have no limit for locks, as behind a pooler: there the statement about many names waits, too.
+fn patient(rig: &Rig) -> Arc<SqlEngine> {
+    let url = rig.server.url();
+    let config = Config::from_url(url.strip_prefix("postgres:").unwrap()).unwrap().listen(&url).unwrap();
+    Arc::new(engine(config, &Env::system()))
+}
+
+/// F59: from when the row was had, not from when the statement or its transaction began.
+#[test]
+fn a_lease_counts_from_the_end_of_the_wait_for_its_row() {
+    let rig = Rig::new();
+    let ways =
+        [(patient(&rig), Mode::Exclusive), (rig.engine(), Mode::Exclusive), (rig.engine(), Mode::Shared)];
+    for (engine, mode) in ways {
+        let claim = Claim { mode, ..rig.claim("a") };
+        let first = rig.claim("a");
+        let (answer, freed) = rig.run(async {
+            // The row is there.
+            engine.claim(&first, How::Create).await.unwrap();
+            engine.release(&release_of(&first)).await;
+            let url = rig.server.url();
+            let (blocker, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+            tokio::spawn(connection);
+            let block = "BEGIN; SELECT FROM leasehold_lock WHERE name = 'a' FOR UPDATE";
+            blocker.batch_execute(block).await.unwrap();
+            let asked = tokio::spawn({
+                let (engine, claim) = (Arc::clone(&engine), claim.clone());
+                async move { engine.claim(&claim, How::Create).await }
+            });
+            let waits = "SELECT FROM pg_locks WHERE NOT granted";
+            while blocker.query(waits, &[]).await.unwrap().is_empty() {
+                assert!(!asked.is_finished(), "it waits");
+            }
+            let freed = blocker.query_one(&format!("SELECT {NOW} FROM pg_sleep(0.5)"), &[]).await.unwrap();
+            blocker.batch_execute("COMMIT").await.unwrap();
+            (asked.await.unwrap(), freed.get::<_, i64>(0))
+        });
+        assert!(matches!(answer, Ok(Answer::Held(_))), "{mode}: {answer:?}");
+        let ends = format!(
+            "SELECT max(expires) - {freed}, max(expires) - {NOW} FROM \
+             (SELECT expires FROM leasehold_lock UNION ALL SELECT expires FROM leasehold_claim WHERE stand = 0) AS a"
+        );
+        let said = rig.server.says(&ends).remove(0);
+        let (after_freed, left) = said.split_once('|').unwrap();
+        let (after_freed, left): (i64, i64) = (after_freed.parse().unwrap(), left.parse().unwrap());
+        let ttl = 30_000_000;
+        assert!(
+            after_freed >= ttl && left <= ttl,
+            "{mode}: {after_freed} after the row was free, {left} left"
+        );
+        rig.run(engine.release(&release_of(&claim)));
+    }
+}

@@ -1,0 +1,46 @@
+//! The PostgreSQL engine conforms.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine};
+use leasehold_sql::SqlEngine;
+use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
+
+use crate::rig::Rig;
+
+impl Harness for Rig {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        let engine: Arc<SqlEngine> = crate::rig::engine_of("postgres", self.proxy.port());
+        Box::pin(async move { engine as Arc<dyn Engine> })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        match kind {
+            Disturbance::Forget => {
+                drop(self.server.says("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock"));
+            }
+            Disturbance::Cut => self.proxy.reset(),
+            _ => return Box::pin(std::future::ready(false)),
+        }
+        Box::pin(std::future::ready(true))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(left_at_rest(|| self.left()))
+    }
+}
+
+#[test]
+fn the_postgres_engine_conforms() {
+    let rig = Rig::new();
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}

@@ -1,0 +1,70 @@
+//! Another server in the place of the one that granted: F60, F63.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Env, Inspect, Level, Locks};
+use leasehold_sql::postgres::{Config, engine};
+use leasehold_testkit::server::PostgresServer;
+
+use crate::rig::{Rig, acquire, until};
+
+#[test]
+fn a_replica_that_is_promoted_is_another_lineage_and_holders_are_told() {
+    let mut rig = Rig::of(PostgresServer::durable(&["synchronous_standby_names=", "wal_level=replica"]));
+    acquire(&rig.locks(), "warm").release_blocking().unwrap();
+    let replica = rig.server.replica();
+    let said = {
+        let engine = rig.engine();
+        until("the replica follows", || rig.server.says("SELECT count(*) FROM pg_stat_replication") == ["1"]);
+        rig.run(async move { engine.guarantee().await }).unwrap()
+    };
+    assert!(said.level == Level::BestEffort, "{said:?}");
+    assert!(said.notes.iter().any(|note| note.contains("replicas")), "{said:?}");
+    let (proxy, engine) = rig.proxied();
+    let locks = Locks::builder(engine).build();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
+    let token = guard.token();
+    let seen = "SELECT count(*) FROM leasehold_lock WHERE name = 'a'";
+    until("the replica has it", || {
+        let said = leasehold_testkit::server::psql(replica.port(), &["-c", seen]);
+        String::from_utf8_lossy(&said.stdout).trim() == "1"
+    });
+    // As a replica it is no place for locks.
+    let error = crate::rig::locks_of("postgres", replica.port())
+        .mutex("b")
+        .blocking()
+        .acquire_within(Duration::from_millis(500));
+    assert!(error.unwrap_err().to_string().contains("replica"));
+    rig.server.kill();
+    replica.promote();
+    proxy.point_to(replica.port());
+    proxy.reset();
+    let lost = rig.run(async { tokio::time::timeout(crate::rig::PATIENCE, guard.lost()).await });
+    assert!(lost.is_ok(), "the holder is told: its token counts in another lineage");
+    let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", replica.port())).unwrap();
+    let next = acquire(&Locks::builder(Arc::new(engine_of(config))).build(), "a");
+    assert_ne!(next.token().lineage, token.lineage);
+    assert!(next.token().number > token.number, "tokens go on with the clock");
+}
+
+fn engine_of(config: Config) -> leasehold_sql::SqlEngine {
+    engine(config, &Env::system())
+}
+
+/// F63: tokens are no sequence, which may repeat after a crash.
+#[test]
+fn tokens_grow_over_crashes() {
+    let mut rig = Rig::of(PostgresServer::durable(&[]));
+    let mut newest = 0;
+    for _ in 0..3 {
+        let locks = rig.locks();
+        for _ in 0..20 {
+            let guard = acquire(&locks, "a");
+            assert!(guard.token().number > newest);
+            newest = guard.token().number;
+            guard.release_blocking().unwrap();
+        }
+        rig.server.kill();
+        rig.server.restart();
+    }
+}

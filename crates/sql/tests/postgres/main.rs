@@ -1,0 +1,18 @@
+//! The PostgreSQL engine against real servers.
+
+#![cfg(all(feature = "postgres", feature = "tls"))]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
+mod clocks;
+mod conformance;
+mod crowd;
+mod encrypted;
+mod failover;
+mod many;
+mod names;
+mod oracle;
+mod outages;
+mod pooler;
+mod rig;
+mod rights;
+mod room;

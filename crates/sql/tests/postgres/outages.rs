@@ -1,0 +1,211 @@
+//! Connections and servers that end while something is held, wanted or asked.
+
+use std::{
+    sync::Arc,
+    thread::spawn,
+    time::{Duration, Instant},
+};
+
+use leasehold_core::{Answer, Claim, Engine, Fault, Hold, How, Released, Renewed};
+use leasehold_testkit::server::PostgresServer;
+
+use crate::rig::{PATIENCE, Rig, acquire, release_of, until};
+
+/// F57: sessions hold nothing, so their end ends nothing.
+#[test]
+fn holds_and_places_outlive_the_sessions_that_made_them() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    until("it waits", || rig.show("a").waiters.len() == 1);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        rig.server.says(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'",
+        );
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(guard.check(), "it is renewed by other sessions");
+    }
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    let view = rig.show("a");
+    // What stays is that requests of a claim may still arrive which its client gave up.
+    assert!(view.holders.is_empty() && view.waiters.is_empty(), "{view:?}");
+}
+
+/// F09: a server that is killed has what it acknowledged.
+#[test]
+fn a_server_that_is_killed_and_restarted_has_what_it_granted() {
+    let mut rig = Rig::of(PostgresServer::durable(&[]));
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    let token = guard.token();
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.server.kill();
+    rig.server.restart();
+    assert!(guard.check());
+    assert_eq!(rig.show("a").holders.len(), 1);
+    guard.release_blocking().unwrap();
+    let next = waiting.join().unwrap().unwrap();
+    assert!(next.token().number > token.number);
+    next.release_blocking().unwrap();
+    assert_eq!(rig.left(), [""; 0]);
+}
+
+/// F10: nothing comes any more, and nobody says that the connection is gone.
+#[test]
+fn a_connection_over_which_nothing_comes_is_given_up() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let (held, next) = (rig.claim("a"), rig.claim("b"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&held, How::Create).await, Ok(Answer::Held(_))));
+        proxy.hold_answers();
+        let error = engine.claim(&next, How::Create).await.unwrap_err();
+        assert_eq!(error.fault, Fault::Unknown, "{error}");
+        proxy.lose();
+        proxy.let_go();
+        // F73: it may have been granted, or not; its release knows.
+        let released = loop {
+            match &engine.release(&release_of(&next)).await[..] {
+                [Released::Unknown(_)] => tokio::time::sleep(Duration::from_millis(20)).await,
+                [certain] => break format!("{certain:?}"),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(["Freed", "NotThere"].contains(&released.as_str()), "{released}");
+        assert!(matches!(engine.release(&release_of(&held)).await[..], [Released::Freed]));
+    });
+    assert!(rig.show("a").holders.is_empty() && rig.show("b").holders.is_empty());
+}
+
+/// F73: a commit whose answer was lost is read back by the id of its claim.
+#[test]
+fn a_grant_whose_answer_was_lost_is_found_again() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let (first, claim) = (rig.claim("warm"), rig.claim("a"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+        proxy.hold_answers();
+        let asked = tokio::time::timeout(Duration::from_millis(500), engine.claim(&claim, How::Create)).await;
+        assert!(asked.is_err(), "nobody hears the answer");
+        let token =
+            || rig.server.says("SELECT token FROM leasehold_lock WHERE name = 'a' AND holder IS NOT NULL");
+        until("it was granted", || token().len() == 1);
+        let token = token().remove(0);
+        proxy.lose();
+        proxy.let_go();
+        let found = loop {
+            match engine.claim(&claim, How::Create).await {
+                Ok(Answer::Held(grant)) => break grant,
+                Err(error) if error.fault != Fault::Internal => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(found.token.number.to_string(), token, "the same grant, not another one");
+        engine.release(&[release_of(&claim), release_of(&first)].concat()).await;
+    });
+}
+
+/// R9: what still comes of a released claim comes to nothing.
+#[test]
+fn a_claim_that_arrives_after_its_release_creates_nothing() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let (first, claim) = (rig.claim("warm"), rig.claim("a"));
+    rig.run(async {
+        assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+        proxy.hold_requests();
+        let asked = tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
+        assert!(asked.is_err(), "it is under way");
+        // The same client by another way.
+        proxy.sever();
+        proxy.mend();
+        let released = loop {
+            match &engine.release(&release_of(&claim)).await[..] {
+                [Released::Unknown(_)] => {
+                    proxy.let_go();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                [certain] => break format!("{certain:?}"),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(["Freed", "NotThere"].contains(&released.as_str()), "{released}");
+        assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Gone)));
+        // Of another client, for the tombstone is in the table.
+        let twin = rig.engine();
+        assert!(matches!(twin.claim(&claim, How::Create).await, Ok(Answer::Gone)));
+        engine.release(&release_of(&first)).await;
+    });
+    assert!(rig.show("a").holders.is_empty());
+}
+
+/// Somebody who has a row of ours locked, by hand say, stops nobody but its own name.
+#[test]
+fn a_row_that_somebody_keeps_locked_stops_only_its_own_name() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    acquire(&locks, "a").release_blocking().unwrap();
+    acquire(&locks, "b").release_blocking().unwrap();
+    let blocker = rig.run(async {
+        let url = rig.server.url();
+        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("BEGIN; SELECT FROM leasehold_lock WHERE name = 'a' FOR UPDATE").await.unwrap();
+        client
+    });
+    let begun = Instant::now();
+    let waiting = {
+        let locks = locks.clone();
+        spawn(move || locks.mutex("a").blocking().acquire_within(PATIENCE))
+    };
+    for _ in 0..20 {
+        acquire(&locks, "b").release_blocking().unwrap();
+    }
+    assert!(!waiting.is_finished() || begun.elapsed() > PATIENCE);
+    rig.run(blocker.batch_execute("ROLLBACK")).unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+}
+
+/// R14: nor does it keep the holds of other names from being renewed.
+#[test]
+fn a_row_that_somebody_keeps_locked_stops_no_renewal_of_another() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    let claims = ["a", "b", "c"].map(|name| rig.claim(name));
+    rig.run(async {
+        let mut holds = Vec::new();
+        for claim in &claims {
+            let Ok(Answer::Held(grant)) = engine.claim(claim, How::Create).await else {
+                panic!("it is free")
+            };
+            let Claim { id, name, ttl, .. } = claim.clone();
+            holds.push(Hold { id, name, ttl, token: grant.token, mode: claim.mode });
+        }
+        let url = rig.server.url();
+        let (blocker, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let asked: Vec<Claim> = (0..12).map(|_| rig.claim("a")).collect();
+        blocker.batch_execute("BEGIN; SELECT FROM leasehold_lock WHERE name = 'a' FOR UPDATE").await.unwrap();
+        // As many as there are connections, and more, wait for that row.
+        let waits: Vec<_> = asked
+            .into_iter()
+            .map(|claim| {
+                let engine = Arc::clone(&engine);
+                tokio::spawn(async move { engine.claim(&claim, How::Create).await.map(drop) })
+            })
+            .collect();
+        until("they wait", || rig.server.says("SELECT 1 FROM pg_locks WHERE NOT granted").len() >= 3);
+        let renewed = engine.renew(&holds).await;
+        assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
+        assert!(matches!(renewed[1..], [Renewed::Kept { .. }, Renewed::Kept { .. }]), "{renewed:?}");
+        blocker.batch_execute("ROLLBACK").await.unwrap();
+        futures_util::future::join_all(waits).await;
+    });
+}

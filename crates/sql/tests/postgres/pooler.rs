@@ -1,0 +1,111 @@
+//! Behind a transaction pooler: nothing of a session lasts, and notifications go past it.
+
+use std::sync::Arc;
+
+use leasehold_core::{Engine, Env, Fault, How, Locks};
+use leasehold_sql::postgres::{Config, engine};
+use leasehold_testkit::server::PgBouncer;
+
+use crate::rig::{Rig, acquire, release_of, until};
+
+fn locks(rig: &Rig, pooler: &PgBouncer) -> Locks {
+    let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port()))
+        .unwrap()
+        .listen(&rig.server.url())
+        .unwrap();
+    Locks::builder(Arc::new(engine(config, &Env::system()))).build()
+}
+
+#[test]
+fn locks_go_through_a_pooler_and_news_beside_it() {
+    let rig = Rig::new();
+    let pooler = PgBouncer::start(rig.server.port());
+    let holder = locks(&rig, &pooler);
+    let guard = acquire(&holder, "a");
+    let waiting: Vec<_> = (0..6)
+        .map(|_| {
+            let locks = locks(&rig, &pooler);
+            std::thread::spawn(move || acquire(&locks, "a").release_blocking().unwrap())
+        })
+        .collect();
+    until("all wait", || rig.show("a").waiters.len() == 6);
+    guard.release_blocking().unwrap();
+    waiting.into_iter().for_each(|waiter| waiter.join().unwrap());
+    let shared = holder.rw("b").read().blocking().acquire().unwrap();
+    let permit = holder.semaphore("c", 2).blocking().acquire().unwrap();
+    shared.release_blocking().unwrap();
+    permit.release_blocking().unwrap();
+    assert_eq!(rig.left(), [""; 0]);
+}
+
+/// Many clients on few connections of the server.
+#[test]
+fn many_clients_share_the_connections_of_a_pooler() {
+    let rig = Rig::new();
+    let pooler = PgBouncer::start(rig.server.port());
+    let clients: Vec<Locks> = (0..12).map(|_| locks(&rig, &pooler)).collect();
+    let threads: Vec<_> = clients
+        .into_iter()
+        .enumerate()
+        .map(|(at, locks)| {
+            std::thread::spawn(move || {
+                for round in 0..10 {
+                    acquire(&locks, &format!("n{}", (at + round) % 5)).release_blocking().unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(rig.left(), [""; 0]);
+}
+
+/// R12: a pooler tells that the connection behind it broke, and nobody knows what was done before.
+#[test]
+fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
+    let mut rig = Rig::new();
+    let pooler = PgBouncer::start(rig.server.port());
+    let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port())).unwrap();
+    let engine = Arc::new(engine(config.listen(&rig.server.url()).unwrap(), &Env::system()));
+    let (first, second) = (rig.claim("a"), rig.claim("a"));
+    let mut asked = None;
+    rig.run(async {
+        engine.claim(&first, How::Create).await.unwrap();
+        engine.release(&release_of(&first)).await;
+        rig.server.says(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(4); RETURN NEW; END'; \
+             CREATE TRIGGER slow BEFORE UPDATE ON leasehold_lock FOR EACH ROW EXECUTE FUNCTION slow()",
+        );
+        asked = Some(tokio::spawn(async move { engine.claim(&second, How::Create).await }));
+        let sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        until("it is under way", || rig.server.says(sleeps).len() == 1);
+    });
+    rig.server.kill();
+    let error = rig.run(asked.unwrap()).unwrap().unwrap_err();
+    assert_eq!(error.fault, Fault::Unknown, "{error:?}");
+}
+
+/// The server itself cannot be reached, only the pooler: nobody hears anything, and all are granted even so.
+#[test]
+fn who_cannot_listen_finds_its_grant_by_looking() {
+    let rig = Rig::new();
+    let pooler = PgBouncer::start(rig.server.port());
+    let deaf = || {
+        let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port())).unwrap();
+        let config = config.listen("postgres://postgres@127.0.0.1:1/postgres").unwrap();
+        Locks::builder(Arc::new(engine(config, &Env::system()))).build()
+    };
+    let guard = acquire(&deaf(), "a");
+    let next = deaf();
+    let waiting = std::thread::spawn(move || acquire(&next, "a"));
+    until("it waits", || rig.show("a").waiters.len() == 1);
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap().release_blocking().unwrap();
+}
+
+#[test]
+fn a_pooler_that_is_not_named_as_one_is_told() {
+    let rig = Rig::new();
+    let pooler = PgBouncer::start(rig.server.port());
+    let error = crate::rig::locks_of("postgres", pooler.port()).mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("listen_url"), "{error}");
+}

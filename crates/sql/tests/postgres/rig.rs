@@ -1,0 +1,118 @@
+//! A server and its clients.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Previous, Release, View};
+use leasehold_sql::{
+    SqlEngine,
+    postgres::{Config, engine},
+};
+use leasehold_testkit::server::{PostgresServer, Proxy};
+
+pub(crate) struct Rig {
+    pub(crate) server: PostgresServer,
+    /// Through which the clients of the suite come, so that they can be cut off.
+    pub(crate) proxy: Proxy,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Not a measure of speed: for what never comes if it does not come soon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Acquires a mutex, as a program without an executor does.
+pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
+    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
+}
+
+/// Waits until `done`, for what is certain to come.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let limit = std::time::Instant::now() + PATIENCE;
+    while !done() {
+        assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a program has that is told of this user on that port.
+pub(crate) fn locks_of(user: &str, port: u16) -> Locks {
+    Locks::builder(engine_of(user, port)).build()
+}
+
+pub(crate) fn engine_of(user: &str, port: u16) -> Arc<SqlEngine> {
+    let config = Config::from_url(&format!("//{user}@127.0.0.1:{port}/postgres")).unwrap();
+    Arc::new(engine(config, &Env::system()))
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::of(PostgresServer::start(&[]))
+    }
+
+    pub(crate) fn of(server: PostgresServer) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        Self { proxy: Proxy::start(server.port()), server, runtime }
+    }
+
+    pub(crate) fn engine(&self) -> Arc<SqlEngine> {
+        engine_of("postgres", self.server.port())
+    }
+
+    /// Locks as a program has them.
+    pub(crate) fn locks(&self) -> Locks {
+        Locks::builder(self.engine()).build()
+    }
+
+    /// The same, of a client that can be cut off.
+    pub(crate) fn proxied(&self) -> (Proxy, Arc<SqlEngine>) {
+        let proxy = Proxy::start(self.server.port());
+        let engine = engine_of("postgres", proxy.port());
+        (proxy, engine)
+    }
+
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// A name as operators see it.
+    pub(crate) fn show(&self, name: &str) -> View {
+        let engine = self.engine();
+        self.run(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
+    }
+
+    /// An exclusive claim that may queue and lasts long.
+    pub(crate) fn claim(&self, name: &str) -> Claim {
+        let ttl = Duration::from_secs(30);
+        Claim {
+            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
+            name: Name::new(name).unwrap(),
+            mode: Mode::Exclusive,
+            ttl,
+            claim_time: ttl,
+            may_queue: true,
+            tokens: 1,
+            owner: "test".into(),
+            stops_on_term: false,
+        }
+    }
+
+    /// All rows that say something.
+    pub(crate) fn left(&self) -> Vec<String> {
+        self.server.says(
+            "SELECT name, stand FROM leasehold_claim UNION ALL \
+             SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
+        )
+    }
+
+    /// How many connections leasehold has to the server.
+    pub(crate) fn connections(&self) -> usize {
+        let counted =
+            self.server.says("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
+        counted[0].parse().unwrap()
+    }
+}
+
+/// The order to leave no trace of a claim.
+pub(crate) fn release_of(claim: &Claim) -> [Release; 1] {
+    let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
+    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
+}

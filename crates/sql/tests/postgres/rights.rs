@@ -1,0 +1,143 @@
+//! What a database refuses, each with its own kind of error and what to do.
+
+use leasehold_core::Inspect;
+use leasehold_sql::postgres::SCHEMA;
+use leasehold_testkit::server::{PostgresServer, psql};
+
+use crate::rig::{Rig, acquire, engine_of, locks_of, until};
+
+/// What docs/engines/postgres.md tells operators to run.
+const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
+
+fn refused(user: &str, port: u16) -> leasehold_core::Error {
+    locks_of(user, port).mutex("a").blocking().try_acquire().unwrap_err()
+}
+
+#[test]
+fn the_roles_of_the_page_can_do_what_they_are_for_and_no_more() {
+    let rig = Rig::new();
+    rig.server.says(SCHEMA);
+    rig.server.says(ROLES);
+    rig.server.says("CREATE TABLE other (a int)");
+    let port = rig.server.port();
+    let (locks, other) = (locks_of("leasehold", port), locks_of("leasehold", port));
+    let guard = acquire(&locks, "a");
+    let reader = other.rw("r").read().blocking().acquire().unwrap();
+    let waiting = std::thread::spawn(move || acquire(&other, "a"));
+    until("it waits", || rig.show("a").waiters.len() == 1);
+    let viewer = engine_of("leasehold_viewer", port);
+    let seen = rig.run(async { Inspect::list(&*viewer, "").await }).unwrap();
+    assert_eq!(seen.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a", "r"]);
+    guard.release_blocking().unwrap();
+    let next = waiting.join().unwrap();
+    let broken = locks.break_hold("a", next.token().number, true);
+    pollster(&rig, broken);
+    drop(next);
+    reader.release_blocking().unwrap();
+    for forbidden in [
+        "SELECT * FROM other",
+        "DROP TABLE leasehold_lock",
+        "DELETE FROM leasehold_meta",
+        "CREATE TABLE t (a int)",
+    ] {
+        let said = psql(port, &["-U", "leasehold", "-c", forbidden]);
+        assert!(!said.status.success(), "{forbidden}");
+    }
+    let error = refused("leasehold_viewer", port);
+    assert!(error.is_denied(), "{error}");
+}
+
+fn pollster<T, E: std::fmt::Debug>(rig: &Rig, work: impl Future<Output = Result<T, E>>) {
+    rig.run(work).unwrap();
+}
+
+#[test]
+fn who_may_not_make_the_tables_is_told_what_to_run() {
+    let rig = Rig::new();
+    rig.server.says("CREATE ROLE poor LOGIN");
+    let error = refused("poor", rig.server.port());
+    assert!(error.is_misconfigured(), "{error}");
+    assert!(error.to_string().contains("leasehold schema"), "{error}");
+    // The very text that the command prints makes them, also twice.
+    rig.server.says(SCHEMA);
+    rig.server.says(SCHEMA);
+    rig.server.says("GRANT SELECT ON leasehold_meta TO poor");
+    rig.server.says("GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lock, leasehold_claim TO poor");
+    acquire(&locks_of("poor", rig.server.port()), "a").release_blocking().unwrap();
+}
+
+#[test]
+fn many_clients_make_the_tables_at_once() {
+    let rig = Rig::new();
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let locks = rig.locks();
+            std::thread::spawn(move || acquire(&locks, "a").release_blocking().unwrap())
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(rig.server.says("SELECT count(*) FROM leasehold_meta"), ["1"]);
+}
+
+#[test]
+fn tables_of_another_version_or_of_somebody_else_are_not_touched() {
+    let rig = Rig::new();
+    acquire(&rig.locks(), "a").release_blocking().unwrap();
+    for version in [0, 2] {
+        rig.server.says(&format!("UPDATE leasehold_meta SET version = {version}"));
+        let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
+        assert!(error.is_misconfigured(), "{error}");
+        assert!(error.to_string().contains(&format!("version {version}")), "{error}");
+    }
+    for (columns, values) in [
+        ("a int", "1"),
+        ("version int, lineage text", "NULL, NULL"),
+        ("version bigint, lineage text", "1, '1'"),
+        ("version int, lineage text", "1, 'elsewhere'"),
+    ] {
+        rig.server.says(&format!("DROP TABLE leasehold_meta; CREATE TABLE leasehold_meta ({columns})"));
+        for _ in 0..2 {
+            let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
+            assert!(
+                error.is_misconfigured() && error.to_string().contains("not made by leasehold"),
+                "{error}"
+            );
+            rig.server.says(&format!("INSERT INTO leasehold_meta VALUES ({values})"));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_only_reads_is_no_place_for_locks() {
+    let rig = Rig::new();
+    acquire(&rig.locks(), "a").release_blocking().unwrap();
+    rig.server.says("ALTER SYSTEM SET default_transaction_read_only = on");
+    rig.server.says("SELECT pg_reload_conf()");
+    until("it says no", || {
+        let error = rig.locks().mutex("a").blocking().try_acquire();
+        error.is_err_and(|error| error.to_string().contains("read-only transaction: name the primary"))
+    });
+}
+
+#[test]
+fn a_wrong_database_user_or_password_is_told_and_no_secret_is() {
+    let server = PostgresServer::encrypted("anna", "hunter2");
+    let said = |url: &str| {
+        let config = leasehold_sql::postgres::Config::from_url(url)
+            .unwrap()
+            .tls(leasehold_sql::Tls::system().roots(server.certificate("ca.pem")));
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("hunter"), "{shown}");
+        let engine = leasehold_sql::postgres::engine(config, &leasehold_core::Env::system());
+        let locks = leasehold_core::Locks::builder(std::sync::Arc::new(engine)).build();
+        locks.mutex("a").blocking().try_acquire().map(drop)
+    };
+    let port = server.port();
+    said(&format!("//anna:hunter2@localhost:{port}/postgres")).unwrap();
+    let error = said(&format!("//anna:hunter3@localhost:{port}/postgres")).unwrap_err();
+    assert!(error.is_denied() && !error.to_string().contains("hunter"), "{error}");
+    let error = said(&format!("//anna@localhost:{port}/postgres")).unwrap_err();
+    assert!(error.is_denied() && error.to_string().contains("password missing"), "{error}");
+    let error = said(&format!("//anna:hunter2@localhost:{port}/nothing")).unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("nothing"), "{error}");
+}

@@ -1,0 +1,101 @@
+//! One client, asked from blocking code. What it does by itself goes on meanwhile.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Answer, Claim, ClaimId, Engine, EngineError, Env, Fault, Grant, Hold, How, Inspect, Mode, Name, News,
+    Previous, Release, Released, Renewed, View,
+};
+use leasehold_sql::{SqlEngine, sqlite::engine};
+use tokio::runtime::Runtime;
+
+pub(crate) struct Client {
+    pub(crate) engine: Arc<SqlEngine>,
+    pub(crate) runtime: Runtime,
+}
+
+pub(crate) fn claim(name: &str) -> Claim {
+    let mut id = [0; 16];
+    Env::system().entropy.fill(&mut id);
+    Claim {
+        id: ClaimId(id),
+        name: Name::new(name).unwrap(),
+        mode: Mode::Exclusive,
+        ttl: Duration::from_secs(30),
+        claim_time: Duration::from_secs(5),
+        may_queue: true,
+        tokens: 1,
+        owner: Arc::from("tester"),
+        stops_on_term: false,
+    }
+}
+
+impl Client {
+    pub(crate) fn new(path: &Path) -> Self {
+        let engine = Arc::new(engine(path, &Env::system()).unwrap());
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        Self { engine, runtime }
+    }
+
+    pub(crate) fn create(&self, claim: &Claim) -> Result<Answer, EngineError> {
+        self.runtime.block_on(self.engine.claim(claim, How::Create))
+    }
+
+    #[track_caller]
+    pub(crate) fn hold(&self, claim: &Claim) -> Grant {
+        match self.create(claim) {
+            Ok(Answer::Held(grant)) => grant,
+            other => panic!("expected a hold: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(&self, claim: &Claim) {
+        let answer = self.create(claim);
+        assert!(matches!(answer, Ok(Answer::Waiting(_))), "expected a place in line: {answer:?}");
+    }
+
+    /// What the first request to a file that is no good comes to.
+    #[track_caller]
+    pub(crate) fn refused(&self) -> (Fault, String) {
+        let error = self.create(&claim("job")).expect_err("it is refused");
+        (error.fault, error.message)
+    }
+
+    pub(crate) fn renew(&self, claim: &Claim, grant: &Grant) -> Renewed {
+        let Claim { id, name, mode, ttl, .. } = claim.clone();
+        let hold = Hold { id, name, mode, ttl, token: grant.token };
+        self.runtime.block_on(self.engine.renew(&[hold])).pop().unwrap()
+    }
+
+    pub(crate) fn release(&self, claim: &Claim, grant: &Grant) -> Released {
+        let Claim { id, name, mode, .. } = claim.clone();
+        let token = Some(grant.token);
+        let order = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+        self.runtime.block_on(self.engine.release(&[order])).pop().unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn free(&self, claim: &Claim, grant: &Grant) {
+        let said = self.release(claim, grant);
+        assert!(matches!(said, Released::Freed), "{said:?}");
+    }
+
+    /// Waits until it is granted.
+    pub(crate) fn granted(&self, id: ClaimId) -> Grant {
+        loop {
+            for news in self.runtime.block_on(self.engine.news()) {
+                if let News::Granted { id: granted, grant, .. } = news
+                    && granted == id
+                {
+                    return grant;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn show(&self, name: &str) -> Result<View, EngineError> {
+        self.runtime.block_on(self.engine.show(&Name::new(name).unwrap()))
+    }
+}

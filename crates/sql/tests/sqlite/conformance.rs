@@ -1,0 +1,43 @@
+//! The SQLite engine conforms.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine};
+use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
+
+use crate::rig::Rig;
+
+impl Harness for Rig {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        let engine = self.engine();
+        Box::pin(async move { engine as Arc<dyn Engine> })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        let can = kind == Disturbance::Forget;
+        if can {
+            self.does("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
+        }
+        // There is no connection to cut.
+        Box::pin(std::future::ready(can))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(left_at_rest(|| self.left()))
+    }
+}
+
+#[test]
+fn the_sqlite_engine_conforms() {
+    let rig = Rig::new();
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}

@@ -1,0 +1,154 @@
+//! Other processes: this very test binary, run again, doing what it is told on its standard input.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Arc,
+};
+
+use leasehold_core::{Answer, Claim, EngineError, Grant, Keeper, Locks};
+
+use crate::client::{Client, claim};
+
+const PATH: &str = "LEASEHOLD_TEST_HELPER_PATH";
+const MARK: &str = "helper says ";
+pub(crate) const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// A process with an engine of its own; killed when dropped.
+pub(crate) struct Helper {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Helper {
+    pub(crate) fn start(path: &Path) -> Self {
+        Self::start_as(&[], path)
+    }
+
+    /// The same through a command that runs the command behind it.
+    pub(crate) fn start_as(prefix: &[&str], path: &Path) -> Self {
+        let exe = std::env::current_exe().unwrap();
+        let own = [exe.to_str().unwrap(), "--exact", "helper::obeys", "--nocapture", "--test-threads=1"];
+        let words = [prefix, &own].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).env(PATH, path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, input, output }
+    }
+
+    /// Sends an order and answers what came back.
+    pub(crate) fn tell(&mut self, order: &str) -> String {
+        self.send(order);
+        self.hear()
+    }
+
+    pub(crate) fn send(&mut self, order: &str) {
+        writeln!(self.input, "{order}").unwrap();
+    }
+
+    pub(crate) fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the helper ended");
+            if let Some((_, said)) = line.split_once(MARK) {
+                return said.trim_end().to_owned();
+            }
+        }
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn am_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{MARK}{text}").unwrap();
+    out.flush().unwrap();
+}
+
+fn describe(answer: Result<Answer, EngineError>) -> String {
+    match answer {
+        Ok(Answer::Held(_)) => "held".into(),
+        Ok(Answer::Waiting(_)) => "waiting".into(),
+        Ok(Answer::Taken(_)) => "taken".into(),
+        Ok(Answer::Gone) => "gone".into(),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+/// What the other process runs. In the tests' own run it does nothing.
+#[test]
+fn obeys() {
+    let Some(path) = std::env::var_os(PATH) else { return };
+    let client = Client::new(Path::new(&path));
+    let mut held: HashMap<String, (Claim, Grant)> = HashMap::new();
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        say(&match words[..] {
+            ["claim", name] => take(&client, claim(name), &mut held),
+            ["brief", name] => {
+                let ttl = std::time::Duration::from_secs(1);
+                take(&client, Claim { ttl, claim_time: ttl, ..claim(name) }, &mut held)
+            }
+            ["release", name] => {
+                let (claim, grant) = held.remove(name).unwrap();
+                format!("{:?}", client.release(&claim, &grant))
+            }
+            ["many", prefix] => (0..)
+                .map(|number| take(&client, claim(&format!("{prefix}{number}")), &mut held))
+                .find(|said| said != "held")
+                .unwrap(),
+            ["remove", path] => format!("{:?}", std::fs::remove_file(path)),
+            ["churn", tasks] => churn(&client, tasks.parse().unwrap()),
+            _ => format!("what is {line:?}?"),
+        });
+    }
+}
+
+fn take(client: &Client, claim: Claim, held: &mut HashMap<String, (Claim, Grant)>) -> String {
+    let answer = client.create(&claim);
+    if let Ok(Answer::Held(grant)) = &answer {
+        held.insert(claim.name.as_str().to_owned(), (claim, grant.clone()));
+    }
+    describe(answer)
+}
+
+/// Acquires and releases in so many tasks, for ever; says so once each of them did.
+fn churn(client: &Client, tasks: usize) -> String {
+    let engine = Arc::clone(&client.engine);
+    let locks = Locks::builder(engine).keeper(Keeper::on(client.runtime.handle().clone())).build();
+    let (tx, rx) = std::sync::mpsc::channel();
+    for task in 0..tasks {
+        let (locks, tx) = (locks.clone(), tx.clone());
+        client.runtime.spawn(async move {
+            let request = locks.mutex(format!("churn-{}", task % 3));
+            loop {
+                request.acquire().await.unwrap().release().await.unwrap();
+                let _ = tx.send(task);
+            }
+        });
+    }
+    assert_eq!(rx.iter().take(10 * tasks).count(), 10 * tasks);
+    "churning".into()
+}

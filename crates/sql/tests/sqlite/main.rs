@@ -1,0 +1,18 @@
+//! The SQLite engine on real files.
+
+#![cfg(feature = "sqlite")]
+#![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests")]
+
+mod between;
+mod busy;
+mod client;
+mod conformance;
+mod helper;
+mod names;
+mod oracle;
+mod place;
+mod quiet;
+mod replaced;
+mod rig;
+mod room;
+mod tables;

@@ -1,0 +1,106 @@
+//! Paths at which no locks can be kept: each is refused with what it is and what to do.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use leasehold_core::{Env, Fault};
+use leasehold_sql::sqlite::engine;
+
+use crate::{
+    client::{Client, claim},
+    helper::{Helper, NOBODY, am_root},
+    rig::Rig,
+};
+
+/// The path is refused so, and the message names it and says all that.
+#[track_caller]
+fn refuses(path: &Path, fault: Fault, said: &[&str]) {
+    let (found, message) = Client::new(path).refused();
+    assert_eq!(found, fault, "{message}");
+    for word in said.iter().chain(&[path.to_str().unwrap()]) {
+        assert!(message.contains(word), "{word:?} is missing: {message}");
+    }
+}
+
+#[test]
+fn a_path_that_depends_on_where_one_stands() {
+    let error = engine(Path::new("locks.db"), &Env::system()).unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("sqlite:///path"), "{error}");
+}
+
+#[test]
+fn a_directory_that_is_not_there() {
+    let rig = Rig::new();
+    refuses(&rig.dir().join("no/locks.db"), Fault::Misconfigured, &["does not exist", "make it"]);
+}
+
+#[test]
+fn a_directory_in_the_place_of_the_file() {
+    let rig = Rig::new();
+    fs::create_dir(rig.path()).unwrap();
+    refuses(&rig.path(), Fault::Misconfigured, &["a directory"]);
+    refuses(Path::new("/"), Fault::Misconfigured, &["a directory"]);
+}
+
+#[test]
+fn something_that_is_no_file() {
+    refuses(Path::new("/dev/null"), Fault::Misconfigured, &["no regular file"]);
+}
+
+#[test]
+fn a_file_that_is_no_database_stays_as_it_is() {
+    let rig = Rig::new();
+    let text = "the diary of somebody else\n".repeat(500);
+    fs::write(rig.path(), &text).unwrap();
+    refuses(&rig.path(), Fault::Misconfigured, &["not a database", "give the path of"]);
+    assert_eq!(fs::read_to_string(rig.path()).unwrap(), text);
+}
+
+#[test]
+fn a_file_of_several_names() {
+    let rig = Rig::new();
+    rig.does("CREATE TABLE things (thing)");
+    fs::hard_link(rig.path(), rig.dir().join("other.db")).unwrap();
+    refuses(&rig.path(), Fault::Misconfigured, &["2 names"]);
+}
+
+#[test]
+fn a_file_and_a_directory_of_another_user() {
+    assert!(am_root(), "becoming another user needs root: run this test as root");
+    let rig = Rig::new();
+    rig.does("CREATE TABLE things (thing)");
+    let mode = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    mode(rig.dir(), 0o777);
+    mode(&rig.path(), 0o644);
+    let said = || Helper::start_as(&NOBODY, &rig.path()).tell("claim job");
+    let denied = said();
+    assert!(
+        denied.contains("Denied") && denied.contains("may not write") && denied.contains("locks.db"),
+        "{denied}"
+    );
+    mode(&rig.path(), 0o666);
+    mode(rig.dir(), 0o755);
+    let denied = said();
+    assert!(denied.contains("Denied") && denied.contains("beside it"), "{denied}");
+    mode(rig.dir(), 0o777);
+    assert_eq!(said(), "held");
+}
+
+#[test]
+fn a_link_leads_to_the_same_locks() {
+    let rig = Rig::new();
+    let link = rig.dir().join("link.db");
+    std::os::unix::fs::symlink(rig.path(), &link).unwrap();
+    let (one, other) = (Client::new(&rig.path()), Client::new(&link));
+    one.hold(&claim("job"));
+    other.wait(&claim("job"));
+}
+
+#[test]
+fn a_name_full_of_signs_is_a_path_like_any() {
+    let rig = Rig::new();
+    let path = rig.dir().join("a b?mode=memory#%41';--.db");
+    let (one, other) = (Client::new(&path), Client::new(&path));
+    one.hold(&claim("job"));
+    other.wait(&claim("job"));
+    assert!(path.exists());
+}

@@ -1,0 +1,89 @@
+//! A file that is replaced, deleted or emptied while it is used.
+
+use std::fs;
+
+use leasehold_core::{Loss, Released, Renewed};
+
+use crate::{
+    client::{Client, claim},
+    helper::Helper,
+    rig::Rig,
+};
+
+fn remove(rig: &Rig) {
+    for entry in fs::read_dir(rig.dir()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+}
+
+/// Who held by the old file is told so; who comes finds the new one, whether it used the old one or not.
+fn all_meet_in_the_new_file(rig: &Rig, replace: impl FnOnce()) {
+    let (old, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
+    let job = claim("job");
+    let grant = old.hold(&job);
+    other.wait(&claim("job"));
+    replace();
+    let newcomer = Client::new(&rig.path());
+    let next = claim("job");
+    let new = newcomer.hold(&next);
+    assert_ne!(new.token.lineage, grant.token.lineage);
+    let renewed = old.renew(&job, &grant);
+    assert!(matches!(renewed, Renewed::Lost(Loss::Replaced)), "{renewed:?}");
+    assert!(matches!(old.release(&job, &grant), Released::NotThere));
+    for client in [&old, &other] {
+        client.wait(&claim("job"));
+    }
+    assert!(matches!(newcomer.renew(&next, &new), Renewed::Kept { .. }));
+    assert_eq!(rig.says("PRAGMA integrity_check"), [r#"Text("ok")"#]);
+}
+
+#[test]
+fn a_file_that_was_deleted() {
+    let rig = Rig::new();
+    all_meet_in_the_new_file(&rig, || remove(&rig));
+}
+
+#[test]
+fn a_file_that_was_moved_away() {
+    let rig = Rig::new();
+    all_meet_in_the_new_file(&rig, || fs::rename(rig.path(), rig.dir().join("old.db")).unwrap());
+}
+
+#[test]
+fn another_file_in_its_place() {
+    let (rig, spare) = (Rig::new(), Rig::new());
+    Client::new(&spare.path()).hold(&claim("another"));
+    spare.does("PRAGMA wal_checkpoint(TRUNCATE)");
+    all_meet_in_the_new_file(&rig, || {
+        remove(&rig);
+        fs::copy(spare.path(), rig.path()).map(drop).unwrap();
+    });
+}
+
+#[test]
+fn tables_that_were_dropped() {
+    let rig = Rig::new();
+    all_meet_in_the_new_file(&rig, || {
+        rig.does("DROP TABLE leasehold_claim; DROP TABLE leasehold_lock; DROP TABLE leasehold_meta");
+    });
+}
+
+#[test]
+fn a_log_that_was_deleted() {
+    let rig = Rig::new();
+    let client = Client::new(&rig.path());
+    let mut other = Helper::start(&rig.path());
+    let job = claim("job");
+    let grant = client.hold(&job);
+    assert_eq!(other.tell("claim another"), "held");
+    for ending in ["-wal", "-shm"] {
+        fs::remove_file(format!("{}{ending}", rig.path().display())).unwrap();
+    }
+    // Whoever comes finds what was brought from the log into the file: here nothing. So nobody goes on by what it had.
+    let mut newcomer = Helper::start(&rig.path());
+    assert_eq!(newcomer.tell("claim next"), "held");
+    assert_eq!(newcomer.tell("claim job"), "held");
+    assert!(matches!(client.renew(&job, &grant), Renewed::Lost(_)));
+    assert_eq!(other.tell("claim next"), "waiting");
+    client.wait(&claim("next"));
+}

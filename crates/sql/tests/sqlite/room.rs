@@ -1,0 +1,53 @@
+//! No room: in a process for which the directory is a small file system of its own.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use crate::{
+    helper::{Helper, am_root},
+    rig::Rig,
+};
+
+fn mounted(rig: &Rig, options: &str, order: &str) -> (Helper, PathBuf) {
+    let dir = rig.dir().join("mounted");
+    fs::create_dir(&dir).unwrap();
+    let script =
+        format!("mount -t tmpfs -o mode=700,{options} none '{}' && {order} exec \"$@\"", dir.display());
+    let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
+    let unshare = [&["unshare", "--mount"], user, &["sh", "-c", &script, "sh"]].concat();
+    let works = Command::new(unshare[0]).args(&unshare[1..]).arg("true").status();
+    assert!(works.is_ok_and(|status| status.success()), "this test needs mount namespaces: run it as root");
+    let path = dir.join("locks.db");
+    (Helper::start_as(&unshare, &path), path)
+}
+
+#[test]
+fn a_full_disk_is_refused_and_what_was_held_stays_held() {
+    let rig = Rig::new();
+    let ballast = rig.dir().join("mounted/ballast");
+    let fill = format!("head -c 100000 /dev/zero > '{}' &&", ballast.display());
+    let (mut helper, _) = mounted(&rig, "size=500k", &fill);
+    let said = helper.tell("many job");
+    assert!(said.contains("Refused") && said.contains("full"), "{said}");
+    assert_eq!(helper.tell(&format!("remove {}", ballast.display())), "Ok(())");
+    assert_eq!(helper.tell("claim more"), "held");
+    assert_eq!(helper.tell("claim job0"), "waiting");
+    assert_eq!(helper.tell("release job1"), "Freed");
+}
+
+#[test]
+fn a_disk_without_room_for_the_file_is_refused() {
+    let rig = Rig::new();
+    let (mut helper, path) = mounted(&rig, "nr_inodes=2", "");
+    let said = helper.tell("claim job");
+    assert!(said.contains(path.to_str().unwrap()), "{said}");
+    assert!(said.contains("Denied") || said.contains("Refused"), "{said}");
+}
+
+#[test]
+fn a_read_only_file_system_is_refused() {
+    let rig = Rig::new();
+    let (mut helper, path) = mounted(&rig, "ro", "");
+    let said = helper.tell("claim job");
+    assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
+    assert!(said.contains(path.parent().unwrap().to_str().unwrap()), "{said}");
+}

@@ -1,0 +1,130 @@
+//! Tables that are not as they should be, and tables of others beside ours.
+
+use leasehold_core::{Fault, Previous, Renewed};
+
+use crate::{
+    client::{Client, claim},
+    rig::Rig,
+};
+
+#[track_caller]
+fn refuses(rig: &Rig, said: &str) {
+    let (fault, message) = Client::new(&rig.path()).refused();
+    assert_eq!(fault, Fault::Misconfigured, "{message}");
+    assert!(message.contains(said) && message.contains("locks.db"), "{message}");
+}
+
+#[test]
+fn tables_of_another_version_are_refused_and_left_alone() {
+    for version in [0, 2] {
+        let rig = Rig::new();
+        let client = Client::new(&rig.path());
+        let job = claim("job");
+        let grant = client.hold(&job);
+        rig.does(&format!("UPDATE leasehold_meta SET version = {version}"));
+        let before = rig.says("SELECT * FROM leasehold_lock");
+        refuses(&rig, &format!("have version {version} and this leasehold knows version 1"));
+        // Also for those who had opened it before.
+        let renewed = client.renew(&job, &grant);
+        assert!(
+            matches!(&renewed, Renewed::Unknown(error) if error.message.contains("version")),
+            "{renewed:?}"
+        );
+        assert_eq!(rig.says("SELECT * FROM leasehold_lock"), before);
+        rig.does("UPDATE leasehold_meta SET version = 1");
+        assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
+    }
+}
+
+#[test]
+fn a_newer_version_may_have_other_tables() {
+    let rig = Rig::new();
+    rig.does("CREATE TABLE leasehold_meta (version INTEGER, what TEXT); INSERT INTO leasehold_meta VALUES (7, 'x')");
+    refuses(&rig, "version 7");
+    assert_eq!(rig.says("SELECT count(*) FROM sqlite_schema"), ["Integer(1)"]);
+}
+
+#[test]
+fn tables_of_somebody_else_that_have_our_names() {
+    for text in [
+        "CREATE TABLE leasehold_meta (colour TEXT)",
+        "CREATE TABLE leasehold_lock (colour TEXT)",
+        "CREATE TABLE leasehold_claim (colour TEXT)",
+        "CREATE TABLE leasehold_meta (version INTEGER, lineage TEXT, boot TEXT, floor INTEGER)",
+        "CREATE TABLE leasehold_meta (version INTEGER, lineage TEXT, boot TEXT, floor INTEGER); \
+         INSERT INTO leasehold_meta VALUES (1, 'green', 'x', 0)",
+        "CREATE VIEW leasehold_lock AS SELECT 1 AS colour",
+    ] {
+        let rig = Rig::new();
+        rig.does(text);
+        let before = rig.says("SELECT sql FROM sqlite_schema");
+        refuses(&rig, "leasehold");
+        assert_eq!(rig.says("SELECT sql FROM sqlite_schema"), before, "{text}");
+    }
+}
+
+#[test]
+fn a_row_that_nobody_of_ours_wrote_is_not_repaired() {
+    let rig = Rig::new();
+    let client = Client::new(&rig.path());
+    client.hold(&claim("other"));
+    rig.does("UPDATE leasehold_lock SET token = 'green', holder = 'me'");
+    let before = rig.says("SELECT * FROM leasehold_lock");
+    let error = client.create(&claim("other")).expect_err("it is unreadable");
+    assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
+    assert_eq!(rig.says("SELECT * FROM leasehold_lock"), before);
+    client.hold(&claim("job"));
+}
+
+#[test]
+fn tables_of_others_stay_and_are_written_meanwhile() {
+    let rig = Rig::new();
+    rig.does("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
+    let client = Client::new(&rig.path());
+    let job = claim("job");
+    let grant = client.hold(&job);
+    rig.does("INSERT INTO things VALUES ('also mine')");
+    client.free(&job, &grant);
+    assert_eq!(rig.says("SELECT count(*) FROM things"), ["Integer(2)"]);
+}
+
+#[test]
+fn a_restart_of_the_machine_frees_all_and_says_that_holds_lapsed() {
+    let rig = Rig::new();
+    let job = claim("job");
+    let grant = {
+        let client = Client::new(&rig.path());
+        let grant = client.hold(&job);
+        client.wait(&claim("job"));
+        let clean = claim("clean");
+        let done = client.hold(&clean);
+        client.free(&clean, &done);
+        grant
+    };
+    rig.does("UPDATE leasehold_meta SET boot = 'another'");
+    let client = Client::new(&rig.path());
+    let next = client.hold(&claim("job"));
+    assert_eq!((next.previous, next.token.lineage), (Previous::Lapsed, grant.token.lineage));
+    assert!(next.token > grant.token);
+    assert_eq!(client.hold(&claim("clean")).previous, Previous::Clean);
+    assert!(matches!(client.renew(&job, &grant), Renewed::Lost(_)));
+}
+
+#[test]
+fn many_who_come_to_an_empty_file_at_once_make_one_set_of_tables() {
+    let rig = Rig::new();
+    let begin = std::sync::Barrier::new(6);
+    let tokens: Vec<_> = std::thread::scope(|scope| {
+        let comes = |number: usize| {
+            let (client, begin) = (Client::new(&rig.path()), &begin);
+            scope.spawn(move || {
+                begin.wait();
+                client.hold(&claim(&format!("job-{number}"))).token
+            })
+        };
+        let threads: Vec<_> = (0..6).map(comes).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(tokens.iter().all(|token| token.lineage == tokens[0].lineage), "{tokens:?}");
+    assert_eq!(rig.left().len(), 6);
+}

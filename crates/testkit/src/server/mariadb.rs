@@ -1,0 +1,237 @@
+//! A private MariaDB.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use nix::{sys::signal::Signal, unistd::User};
+use tempfile::TempDir;
+
+use super::child::{Server, free_port};
+
+/// Debian keeps the server out of the path of users.
+const PROGRAM: &str = "/usr/sbin/mariadbd";
+const DATABASE: &str = "locks";
+/// A log as small as can be, for it is copied.
+const LOG_SIZE: &str = "--innodb-log-file-size=4M";
+
+/// A private MariaDB server with one database, `locks`, whose superuser `root` needs no password.
+///
+/// It does not wait for the disk, but for a [durable](Self::durable) one: a kill loses nothing, a fall of the machine may.
+pub struct MariadbServer {
+    process: Option<Server>,
+    directory: TempDir,
+    port: u16,
+    options: Vec<String>,
+    /// What its data were copied from; gone with the last server.
+    _template: Arc<TempDir>,
+}
+
+impl MariadbServer {
+    /// Starts one, with options, each as `--name=value`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(options: &[&str]) -> Self {
+        Self::durable(&[&["--innodb-flush-log-at-trx-commit=2"], options].concat())
+    }
+
+    /// Starts one that answers only when the disk has what it says, with options.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn durable(options: &[&str]) -> Self {
+        let template = template();
+        let data = TempDir::new().expect("the system has room for a directory");
+        copy(template.path(), data.path()).expect("what was made can be copied");
+        Self::with_data(data, template, options)
+    }
+
+    /// Starts another one, with options, with a copy of the data of this one, which is not running.
+    ///
+    /// # Panics
+    /// When this one runs, or the other cannot be started.
+    #[must_use]
+    pub fn copy(&self, options: &[&str]) -> Self {
+        assert!(self.process.is_none(), "the data of a server that runs change");
+        let data = TempDir::new().expect("the system has room for a directory");
+        copy(self.directory.path(), data.path()).expect("what was made can be copied");
+        Self::with_data(data, Arc::clone(&self._template), options)
+    }
+
+    /// Starts one that takes encrypted connections only.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    #[cfg(feature = "tls")]
+    pub fn encrypted() -> Self {
+        let template = template();
+        let data = TempDir::new().expect("the system has room for a directory");
+        copy(template.path(), data.path()).expect("what was made can be copied");
+        super::certificates::write(data.path());
+        let file = |name: &str| data.path().join(name).display().to_string();
+        let (certificate, key) =
+            (format!("--ssl-cert={}", file("server.pem")), format!("--ssl-key={}", file("server.key")));
+        Self::with_data(data, template, &[&certificate, &key, "--require-secure-transport=ON"])
+    }
+
+    /// A file of an encrypted one: its authority is `ca.pem`.
+    #[must_use]
+    #[cfg(feature = "tls")]
+    pub fn certificate(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn with_data(directory: TempDir, template: Arc<TempDir>, options: &[&str]) -> Self {
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = Self { process: None, directory, port: free_port(), options, _template: template };
+        server.restart();
+        server
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its database.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("mysql://root@127.0.0.1:{}/{DATABASE}", self.port)
+    }
+
+    /// Starts it again, with the data that it has.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn restart(&mut self) {
+        let directory = self.directory.path();
+        let own = [
+            "--no-defaults".to_owned(),
+            format!("--user={}", user()),
+            format!("--datadir={}", directory.join("data").display()),
+            format!("--socket={}", directory.join("socket").display()),
+            format!("--pid-file={}", directory.join("pid").display()),
+            format!("--port={}", self.port),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--max-connections=300".to_owned(),
+            "--innodb-buffer-pool-size=32M".to_owned(),
+            LOG_SIZE.to_owned(),
+        ];
+        let all: Vec<String> = own.into_iter().chain(self.options.iter().cloned()).collect();
+        let mut process = Server::start(PROGRAM, directory, &all, &[]);
+        process.wait_until(|| self.client("SELECT 1").status.success());
+        self.process = Some(process);
+    }
+
+    /// Kills it, and with it all sessions: what was committed stays.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn kill(&mut self) {
+        let mut process = self.process.take().expect("the server is running");
+        process.end(Signal::SIGKILL).expect("a child can be waited for");
+    }
+
+    /// Ends it, in order.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn stop(&mut self) {
+        let mut process = self.process.take().expect("the server is running");
+        process.end(Signal::SIGTERM).expect("a child can be waited for");
+    }
+
+    /// Stops its clockwork: it keeps its connections and says nothing, until [`resume`](Self::resume).
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn pause(&self) {
+        self.process.as_ref().expect("the server is running").signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn resume(&self) {
+        self.process.as_ref().expect("the server is running").signal(Signal::SIGCONT);
+    }
+
+    /// Says something as an operator would, and answers what the server said, line by line, columns with `|` between them.
+    ///
+    /// # Panics
+    /// When the server says that something is wrong.
+    pub fn says(&self, sql: &str) -> Vec<String> {
+        let output = self.client(sql);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {text}{complaint}");
+        text.lines().map(|line| line.replace('\t', "|")).collect()
+    }
+
+    /// Tells it something as an operator would; false when it says that something is wrong.
+    #[must_use]
+    pub fn takes(&self, sql: &str) -> bool {
+        self.client(sql).status.success()
+    }
+
+    fn client(&self, sql: &str) -> Output {
+        let socket = self.directory.path().join("socket");
+        let mut command = Command::new("mariadb");
+        command.args(["--no-defaults", "--batch", "--skip-column-names", "--user=root"]);
+        command.arg(format!("--socket={}", socket.display())).args([DATABASE, "--execute", sql]);
+        command.output().unwrap_or_else(|error| panic!("cannot start mariadb: {error}: run setup/debian"))
+    }
+}
+
+/// The data of a server that was never used: making them takes longer than copying them.
+fn template() -> Arc<TempDir> {
+    static MADE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(template) = made.upgrade() {
+        return template;
+    }
+    let directory = TempDir::new().expect("the system has room for a directory");
+    let data = directory.path().join("data");
+    let output = Command::new("mariadb-install-db")
+        .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE])
+        .arg(format!("--user={}", user()))
+        .arg(format!("--datadir={}", data.display()))
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start mariadb-install-db: {error}: run setup/debian"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "mariadb-install-db: {said}{}", String::from_utf8_lossy(&output.stderr));
+    // A database is a directory.
+    fs::create_dir(data.join(DATABASE)).expect("what was made can be added to");
+    let template = Arc::new(directory);
+    *made = Arc::downgrade(&template);
+    template
+}
+
+/// As whom it runs: it refuses to be root unless it is told so.
+fn user() -> String {
+    let user = User::from_uid(nix::unistd::Uid::effective()).ok().flatten();
+    user.expect("whoever runs tests has a name").name
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, path): (_, PathBuf) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy(&entry.path(), &path)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), path)?;
+        }
+    }
+    Ok(())
+}

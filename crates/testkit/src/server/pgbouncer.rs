@@ -1,0 +1,54 @@
+//! A private PgBouncer.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::{
+    child::{Server, free_port},
+    postgres::{as_user_arguments, give_away, psql},
+};
+
+/// Not in the path of everybody.
+const PROGRAM: &str = "/usr/sbin/pgbouncer";
+
+/// A PgBouncer that gives each transaction any of few connections to a server: nothing of a session lasts, and nobody hears
+/// notifications through it.
+pub struct PgBouncer {
+    _process: Server,
+    _directory: TempDir,
+    port: u16,
+}
+
+impl PgBouncer {
+    /// Starts one in front of the PostgreSQL that listens there.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(server: u16) -> Self {
+        let directory = TempDir::new().expect("the system has room for a directory");
+        let port = free_port();
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = users\npool_mode = transaction\ndefault_pool_size = 3\n"
+        );
+        let write = |name: &str, text: &str| {
+            fs::write(directory.path().join(name), text).expect("a private directory takes a file");
+        };
+        write("pgbouncer.ini", &settings);
+        write("users", "\"postgres\" \"\"\n");
+        give_away(directory.path());
+        let (first, rest) = as_user_arguments(directory.path(), PROGRAM);
+        let arguments: Vec<String> = rest.into_iter().chain(["pgbouncer.ini".to_owned()]).collect();
+        let mut process = Server::start(&first, directory.path(), &arguments, &[]);
+        process.wait_until(|| psql(port, &["-c", "SELECT 1"]).status.success());
+        Self { _process: process, _directory: directory, port }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+}

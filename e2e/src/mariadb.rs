@@ -1,0 +1,95 @@
+//! MariaDB: one server. What it acknowledged it keeps, whatever is done to its process.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::{Guarantee, Level};
+use leasehold_testkit::server::MariadbServer;
+
+use crate::{
+    served::{Served, System},
+    world::{Fault, Promise},
+};
+
+/// The only server.
+pub struct Mariadb(MariadbServer);
+
+/// The sessions of all clients.
+const SESSIONS: &str =
+    "SELECT id FROM information_schema.processlist WHERE db = 'locks' AND id <> connection_id()";
+/// Keeps the rows of two names locked for a while, as an operator's hand would.
+const KEEP_LOCKED: &str =
+    "BEGIN; SELECT name FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT SLEEP(0.4); COMMIT";
+/// Rows of which a killed client's claims are left, and which nobody clears away at rest, are over in time.
+const LEFT: &str = "SELECT CONCAT('claim ', name) FROM leasehold_claim
+    WHERE GREATEST(expires, place_expires) > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000
+    UNION ALL SELECT CONCAT('hold ', name) FROM leasehold_lock
+    WHERE holder IS NOT NULL AND expires > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000";
+
+impl System for Mariadb {
+    const SCHEME: &'static str = "mysql";
+    const STOPPED: u64 = 2500;
+    const HELD: u64 = 1500;
+
+    fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
+        &[
+            Fault {
+                name: "server stops",
+                lasts: 20..1500,
+                begin: |w, _| w.system.0.pause(),
+                end: |w, _| w.system.0.resume(),
+            },
+            Fault {
+                name: "server restarts",
+                lasts: 5..300,
+                begin: |w, _| w.system.0.kill(),
+                end: |w, _| w.system.0.restart(),
+            },
+            Fault {
+                name: "sessions ended",
+                lasts: 1..10,
+                begin: |w, _| w.system.end_sessions(),
+                end: |_, _| {},
+            },
+            Fault {
+                name: "rows kept locked",
+                lasts: 1..10,
+                begin: |w, _| drop(w.system.0.says(KEEP_LOCKED)),
+                end: |_, _| {},
+            },
+        ]
+    }
+
+    fn start(_: u64) -> Self {
+        Self(MariadbServer::start(&["--innodb-flush-log-at-trx-commit=2"]))
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        vec![self.0.port()]
+    }
+
+    fn url(servers: &str) -> String {
+        format!("mysql://root@{servers}/locks")
+    }
+
+    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
+        // A kill of the server loses nothing even so, but the engine cannot know that it is the only thing that happens here.
+        said.level == Level::BestEffort
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        let mut things: BTreeMap<String, u64> = self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
+        // The administrator has one.
+        let sessions = self.0.says(SESSIONS).len().saturating_sub(1);
+        things.insert("sessions".to_owned(), sessions as u64);
+        things
+    }
+}
+
+impl Mariadb {
+    fn end_sessions(&self) {
+        for session in self.0.says(SESSIONS) {
+            // It may have ended by itself.
+            let _ = self.0.takes(&format!("KILL {session}"));
+        }
+    }
+}

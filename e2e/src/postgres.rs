@@ -1,0 +1,88 @@
+//! PostgreSQL: one server. What it acknowledged it keeps, whatever is done to its process.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::{Guarantee, Level};
+use leasehold_testkit::server::PostgresServer;
+
+use crate::{
+    served::{Served, System},
+    world::{Fault, Promise},
+};
+
+/// The only server.
+pub struct Postgres(PostgresServer);
+
+/// Ends the sessions of all clients, those that listen among them.
+const TERMINATE: &str =
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'";
+/// Keeps the rows of two names locked for a while, as an operator's hand would.
+const KEEP_LOCKED: &str =
+    "BEGIN; SELECT FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT pg_sleep(0.4); COMMIT";
+/// Rows of which a killed client's claims are left, and which nobody clears away at rest, are over in time.
+const LEFT: &str =
+    "WITH t AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 70000000 AS late)
+    SELECT 'claim ' || name FROM leasehold_claim, t WHERE greatest(expires, place_expires) > late
+    UNION ALL SELECT 'hold ' || name FROM leasehold_lock, t WHERE holder IS NOT NULL AND expires > late";
+
+impl System for Postgres {
+    const SCHEME: &'static str = "postgres";
+    const STOPPED: u64 = 2500;
+    const HELD: u64 = 1500;
+
+    fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
+        &[
+            Fault {
+                name: "server restarts",
+                lasts: 5..300,
+                begin: |w, _| w.system.0.kill(),
+                end: |w, _| w.system.0.restart(),
+            },
+            Fault {
+                name: "sessions ended",
+                lasts: 1..10,
+                begin: |w, _| w.system.tell(TERMINATE),
+                end: |_, _| {},
+            },
+            Fault {
+                name: "rows kept locked",
+                lasts: 1..10,
+                begin: |w, _| w.system.tell(KEEP_LOCKED),
+                end: |_, _| {},
+            },
+        ]
+    }
+
+    fn start(_: u64) -> Self {
+        Self(PostgresServer::start(&[]))
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        vec![self.0.port()]
+    }
+
+    fn url(servers: &str) -> String {
+        format!("postgres://postgres@{servers}/postgres")
+    }
+
+    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
+        // A kill of the server loses nothing even so, but the engine cannot know that it is the only thing that happens here.
+        said.level == Level::BestEffort && said.notes.iter().any(|note| note.contains("fsync is off"))
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        let mut things: BTreeMap<String, u64> = self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
+        // The administrator has one.
+        let sessions =
+            self.0.says("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
+        let sessions = sessions[0].parse::<u64>().unwrap_or(u64::MAX).saturating_sub(1);
+        things.insert("sessions".to_owned(), sessions);
+        things
+    }
+}
+
+impl Postgres {
+    fn tell(&self, sql: &str) {
+        drop(self.0.says(sql));
+    }
+}

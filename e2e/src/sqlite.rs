@@ -1,0 +1,138 @@
+//! An SQLite file: client processes that are stopped and killed, and a program that writes to the same database.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use leasehold_core::Locks;
+use leasehold_testkit::history::{Event, History};
+use rusqlite::Connection;
+
+use crate::{
+    Failure,
+    client::Orders,
+    crew::Crew,
+    world::{Fault, Promise, Setting, World},
+};
+
+/// How many client processes a round has.
+const CLIENTS: usize = 4;
+/// How long the other program waits for its turn to write.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A file and its clients.
+pub struct Sqlite {
+    /// On a disk, as databases are.
+    dir: tempfile::TempDir,
+    crew: Crew,
+    admin: leasehold::Locks,
+    other: Option<Connection>,
+}
+
+impl Sqlite {
+    /// Starts the clients.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn start(setting: &Setting) -> Result<Self, Failure> {
+        let dir = tempfile::tempdir()?;
+        let url = format!("sqlite://{}", dir.path().join("locks.db").display());
+        let admin = leasehold::Locks::connect(&url)?;
+        let orders = (0..CLIENTS as u64).map(|at| Orders {
+            role: "client".to_owned(),
+            url: url.clone(),
+            run: setting.seed,
+            seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
+            until: setting.until,
+            history: setting.dir.join(format!("client-{at}")),
+            shelf: setting.dir.clone(),
+        });
+        let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
+        Ok(Self { dir, crew, admin, other: None })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("locks.db")
+    }
+
+    fn open(&self) -> Option<Connection> {
+        let other = Connection::open(self.path()).ok()?;
+        other.busy_timeout(PATIENCE).ok()?;
+        Some(other)
+    }
+
+    /// Writes to a table of its own, and takes its time to commit.
+    fn write(&mut self) {
+        let begin = "CREATE TABLE IF NOT EXISTS others (x); BEGIN IMMEDIATE; INSERT INTO others VALUES (1)";
+        self.other = self.open().filter(|other| other.execute_batch(begin).is_ok());
+    }
+
+    fn commit(&mut self) {
+        if let Some(other) = self.other.take() {
+            // Whatever becomes of it: it is not ours.
+            let _ = other.execute_batch("COMMIT");
+        }
+    }
+
+    /// What a backup or a tool does: all of the log goes into the file.
+    fn checkpoint(&self) {
+        if let Some(other) = self.open() {
+            let _ = other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        }
+    }
+}
+
+impl World for Sqlite {
+    const OF_CLIENTS: &'static [Fault<Self>] = &[
+        Fault {
+            name: "stop",
+            lasts: 30..1500,
+            begin: |w, at| w.crew.stop(at),
+            end: |w, at| w.crew.go_on(at),
+        },
+        Fault {
+            name: "kill",
+            lasts: 1..200,
+            begin: |w, at| w.crew.kill(at),
+            end: |w, at| w.crew.replace(at),
+        },
+    ];
+
+    fn clients(&self) -> usize {
+        CLIENTS
+    }
+
+    fn of_server(&self) -> &'static [Fault<Self>] {
+        &[
+            Fault { name: "other writer", lasts: 5..400, begin: |w, _| w.write(), end: |w, _| w.commit() },
+            Fault { name: "checkpoint", lasts: 1..10, begin: |w, _| w.checkpoint(), end: |_, _| {} },
+        ]
+    }
+
+    fn admin(&self) -> Locks {
+        Locks::clone(&self.admin)
+    }
+
+    fn finish(&mut self) -> Result<Vec<Event>, Failure> {
+        self.crew.join()?;
+        Ok(History::merge(self.crew.histories())?.events().to_vec())
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        // Rows of which a killed client's claims are left, and which nobody clears away at rest, are over in time.
+        let left = || -> rusqlite::Result<Vec<String>> {
+            let uptime = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+                .map_err(|_| rusqlite::Error::InvalidQuery)?;
+            let late = uptime.tv_sec() * 1_000_000 + 70_000_000;
+            let file = Connection::open(self.path())?;
+            let mut rows = file.prepare(
+                "SELECT 'claim ' || name FROM leasehold_claim WHERE max(expires, place_expires) > ?1
+                 UNION ALL SELECT 'hold ' || name FROM leasehold_lock WHERE holder IS NOT NULL AND expires > ?1",
+            )?;
+            rows.query_map([late], |row| row.get(0))?.collect()
+        };
+        left().unwrap_or_else(|error| vec![error.to_string()]).into_iter().map(|left| (left, 1)).collect()
+    }
+
+    fn promise(&self) -> Promise {
+        Promise::Exclusion
+    }
+}

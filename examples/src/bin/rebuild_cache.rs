@@ -1,0 +1,148 @@
+//! Rebuild a cache: 4 processes with 8 tasks each read a page that takes a slow query to build, and one process changes the row that
+//! the page is made of, eight times. Readers share the lock. Whoever finds the page stale takes the lock alone and looks again: of all
+//! who found it so, one rebuilds it. Readers come all the time, and the writer is not starved.
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    process::ExitCode,
+    rc::Rc,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use leasehold::Locks;
+use leasehold_examples::{Failure, Floor, TTL, check, failures, run, wait_until};
+
+const READERS: usize = 4;
+const TASKS: usize = 8;
+const CHANGES: u64 = 8;
+/// How long the slow query takes, and how long a reader looks at the page.
+const QUERY: Duration = Duration::from_millis(30);
+const GLANCE: Duration = Duration::from_millis(2);
+
+fn main() -> ExitCode {
+    run(boss, worker)
+}
+
+fn boss(floor: &Floor) -> Result<(), Failure> {
+    let workers: Vec<_> = (0..=READERS).map(|number| floor.start(number)).collect::<Result<_, _>>()?;
+    wait_until("the writer", || Ok(floor.number("row")? == CHANGES))?;
+    check(failures(workers)? == 0, "a worker failed")?;
+
+    let rebuilt = floor.lines("rebuilt.log")?;
+    let mut distinct = rebuilt.clone();
+    distinct.dedup();
+    let reads: Vec<(usize, usize)> = floor
+        .lines("read.log")?
+        .iter()
+        .map(|line| {
+            let (reads, most) = line.split_once(' ').ok_or("a torn line")?;
+            Ok((reads.parse()?, most.parse()?))
+        })
+        .collect::<Result<_, Failure>>()?;
+    let (all, most) = (reads.iter().map(|read| read.0).sum::<usize>(), reads.iter().map(|read| read.1).max());
+    println!(
+        "{CHANGES} changes, {} rebuilds, {all} reads, up to {} at once in a process",
+        rebuilt.len(),
+        most.unwrap_or(0)
+    );
+    check(rebuilt.len() == distinct.len(), "a page was built twice")?;
+    check(rebuilt.len() as u64 <= CHANGES + 1, "a page was built that nobody needed")?;
+    check(rebuilt.last() == Some(&CHANGES.to_string()), "the last change is not on the page")?;
+    check(most > Some(1), "readers did not share")
+}
+
+fn worker(floor: &Floor) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let locks = floor.locks()?;
+    if floor.worker == Some(0) {
+        return runtime.block_on(write(floor, &locks));
+    }
+    let reader = Rc::new(Reader {
+        floor: floor.clone(),
+        locks,
+        reads: AtomicUsize::new(0),
+        now: AtomicUsize::new(0),
+        most: AtomicUsize::new(0),
+    });
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let reader = Rc::clone(&reader);
+                tokio::task::spawn_local(async move { reader.read_on().await })
+            })
+            .collect();
+        for task in tasks {
+            task.await??;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    append(
+        floor,
+        "read.log",
+        &format!("{} {}", reader.reads.load(Ordering::Relaxed), reader.most.load(Ordering::Relaxed)),
+    )
+}
+
+/// Changes the row again and again; each time when the page shows the change before.
+async fn write(floor: &Floor, locks: &Locks) -> Result<(), Failure> {
+    for change in 1..=CHANGES {
+        let guard = locks.rw("page").write().ttl(TTL).acquire().await?;
+        floor.replace("row", &change.to_string())?;
+        guard.release().await?;
+        tokio::time::sleep(QUERY).await;
+    }
+    Ok(())
+}
+
+struct Reader {
+    floor: Floor,
+    locks: Locks,
+    reads: AtomicUsize,
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Reader {
+    /// Reads until it has seen the last change.
+    async fn read_on(&self) -> Result<(), Failure> {
+        while self.read().await? != Some(CHANGES) {}
+        Ok(())
+    }
+
+    /// What is on the page, if it is not stale.
+    async fn read(&self) -> Result<Option<u64>, Failure> {
+        let guard = self.locks.rw("page").read().ttl(TTL).acquire().await?;
+        self.most.fetch_max(self.now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let (page, row) = (self.floor.number("page")?, self.floor.number("row")?);
+        tokio::time::sleep(GLANCE).await;
+        let still = self.floor.number("row")? == row && self.floor.number("page")? == page;
+        check(still, "it changed under a reader")?;
+        self.now.fetch_sub(1, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        guard.release().await?;
+        if page == row {
+            return Ok(Some(page));
+        }
+        self.rebuild().await?;
+        Ok(None)
+    }
+
+    async fn rebuild(&self) -> Result<(), Failure> {
+        let guard = self.locks.rw("page").write().ttl(TTL).acquire().await?;
+        // The second look: somebody may have been faster.
+        let row = self.floor.number("row")?;
+        if self.floor.number("page")? != row {
+            tokio::time::sleep(QUERY).await;
+            append(&self.floor, "rebuilt.log", &row.to_string())?;
+            self.floor.replace("page", &row.to_string())?;
+        }
+        Ok(guard.release().await?)
+    }
+}
+
+fn append(floor: &Floor, name: &str, line: &str) -> Result<(), Failure> {
+    let mut file = OpenOptions::new().append(true).create(true).open(floor.file(name))?;
+    Ok(file.write_all(format!("{line}\n").as_bytes())?)
+}
