@@ -29,6 +29,7 @@ struct Drive {
 impl Drive {
     async fn run(&mut self, mut first: First) {
         let mut wait = self.new_wait();
+        let mut extended = false;
         loop {
             let (sent, answer) = match first.take() {
                 Some(first) => first,
@@ -44,6 +45,8 @@ impl Drive {
                 next => next,
             };
             match next {
+                // Once: where all answers take so long, it is as good as it gets.
+                Next::Held(grant) if !extended && is_worn(sent, &grant, now) => extended = true,
                 Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
                 Next::Fail(error) => {
                     if self.maybe_there {
@@ -94,7 +97,7 @@ impl Drive {
     }
 
     /// Waits for news, at the latest until `at`. A pushed grant is believed if it
-    /// is of this very claim, its beginning is known and it still stands.
+    /// is of this very claim, and its beginning is known and not long ago; else it is asked for.
     async fn listen(&self, at: Instant) -> Option<(Grant, Instant)> {
         tokio::select! {
             biased;
@@ -104,7 +107,7 @@ impl Drive {
         let pushed = self.control.pushed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (_, grant, since) = pushed.filter(|(id, ..)| *id == self.claim.id)?;
         let since = since?;
-        (!is_stale(since, &grant, self.shared.now())).then_some((grant, since))
+        (!is_worn(since, &grant, self.shared.now())).then_some((grant, since))
     }
 
     fn granted(&self, grant: &Grant, arrival: Arrival) {
@@ -143,6 +146,11 @@ impl Drive {
 /// R1, F02: an answer that arrives after the end of the time it grants is worth nothing.
 fn is_stale(since: Instant, grant: &Grant, now: Instant) -> bool {
     grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl) <= now)
+}
+
+/// Whether half of that time is over: who waited for it would get little. A claim that is asked for again is extended.
+fn is_worn(since: Instant, grant: &Grant, now: Instant) -> bool {
+    grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl / 2) <= now)
 }
 
 impl Shared {

@@ -94,7 +94,10 @@ fn another_process_gets_its_turn_within_the_bound() {
         }));
     }
     let mut stood_in_line = 0;
-    for _ in 0..20 {
+    // Often b comes at a free moment, on a busy machine nearly always.
+    let limit = std::time::Instant::now() + Duration::from_secs(60);
+    while stood_in_line < 5 {
+        assert!(std::time::Instant::now() < limit, "b always came at a free moment");
         eventually("a is busy", || granted.load(Ordering::Relaxed) > 100);
         let mut wait = Box::pin(b.mutex("x").acquire());
         let mut context = Context::from_waker(Waker::noop());
@@ -111,7 +114,6 @@ fn another_process_gets_its_turn_within_the_bound() {
             }
         }
     }
-    assert!(stood_in_line > 0, "b always came at a free moment");
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     world.assert_at_rest();

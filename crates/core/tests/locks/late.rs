@@ -43,6 +43,41 @@ fn a_grant_that_was_answered_after_its_lease_is_not_believed() {
     }
 }
 
+/// Where the row of a name was locked by others, say.
+#[test]
+fn a_grant_that_was_answered_when_half_of_its_lease_was_over_is_extended_first() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, slow) = slowly(&store, &env);
+        slow.hold_replies(Verb::Claim);
+        let mut asking = Box::pin(locks.mutex("x").ttl(TTL).renew(false).acquire());
+        assert!(timeout(TTL * 3 / 4, &mut asking).await.is_err());
+        slow.open(Verb::Claim);
+        let guard = asking.await.unwrap();
+        assert!(guard.remaining() > Some(TTL * 3 / 4), "{:?}", guard.remaining());
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_grant_that_was_pushed_late_is_extended_first() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (holder, ..) = client(&store, &env);
+        let (waiter, slow) = slowly(&store, &env);
+        let guard = holder.mutex("x").acquire().await.unwrap();
+        let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).renew(false).acquire());
+        slow.hold_requests(Verb::News);
+        slow.hold_requests(Verb::Renew);
+        assert!(timeout(MOMENT, &mut waiting).await.is_err());
+        drop(guard);
+        assert!(timeout(TTL * 3 / 4, &mut waiting).await.is_err());
+        slow.open(Verb::News);
+        let granted = timeout(MOMENT, waiting).await.expect("not as late as it would ask by itself").unwrap();
+        assert!(granted.remaining() > Some(TTL * 3 / 4), "{:?}", granted.remaining());
+    });
+}
+
 #[test]
 fn a_grant_that_is_pushed_during_a_request_is_not_forgotten() {
     paused().block_on(async {
