@@ -19,7 +19,7 @@ use leasehold_testkit::server::{EtcdServer, MariadbServer, PostgresServer, Redis
 
 /// The lease time of scenarios in which workers are killed: so long others wait for a dead one where a server keeps the
 /// locks. On one host, by lock files, they do not wait at all.
-pub const TTL: Duration = Duration::from_secs(2);
+pub const TTL: Duration = Duration::from_secs(5);
 
 /// What a scenario fails with.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

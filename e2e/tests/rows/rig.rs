@@ -81,6 +81,12 @@ impl Rig {
         self.server.command(command).join(" ")
     }
 
+    /// Who holds `name`, and by which token.
+    pub(crate) fn holder(&self, name: &str) -> String {
+        // The mark of a grant that its claim has not answered yet goes by itself.
+        self.says(&["GET", &format!("lock:{name}")]).trim_end_matches('?').to_owned()
+    }
+
     /// For how many milliseconds a key lives still; negative if it is not there.
     pub(crate) fn left(&self, key: &str) -> i64 {
         self.says(&["PTTL", key]).parse().unwrap()

@@ -9,7 +9,7 @@ use std::{
     io::Write,
     process::ExitCode,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use leasehold_examples::{Failure, Floor, TTL, check, failures, run, wait_until};
@@ -18,7 +18,8 @@ const FLEET: usize = 20;
 const KILLED: usize = 5;
 const LIMIT: u32 = 3;
 const CALLS: usize = 10;
-const CALL: Duration = Duration::from_millis(5);
+/// A call lasts until the quota is used up, so that it is wherever grants come slowly, but no longer than this.
+const CALL: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
     run(boss, worker)
@@ -51,8 +52,13 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
         let name = format!("calls/{}-{call}", floor.worker.unwrap_or_default());
         let mine = File::create(floor.file(&name))?;
         mine.lock()?;
-        log(floor, under_way(floor)?)?;
-        thread::sleep(CALL);
+        let mut count = under_way(floor)?;
+        let begin = Instant::now();
+        while count < LIMIT as usize && begin.elapsed() < CALL {
+            thread::sleep(Duration::from_millis(5));
+            count = under_way(floor)?;
+        }
+        log(floor, count)?;
         drop(mine);
         permit.release_blocking()?;
     }

@@ -58,7 +58,8 @@ fn processes_that_are_killed_while_they_write_leave_a_file_that_works() {
         others.iter_mut().for_each(|other| assert_eq!(other.hear(), "churning"));
         others.into_iter().for_each(Helper::kill);
         assert_eq!(rig.says("PRAGMA integrity_check"), [r#"Text("ok")"#]);
-        assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
+        let said = client.renew(&job, &grant);
+        assert!(matches!(said, Renewed::Kept { .. }), "{said:?}");
         let free = claim("free");
         let other = client.hold(&free);
         client.free(&free, &other);
