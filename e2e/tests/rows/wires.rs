@@ -159,7 +159,7 @@ fn f73_grant_whose_reply_is_lost() {
 
 #[test]
 fn f78_idle_connections_are_dropped_in_silence() {
-    let (rig, ttl) = (Rig::new(), Duration::from_secs(4));
+    let (rig, ttl) = (Rig::new(), Duration::from_secs(8));
     let ((held, holder), (waits, waiter)) = (rig.proxied(), rig.proxied());
     let guard = acquire(&holder, "a", ttl);
     let waiting = spawn(move || waiter.mutex("a").blocking().acquire_within(PATIENCE));
