@@ -2,20 +2,20 @@
 
 use std::{
     fs::File,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use leasehold_testkit::history::{Recorder, What};
+use leasehold_testkit::history::{Event, History, Recorder, What};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
-use crate::{Failure, client::Orders};
+use crate::{Failure, client::Orders, world::Setting};
 
 /// How long a client may take to end after its time is up: the longest section, and the close.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,14 +34,27 @@ struct Member {
 }
 
 impl Crew {
-    /// Starts a process of `program` for each of the orders.
+    /// Starts a client in this role for each of the places where it finds the locks.
     ///
     /// # Errors
     /// The operating system's.
-    pub fn start(program: &Path, recorder: Arc<Recorder>, orders: Vec<Orders>) -> Result<Self, Failure> {
-        let mut crew =
-            Self { program: program.to_owned(), recorder, members: Vec::new(), histories: Vec::new() };
-        for orders in orders {
+    pub fn start(setting: &Setting, role: &str, urls: Vec<String>) -> Result<Self, Failure> {
+        let mut crew = Self {
+            program: setting.program.clone(),
+            recorder: Arc::clone(&setting.recorder),
+            members: Vec::new(),
+            histories: Vec::new(),
+        };
+        for (url, at) in urls.into_iter().zip(0..) {
+            let orders = Orders {
+                role: role.to_owned(),
+                url,
+                run: setting.seed,
+                seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
+                until: setting.until,
+                history: setting.dir.join(format!("client-{at}")),
+                shelf: setting.dir.clone(),
+            };
             let process = crew.launch(&orders)?;
             crew.members.push(Member { orders, process });
         }
@@ -96,11 +109,11 @@ impl Crew {
         self.members[at].orders = orders;
     }
 
-    /// Waits until all have ended.
+    /// Waits until all have ended, and gives what they wrote down.
     ///
     /// # Errors
     /// When one hangs or fails: then it is a finding of its own.
-    pub fn join(&mut self) -> Result<(), Failure> {
+    pub fn join(&mut self) -> Result<Vec<Event>, Failure> {
         let limit = Instant::now() + PATIENCE;
         for Member { process, .. } in &mut self.members {
             loop {
@@ -114,13 +127,7 @@ impl Crew {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// The files in which they wrote down what they saw.
-    #[must_use]
-    pub fn histories(&self) -> &[PathBuf] {
-        &self.histories
+        Ok(History::merge(&self.histories)?.events().to_vec())
     }
 }
 

@@ -10,12 +10,11 @@ use std::{
 };
 
 use leasehold_core::Locks;
-use leasehold_testkit::history::{Event, History};
+use leasehold_testkit::history::Event;
 use nix::fcntl::OFlag;
 
 use crate::{
     Failure,
-    client::Orders,
     crew::Crew,
     dice::Dice,
     task::LOCKS,
@@ -46,16 +45,7 @@ impl Files {
         let dir = tempfile::tempdir()?;
         let url = format!("file://{}", dir.path().display());
         let admin = leasehold::Locks::connect(&url)?;
-        let orders = (0..CLIENTS as u64).map(|at| Orders {
-            role: "client".to_owned(),
-            url: url.clone(),
-            run: setting.seed,
-            seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
-            until: setting.until,
-            history: setting.dir.join(format!("client-{at}")),
-            shelf: setting.dir.clone(),
-        });
-        let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
+        let crew = Crew::start(setting, "client", vec![url; CLIENTS])?;
         Ok(Self { dir, crew, admin, foreign: None, dice: Dice::new(setting.seed, 77) })
     }
 
@@ -103,8 +93,7 @@ impl World for Files {
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        self.crew.join()?;
-        Ok(History::merge(self.crew.histories())?.events().to_vec())
+        self.crew.join()
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

@@ -5,13 +5,12 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use leasehold_core::{Guarantee, Level, Locks};
 use leasehold_testkit::{
-    history::{Event, History},
+    history::Event,
     server::{Proxy, RedisServer, redis_command},
 };
 
 use crate::{
     Failure,
-    client::Orders,
     crew::Crew,
     proxied::Proxied,
     world::{Fault, Promise, Setting, World, block_on},
@@ -49,16 +48,8 @@ impl Redis {
         let admin = leasehold::Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
         expect_label(&block_on(admin.guarantee())?, level)?;
         let proxies: Vec<_> = (0..CLIENTS).map(|_| Proxy::start(server.port())).collect();
-        let orders = proxies.iter().zip(0..).map(|(proxy, at)| Orders {
-            role: role.to_owned(),
-            url: format!("redis://127.0.0.1:{}", proxy.port()),
-            run: setting.seed,
-            seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
-            until: setting.until,
-            history: setting.dir.join(format!("client-{at}")),
-            shelf: setting.dir.clone(),
-        });
-        let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
+        let to = |proxy: &Proxy| format!("redis://127.0.0.1:{}", proxy.port());
+        let crew = Crew::start(setting, role, proxies.iter().map(to).collect())?;
         Ok(Self { server, proxies, crew, admin, promise })
     }
 
@@ -198,8 +189,7 @@ impl World for Redis {
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        self.crew.join()?;
-        Ok(History::merge(self.crew.histories())?.events().to_vec())
+        self.crew.join()
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

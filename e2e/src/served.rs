@@ -3,14 +3,10 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::{Guarantee, Locks};
-use leasehold_testkit::{
-    history::{Event, History},
-    server::Proxy,
-};
+use leasehold_testkit::{history::Event, server::Proxy};
 
 use crate::{
     Failure,
-    client::Orders,
     crew::Crew,
     proxied::Proxied,
     world::{Fault, Promise, Setting, World, block_on},
@@ -73,16 +69,8 @@ impl<S: System> Served<S> {
         }
         let before_all = |_| system.ports().into_iter().map(Proxy::start).collect();
         let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(before_all).collect();
-        let orders = proxies.iter().zip(0..).map(|(proxies, at)| Orders {
-            role: "client".to_owned(),
-            url: url::<S>(proxies.iter().map(Proxy::port).collect()),
-            run: setting.seed,
-            seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
-            until: setting.until,
-            history: setting.dir.join(format!("client-{at}")),
-            shelf: setting.dir.clone(),
-        });
-        let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
+        let to = |proxies: &Vec<Proxy>| url::<S>(proxies.iter().map(Proxy::port).collect());
+        let crew = Crew::start(setting, "client", proxies.iter().map(to).collect())?;
         Ok(Self { system, proxies, crew, admin, promise })
     }
 }
@@ -121,8 +109,7 @@ impl<S: System> World for Served<S> {
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        self.crew.join()?;
-        Ok(History::merge(self.crew.histories())?.events().to_vec())
+        self.crew.join()
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

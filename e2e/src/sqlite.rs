@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use leasehold_core::Locks;
-use leasehold_testkit::history::{Event, History};
+use leasehold_testkit::history::Event;
 use rusqlite::Connection;
 
 use crate::{
     Failure,
-    client::Orders,
     crew::Crew,
     world::{Fault, Promise, Setting, World},
 };
@@ -36,16 +35,7 @@ impl Sqlite {
         let dir = tempfile::tempdir()?;
         let url = format!("sqlite://{}", dir.path().join("locks.db").display());
         let admin = leasehold::Locks::connect(&url)?;
-        let orders = (0..CLIENTS as u64).map(|at| Orders {
-            role: "client".to_owned(),
-            url: url.clone(),
-            run: setting.seed,
-            seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
-            until: setting.until,
-            history: setting.dir.join(format!("client-{at}")),
-            shelf: setting.dir.clone(),
-        });
-        let crew = Crew::start(&setting.program, setting.recorder.clone(), orders.collect())?;
+        let crew = Crew::start(setting, "client", vec![url; CLIENTS])?;
         Ok(Self { dir, crew, admin, other: None })
     }
 
@@ -112,8 +102,7 @@ impl World for Sqlite {
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        self.crew.join()?;
-        Ok(History::merge(self.crew.histories())?.events().to_vec())
+        self.crew.join()
     }
 
     fn things(&self) -> BTreeMap<String, u64> {
