@@ -6,6 +6,7 @@
 //! - [`dropper`]: drops a future at each of its polls.
 //! - [`server`]: real servers, started for one test and ended with it.
 //! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
+//! - [`stopwatch`]: time limits that a busy machine cannot break.
 //! - [`check`]: the invariants, checked mechanically on such a history.
 
 pub mod check;
@@ -16,6 +17,7 @@ pub mod history;
 pub mod oracle;
 pub mod server;
 mod signals;
+pub mod stopwatch;
 pub mod suite;
 
 pub use signals::signal;

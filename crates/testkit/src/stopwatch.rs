@@ -1,0 +1,126 @@
+//! A stopwatch for tests on a busy machine: it counts the time that the machine gave, not the time of the wall clock.
+//!
+//! A test that judges by the wall clock fails when other programs take the processors or the disk. A [`Stopwatch`]
+//! measures against a yardstick thread of the same process instead. The thread sleeps, writes to the disk, and counts one
+//! beat of [`BEAT`] for each round, however long the round took. While more threads want to run than there are
+//! processors, a beat counts for the share that each of them gets.
+
+use std::{
+    fs,
+    io::{Seek, Write},
+    num::NonZero,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long one round of the yardstick takes on an idle machine.
+const BEAT: Duration = Duration::from_millis(20);
+/// Each this many beats the yardstick waits for the disk too.
+const BEATS_PER_WRITE: u64 = 10;
+
+/// The time that this machine has given since the yardstick began, in nanoseconds.
+static GIVEN: AtomicU64 = AtomicU64::new(0);
+
+/// Measures how long something took.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    wall: Instant,
+    given: u64,
+}
+
+impl Stopwatch {
+    /// Starts to measure now.
+    ///
+    /// # Panics
+    /// When no thread can be started.
+    #[must_use]
+    pub fn start() -> Self {
+        static YARDSTICK: OnceLock<thread::JoinHandle<()>> = OnceLock::new();
+        YARDSTICK.get_or_init(|| thread::spawn(yardstick));
+        Self { wall: Instant::now(), given: GIVEN.load(Relaxed) }
+    }
+
+    /// The time since the start by the wall clock: for lower bounds, which a busy machine cannot break.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.wall.elapsed()
+    }
+
+    /// The time that the machine has given since the start: at most [`Stopwatch::elapsed`], and less on a busy machine.
+    #[must_use]
+    pub fn given(&self) -> Duration {
+        // The beat that runs has not been counted yet; what it takes longer than a beat is not given.
+        let counted = Duration::from_nanos(GIVEN.load(Relaxed) - self.given);
+        counted.min(self.elapsed())
+    }
+
+    /// Fails the test unless the machine has given at most `limit` since the start.
+    ///
+    /// # Panics
+    /// When it has given more. The message begins with `what`.
+    #[track_caller]
+    pub fn assert_within(&self, limit: Duration, what: &str) {
+        let (given, elapsed) = (self.given(), self.elapsed());
+        assert!(
+            given < limit,
+            "{what}: took {given:?} of machine time ({elapsed:?} by the clock), allowed {limit:?}"
+        );
+    }
+}
+
+fn yardstick() {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get) as u64;
+    let mut file = tempfile::tempfile().ok();
+    for beat in 1_u64.. {
+        thread::sleep(BEAT);
+        if beat.is_multiple_of(BEATS_PER_WRITE)
+            && let Some(file) = &mut file
+        {
+            // A disk that refuses is no measure of time; the beats go on without it.
+            let _ = file.rewind().and_then(|()| file.write_all(&[0; 512])).and_then(|()| file.sync_data());
+        }
+        let wanting = runnable().max(cores);
+        GIVEN.fetch_add(BEAT.as_nanos() as u64 * cores / wanting, Relaxed);
+    }
+}
+
+/// How many threads of the whole machine run or want to run now.
+fn runnable() -> u64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let running = text.split(' ').nth(3).and_then(|tasks| tasks.split('/').next());
+    running.and_then(|count| count.parse().ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_gives_no_more_than_the_wall_clock() {
+        let watch = Stopwatch::start();
+        while watch.given() < BEAT {
+            thread::sleep(BEAT / 4);
+        }
+        assert!(watch.given() <= watch.elapsed());
+        watch.assert_within(Duration::from_secs(3600), "a beat");
+    }
+
+    #[test]
+    #[should_panic(expected = "a beat: took")]
+    fn what_takes_longer_than_its_limit_fails() {
+        let watch = Stopwatch::start();
+        while watch.given() < BEAT * 2 {
+            thread::sleep(BEAT / 4);
+        }
+        watch.assert_within(BEAT, "a beat");
+    }
+
+    #[test]
+    fn threads_that_want_to_run_are_counted() {
+        assert!(runnable() >= 1, "this one at least");
+    }
+}
