@@ -6,45 +6,83 @@ use crate::{
     own_rules,
     run::{Failure, Steps},
     setup,
+    side_by_side::Job,
+    test::yielding,
     workspace::{PEERS, Package, Workspace},
 };
 
-/// All checks, the quick ones first.
+/// The packages whose features change what is compiled in them. The features of the others only pass on to these; the
+/// nightly tier lints them too.
+const WITH_OWN_FEATURES: [&str; 2] = ["leasehold-core", "leasehold"];
+
+/// All checks of `./test`, one after another, the quick ones first.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    steps.command("format", workspace.cargo("fmt").args(["--all", "--check"]))?;
-    steps.command("format, peers", workspace.peers("fmt").arg("--check"))?;
-    steps.step("own rules", || own_rules::all(workspace))?;
-    dependencies(steps, workspace)?;
-    lints(steps, workspace)?;
-    documentation(steps, workspace)
+    instant(steps, workspace)?;
+    let jobs = dependencies(workspace).into_iter().chain([lints_of_all(workspace)]);
+    let jobs = jobs.chain([documentation(workspace)]).chain(lints_of_features(workspace));
+    one_after_another(steps, jobs)
 }
 
-fn dependencies(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    let deny = |manifest: &str| {
+/// What takes a second: format and our own rules.
+pub(crate) fn instant(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    steps.command("format", workspace.cargo("fmt").args(["--all", "--check"]))?;
+    steps.command("format, peers", workspace.peers("fmt").arg("--check"))?;
+    steps.step("own rules", || own_rules::all(workspace))
+}
+
+/// What takes too long for each change: the lints of every package without features, with each feature alone, with the
+/// default features, and of the peers.
+pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    setup::for_checks(steps, workspace)?;
+    let default = clippy(workspace, "lints, default features", &["--workspace", "--all-targets"]);
+    let alone = workspace.packages.iter().flat_map(feature_sets).map(|set| lints_of(workspace, &set));
+    let mut peers = workspace.peers("clippy");
+    peers.args(["--locked", "--all-targets", "--", "-D", "warnings"]);
+    let peers = Job { name: "lints, peers".to_owned(), command: peers };
+    one_after_another(steps, [default].into_iter().chain(alone).chain([peers]))
+}
+
+fn one_after_another(steps: &mut Steps, jobs: impl IntoIterator<Item = Job>) -> Result<(), Failure> {
+    jobs.into_iter().try_for_each(|mut job| steps.command(&job.name, &mut job.command))
+}
+
+/// Licences, sources and versions of what we depend on.
+pub(crate) fn dependencies(workspace: &Workspace) -> Vec<Job> {
+    let deny = |name: &str, manifest: &str| {
         let mut deny = Command::new(setup::cargo_deny(workspace));
         deny.current_dir(&workspace.root).args(["--workspace", "--manifest-path", manifest]);
         deny.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
-        deny
+        Job { name: name.to_owned(), command: deny }
     };
-    steps.command("dependencies", &mut deny("Cargo.toml"))?;
-    steps.command("dependencies, peers", &mut deny(PEERS))
+    vec![deny("dependencies", "Cargo.toml"), deny("dependencies, peers", PEERS)]
 }
 
-fn lints(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    let clippy = |what: &[&str]| {
-        let mut clippy = workspace.cargo("clippy");
-        clippy.arg("--locked").args(what).args(["--", "-D", "warnings"]);
-        clippy
-    };
-    steps.command("lints, default features", &mut clippy(&["--workspace", "--all-targets"]))?;
-    steps.command("lints, all features", &mut clippy(&["--workspace", "--all-targets", "--all-features"]))?;
-    for (name, args) in workspace.packages.iter().flat_map(feature_sets) {
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        steps.command(&name, &mut clippy(&args))?;
-    }
-    let mut clippy = workspace.peers("clippy");
-    clippy.args(["--locked", "--all-targets", "--", "-D", "warnings"]);
-    steps.command("lints, peers", &mut clippy)
+/// The lints of all code, with every feature.
+pub(crate) fn lints_of_all(workspace: &Workspace) -> Job {
+    clippy(workspace, "lints, all features", &["--workspace", "--all-targets", "--all-features"])
+}
+
+/// The lints of what is compiled differently with fewer features.
+pub(crate) fn lints_of_features(workspace: &Workspace) -> Vec<Job> {
+    let own = workspace.packages.iter().filter(|package| WITH_OWN_FEATURES.contains(&package.name.as_str()));
+    own.flat_map(feature_sets).map(|set| lints_of(workspace, &set)).collect()
+}
+
+/// The documentation, in which no link may lead nowhere.
+pub(crate) fn documentation(workspace: &Workspace) -> Job {
+    let mut doc = workspace.cargo("doc");
+    doc.args(["--locked", "--workspace", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings");
+    Job { name: "documentation".to_owned(), command: yielding(&doc) }
+}
+
+fn lints_of(workspace: &Workspace, (name, args): &(String, Vec<String>)) -> Job {
+    clippy(workspace, name, &args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn clippy(workspace: &Workspace, name: &str, what: &[&str]) -> Job {
+    let mut clippy = workspace.cargo("clippy");
+    clippy.arg("--locked").args(what).args(["--", "-D", "warnings"]);
+    Job { name: name.to_owned(), command: yielding(&clippy) }
 }
 
 /// No feature, and each one alone: package by package, for cargo unites the features of packages that it builds together.
@@ -60,12 +98,6 @@ fn feature_sets(package: &Package) -> Vec<(String, Vec<String>)> {
     let alone =
         |feature: &String| (format!("lints, {name} with {feature} alone"), args(&["--features", feature]));
     std::iter::once(none).chain(package.features.iter().map(alone)).collect()
-}
-
-fn documentation(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    let mut doc = workspace.cargo("doc");
-    doc.args(["--locked", "--workspace", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings");
-    steps.command("documentation", &mut doc)
 }
 
 #[cfg(test)]
@@ -84,5 +116,11 @@ mod tests {
         assert_eq!(sets.len(), 3);
         assert_eq!(sets[0].1, ["-p", "x", "--no-default-features"]);
         assert_eq!(sets[2].1, ["-p", "x", "--no-default-features", "--features", "redis"]);
+    }
+
+    #[test]
+    fn packages_with_features_of_their_own_are_there() {
+        let workspace = Workspace::find().unwrap();
+        assert!(lints_of_features(&workspace).len() > 2 * WITH_OWN_FEATURES.len());
     }
 }

@@ -1,4 +1,5 @@
-//! The project's own chores. `cargo xtask check` runs every check, `cargo xtask test` sets up, checks and tests,
+//! The project's own chores. `cargo xtask quick` is for after each save, `cargo xtask test` sets up, checks and tests before
+//! a change lands, `cargo xtask check` runs the checks alone,
 //! `cargo xtask torture` breaks an engine and says whether it kept its promises, `cargo xtask mutants` breaks our code and says
 //! whether the suite finds it.
 
@@ -7,7 +8,10 @@ mod mutants;
 mod own_rules;
 mod run;
 mod setup;
+mod side_by_side;
+mod suites;
 mod test;
+mod tiers;
 mod workspace;
 
 use std::process::ExitCode;
@@ -16,14 +20,15 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The chores, as typed: the README may name these and no others.
-const CHORES: [&str; 4] = ["check", "test", "torture", "mutants"];
+const CHORES: [&str; 5] = ["quick", "check", "test", "torture", "mutants"];
 
 fn main() -> ExitCode {
     let mut steps = Steps::default();
     let typed: Vec<String> = std::env::args().skip(1).collect();
     let ended = match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["quick"] => Workspace::find().and_then(|workspace| test::quick(&mut steps, &workspace)),
         ["check"] => Workspace::find().and_then(|workspace| check_chore(&mut steps, &workspace)),
-        ["test"] => Workspace::find().and_then(|workspace| test_chore(&mut steps, &workspace)),
+        ["test"] => Workspace::find().and_then(|workspace| test::all(&mut steps, &workspace)),
         ["torture", ref orders @ ..] => return torture(orders),
         ["mutants", ref words @ ..] => {
             Workspace::find().and_then(|workspace| mutants::gate(&mut steps, &workspace, words))
@@ -68,10 +73,4 @@ fn torture(orders: &[&str]) -> ExitCode {
 fn check_chore(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_checks(steps, workspace)?;
     check::all(steps, workspace)
-}
-
-fn test_chore(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    setup::for_tests(steps, workspace)?;
-    check_chore(steps, workspace)?;
-    test::all(steps, workspace)
 }

@@ -17,6 +17,11 @@ pub(crate) struct Text {
 /// Keeps every rule; all complaints at once.
 pub(crate) fn all(workspace: &Workspace) -> Result<(), String> {
     let complaints = complaints(workspace).map_err(|error| format!("a file cannot be read: {error}"))?;
+    verdict(&complaints)
+}
+
+/// All complaints as one error.
+pub(crate) fn verdict(complaints: &[String]) -> Result<(), String> {
     if complaints.is_empty() {
         return Ok(());
     }

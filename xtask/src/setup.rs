@@ -4,6 +4,8 @@ use std::{env, path::PathBuf, process::Command};
 
 use crate::{
     run::{Failure, Steps, succeed},
+    side_by_side::Job,
+    test::yielding,
     workspace::Workspace,
 };
 
@@ -19,12 +21,21 @@ const BUILT_QUICKLY: [(&str, &str); 4] = [
 ];
 
 /// What the tests need: the packages of the system.
-pub(crate) fn for_tests(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    steps.command("set up the system", &mut Command::new(workspace.root.join("setup/debian")))
+pub(crate) fn for_tests(workspace: &Workspace) -> Result<(), String> {
+    succeed(&mut Command::new(workspace.root.join("setup/debian")))
 }
 
 /// What the checks need: rustfmt, clippy, cargo-deny.
 pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    for_lints(steps)?;
+    match cargo_deny_job(workspace) {
+        Some(mut job) => steps.command(&job.name, &mut job.command),
+        None => Ok(()),
+    }
+}
+
+/// What the format and the lints need: rustfmt, clippy.
+pub(crate) fn for_lints(steps: &mut Steps) -> Result<(), Failure> {
     for (component, program) in [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")] {
         if !answers(Command::new(program).arg("--version")) {
             let mut add = Command::new("rustup");
@@ -32,10 +43,20 @@ pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(),
             steps.command(&format!("install {component}"), &mut add)?;
         }
     }
+    Ok(())
+}
+
+/// Installs cargo-deny, unless it is there.
+pub(crate) fn cargo_deny_job(workspace: &Workspace) -> Option<Job> {
     if answers(Command::new(cargo_deny(workspace)).arg("--version")) {
-        return Ok(());
+        return None;
     }
-    steps.step("install cargo-deny", || install_cargo_deny(workspace))
+    let mut install = workspace.cargo("install");
+    install.args(["--locked", "--no-default-features", "--version", CARGO_DENY, "cargo-deny", "--root"]);
+    // A directory of its own: it does not wait for other builds.
+    install.arg(tools(workspace)).env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
+    install.envs(BUILT_QUICKLY).env_remove("RUSTFLAGS");
+    Some(Job { name: "install cargo-deny".to_owned(), command: yielding(&install) })
 }
 
 /// Our own copy of cargo-deny: below the build directory, so that nothing of the user's is touched.
@@ -47,14 +68,12 @@ fn tools(workspace: &Workspace) -> PathBuf {
     workspace.target.join(format!("tools/cargo-deny-{CARGO_DENY}"))
 }
 
-fn install_cargo_deny(workspace: &Workspace) -> Result<(), String> {
-    let mut install = workspace.cargo("install");
-    install.args(["--locked", "--no-default-features", "--version", CARGO_DENY, "cargo-deny", "--root"]);
-    install.arg(tools(workspace)).env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
-    install.envs(BUILT_QUICKLY).env_remove("RUSTFLAGS");
-    succeed(&mut install)?;
-    // What it was built from is ten times the size of the tool.
-    std::fs::remove_dir_all(workspace.target.join("tools/build")).map_err(|error| error.to_string())
+/// Removes what cargo-deny was built from: it is ten times the size of the tool.
+pub(crate) fn clean_up(workspace: &Workspace) -> Result<(), String> {
+    match std::fs::remove_dir_all(workspace.target.join("tools/build")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.to_string()),
+        _ => Ok(()),
+    }
 }
 
 fn answers(command: &mut Command) -> bool {

@@ -1,14 +1,136 @@
-//! Every test.
+//! The tiers that a person waits for: `cargo xtask quick` after each save, `./test` before a change lands.
+//!
+//! Both compile the tests first. Then the test programs run side by side, for they mostly wait, and beside them the checks
+//! that only need processors: lints, documentation, dependencies.
+
+use std::{collections::VecDeque, fs, num::NonZero, process::Command, thread};
 
 use crate::{
+    check, own_rules,
     run::{Failure, Steps},
-    workspace::Workspace,
+    setup,
+    side_by_side::{self, Ended, Job, Lane},
+    suites::{self, Suite},
+    tiers::{self, Tier},
+    workspace::{PEERS, Workspace},
 };
 
-/// Unit tests, integration tests and the examples in the documentation, with every feature.
+/// Test programs at once for each processor. More make tests wait for each other's processor time.
+const PROGRAMS: usize = 2;
+/// Tests at once in each program, for each processor: they wait for leases and servers.
+const TESTS: usize = 3;
+/// The packages whose tests are quick: the core, one engine without a server, and the chores.
+const QUICK: [&str; 8] = ["-p", "leasehold-core", "-p", "leasehold", "-p", "leasehold-cli", "-p", "xtask"];
+
+/// After each save: format, our own rules, lints, and the tests of the first tier.
+pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    setup::for_lints(steps)?;
+    check::instant(steps, workspace)?;
+    let suites = steps.step("compile the tests", || suites::build(workspace, &QUICK))?;
+    let tests = tests(suites, &[Tier::Quick]);
+    let checks = [check::lints_of_all(workspace)].into();
+    in_tiers(steps, workspace, vec![tests, Lane { width: 1, jobs: checks }])
+}
+
+/// Before a change lands: everything but what takes a night.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    let mut tests = workspace.cargo("test");
-    tests.args(["--locked", "--workspace", "--all-features", "--no-fail-fast"]);
-    steps.command("tests", &mut tests)?;
-    steps.command("tests, peers", workspace.peers("test").arg("--locked"))
+    setup::for_lints(steps)?;
+    check::instant(steps, workspace)?;
+    let suites = thread::scope(|scope| {
+        let system = scope.spawn(|| setup::for_tests(workspace));
+        let suites = steps.step("compile the tests", || suites::build(workspace, &["--workspace"]));
+        let system = system.join().map_err(|_| Failure::new("set up the system", "it panicked"))?;
+        system.map_err(|reason| Failure::new("set up the system", reason))?;
+        suites
+    })?;
+    steps.step("tiers", || in_some_tier(workspace, &suites))?;
+    let mut checks: VecDeque<Job> = [doc_tests(workspace), check::lints_of_all(workspace)].into();
+    checks.push_back(check::documentation(workspace));
+    checks.extend(check::lints_of_features(workspace));
+    let dependencies = [setup::cargo_deny_job(workspace)].into_iter().flatten();
+    let dependencies = dependencies.chain(check::dependencies(workspace)).collect();
+    let lanes = vec![
+        tests(suites, &[Tier::Quick, Tier::Test]),
+        Lane { width: 1, jobs: checks },
+        Lane { width: 1, jobs: dependencies },
+    ];
+    in_tiers(steps, workspace, lanes)?;
+    setup::clean_up(workspace).map_err(|reason| Failure::new("clean up", reason))
+}
+
+/// What only runs at night: the tests of the last tier, one after another.
+pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    steps.step("set up the system", || setup::for_tests(workspace))?;
+    let suites = steps.step("compile the tests", || suites::build(workspace, &["--workspace"]))?;
+    let mut lane = tests(suites, &[Tier::Nightly]);
+    lane.width = 1;
+    let mut peers = workspace.peers("test");
+    peers.arg("--locked");
+    lane.jobs.push_back(Job { name: format!("tests of {PEERS}"), command: peers });
+    in_tiers(steps, workspace, vec![lane])
+}
+
+fn in_some_tier(workspace: &Workspace, suites: &[Suite]) -> Result<(), String> {
+    let contributing = fs::read_to_string(workspace.root.join("CONTRIBUTING.md"));
+    let contributing = contributing.map_err(|error| format!("CONTRIBUTING.md: {error}"))?;
+    own_rules::verdict(&tiers::complaints(suites, &contributing))
+}
+
+fn tests(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
+    tiers::sort(&mut suites);
+    suites.retain(|suite| tiers::of(suite).is_some_and(|tier| chosen.contains(&tier)));
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let job = |suite: &Suite| {
+        let mut command = suite.command();
+        command.args(["--test-threads", &(cores * TESTS).to_string()]);
+        Job { name: suite.to_string(), command }
+    };
+    Lane { width: cores * PROGRAMS, jobs: suites.iter().map(job).collect() }
+}
+
+fn doc_tests(workspace: &Workspace) -> Job {
+    let mut cargo = workspace.cargo("test");
+    cargo.args(["--locked", "--workspace", "--all-features", "--doc"]);
+    Job { name: "doc tests".to_owned(), command: cargo }
+}
+
+fn in_tiers(steps: &mut Steps, workspace: &Workspace, lanes: Vec<Lane>) -> Result<(), Failure> {
+    let logs = workspace.target.join("test-logs");
+    let ended = steps.step("tests and checks", || -> Result<_, String> {
+        fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
+        Ok(side_by_side::run(lanes, &logs))
+    })?;
+    sum_up(&ended).map_err(|reason| Failure::new("tests and checks", reason))
+}
+
+/// Prints what took how long and how many tests passed; the names of the jobs that failed.
+fn sum_up(ended: &[Ended]) -> Result<(), String> {
+    println!("== times of tests and checks, side by side");
+    let mut longest: Vec<_> = ended.iter().collect();
+    longest.sort_by_key(|done| std::cmp::Reverse(done.took));
+    for done in longest {
+        println!("{:8.1} s  {}", done.took.as_secs_f64(), done.name);
+    }
+    let counts = ended.iter().map(|done| side_by_side::counts(&done.output));
+    let (passed, failed) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
+    println!("{passed} passed, {failed} failed");
+    let failures: Vec<_> =
+        ended.iter().filter(|done| done.failure.is_some()).map(|done| &*done.name).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+}
+
+/// A command that leaves the processors to others that want them.
+pub(crate) fn yielding(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "10"]).arg(command.get_program()).args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(key, value),
+            None => nice.env_remove(key),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        nice.current_dir(dir);
+    }
+    nice
 }

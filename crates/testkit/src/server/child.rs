@@ -23,6 +23,9 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 /// Where servers listen: Linux gives those from 32768 on to whoever calls.
 const PORTS: Range<u16> = 12_000..32_000;
+/// Test programs that run side by side have numbers from 0 to 7 in this variable, and each number has ports of its own.
+const SLOT: &str = "LEASEHOLD_TEST_SLOT";
+const SLOTS: u16 = 8;
 /// Other processes begin elsewhere.
 static NEXT_PORT: OnceLock<AtomicU32> = OnceLock::new();
 
@@ -105,11 +108,34 @@ impl Drop for Server {
 pub(super) fn free_port() -> u16 {
     let next =
         NEXT_PORT.get_or_init(|| AtomicU32::new(getrandom::u32().expect("the system gives randomness")));
-    let width = u32::from(PORTS.end - PORTS.start);
+    let ports = ports_of(std::env::var(SLOT).ok().as_deref());
+    let width = u32::from(ports.end - ports.start);
     let port = |_| {
         let offset = next.fetch_add(1, Ordering::Relaxed) % width;
-        PORTS.start + u16::try_from(offset).expect("the width of ports is one")
+        ports.start + u16::try_from(offset).expect("the width of ports is one")
     };
     let is_free = |&port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     (0..width).map(port).find(is_free).expect("loopback has free ports")
+}
+
+/// The ports of the test program with this number; all ports where nothing else runs beside it.
+fn ports_of(slot: Option<&str>) -> Range<u16> {
+    let Some(slot) = slot.and_then(|slot| slot.parse::<u16>().ok()) else { return PORTS };
+    let width = (PORTS.end - PORTS.start) / SLOTS;
+    let start = PORTS.start + slot % SLOTS * width;
+    start..start + width
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_side_by_side_have_ports_of_their_own() {
+        assert_eq!(ports_of(None), PORTS);
+        assert_eq!(ports_of(Some("nonsense")), PORTS);
+        let slots: Vec<_> = (0..SLOTS).map(|slot| ports_of(Some(&slot.to_string()))).collect();
+        assert!(slots.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].len() > 2_000));
+        assert!(slots[0].start >= PORTS.start && slots.last().unwrap().end <= PORTS.end);
+    }
 }

@@ -1,0 +1,140 @@
+//! Commands side by side: tests mostly wait, for servers and for leases, so several test programs fit on a processor.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A command with a name; its output is kept in a file until it has ended.
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) command: Command,
+}
+
+/// How a job ended.
+pub(crate) struct Ended {
+    pub(crate) name: String,
+    pub(crate) took: Duration,
+    /// Why it failed, if it did.
+    pub(crate) failure: Option<String>,
+    /// What it wrote.
+    pub(crate) output: String,
+}
+
+/// Jobs that run side by side, at most `width` at a time.
+pub(crate) struct Lane {
+    pub(crate) width: usize,
+    pub(crate) jobs: VecDeque<Job>,
+}
+
+/// Runs all lanes at once and keeps what each job writes below `logs`. Prints each job when it ends: a line for a success,
+/// all that it wrote for a failure. Each job of a lane has a number below the width of its lane, in the environment as
+/// `LEASEHOLD_TEST_SLOT`, by which the testkit keeps the ports of test programs apart.
+pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<Ended> {
+    let ended = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for Lane { width, jobs } in lanes {
+            let jobs = std::sync::Arc::new(Mutex::new(jobs));
+            for slot in 0..width {
+                let (jobs, ended) = (std::sync::Arc::clone(&jobs), &ended);
+                scope.spawn(move || {
+                    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    while let Some(mut job) = next() {
+                        job.command.env("LEASEHOLD_TEST_SLOT", slot.to_string());
+                        let done = one(job, logs);
+                        let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+                        tell(&done);
+                        ended.push(done);
+                    }
+                });
+            }
+        }
+    });
+    ended.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn one(Job { name, mut command }: Job, logs: &Path) -> Ended {
+    let begin = Instant::now();
+    let log = logs.join(name.replace(['/', ' ', ','], "-") + ".log");
+    let ended = File::create(&log).and_then(|file| {
+        let both = file.try_clone()?;
+        command.stdin(Stdio::null()).stdout(file).stderr(both).status()
+    });
+    let failure = match ended {
+        Ok(status) if status.success() => None,
+        Ok(status) => Some(format!("ended with {status}")),
+        Err(error) => Some(format!("cannot be run: {error}")),
+    };
+    let output = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    Ended { name, took: begin.elapsed(), failure, output }
+}
+
+fn tell(done: &Ended) {
+    let took = done.took.as_secs_f64();
+    if let Some(reason) = &done.failure {
+        println!(
+            "== {}\n{}\n-- {}: {reason} after {took:.1} s",
+            done.name,
+            done.output.trim_end(),
+            done.name
+        );
+        return;
+    }
+    let results = done.output.lines().filter(|line| line.starts_with("test result: "));
+    let (passed, failed) = counts(&done.output);
+    if passed + failed == 0 {
+        println!("-- {}: {took:.1} s", done.name);
+    } else {
+        println!("-- {}: {took:.1} s", done.name);
+        results.filter(|line| !line.contains(" 0 passed; 0 failed")).for_each(|line| println!("   {line}"));
+    }
+}
+
+/// How many tests passed and failed, by the closing lines of the test harness in `output`.
+pub(crate) fn counts(output: &str) -> (u64, u64) {
+    let number = |line: &str, word: &str| {
+        let before = line.split(word).next().unwrap_or_default().trim_end();
+        before.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let closing = output.lines().filter(|line| line.starts_with("test result: "));
+    closing.fold((0, 0), |(passed, failed), line| {
+        (passed + number(line, " passed;"), failed + number(line, " failed;"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(script: &str) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job { name: script.split(' ').next().unwrap().to_owned(), command }
+    }
+
+    #[test]
+    fn each_job_ends_with_what_it_wrote_and_how() {
+        let logs = std::env::temp_dir().join(format!("leasehold-xtask-{}", std::process::id()));
+        fs::create_dir_all(&logs).unwrap();
+        let jobs = ["true", "echo a; echo b >&2; exit 3"].map(job).into();
+        let mut ended = run(vec![Lane { width: 2, jobs }], &logs);
+        ended.sort_by(|a, b| b.name.cmp(&a.name));
+        assert!(ended[0].failure.is_none());
+        assert!(ended[1].failure.as_ref().unwrap().contains("3"));
+        assert_eq!(ended[1].output, "a\nb\n");
+        fs::remove_dir_all(&logs).unwrap();
+    }
+
+    #[test]
+    fn what_the_harness_counted_is_read() {
+        let output = "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out\nx\n\
+                      test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(counts(output), (13, 2));
+        assert_eq!(counts("running 0 tests"), (0, 0));
+    }
+}

@@ -1,0 +1,110 @@
+//! The test programs of the workspace, as cargo builds them.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::workspace::Workspace;
+
+/// What a test program is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The tests inside of `src/`.
+    #[default]
+    Unit,
+    /// A file or folder of `tests/`.
+    Integration,
+}
+
+/// A test program.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Suite {
+    pub(crate) package: String,
+    pub(crate) target: String,
+    pub(crate) kind: Kind,
+    /// Where its package is: there it runs.
+    pub(crate) dir: PathBuf,
+    /// The program.
+    pub(crate) program: PathBuf,
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Unit => write!(f, "{}, unit tests of {}", self.package, self.target),
+            Kind::Integration => write!(f, "{}, {}", self.package, self.target),
+        }
+    }
+}
+
+impl Suite {
+    /// Runs its tests.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(&self.dir).env("CARGO_MANIFEST_DIR", &self.dir);
+        command
+    }
+
+    fn read(message: &Value, workspace: &Workspace) -> Option<Self> {
+        if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+            return None;
+        }
+        let dir = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
+        let package = workspace.packages.iter().find(|package| package.dir == dir)?;
+        let is_test = message["target"]["kind"].as_array()?.contains(&"test".into());
+        Some(Self {
+            package: package.name.clone(),
+            target: message["target"]["name"].as_str()?.to_owned(),
+            kind: if is_test { Kind::Integration } else { Kind::Unit },
+            dir,
+            program: message["executable"].as_str()?.into(),
+        })
+    }
+}
+
+/// Builds the test programs of the packages that `chosen` names as arguments of cargo, with every feature.
+///
+/// # Errors
+/// When they do not compile.
+pub(crate) fn build(workspace: &Workspace, chosen: &[&str]) -> Result<Vec<Suite>, String> {
+    let mut cargo = workspace.cargo("test");
+    cargo.args(["--locked", "--all-features", "--no-run", "--quiet"]).args(chosen);
+    cargo.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
+    let output = cargo.output().map_err(|error| format!("cargo cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("the tests do not compile: cargo ended with {}", output.status));
+    }
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let messages = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let suites: Vec<Suite> = messages.filter_map(|message| Suite::read(&message, workspace)).collect();
+    if suites.is_empty() { Err("cargo built no test program".to_owned()) } else { Ok(suites) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_test_programs_of_the_workspace_are_read() {
+        let workspace = Workspace::find().unwrap();
+        let manifest = workspace.root.join("xtask/Cargo.toml");
+        let mut message = serde_json::json!({
+            "reason": "compiler-artifact", "manifest_path": manifest, "executable": "/x/it-1",
+            "target": { "name": "it", "kind": ["test"] }, "profile": { "test": true },
+        });
+        let suite = Suite::read(&message, &workspace).unwrap();
+        assert_eq!((suite.package.as_str(), suite.target.as_str()), ("xtask", "it"));
+        assert_eq!(suite.kind, Kind::Integration);
+        message["target"]["kind"] = serde_json::json!(["bin"]);
+        assert_eq!(Suite::read(&message, &workspace).unwrap().kind, Kind::Unit);
+        message["profile"]["test"] = false.into();
+        assert!(Suite::read(&message, &workspace).is_none(), "a program, not its tests");
+        message["profile"]["test"] = true.into();
+        message["manifest_path"] = "/elsewhere/Cargo.toml".into();
+        assert!(Suite::read(&message, &workspace).is_none(), "a dependency");
+    }
+}

@@ -1,0 +1,168 @@
+//! The three tiers of tests, and in which of them each test program runs.
+//!
+//! A tier contains the tiers before it. A test program that is not in the table fails `cargo xtask check`, so that no test
+//! is forgotten; so does a row of the table that names no test program.
+
+use std::fmt;
+
+use crate::suites::{Kind, Suite};
+
+/// How often tests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tier {
+    /// After each save: `cargo xtask quick`.
+    Quick,
+    /// Before a change lands: `./test`.
+    Test,
+    /// Each night: `cargo xtask nightly`.
+    Nightly,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Quick => "quick",
+            Self::Test => "test",
+            Self::Nightly => "nightly",
+        })
+    }
+}
+
+/// A test program and its tier.
+pub(crate) struct Row {
+    /// The package, without `leasehold-`.
+    package: &'static str,
+    /// The file or folder in `tests/`.
+    target: &'static str,
+    pub(crate) tier: Tier,
+    why: &'static str,
+}
+
+/// Integration tests, the longest first: in this order they are started. Unit tests are quick, all of them.
+const TABLE: [Row; 23] = [
+    row("e2e", "rows", Tier::Test, "each row of the fault matrix once, on real servers"),
+    row("cli", "cli", Tier::Test, "the command on every engine"),
+    row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
+    row("sql", "mysql", Tier::Test, "conformance, oracle and faults of MariaDB"),
+    row("sql", "sqlite", Tier::Test, "conformance, oracle and faults of SQLite"),
+    row("etcd", "etcd", Tier::Test, "conformance, oracle and faults of etcd"),
+    row("zookeeper", "zookeeper", Tier::Test, "conformance, oracle and faults of ZooKeeper"),
+    row("e2e", "storm", Tier::Test, "a short storm on two engines, drawn by the date"),
+    row("examples", "scenarios", Tier::Test, "the examples of the README"),
+    row("core", "locks", Tier::Quick, "waiting, renewal, loss and hand-over on the memory and file engines"),
+    row("redis", "redis", Tier::Test, "conformance, oracle and faults of Redis"),
+    row("testkit", "it", Tier::Test, "the checker's own histories, the decorators, the servers"),
+    row("e2e", "fenced", Tier::Test, "lost updates with and without a fence"),
+    row("sim", "sim", Tier::Test, "300 seeds of the simulation"),
+    row("model", "model", Tier::Test, "the model of the Redis protocol at its small bounds"),
+    row("cli", "crowd", Tier::Test, "many commands at once"),
+    row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
+    row("leasehold", "features", Tier::Quick, "the features that are compiled in"),
+    row("leasehold", "tls", Tier::Test, "encrypted connections through the public crate"),
+    row("leasehold", "zookeeper", Tier::Test, "ZooKeeper through the public crate"),
+    row("", "unit tests", Tier::Quick, "the unit tests of every package"),
+    row("", "doc tests", Tier::Test, "the examples in the documentation"),
+    row("e2e", "smoke", Tier::Nightly, "longer storms on every engine, one after another"),
+];
+
+const fn row(package: &'static str, target: &'static str, tier: Tier, why: &'static str) -> Row {
+    Row { package, target, tier, why }
+}
+
+impl Row {
+    fn is_of(&self, suite: &Suite) -> bool {
+        match suite.kind {
+            Kind::Unit => self.target == "unit tests",
+            Kind::Integration => {
+                let package = suite.package.strip_prefix("leasehold-").unwrap_or(&suite.package);
+                self.package == package && self.target == suite.target
+            }
+        }
+    }
+
+    /// As a line of the table in CONTRIBUTING.md.
+    fn shown(&self) -> String {
+        let name = if self.package.is_empty() {
+            self.target.to_owned()
+        } else {
+            format!("`{} --test {}`", self.package, self.target)
+        };
+        format!("| {name} | {} | {} |", self.tier, self.why)
+    }
+}
+
+/// The tier of a test program.
+pub(crate) fn of(suite: &Suite) -> Option<Tier> {
+    TABLE.iter().find(|row| row.is_of(suite)).map(|row| row.tier)
+}
+
+/// Sorts test programs so that the longest begin first.
+pub(crate) fn sort(suites: &mut [Suite]) {
+    suites.sort_by_key(|suite| TABLE.iter().position(|row| row.is_of(suite)));
+}
+
+/// Test programs in no tier, rows without a test program, rows that CONTRIBUTING.md does not have.
+pub(crate) fn complaints(suites: &[Suite], contributing: &str) -> Vec<String> {
+    let homeless = suites.iter().filter(|suite| of(suite).is_none());
+    let mut found: Vec<_> =
+        homeless.map(|suite| format!("xtask/src/tiers.rs: {suite} is in no tier: add a row")).collect();
+    for row in &TABLE {
+        if row.target != "doc tests" && !suites.iter().any(|suite| row.is_of(suite)) {
+            found.push(format!(
+                "xtask/src/tiers.rs: no test program is called {} {}",
+                row.package, row.target
+            ));
+        }
+        if !contributing.lines().any(|line| line == row.shown()) {
+            found.push(format!("CONTRIBUTING.md: the table of tiers lacks the line {}", row.shown()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suite(package: &str, target: &str, kind: Kind) -> Suite {
+        Suite { package: package.into(), target: target.into(), kind, ..Suite::default() }
+    }
+
+    fn whole() -> (Vec<Suite>, String) {
+        let suites = TABLE.iter().map(|row| match row.package {
+            "" => suite("x", "x", Kind::Unit),
+            "leasehold" => suite("leasehold", row.target, Kind::Integration),
+            package => suite(&format!("leasehold-{package}"), row.target, Kind::Integration),
+        });
+        (suites.collect(), TABLE.iter().map(|row| row.shown() + "\n").collect())
+    }
+
+    #[test]
+    fn a_whole_table_has_no_complaint() {
+        let (suites, contributing) = whole();
+        assert_eq!(complaints(&suites, &contributing), [""; 0]);
+    }
+
+    #[test]
+    fn a_test_program_in_no_tier_is_a_complaint() {
+        let (mut suites, contributing) = whole();
+        suites.push(suite("leasehold-core", "new", Kind::Integration));
+        let found = complaints(&suites, &contributing);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("leasehold-core, new is in no tier"), "{found:?}");
+    }
+
+    #[test]
+    fn a_row_without_a_test_program_is_a_complaint() {
+        let (mut suites, contributing) = whole();
+        suites.remove(0);
+        assert!(complaints(&suites, &contributing)[0].contains("no test program is called e2e rows"));
+    }
+
+    #[test]
+    fn a_row_that_the_document_lacks_is_a_complaint() {
+        let (suites, contributing) = whole();
+        let stale = contributing.replacen("| test |", "| quick |", 1);
+        assert!(complaints(&suites, &stale)[0].starts_with("CONTRIBUTING.md"));
+    }
+}
