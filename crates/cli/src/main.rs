@@ -6,6 +6,7 @@ mod args;
 mod child;
 mod cmd;
 mod enforce;
+mod engines;
 mod exit;
 mod help;
 mod json;

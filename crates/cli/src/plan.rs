@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::Path, time::Duration};
 use leasehold::{Name, Owner};
 
 use crate::{
-    args,
+    args, engines,
     exit::{Failure, USAGE},
     source::{SYSTEM_FILE, Sources},
 };
@@ -52,14 +52,16 @@ pub(crate) enum Wait {
 
 /// The URL for this process: from the option, the environment, or the machine.
 pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
-    Sources {
+    let url = Sources {
         flag,
         variable: std::env::var_os("LEASEHOLD_URL"),
         file: std::env::var_os("LEASEHOLD_URL_FILE"),
         system: Path::new(SYSTEM_FILE),
         required,
     }
-    .url()
+    .url()?;
+    engines::built_in(&url)?;
+    Ok(url)
 }
 
 impl Run {
