@@ -67,12 +67,3 @@ fn source() -> String {
     }
     source + "}\n"
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_yardstick_is_the_same_each_time() {
-        assert_eq!(super::source(), super::source());
-        assert_eq!(super::source().matches("fn of").count(), super::FUNCTIONS);
-    }
-}

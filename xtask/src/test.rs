@@ -21,6 +21,8 @@ const PROGRAMS: usize = 2;
 const TESTS: usize = 3;
 /// The packages whose tests are quick: the core, one engine without a server, and the chores.
 const QUICK: [&str; 8] = ["-p", "leasehold-core", "-p", "leasehold", "-p", "leasehold-cli", "-p", "xtask"];
+/// The packages that have tests: benches are linted, and run at night.
+const TESTED: [&str; 3] = ["--workspace", "--exclude", "leasehold-bench"];
 
 /// After each save: format, our own rules, lints, and the tests of the first tier.
 pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
@@ -38,7 +40,7 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     check::instant(steps, workspace)?;
     let suites = thread::scope(|scope| {
         let system = scope.spawn(|| setup::for_tests(workspace));
-        let suites = steps.step("compile the tests", || suites::build(workspace, &["--workspace"]));
+        let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED));
         let system = system.join().map_err(|_| Failure::new("set up the system", "it panicked"))?;
         system.map_err(|reason| Failure::new("set up the system", reason))?;
         suites
@@ -61,7 +63,7 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
 /// What only runs at night: the tests of the last tier, one after another.
 pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     steps.step("set up the system", || setup::for_tests(workspace))?;
-    let suites = steps.step("compile the tests", || suites::build(workspace, &["--workspace"]))?;
+    let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED))?;
     let mut lane = tests(suites, &[Tier::Nightly]);
     lane.width = 1;
     let mut peers = workspace.peers("test");
