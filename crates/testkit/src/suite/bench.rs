@@ -1,6 +1,10 @@
 //! What a case works with: names, ids, clients, and a list of all it must clean up.
 
-use std::{cell::RefCell, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use leasehold_core::{
     Answer, Claim, ClaimId, Engine, Grant, Hint, Hold, How, Mode, Name, Previous, Profile, Release, Released,
@@ -11,12 +15,17 @@ use crate::suite::case::{Stop, want};
 
 /// The time for which a case that needs no expiry claims: far longer than any case runs.
 const LONG: Duration = Duration::from_secs(30);
-/// The time for which a case that waits for the expiry claims: longer than any delay between two requests of a busy machine.
+/// The time for which a case that waits for the expiry claims, where the engine allows it. On a machine that is too slow for
+/// it, the case runs again with more.
 const SHORT: Duration = Duration::from_secs(1);
 /// Over a ttl, until a lapsed hold must be gone: engines may count in coarse ticks.
 const GRACE: Duration = Duration::from_millis(250);
 /// How often a claim is asked before its case fails: polled engines need some.
 const MAX_ASKS: usize = 200;
+/// How often a name is tried that must be free since a lease ran out, and the pause between two tries: the server may be
+/// later than the clock where it gets no time, and then it answers the tries late too.
+const MAX_TRIES: usize = 100;
+const TRY_PACE: Duration = Duration::from_millis(10);
 
 /// The bench on which one case runs.
 pub(super) struct Bench<'a> {
@@ -24,6 +33,13 @@ pub(super) struct Bench<'a> {
     profile: &'a Profile,
     prefix: String,
     made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
+    /// By how much short times are longer than usual.
+    stretch: u32,
+    /// The shortest time that the case gave to a hold or a name.
+    shortest: Cell<Option<Duration>>,
+    begun: Instant,
+    /// How long the case let time pass.
+    passed: Cell<Duration>,
 }
 
 /// One client in one case.
@@ -34,9 +50,30 @@ pub(super) struct Client<'a> {
 }
 
 impl<'a> Bench<'a> {
-    pub(super) fn new(harness: &'a dyn Harness, profile: &'a Profile, run: u64, case: &str) -> Self {
-        let prefix = format!("conformance-{run:016x}-{case}");
-        Self { harness, profile, prefix, made: RefCell::default() }
+    pub(super) fn new(
+        harness: &'a dyn Harness,
+        profile: &'a Profile,
+        run: u64,
+        case: &str,
+        stretch: u32,
+    ) -> Self {
+        let prefix = format!("conformance-{:016x}-{case}", run.wrapping_add(stretch.into()));
+        Self {
+            harness,
+            profile,
+            prefix,
+            made: RefCell::default(),
+            stretch,
+            shortest: Cell::default(),
+            begun: Instant::now(),
+            passed: Cell::default(),
+        }
+    }
+
+    /// Whether the machine took so long for the requests of the case that a short time may have run out too early.
+    pub(super) fn was_slow(&self) -> bool {
+        let took = self.begun.elapsed().saturating_sub(self.passed.get());
+        self.shortest.get().is_some_and(|shortest| took > shortest / 4)
     }
 
     pub(super) fn profile(&self) -> &Profile {
@@ -75,8 +112,15 @@ impl<'a> Bench<'a> {
 
     /// The same, but short, for cases that wait for the expiry.
     pub(super) fn short(&self, name: &Name, mode: Mode) -> Claim {
-        let ttl = SHORT.max(*self.profile.ttl.start());
+        let ttl = self.short_time(SHORT.max(*self.profile.ttl.start()));
         Claim { ttl, claim_time: ttl, ..self.claim(name, mode) }
+    }
+
+    /// A time whose end the case waits for.
+    pub(super) fn short_time(&self, time: Duration) -> Duration {
+        let time = time * self.stretch;
+        self.shortest.set(Some(self.shortest.get().map_or(time, |shortest| shortest.min(time))));
+        time
     }
 
     /// How long to wait for what may never come.
@@ -85,6 +129,7 @@ impl<'a> Bench<'a> {
     }
 
     pub(super) async fn advance(&self, time: Duration) {
+        self.passed.set(self.passed.get() + time);
         self.harness.advance(time).await;
     }
 
@@ -112,7 +157,7 @@ impl<'a> Bench<'a> {
         Err(Stop::Skip(format!("the harness cannot do {kind:?}")))
     }
 
-    /// Releases every claim of the case by id and tells what is left then.
+    /// Releases every claim of the case by id and tells where that failed.
     pub(super) async fn clean_up(&self) -> Vec<String> {
         let made = self.made.take();
         let mut left = Vec::new();
@@ -122,7 +167,6 @@ impl<'a> Bench<'a> {
                 left.push(format!("the outcome of the clean-up of {}: {error:?}", claim.id));
             }
         }
-        left.extend(self.harness.at_rest().await);
         left
     }
 }
@@ -234,6 +278,25 @@ impl Client<'_> {
             (Some(answer), true) => Ok(answer),
             _ => Err(Stop::Fail("one release was not answered by one answer".into())),
         }
+    }
+
+    /// The claim must be granted now that a lease ran out, at the latest after some tries.
+    pub(super) async fn hold_in_time(&self, claim: &Claim) -> Outcome<Grant> {
+        for _ in 1..MAX_TRIES {
+            if let Answer::Held(grant) = self.ask(claim, How::Create).await? {
+                return Ok(grant);
+            }
+            self.bench.advance(TRY_PACE).await;
+        }
+        self.hold(claim).await
+    }
+
+    /// As [`finds_free`](Self::finds_free), now that a lease ran out.
+    pub(super) async fn finds_free_in_time(&self, name: &Name) -> Outcome<Grant> {
+        let claim = self.bench.attempt(name, Mode::Exclusive);
+        let grant = self.hold_in_time(&claim).await?;
+        self.free(&claim, &grant).await?;
+        Ok(grant)
     }
 
     /// A claim of another id must find the name free, take it, and let it go again.

@@ -103,7 +103,7 @@ async fn a_broken_hold_is_waited_for_until_its_lease_ends(bench: &Bench<'_>) -> 
     want!(answer, Ok(Broken::Done) => (), "breaking a hold");
     other.finds_taken(&claim.name).await?;
     bench.outlive(&grant).await?;
-    let next = other.finds_free(&claim.name).await?;
+    let next = other.finds_free_in_time(&claim.name).await?;
     want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
     Ok(())
 }

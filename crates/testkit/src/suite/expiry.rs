@@ -24,7 +24,7 @@ async fn an_expired_name_is_free(bench: &Bench<'_>) -> Outcome {
     let claim = bench.short(&bench.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     bench.outlive(&grant).await?;
-    let next = other.finds_free(&claim.name).await?;
+    let next = other.finds_free_in_time(&claim.name).await?;
     want!(next.previous, Previous::Lapsed | Previous::Unknown => (), "after a hold that lapsed");
     let after = other.finds_free(&claim.name).await?;
     want!(after.previous, Previous::Clean | Previous::Unknown => (), "the lapsed hold is two holds ago");
@@ -37,7 +37,7 @@ async fn an_expired_hold_is_lost(bench: &Bench<'_>) -> Outcome {
     let grant = one.hold(&claim).await?;
     bench.outlive(&grant).await?;
     let next = bench.claim(&claim.name, Mode::Exclusive);
-    let next_grant = other.hold(&next).await?;
+    let next_grant = other.hold_in_time(&next).await?;
     let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
     want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that lapsed and was granted on");
     want!(one.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of a hold that lapsed");
@@ -54,7 +54,7 @@ async fn an_expired_reader_lets_the_writer_in(bench: &Bench<'_>) -> Outcome {
     bench.outlive(&lapsing).await?;
     other.finds_taken(&name).await?;
     other.free(&long, &staying).await?;
-    other.finds_free(&name).await.map(drop)
+    other.finds_free_in_time(&name).await.map(drop)
 }
 
 async fn an_expired_permit_comes_back(bench: &Bench<'_>) -> Outcome {
@@ -65,7 +65,7 @@ async fn an_expired_permit_comes_back(bench: &Bench<'_>) -> Outcome {
     other.hold(&bench.claim(&name, permits(1))).await?;
     other.blocked(&bench.attempt(&name, permits(1))).await?;
     bench.outlive(&lapsing).await?;
-    other.hold(&bench.attempt(&name, permits(1))).await?;
+    other.hold_in_time(&bench.attempt(&name, permits(1))).await?;
     one.blocked(&bench.attempt(&name, permits(1))).await.map(drop)
 }
 

@@ -19,11 +19,18 @@ pub trait Harness: Sync {
     /// Disturbs the system; `false`: cannot, and nothing happened.
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool>;
 
+    /// How many cases may run at once, which shortens a run where time really passes: each case has names of its own, but
+    /// they share the clock, and what lets time pass for one must do no more for the others.
+    fn at_once(&self) -> usize {
+        1
+    }
+
     /// How long, in real time, news may take before they count as lost: not a measure of speed.
     fn patience(&self) -> Duration;
 
     /// What is left on the system (keys, entries, files that should be gone, ...), after everything that may lapse by
-    /// itself has lapsed. Asked after each case, when every claim was released; must then be empty.
+    /// itself has lapsed. Asked after each case, or after all that run at once, when every claim was released; must then be
+    /// empty. Each thing is told by a text that contains the name that it belongs to.
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>>;
 }
 

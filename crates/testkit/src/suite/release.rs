@@ -102,7 +102,7 @@ async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(bench: &B
 async fn a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing(bench: &Bench<'_>) -> Outcome {
     let Unheard { one, other, claim, grant } = unheard(bench).await?;
     let next = bench.claim(&claim.name, Mode::Exclusive);
-    let next_grant = one.hold(&next).await?;
+    let next_grant = one.hold_in_time(&next).await?;
     want!(other.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of a hold that lapsed");
     want!(other.ask(&claim, How::Ask).await?, Answer::Gone => (), "a claim that was released");
     one.free(&next, &next_grant).await?;

@@ -1,5 +1,7 @@
 //! Renew: rule 6, one answer per hold.
 
+use std::time::Duration;
+
 use leasehold_core::{Hold, Loss, Mode, Renewed, Token};
 
 use super::{
@@ -46,13 +48,15 @@ async fn renew_extends_a_lease(bench: &Bench<'_>) -> Outcome {
     let (one, other) = (bench.client().await, bench.client().await);
     let claim = bench.short(&bench.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
-    for _ in 0..3 {
-        bench.advance(ttl.mul_f64(0.6)).await;
+    let granted = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
+    let (mut left, mut passed) = (granted, Duration::ZERO);
+    while passed <= granted {
+        passed += most_of(bench, left).await;
         let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
-        want!(&answers[..], [Renewed::Kept { ttl: Some(_) }] => (), "a renewal within the lease");
+        left = want!(&answers[..], [Renewed::Kept { ttl: Some(ttl) }] => *ttl, "a renewal within the lease");
+        ensure!(left >= claim.ttl / 3, "renewed for {left:?} of {:?}", claim.ttl);
     }
-    bench.advance(ttl.mul_f64(0.6)).await;
+    most_of(bench, left).await;
     other.finds_taken(&claim.name).await?;
     one.free(&claim, &grant).await
 }
@@ -61,14 +65,25 @@ async fn asking_extends_a_lease(bench: &Bench<'_>) -> Outcome {
     let (one, other) = (bench.client().await, bench.client().await);
     let claim = bench.short(&bench.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
-    for _ in 0..3 {
-        bench.advance(ttl.mul_f64(0.6)).await;
+    let granted = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
+    let (mut left, mut passed) = (granted, Duration::ZERO);
+    while passed <= granted {
+        passed += most_of(bench, left).await;
         let asked = one.granted(&claim).await?;
         ensure!(asked.token == grant.token, "asking changed the token {} to {}", grant.token, asked.token);
+        left = want!(asked.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
+        ensure!(left >= claim.ttl / 3, "asking extended to {left:?} of {:?}", claim.ttl);
     }
+    most_of(bench, left).await;
     other.finds_taken(&claim.name).await?;
     one.free(&claim, &grant).await
+}
+
+/// Lets most of what is left of a lease pass, but not all, and tells how much that is.
+async fn most_of(bench: &Bench<'_>, left: Duration) -> Duration {
+    let most = left.mul_f64(0.6);
+    bench.advance(most).await;
+    most
 }
 
 async fn renew_of_another_id_is_lost(bench: &Bench<'_>) -> Outcome {

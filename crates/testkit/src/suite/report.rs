@@ -1,6 +1,6 @@
 //! What a run of the suite came to.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// What a run of the suite came to.
 #[derive(Clone, Debug, Default)]
@@ -11,7 +11,12 @@ pub struct Report {
     pub skipped: Vec<(&'static str, String)>,
     /// The cases that failed, with what went wrong.
     pub failed: Vec<(&'static str, String)>,
+    /// How long each case ran.
+    pub took: Vec<(&'static str, Duration)>,
 }
+
+/// How many of the cases that ran longest are told.
+const LONGEST: usize = 5;
 
 impl Report {
     /// Whether the case `name` failed.
@@ -28,6 +33,11 @@ impl fmt::Display for Report {
         }
         for (case, why) in &self.failed {
             writeln!(f, "failed: {case}: {why}")?;
+        }
+        let mut longest = self.took.clone();
+        longest.sort_by_key(|&(_, took)| std::cmp::Reverse(took));
+        for (case, took) in longest.iter().take(LONGEST) {
+            writeln!(f, "ran for {took:.1?}: {case}")?;
         }
         let (passed, skipped, failed) = (self.passed.len(), self.skipped.len(), self.failed.len());
         write!(f, "{passed} passed, {skipped} skipped, {failed} failed")

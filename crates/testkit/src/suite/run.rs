@@ -1,21 +1,25 @@
-//! Runs the cases one after the other and collects what they came to.
+//! Runs the cases and collects what they came to.
 
 use std::{
     any::Any,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
+    panic::AssertUnwindSafe,
+    time::{Duration, Instant},
 };
 
+use futures_util::{FutureExt, StreamExt, stream};
 use leasehold_core::Profile;
 
 use super::{
     FAMILIES, Harness, Report,
     bench::Bench,
-    case::{Case, Stop},
+    case::{Case, Outcome, Stop},
+    faults, names,
 };
 
 /// How long a case may run: far more than the longest needs on a slow server, and a hang becomes a failure.
-const CASE_LIMIT: Duration = Duration::from_secs(120);
+const CASE_LIMIT: Duration = Duration::from_secs(300);
+/// How many times as long as usual short times are, try by try, while a machine is too slow for them.
+const STRETCHES: [u32; 4] = [1, 2, 4, 8];
 
 /// Runs every case that applies to the engine, prints the skipped ones with their reasons, and reports.
 ///
@@ -37,36 +41,114 @@ pub fn run_engine(harness: &dyn Harness) -> Report {
         .enable_all()
         .build()
         .expect("a current-thread runtime needs nothing but a few descriptors");
-    let profile = runtime.block_on(harness.client()).profile().clone();
-    let run = u64::from_be_bytes(super::bench::fresh_id().0[..8].try_into().expect("an id has 16 bytes"));
-    let mut report = Report::default();
-    for case in FAMILIES.iter().copied().flatten() {
-        if let Some(reason) = (case.skip)(&profile) {
-            report.skipped.push((case.name, reason.to_owned()));
-            continue;
-        }
-        let ended =
-            catch_unwind(AssertUnwindSafe(|| runtime.block_on(run_case(harness, &profile, run, case))));
-        match ended {
-            Ok(Ok(())) => report.passed.push(case.name),
-            Ok(Err(Stop::Skip(reason))) => report.skipped.push((case.name, reason)),
-            Ok(Err(Stop::Fail(why))) => report.failed.push((case.name, why)),
-            Err(panic) => report.failed.push((case.name, format!("panicked: {}", text_of(&*panic)))),
-        }
-    }
-    report
+    runtime.block_on(async {
+        let profile = harness.client().await.profile().clone();
+        let run = u64::from_be_bytes(super::bench::fresh_id().0[..8].try_into().expect("an id has 16 bytes"));
+        let mut run = Run { harness, profile, run, report: Report::default() };
+        run.cases().await;
+        run.report
+    })
 }
 
-async fn run_case(harness: &dyn Harness, profile: &Profile, run: u64, case: &Case) -> Result<(), Stop> {
-    let bench = Bench::new(harness, profile, run, case.name);
-    let hung = |_| Stop::Fail(format!("still running after {CASE_LIMIT:?}"));
-    let ended = tokio::time::timeout(CASE_LIMIT, (case.run)(&bench)).await.map_err(hung)?;
-    let left = tokio::time::timeout(CASE_LIMIT, bench.clean_up()).await.map_err(hung)?;
-    ended?;
-    if left.is_empty() {
-        return Ok(());
+/// One run of the suite.
+struct Run<'a> {
+    harness: &'a dyn Harness,
+    profile: Profile,
+    run: u64,
+    report: Report,
+}
+
+impl Run<'_> {
+    async fn cases(&mut self) {
+        let mut apply = Vec::new();
+        for case in FAMILIES.iter().copied().flatten() {
+            match (case.skip)(&self.profile) {
+                Some(reason) => self.report.skipped.push((case.name, reason.to_owned())),
+                None => apply.push(case),
+            }
+        }
+        let at_once = self.harness.at_once();
+        if at_once > 1 {
+            // Who runs beside another neither disturbs the system nor uses names that are not its own.
+            let is_alone =
+                |case: &&Case| faults::CASES.iter().chain(names::CASES).any(|alone| alone.name == case.name);
+            let (alone, beside): (Vec<_>, Vec<_>) = apply.into_iter().partition(is_alone);
+            self.side_by_side(&beside, at_once).await;
+            apply = alone;
+        }
+        for case in apply {
+            let ended = self.tried(case).await;
+            let left = self.at_rest().await;
+            self.count(case, ended, &left);
+        }
     }
-    Err(Stop::Fail(format!("left behind: {}", left.join(", "))))
+
+    /// Runs cases that mostly wait for time to pass, so many at once. What is left is looked for when all are over.
+    async fn side_by_side(&mut self, cases: &[&Case], at_once: usize) {
+        let this = &*self;
+        let ended: Vec<_> = stream::iter(cases)
+            .map(async |case| (*case, this.tried(case).await))
+            .buffer_unordered(at_once)
+            .collect()
+            .await;
+        let mut left = self.at_rest().await;
+        for (case, ended) in ended {
+            // Each kind of system writes its names otherwise, but none changes the letters of a case.
+            let (mine, others) = left.into_iter().partition(|left| left.contains(case.name));
+            left = others;
+            self.count(case, ended, &mine);
+        }
+        if !left.is_empty() {
+            self.report.failed.push(("all cases", format!("left behind: {}", left.join(", "))));
+        }
+    }
+
+    /// What is left on the system.
+    async fn at_rest(&self) -> Vec<String> {
+        let left = AssertUnwindSafe(tokio::time::timeout(CASE_LIMIT, self.harness.at_rest())).catch_unwind();
+        match left.await {
+            Ok(Ok(left)) => left,
+            Ok(Err(_)) => vec![format!("something that was not told within {CASE_LIMIT:?}")],
+            Err(panic) => vec![format!("what cannot be told: {}", text_of(&*panic))],
+        }
+    }
+
+    /// Runs a case, again with longer times where it failed and the machine was too slow for short ones.
+    async fn tried(&self, case: &Case) -> (Outcome, Duration) {
+        let begun = Instant::now();
+        let mut ended = Ok(());
+        for stretch in STRETCHES {
+            let bench = Bench::new(self.harness, &self.profile, self.run, case.name, stretch);
+            let running = AssertUnwindSafe(run_case(&bench, case)).catch_unwind().await;
+            ended =
+                running.unwrap_or_else(|panic| Err(Stop::Fail(format!("panicked: {}", text_of(&*panic)))));
+            if !matches!(ended, Err(Stop::Fail(_))) || !bench.was_slow() {
+                break;
+            }
+        }
+        (ended, begun.elapsed())
+    }
+
+    fn count(&mut self, case: &Case, (ended, took): (Outcome, Duration), left: &[String]) {
+        let ended = match ended {
+            Ok(()) if !left.is_empty() => Err(Stop::Fail(format!("left behind: {}", left.join(", ")))),
+            ended => ended,
+        };
+        self.report.took.push((case.name, took));
+        match ended {
+            Ok(()) => self.report.passed.push(case.name),
+            Err(Stop::Skip(reason)) => self.report.skipped.push((case.name, reason)),
+            Err(Stop::Fail(why)) => self.report.failed.push((case.name, why)),
+        }
+    }
+}
+
+async fn run_case(bench: &Bench<'_>, case: &Case) -> Outcome {
+    let hung = |_| Stop::Fail(format!("still running after {CASE_LIMIT:?}"));
+    let ended = tokio::time::timeout(CASE_LIMIT, (case.run)(bench)).await;
+    let left = tokio::time::timeout(CASE_LIMIT, bench.clean_up()).await.map_err(hung)?;
+    ended.map_err(hung)??;
+    if left.is_empty() { Ok(()) } else { Err(Stop::Fail(format!("left behind: {}", left.join(", ")))) }
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {

@@ -49,7 +49,7 @@ async fn tokens_grow_after_an_expiry(bench: &Bench<'_>) -> Outcome {
     let name = bench.name("");
     let lapsing = one.hold(&bench.short(&name, Mode::Exclusive)).await?;
     bench.outlive(&lapsing).await?;
-    grown(lapsing, other.finds_free(&name).await?).map(drop)
+    grown(lapsing, other.finds_free_in_time(&name).await?).map(drop)
 }
 
 async fn tokens_grow_along_the_line(bench: &Bench<'_>) -> Outcome {
