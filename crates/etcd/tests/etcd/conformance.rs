@@ -9,7 +9,7 @@ use leasehold_testkit::{
     suite::{self, Disturbance, Harness, left_at_rest},
 };
 
-use crate::rig::{Rig, locks, member};
+use crate::rig::{AT_ONCE, PATIENCE, Rig, locks, member};
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
@@ -30,8 +30,12 @@ impl Harness for Rig {
         Box::pin(std::future::ready(true))
     }
 
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
     fn patience(&self) -> Duration {
-        Duration::from_secs(20)
+        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -62,8 +66,12 @@ impl Harness for Three {
         Box::pin(std::future::ready(forgets))
     }
 
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
     fn patience(&self) -> Duration {
-        Duration::from_secs(20)
+        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {

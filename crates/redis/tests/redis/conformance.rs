@@ -9,7 +9,7 @@ use leasehold_testkit::{
     suite::{self, Disturbance, Harness},
 };
 
-use crate::rig::Rig;
+use crate::rig::{AT_ONCE, PATIENCE, Rig};
 
 /// Places in line and silent claims end after a minute at the latest; what is left is looked at as soon as it is gone.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
@@ -35,8 +35,12 @@ impl Harness for Rig {
         Box::pin(std::future::ready(true))
     }
 
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
     fn patience(&self) -> Duration {
-        Duration::from_secs(20)
+        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {

@@ -9,7 +9,7 @@ use leasehold_testkit::{
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{Rig, ephemerals, place};
+use crate::rig::{AT_ONCE, PATIENCE, Rig, ephemerals, place};
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
@@ -30,8 +30,12 @@ impl Harness for Rig {
         Box::pin(std::future::ready(true))
     }
 
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
     fn patience(&self) -> Duration {
-        Duration::from_secs(20)
+        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
@@ -64,8 +68,12 @@ impl Harness for Three {
         Box::pin(std::future::ready(forgets))
     }
 
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
     fn patience(&self) -> Duration {
-        Duration::from_secs(20)
+        PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
