@@ -1,6 +1,9 @@
 //! Help, version, completions, and the manual page.
 
-use crate::tools::{bare, code, finish, stderr, stdout};
+use crate::{
+    start::{LEASEHOLD, program},
+    tools::{bare, code, finish, stderr, stdout},
+};
 
 fn printed(args: &[&str]) -> String {
     let output = finish(bare(args));
@@ -45,9 +48,8 @@ fn completions_know_the_commands_and_options() {
 
 #[test]
 fn bash_takes_its_completions() {
-    let mut command = std::process::Command::new("bash");
-    let this = env!("CARGO_BIN_EXE_leasehold");
-    command.args(["-c", &format!("source <({this} completions bash) && complete -p leasehold")]);
+    let mut command = program("bash");
+    command.args(["-c", &format!("source <({LEASEHOLD} completions bash) && complete -p leasehold")]);
     let output = finish(command);
     assert_eq!(code(&output), 0, "{output:?}");
 }

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::tools::{Dir, HOLD, Running, code, one_line, stderr, stdout, until};
+use crate::{
+    start::program,
+    tools::{Dir, HOLD, Running, code, one_line, stderr, stdout, until},
+};
 
 fn keys(value: &Value) -> Vec<String> {
     value.as_object().unwrap().keys().cloned().collect()
@@ -76,7 +79,7 @@ fn modes_and_limits_are_shown() {
 fn a_foreign_holder_is_shown_as_such() {
     let dir = Dir::new();
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
-    let mut command = std::process::Command::new("flock");
+    let mut command = program("flock");
     command.args([dir.show("x")["key"].as_str().unwrap(), "sh", "-c", HOLD]);
     let mut foreign = Running::start(command);
     assert_eq!(foreign.line(), "ready");
@@ -151,7 +154,7 @@ fn break_of_a_foreign_holder_is_refused() {
     let dir = Dir::new();
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
     let key = dir.show("x")["key"].as_str().unwrap().to_owned();
-    let mut command = std::process::Command::new("flock");
+    let mut command = program("flock");
     command.args([&key, "sh", "-c", HOLD]);
     let mut foreign = Running::start(command);
     assert_eq!(foreign.line(), "ready");

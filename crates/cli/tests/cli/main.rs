@@ -14,6 +14,7 @@ mod redis;
 mod run;
 mod signals;
 mod sql;
+mod start;
 mod terminal;
 mod tools;
 mod url;

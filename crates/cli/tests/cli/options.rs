@@ -147,12 +147,13 @@ fn max_hold_ends_cmd_with_76() {
 fn after_the_grace_a_cmd_that_does_not_listen_is_killed_with_its_group() {
     let dir = Dir::new();
     let deaf = "trap '' TERM; sleep 1000 & echo $!; while :; do wait; done";
-    let args = ["run", "--max-hold", "100ms", "--grace", "300ms", "x", "--", "sh", "-c", deaf];
-    let begin = Instant::now();
+    let args = ["run", "--grace", "300ms", "x", "--", "sh", "-c", deaf];
     let mut running = Running::start(dir.leasehold(&args));
     let sleeper = running.number();
+    let begin = Instant::now();
+    assert_eq!(dir.code(&["break", "x", "--token", "1"]), 0);
     assert_eq!(code(&running.output()), 76);
-    assert!(begin.elapsed() >= Duration::from_millis(400));
+    assert!(begin.elapsed() >= Duration::from_millis(300));
     crate::tools::until("the group's end", || !crate::tools::is_running(sleeper));
 }
 
@@ -164,8 +165,9 @@ fn what_cmd_left_in_its_group_gets_its_grace_too() {
         "(trap 'sleep 0.2; echo ended >{}; exit' TERM; echo ready; sleep 1000 & wait) & wait",
         done.display()
     );
-    let args = ["run", "--max-hold", "200ms", "--grace", "50s", "x", "--", "sh", "-c", &script];
-    assert_eq!(dir.code(&args), 76);
+    let running = dir.holder(&["--grace", "1h"], "x", &script);
+    assert_eq!(dir.code(&["break", "x", "--token", "1"]), 0);
+    assert_eq!(code(&running.wait()), 76);
     assert_eq!(std::fs::read_to_string(done).unwrap(), "ended\n");
 }
 

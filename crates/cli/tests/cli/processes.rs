@@ -4,7 +4,10 @@ use std::fs;
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
-use crate::tools::{Dir, Running, code, is_running, until};
+use crate::{
+    start::program,
+    tools::{Dir, Running, code, is_running, until},
+};
 
 /// A script that leaves a process behind, which keeps every descriptor it was given but the streams.
 const LEAVES_AN_HEIR: &str = "sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; echo ready; read line; true";
@@ -121,7 +124,7 @@ fn cmd_inherits_the_lock_and_nothing_else_of_ours() {
     let (_without, other_heir) = with_heir(&other, &["-o"]);
     // A program that begins has more open for a moment, to load its libraries.
     until("one descriptor more", || heir.descriptors() == other_heir.descriptors() + 1);
-    let mut plain = std::process::Command::new("sh");
+    let mut plain = program("sh");
     plain.args(["-c", LEAVES_AN_HEIR]);
     let mut plain = Running::start(plain);
     let plain_heir = Heir::of(&mut plain);

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_testkit::server::RedisServer;
+use leasehold_testkit::{server::RedisServer, stopwatch::Stopwatch};
 use nix::sys::signal::Signal;
 
-use crate::tools::{HOLD, Running, bare, code, finish, one_line, stdout, until};
+use crate::tools::{HOLD, Running, assert_until, bare, code, finish, one_line, stdout, until};
 
 /// A server, and the command on it.
 struct Site(RedisServer);
@@ -56,16 +56,8 @@ fn processes_exclude_each_other_and_are_shown() {
     assert_eq!(shown["guarantee"], "best effort");
     assert_eq!(shown["holders"][0]["owner"], "first");
     assert!(shown["holders"][0]["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000));
-    let waiter = Running::start(site.leasehold(&[
-        "run",
-        "--owner",
-        "second",
-        "job",
-        "--",
-        "sh",
-        "-c",
-        "sleep 1; echo mine",
-    ]));
+    let waiter =
+        Running::start(site.leasehold(&["run", "--owner", "second", "job", "--", "sh", "-c", "echo mine"]));
     until("a waiter", || site.show()["waiters"].as_array().unwrap().len() == 1);
     assert_eq!(site.show()["waiters"][0]["owner"], "second");
     assert_eq!(stdout(&site.call(&["list", "--json", "jo"])).lines().count(), 1);
@@ -84,26 +76,26 @@ fn a_command_starts_under_a_whole_lease_also_after_a_wait() {
     until("a waiter", || site.show()["waiters"].as_array().unwrap().len() == 1);
     assert_eq!(code(&holder.output()), 0);
     let left: u64 = stdout(&waiter.output()).trim().parse().unwrap();
-    assert!(left > 10_000, "{left} ms of 30 s");
+    assert!(left > 2_000, "{left} ms of 30 s");
 }
 
 #[test]
 fn a_broken_lock_ends_its_command_and_frees_the_name() {
     let site = Site::new();
-    let holder = site.holder(&[], "echo ready; exec sleep 60");
+    let holder = site.holder(&[], "echo ready; exec sleep 1000");
     let token = site.show()["holders"][0]["token"].to_string();
     assert_eq!(code(&site.call(&["break", "job", "--token", "1"])), 1);
     assert_eq!(code(&site.call(&["break", "job", "--token", &token])), 0);
     let ended = holder.wait();
     assert_eq!(code(&ended), 76);
     assert!(one_line(&ended).contains("broke"), "{ended:?}");
-    assert_eq!(code(&site.call(&["run", "-w", "20s", "job", "--", "true"])), 0);
+    assert_eq!(code(&site.call(&["run", "-w", "5m", "job", "--", "true"])), 0);
 }
 
 #[test]
 fn a_lock_that_the_server_forgot_is_lost_with_76() {
     let site = Site::new();
-    let holder = site.holder(&["--ttl", "1s"], "echo ready; exec sleep 60");
+    let holder = site.holder(&["--ttl", "1s"], "echo ready; exec sleep 1000");
     site.0.command(&["FLUSHALL"]);
     let ended = holder.wait();
     assert_eq!(code(&ended), 76);
@@ -115,14 +107,10 @@ fn without_a_server_the_command_is_told_before_the_lease_ends_and_killed_by_then
     let mut site = Site::new();
     let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done";
     let mut holder = site.holder(&["--ttl", "4s", "--grace", "2s"], script);
+    let watch = Stopwatch::start();
     site.0.kill();
-    let begin = Instant::now();
     assert_eq!(holder.line(), "told");
-    assert!(
-        begin.elapsed() < Duration::from_secs(4),
-        "TERM at the deadline less the grace: {:?}",
-        begin.elapsed()
-    );
+    watch.assert_within(Duration::from_secs(4), "TERM at the deadline less the grace");
     let ended = holder.wait();
     assert_eq!(code(&ended), 76, "it did not stop by itself, so it was killed: {ended:?}");
 }
@@ -131,20 +119,22 @@ fn without_a_server_the_command_is_told_before_the_lease_ends_and_killed_by_then
 fn the_lock_of_a_killed_holder_is_free_when_its_lease_has_run_out() {
     let site = Site::new();
     let mut holder = site.holder(&["--ttl", "2s"], HOLD);
+    let begin = Instant::now();
     holder.signal(Signal::SIGKILL);
     drop(holder.wait());
-    assert_eq!(code(&site.call(&["run", "-n", "job", "--", "true"])), 75, "the server keeps it for its ttl");
-    assert_eq!(code(&site.call(&["run", "-w", "30s", "job", "--", "true"])), 0);
+    let taken = code(&site.call(&["run", "-n", "job", "--", "true"])) == 75;
+    assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its ttl");
+    assert_eq!(code(&site.call(&["run", "-w", "5m", "job", "--", "true"])), 0);
 }
 
 /// F01: stopped for three times its ttl, then continued, beside a program that got the lock meanwhile.
 #[test]
 fn a_holder_that_was_stopped_for_too_long_ends_its_command_and_harms_nobody() {
     let site = Site::new();
-    let mut stopped = site.holder(&["--ttl", "1s"], "echo ready; exec sleep 60");
+    let mut stopped = site.holder(&["--ttl", "1s"], "echo ready; exec sleep 1000");
     stopped.signal(Signal::SIGSTOP);
     let begin = Instant::now();
-    let next = site.holder(&["-w", "30s"], HOLD);
+    let next = site.holder(&["-w", "5m"], HOLD);
     until("three times the ttl", || begin.elapsed() > Duration::from_secs(3));
     stopped.signal(Signal::SIGCONT);
     assert_eq!(code(&stopped.wait()), 76);
@@ -155,7 +145,7 @@ fn a_holder_that_was_stopped_for_too_long_ends_its_command_and_harms_nobody() {
 #[test]
 fn a_kept_name_stays_taken_after_its_command() {
     let site = Site::new();
-    assert_eq!(code(&site.call(&["run", "--at-least", "30s", "job", "--", "true"])), 0);
+    assert_eq!(code(&site.call(&["run", "--at-least", "1h", "job", "--", "true"])), 0);
     assert_eq!(code(&site.call(&["run", "-n", "job", "--", "true"])), 75);
     assert_eq!(site.show()["holders"][0]["owner"], "kept");
 }

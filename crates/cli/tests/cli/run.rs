@@ -1,8 +1,9 @@
 //! What CMD gets, what its end becomes, and that it runs alone.
 
-use std::process::Command;
-
-use crate::tools::{Dir, HOLD, code, finish, one_line, stderr, stdout};
+use crate::{
+    start::{LEASEHOLD, program},
+    tools::{Dir, HOLD, code, finish, one_line, stderr, stdout},
+};
 
 #[test]
 fn the_exit_code_is_that_of_cmd() {
@@ -56,9 +57,9 @@ fn too_few_descriptors_are_told_before_anything_runs() {
     let dir = Dir::new();
     let mut ran = false;
     for limit in 3..40 {
-        let mut command = Command::new("sh");
+        let mut command = program("sh");
         let script = format!("ulimit -n {limit} && exec \"$0\" run x -- true");
-        command.args(["-c", &script, env!("CARGO_BIN_EXE_leasehold")]).env("LEASEHOLD_URL", dir.url());
+        command.args(["-c", &script, LEASEHOLD]).env("LEASEHOLD_URL", dir.url());
         let output = finish(command);
         match code(&output) {
             0 => ran = true,
@@ -98,11 +99,20 @@ fn many_at_once_run_one_after_the_other() {
 #[test]
 fn a_run_within_a_run_takes_another_name() {
     let dir = Dir::new();
-    let this = env!("CARGO_BIN_EXE_leasehold");
-    let output =
-        dir.call(&["run", "outer", "--", this, "run", "inner", "--", "sh", "-c", "echo $LEASEHOLD_NAME"]);
+    let output = dir.call(&[
+        "run",
+        "outer",
+        "--",
+        LEASEHOLD,
+        "run",
+        "inner",
+        "--",
+        "sh",
+        "-c",
+        "echo $LEASEHOLD_NAME",
+    ]);
     assert_eq!((code(&output), stdout(&output).as_str()), (0, "inner\n"));
-    let output = dir.call(&["run", "same", "--", this, "run", "-n", "same", "--", "true"]);
+    let output = dir.call(&["run", "same", "--", LEASEHOLD, "run", "-n", "same", "--", "true"]);
     assert_eq!(code(&output), 75, "the outer run holds it");
 }
 
@@ -127,7 +137,7 @@ fn flock_is_excluded_and_excludes() {
     let mut holder = dir.hold("x");
     let key = dir.show("x")["key"].as_str().unwrap().to_owned();
     let flock = |option: &str| {
-        let mut command = Command::new("flock");
+        let mut command = program("flock");
         command.args([option, "-n", "-E", "9", &key, "true"]);
         code(&finish(command))
     };
@@ -138,7 +148,7 @@ fn flock_is_excluded_and_excludes() {
     assert_eq!([flock("-x"), flock("-s")], [9, 0]);
     assert_eq!(code(&holder.output()), 0);
     assert_eq!(flock("-x"), 0);
-    let mut command = Command::new("flock");
+    let mut command = program("flock");
     command.args([&key, "sh", "-c", HOLD]);
     let mut foreign = crate::tools::Running::start(command);
     assert_eq!(foreign.line(), "ready");
@@ -154,9 +164,9 @@ fn flock_is_excluded_and_excludes() {
 fn what_the_system_refuses_is_69() {
     let dir = Dir::new();
     // Streams, signals, events: the engine finds no descriptor left.
-    let script = format!("ulimit -n 5; exec {} run x -- true", env!("CARGO_BIN_EXE_leasehold"));
-    let mut command = Command::new("sh");
-    command.args(["-c", &script]).env("LEASEHOLD_URL", dir.url());
+    let script = "ulimit -n 5; exec \"$0\" run x -- true";
+    let mut command = program("sh");
+    command.args(["-c", script, LEASEHOLD]).env("LEASEHOLD_URL", dir.url());
     let output = finish(command);
     assert_eq!(code(&output), 69, "{output:?}");
     let said = one_line(&output);

@@ -4,7 +4,10 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 
-use crate::tools::{Dir, Running, code, finish, one_line, state, stderr, stdout, until};
+use crate::{
+    start::{LEASEHOLD, program},
+    tools::{Dir, Running, code, finish, one_line, state, stderr, stdout, until},
+};
 
 const ENDING: [(Signal, i32); 6] = [
     (Signal::SIGHUP, 129),
@@ -98,27 +101,26 @@ fn cmd_finds_its_signals_as_they_were() {
             .map(|what| mask(text.lines().find_map(|line| line.strip_prefix(what)).unwrap()))
     };
     let status = ["cat", "/proc/self/status"];
-    let mut plain = Command::new("env");
+    let mut plain = program("env");
     plain.args(status);
     let expected = masks(plain);
     assert_eq!(masks(dir.leasehold(&[&["run", "x", "--"], &status[..]].concat())), expected);
-    assert_eq!(expected[0], 0, "nothing is blocked");
+    assert_eq!(expected, [0, 0], "nothing is blocked or ignored");
 }
 
 #[test]
 fn what_was_ignored_stays_ignored() {
     let dir = Dir::new();
-    let this = env!("CARGO_BIN_EXE_leasehold");
-    let script = format!("trap '' HUP; exec {this} run x -- sh -c 'echo ready; read line; exit 5'");
-    let mut command = Command::new("sh");
+    let script = format!("trap '' HUP; exec {LEASEHOLD} run x -- sh -c 'echo ready; read line; exit 5'");
+    let mut command = program("sh");
     command.args(["-c", &script]).env("LEASEHOLD_URL", dir.url());
     let mut running = Running::start(command);
     assert_eq!(running.line(), "ready");
     running.signal(Signal::SIGHUP);
     assert_eq!(code(&running.output()), 5, "as with nohup");
     let holder = dir.hold("x");
-    let script = format!("trap '' HUP; exec {this} run x -- sh -c 'exit 6'");
-    let mut command = Command::new("sh");
+    let script = format!("trap '' HUP; exec {LEASEHOLD} run x -- sh -c 'exit 6'");
+    let mut command = program("sh");
     command.args(["-c", &script]).env("LEASEHOLD_URL", dir.url());
     let mut waiting = Running::start(command);
     dir.until_waiters("x", 1);
@@ -130,18 +132,16 @@ fn what_was_ignored_stays_ignored() {
 #[test]
 fn a_parent_that_ignores_its_children_does_no_harm() {
     let dir = Dir::new();
-    let this = env!("CARGO_BIN_EXE_leasehold");
-    let mut command = Command::new("env");
-    command.args(["--ignore-signal=CHLD", this, "run", "x", "--", "sh", "-c", "exit 5"]);
+    let mut command = program("env");
+    command.args(["--ignore-signal=CHLD", LEASEHOLD, "run", "x", "--", "sh", "-c", "exit 5"]);
     command.env("LEASEHOLD_URL", dir.url());
     assert_eq!(code(&finish(command)), 5);
 }
 
 #[test]
 fn looking_ends_quietly_when_nobody_reads() {
-    let this = env!("CARGO_BIN_EXE_leasehold");
-    let mut command = Command::new("bash");
-    command.args(["-c", &format!("{this} completions bash | true; echo ${{PIPESTATUS[0]}}")]);
+    let mut command = program("bash");
+    command.args(["-c", &format!("{LEASEHOLD} completions bash | true; echo ${{PIPESTATUS[0]}}")]);
     let output = finish(command);
     assert!(["0\n", "141\n"].contains(&stdout(&output).as_str()), "{output:?}");
     assert_eq!(stderr(&output), "");

@@ -1,6 +1,9 @@
 //! The command on SQL databases, each test on each of them.
 
-use std::process::{Command, Output};
+use std::{
+    process::{Command, Output},
+    thread,
+};
 
 use leasehold_testkit::server::{MariadbServer, PostgresServer};
 use nix::sys::signal::Signal;
@@ -16,15 +19,24 @@ struct Site {
     guarantee: &'static str,
 }
 
-fn each(test: impl Fn(&Site)) {
-    let server = PostgresServer::durable(&[]);
-    let (engine, guarantee) = ("postgres", "lease-bounded");
-    test(&Site { engine, url: server.url(), guarantee });
-    let server = MariadbServer::durable(&[]);
-    test(&Site { engine: "mysql", url: server.url(), guarantee: "lease-bounded" });
-    let dir = Dir::new();
-    let url = format!("sqlite://{}/locks.db", dir.path().display());
-    test(&Site { engine: "sqlite", url, guarantee: "lease-bounded" });
+/// On all of them at once: most of a test is waiting.
+fn each(test: impl Fn(&Site) + Sync) {
+    let (test, guarantee) = (&test, "lease-bounded");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let server = PostgresServer::durable(&[]);
+            test(&Site { engine: "postgres", url: server.url(), guarantee });
+        });
+        scope.spawn(move || {
+            let server = MariadbServer::durable(&[]);
+            test(&Site { engine: "mysql", url: server.url(), guarantee });
+        });
+        scope.spawn(move || {
+            let dir = Dir::new();
+            let url = format!("sqlite://{}/locks.db", dir.path().display());
+            test(&Site { engine: "sqlite", url, guarantee });
+        });
+    });
 }
 
 impl Site {
@@ -86,21 +98,21 @@ fn processes_exclude_each_other_and_are_shown() {
 #[test]
 fn a_broken_lock_ends_its_command_and_frees_the_name() {
     each(|site| {
-        let holder = site.holder(&["--ttl", "3s"], "echo ready; exec sleep 60");
+        let holder = site.holder(&["--ttl", "3s"], "echo ready; exec sleep 1000");
         let token = site.show("job")["holders"][0]["token"].to_string();
         assert_eq!(site.code(&["break", "job", "--token", "1"]), 1);
         assert_eq!(site.code(&["break", "job", "--token", &token]), 0);
         let ended = holder.wait();
         assert_eq!(code(&ended), 76);
         assert!(one_line(&ended).contains("broke"), "{ended:?}");
-        assert_eq!(site.code(&["run", "-w", "20s", "job", "--", "true"]), 0);
+        assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
     });
 }
 
 #[test]
 fn a_killed_holder_frees_the_name_after_its_lease_and_waiters_take_it_over() {
     each(|site| {
-        let mut holder = site.holder(&["--ttl", "2s"], "echo ready; exec sleep 60");
+        let mut holder = site.holder(&["--ttl", "2s"], "echo ready; exec sleep 1000");
         let waiter = Running::start(site.leasehold(&["run", "job", "--", "sh", "-c", "echo mine"]));
         until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
         holder.signal(Signal::SIGKILL);
@@ -119,7 +131,7 @@ fn modes_are_kept_and_mixing_them_is_told() {
         assert_eq!(code(&mixed), 78, "{mixed:?}");
         assert!(one_line(&mixed).contains("semaphore"), "{mixed:?}");
         assert_eq!(code(&holder.output()), 0);
-        let kept = site.call(&["run", "--at-least", "2s", "tick", "--", "true"]);
+        let kept = site.call(&["run", "--at-least", "1h", "tick", "--", "true"]);
         assert_eq!(code(&kept), 0, "{kept:?}");
         assert_eq!(site.code(&["run", "-n", "tick", "--", "true"]), 75);
     });

@@ -1,21 +1,22 @@
 //! On a terminal, which `script` of util-linux makes: the foreground, Ctrl-C, Ctrl-Z.
 
-use std::process::Command;
-
-use crate::tools::{Dir, Running, code, stdout, until};
+use crate::{
+    start::{LEASEHOLD, program},
+    tools::{Dir, Running, code, stdout, until},
+};
 
 const CTRL_C: &str = "\u{3}";
 const CTRL_Z: &str = "\u{1a}";
 
 /// Runs a shell command on a terminal of its own, whose keyboard is the input.
 fn on_terminal(dir: &Dir, line: &str) -> Running {
-    let mut command = Command::new("script");
+    let mut command = program("script");
     command.args(["-qec", line, "/dev/null"]).env("LEASEHOLD_URL", dir.url()).env("SHELL", "/bin/sh");
     Running::start(command)
 }
 
 fn leasehold(args: &str) -> String {
-    format!("exec {} {args}", env!("CARGO_BIN_EXE_leasehold"))
+    format!("exec {LEASEHOLD} {args}")
 }
 
 #[test]
@@ -23,7 +24,7 @@ fn cmd_is_in_the_foreground_and_the_terminal_comes_back() {
     let dir = Dir::new();
     // ps shows a + for processes of the foreground group.
     let inner = "sh -c 'ps -o stat= -p $$; read line; echo got $line'";
-    let line = format!("{} run x -- {inner}; ps -o stat= -p $$; echo end", env!("CARGO_BIN_EXE_leasehold"));
+    let line = format!("{LEASEHOLD} run x -- {inner}; ps -o stat= -p $$; echo end");
     let mut running = on_terminal(&dir, &line);
     assert!(running.line().contains('+'), "CMD is in the foreground");
     running.write("typed\n");
@@ -52,9 +53,8 @@ fn ctrl_c_ends_cmd_and_the_wait() {
 fn ctrl_z_gives_the_prompt_back_and_fg_goes_on() {
     let dir = Dir::new();
     let mut shell = on_terminal(&dir, "bash --norc --noprofile -i");
-    let this = env!("CARGO_BIN_EXE_leasehold");
     shell.write(&format!(
-        "PS1=prompt-; {this} run x -- sh -c 'echo rea''dy; read line; echo got $line; exit 7'\n"
+        "PS1=prompt-; {LEASEHOLD} run x -- sh -c 'echo rea''dy; read line; echo got $line; exit 7'\n"
     ));
     shell.read_until("ready\r\n");
     shell.write(CTRL_Z);
@@ -73,9 +73,8 @@ fn ctrl_z_gives_the_prompt_back_and_fg_goes_on() {
 #[test]
 fn a_pager_behind_a_pipe_keeps_the_terminal() {
     let dir = Dir::new();
-    let this = env!("CARGO_BIN_EXE_leasehold");
     // The pager of this test reads the keyboard from the terminal once it has its input.
-    let line = format!("{this} run x -- echo paged | sh -c 'cat; read key </dev/tty; echo key $key'");
+    let line = format!("{LEASEHOLD} run x -- echo paged | sh -c 'cat; read key </dev/tty; echo key $key'");
     let mut running = on_terminal(&dir, &line);
     running.read_until("paged");
     running.write("pressed\n");
@@ -86,8 +85,7 @@ fn a_pager_behind_a_pipe_keeps_the_terminal() {
 #[test]
 fn cmd_in_a_pipeline_gets_the_terminal_when_it_asks() {
     let dir = Dir::new();
-    let this = env!("CARGO_BIN_EXE_leasehold");
-    let line = format!("{this} run x -- sh -c 'echo ready; read key </dev/tty; echo key $key' | cat");
+    let line = format!("{LEASEHOLD} run x -- sh -c 'echo ready; read key </dev/tty; echo key $key' | cat");
     let mut running = on_terminal(&dir, &line);
     running.read_until("ready");
     running.write("pressed\n");

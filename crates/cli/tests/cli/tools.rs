@@ -11,6 +11,8 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
+use crate::start::{LEASEHOLD, program};
+
 /// How long anything may take before a test fails: far longer than it should, for the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -97,13 +99,19 @@ impl Drop for Dir {
     }
 }
 
+/// Checks what has to be so until some time after `begin`. Who looks later than that has seen nothing.
+#[track_caller]
+pub(crate) fn assert_until(begin: Instant, time: Duration, is_so: bool, what: &str) {
+    assert!(is_so || begin.elapsed() >= time, "{what}: not so after {:?}", begin.elapsed());
+}
+
 /// A script that holds until its input ends.
 pub(crate) const HOLD: &str = "echo ready; read line; true";
 
 /// `leasehold` without any URL.
 pub(crate) fn bare(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(args).env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_URL_FILE");
+    let mut command = program(LEASEHOLD);
+    command.args(args);
     command
 }
 

@@ -1,6 +1,9 @@
 //! Where the URL comes from, and that it is told to nobody.
 
-use crate::tools::{Dir, bare, code, finish, one_line, stdout};
+use crate::{
+    start::{LEASEHOLD, program},
+    tools::{Dir, bare, code, finish, one_line, stdout},
+};
 
 /// The lock file's path tells which directory was used.
 fn key(mut command: std::process::Command) -> String {
@@ -198,10 +201,9 @@ fn another_users_directory_is_77_and_says_what_to_do() {
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let leasehold = dir.path().join("leasehold");
         // By another process: a program that another test starts meanwhile would have the copy open for writing.
-        let copied =
-            std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_leasehold")).arg(&leasehold).status();
+        let copied = program("cp").arg(LEASEHOLD).arg(&leasehold).status();
         assert!(copied.unwrap().success());
-        command = std::process::Command::new("setpriv");
+        command = program("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(leasehold);
     }
     command.args(["--url", &format!("file://{}", path.display()), "run", "x", "--", "true"]);
@@ -220,9 +222,8 @@ fn without_a_url_the_locks_lie_in_the_directory_of_the_user() {
     }
     // In a mount namespace of its own, so that nothing of this machine is touched.
     let script = "mount -t tmpfs none /var/lib && exec \"$@\"";
-    let mut command = std::process::Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_leasehold")]);
-    command.env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_URL_FILE");
+    let mut command = program("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh", LEASEHOLD]);
     assert!(key(command).starts_with("/var/lib/leasehold/"));
 }
 

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_testkit::server::ZookeeperServer;
+use leasehold_testkit::{server::ZookeeperServer, stopwatch::Stopwatch};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::tools::{HOLD, Running, bare, code, finish, one_line, stderr, stdout, until};
+use crate::tools::{HOLD, Running, assert_until, bare, code, finish, one_line, stderr, stdout, until};
 
 /// A server, and the command on it.
 pub(crate) struct Site(pub(crate) ZookeeperServer);
@@ -80,7 +80,7 @@ fn processes_exclude_each_other_and_are_shown() {
     let holding = &shown["holders"][0];
     assert_eq!((&holding["owner"], &holding["foreign"]), (&"first".into(), &false.into()));
     assert!(holding["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000));
-    let args = ["run", "--owner", "second", "job", "--", "sh", "-c", "sleep 1; echo mine"];
+    let args = ["run", "--owner", "second", "job", "--", "sh", "-c", "echo mine"];
     let waiter = Running::start(site.leasehold(&args));
     until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
     assert_eq!(site.show("job")["waiters"][0]["owner"], "second");
@@ -131,14 +131,14 @@ fn any_name_is_locked_in_a_directory_of_its_own() {
 #[test]
 fn a_broken_lock_ends_its_command_and_frees_the_name() {
     let site = Site::new();
-    let holder = site.holder(&[], "echo ready; exec sleep 60");
+    let holder = site.holder(&[], "echo ready; exec sleep 1000");
     let token = site.token();
     assert_eq!(site.code(&["break", "job", "--token", "1"]), 1);
     assert_eq!(site.code(&["break", "job", "--token", &token]), 0);
     let ended = holder.wait();
     assert_eq!(code(&ended), 76);
     assert!(one_line(&ended).contains("broke"), "{ended:?}");
-    assert_eq!(site.code(&["run", "-w", "20s", "job", "--", "true"]), 0);
+    assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
 }
 
 /// Nothing tells another program, so it is broken by `--force` only.
@@ -163,7 +163,7 @@ fn a_node_of_another_program_is_waited_for_shown_and_broken() {
 #[test]
 fn a_lock_whose_node_is_deleted_is_lost_with_76() {
     let site = Site::new();
-    let holder = site.holder(&["--ttl", "3s"], "echo ready; exec sleep 60");
+    let holder = site.holder(&["--ttl", "3s"], "echo ready; exec sleep 1000");
     site.0.command(&["delete", &site.nodes().pop().unwrap()]);
     let ended = holder.wait();
     assert_eq!(code(&ended), 76);
@@ -174,9 +174,11 @@ fn a_lock_whose_node_is_deleted_is_lost_with_76() {
 fn a_lock_whose_session_ended_is_lost_with_76() {
     let site = Site::new();
     let mut holder = site.holder(&["--ttl", "3s"], HOLD);
+    let begin = Instant::now();
     holder.signal(Signal::SIGSTOP);
-    assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75, "the server keeps it for its timeout");
-    assert_eq!(site.code(&["run", "-w", "30s", "job", "--", "true"]), 0);
+    let taken = site.code(&["run", "-n", "job", "--", "true"]) == 75;
+    assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its timeout");
+    assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
     holder.signal(Signal::SIGCONT);
     let ended = holder.wait();
     assert_eq!(code(&ended), 76);
@@ -188,15 +190,15 @@ fn without_a_server(end: impl FnOnce(&mut ZookeeperServer), begin_again: impl Fn
     let mut site = Site::new();
     let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done";
     let mut holder = site.holder(&["--ttl", "4s", "--grace", "1s"], script);
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     end(&mut site.0);
     assert_eq!(holder.line(), "told");
-    assert!(begin.elapsed() < Duration::from_secs(4), "TERM at the deadline less the grace");
+    watch.assert_within(Duration::from_secs(4), "TERM at the deadline less the grace");
     let ended = holder.wait();
     assert_eq!(code(&ended), 76, "it did not stop by itself, so it was killed: {ended:?}");
     assert!(stderr(&ended).contains("leasehold: zookeeper lock \"job\": lost"), "{ended:?}");
     begin_again(&mut site.0);
-    assert_eq!(site.code(&["run", "-w", "30s", "job", "--", "true"]), 0);
+    assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
 }
 
 #[test]
@@ -213,8 +215,10 @@ fn when_the_server_is_stopped_the_command_is_told_before_the_session_ends_and_ki
 fn the_lock_of_a_killed_holder_is_free_when_its_session_has_ended() {
     let site = Site::new();
     let mut holder = site.holder(&["--ttl", "3s"], HOLD);
+    let begin = Instant::now();
     holder.signal(Signal::SIGKILL);
     drop(holder.wait());
-    assert_eq!(site.code(&["run", "-n", "job", "--", "true"]), 75, "the server keeps it for its timeout");
-    assert_eq!(site.code(&["run", "-w", "30s", "job", "--", "true"]), 0);
+    let taken = site.code(&["run", "-n", "job", "--", "true"]) == 75;
+    assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its timeout");
+    assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
 }
