@@ -1,16 +1,19 @@
 //! A private MariaDB.
 
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
+    fs,
+    path::Path,
     process::{Command, Output},
-    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use nix::{sys::signal::Signal, unistd::User};
 use tempfile::TempDir;
 
-use super::child::{Server, free_port};
+use super::{
+    child::{Server, free_port},
+    directory,
+    template::Maker,
+};
 
 /// Debian keeps the server out of the path of users.
 const PROGRAM: &str = "/usr/sbin/mariadbd";
@@ -26,8 +29,6 @@ pub struct MariadbServer {
     directory: TempDir,
     port: u16,
     options: Vec<String>,
-    /// What its data were copied from; gone with the last server.
-    _template: Arc<TempDir>,
 }
 
 impl MariadbServer {
@@ -46,10 +47,7 @@ impl MariadbServer {
     /// When it cannot be started.
     #[must_use]
     pub fn durable(options: &[&str]) -> Self {
-        let template = template();
-        let data = TempDir::new().expect("the system has room for a directory");
-        copy(template.path(), data.path()).expect("what was made can be copied");
-        Self::with_data(data, template, options)
+        Self::in_directory(fresh(), options)
     }
 
     /// Starts another one, with options, with a copy of the data of this one, which is not running.
@@ -59,9 +57,9 @@ impl MariadbServer {
     #[must_use]
     pub fn copy(&self, options: &[&str]) -> Self {
         assert!(self.process.is_none(), "the data of a server that runs change");
-        let data = TempDir::new().expect("the system has room for a directory");
-        copy(self.directory.path(), data.path()).expect("what was made can be copied");
-        Self::with_data(data, Arc::clone(&self._template), options)
+        let directory = TempDir::new().expect("the system has room for a directory");
+        directory::copy(&self.directory.path().join("data"), &directory.path().join("data"));
+        Self::in_directory(directory, options)
     }
 
     /// Starts one that takes encrypted connections only.
@@ -71,14 +69,12 @@ impl MariadbServer {
     #[must_use]
     #[cfg(feature = "tls")]
     pub fn encrypted() -> Self {
-        let template = template();
-        let data = TempDir::new().expect("the system has room for a directory");
-        copy(template.path(), data.path()).expect("what was made can be copied");
-        super::certificates::write(data.path());
-        let file = |name: &str| data.path().join(name).display().to_string();
+        let directory = fresh();
+        super::certificates::write(directory.path());
+        let file = |name: &str| directory.path().join(name).display().to_string();
         let (certificate, key) =
             (format!("--ssl-cert={}", file("server.pem")), format!("--ssl-key={}", file("server.key")));
-        Self::with_data(data, template, &[&certificate, &key, "--require-secure-transport=ON"])
+        Self::in_directory(directory, &[&certificate, &key, "--require-secure-transport=ON"])
     }
 
     /// A file of an encrypted one: its authority is `ca.pem`.
@@ -88,9 +84,9 @@ impl MariadbServer {
         self.directory.path().join(name)
     }
 
-    fn with_data(directory: TempDir, template: Arc<TempDir>, options: &[&str]) -> Self {
+    fn in_directory(directory: TempDir, options: &[&str]) -> Self {
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut server = Self { process: None, directory, port: free_port(), options, _template: template };
+        let mut server = Self { process: None, directory, port: free_port(), options };
         server.restart();
         server
     }
@@ -127,7 +123,10 @@ impl MariadbServer {
         ];
         let all: Vec<String> = own.into_iter().chain(self.options.iter().cloned()).collect();
         let mut process = Server::start(PROGRAM, directory, &all, &[]);
-        process.wait_until(|| self.client("SELECT 1").status.success());
+        let said = directory.join("complaints");
+        let is_up = || fs::read_to_string(&said).is_ok_and(|said| said.contains("ready for connections"));
+        // Who asks before starts a program for nothing. One of a cluster takes connections before it reads tables.
+        process.wait_until(|| is_up() && self.takes("SELECT host FROM mysql.db"));
         self.process = Some(process);
     }
 
@@ -192,15 +191,14 @@ impl MariadbServer {
     }
 }
 
-/// The data of a server that was never used: making them takes longer than copying them.
-fn template() -> Arc<TempDir> {
-    static MADE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(template) = made.upgrade() {
-        return template;
-    }
+/// A directory with the data of a server that was never used.
+fn fresh() -> TempDir {
     let directory = TempDir::new().expect("the system has room for a directory");
-    let data = directory.path().join("data");
+    Maker { name: "mariadb", program: PROGRAM.as_ref() }.put(&directory.path().join("data"), make);
+    directory
+}
+
+fn make(data: &Path) {
     let output = Command::new("mariadb-install-db")
         .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE])
         .arg(format!("--user={}", user()))
@@ -211,27 +209,10 @@ fn template() -> Arc<TempDir> {
     assert!(output.status.success(), "mariadb-install-db: {said}{}", String::from_utf8_lossy(&output.stderr));
     // A database is a directory.
     fs::create_dir(data.join(DATABASE)).expect("what was made can be added to");
-    let template = Arc::new(directory);
-    *made = Arc::downgrade(&template);
-    template
 }
 
 /// As whom it runs: it refuses to be root unless it is told so.
 fn user() -> String {
     let user = User::from_uid(nix::unistd::Uid::effective()).ok().flatten();
     user.expect("whoever runs tests has a name").name
-}
-
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (kind, path): (_, PathBuf) = (entry.file_type()?, to.join(entry.file_name()));
-        if kind.is_dir() {
-            copy(&entry.path(), &path)?;
-        } else if kind.is_file() {
-            fs::copy(entry.path(), path)?;
-        }
-    }
-    Ok(())
 }

@@ -1,12 +1,15 @@
 //! A private PgBouncer.
 
-use std::fs;
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpStream},
+};
 
 use tempfile::TempDir;
 
 use super::{
     child::{Server, free_port},
-    postgres::{as_user_arguments, give_away, psql},
+    postgres_programs::{as_user_arguments, give_away, psql},
 };
 
 /// Not in the path of everybody.
@@ -42,7 +45,9 @@ impl PgBouncer {
         let (first, rest) = as_user_arguments(directory.path(), PROGRAM);
         let arguments: Vec<String> = rest.into_iter().chain(["pgbouncer.ini".to_owned()]).collect();
         let mut process = Server::start(&first, directory.path(), &arguments, &[]);
-        process.wait_until(|| psql(port, &["-c", "SELECT 1"]).status.success());
+        let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+        // Who asks before starts a program for nothing.
+        process.wait_until(|| listens() && psql(port, &["-c", "SELECT 1"]).status.success());
         Self { _process: process, _directory: directory, port }
     }
 

@@ -1,25 +1,27 @@
 //! A private PostgreSQL.
 
+#[cfg(feature = "tls")]
+use std::path::PathBuf;
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, chown},
-    path::{Path, PathBuf},
-    process::{Command, Output},
+    path::Path,
+    process::Command,
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::Signal,
-    unistd::{Uid, User},
-};
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{
     child::{Server, free_port},
     clock::WallClock,
+    postgres_programs::{USER, as_user, as_user_arguments, give_away, program, psql},
+    template::Maker,
 };
 
-/// Whom Debian's package makes for the server, which refuses to run as root.
-const USER: &str = "postgres";
+/// How long the processes of a server that was killed may take to notice it.
+const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// A private PostgreSQL server with one database, `postgres`, whose superuser `postgres` needs no password.
 ///
@@ -122,10 +124,9 @@ impl PostgresServer {
 
     fn in_directory(directory: TempDir, settings: &[&str]) -> Self {
         give_away(directory.path());
-        let init = ["-D", "data", "-A", "trust", "-U", USER, "--no-locale", "-E", "UTF8", "--no-sync"];
-        let made = as_user(directory.path(), &program("initdb")).args(init).output();
-        let made = made.expect("every system has setpriv");
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let program = program("initdb");
+        let maker = Maker { name: "postgres", program: program.as_ref() };
+        maker.put(&directory.path().join("data"), |data| make(&program, data));
         Self::on_data(directory, settings)
     }
 
@@ -175,9 +176,13 @@ impl PostgresServer {
         let all: Vec<String> = rest.into_iter().chain(data).chain(self.arguments.iter().cloned()).collect();
         let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
         let mut process = Server::start(&first, self.directory.path(), &all, &environment);
-        let port = self.port;
-        process.wait_until(|| psql(port, &["-c", "SELECT 1"]).status.success());
+        process.wait_until(|| self.is_ready());
         self.process = Some(process);
+    }
+
+    /// Whether it takes connections, as it writes down: whoever asks it instead takes the time that it needs.
+    fn is_ready(&self) -> bool {
+        self.written(7).is_some_and(|state| state.trim_end() == "ready")
     }
 
     /// Kills it, and with it all sessions: what was committed stays.
@@ -185,8 +190,29 @@ impl PostgresServer {
     /// # Panics
     /// When it is not running.
     pub fn kill(&mut self) {
-        // The others of its processes end by themselves when this one is gone, and it does not start before they have.
         self.process = None;
+        // The others of its processes end by themselves when this one is gone: it does not start before they have.
+        let (data, limit) = (self.directory.path().join("data"), Instant::now() + END_LIMIT);
+        while somebody_works_in(&data) {
+            assert!(Instant::now() < limit, "processes of a killed server are there after {END_LIMIT:?}");
+            sleep(Duration::from_millis(2));
+        }
+        // What it wrote of itself would be believed when it starts again, and may be the only trace of its shared memory.
+        let segment = self.written(6).and_then(|line| Some(line.split_whitespace().nth(1)?.to_owned()));
+        if let Some(segment) = segment {
+            let removed = Command::new("ipcrm").args(["-m", &segment]).status();
+            assert!(
+                removed.is_ok_and(|status| status.success()),
+                "shared memory {segment} cannot be removed"
+            );
+        }
+        fs::remove_file(data.join("postmaster.pid")).expect("a server that was killed leaves its traces");
+    }
+
+    /// A line of what it writes of itself while it runs.
+    fn written(&self, line: usize) -> Option<String> {
+        let text = fs::read_to_string(self.directory.path().join("data/postmaster.pid")).ok()?;
+        text.lines().nth(line).map(str::to_owned)
     }
 
     /// Ends it at once, in order.
@@ -220,70 +246,18 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Runs `psql` against a port of this machine, as its superuser.
-///
-/// # Panics
-/// When the program is missing.
-#[must_use]
-pub fn psql(port: u16, arguments: &[&str]) -> Output {
-    let mut command = Command::new("psql");
-    command.args([
-        "-X",
-        "-q",
-        "-A",
-        "-t",
-        "-v",
-        "ON_ERROR_STOP=1",
-        "-h",
-        "127.0.0.1",
-        "-U",
-        USER,
-        "-d",
-        "postgres",
-    ]);
-    command.args(["-p", &port.to_string()]).args(arguments);
-    command.output().unwrap_or_else(|error| panic!("cannot start psql: {error}: run setup/debian"))
+/// Makes the data of a server that was never used.
+fn make(program: &str, data: &Path) {
+    let directory = data.parent().expect("it is in a directory");
+    give_away(directory);
+    let init = ["-A", "trust", "-U", USER, "--no-locale", "-E", "UTF8", "--no-sync", "-D"];
+    let made = as_user(directory, program).args(init).arg(data).output().expect("every system has setpriv");
+    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// To the user of the server, with all that is in it, where we are root.
-pub(super) fn give_away(directory: &Path) {
-    if !Uid::effective().is_root() {
-        return;
-    }
-    let user = User::from_name(USER).ok().flatten().expect("postgres is missing: run setup/debian");
-    let ours = fs::read_dir(directory).into_iter().flatten().flatten().map(|file| file.path());
-    for path in ours.chain([directory.to_owned()]) {
-        chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("root gives away what it owns");
-    }
-}
-
-/// A program of the newest server that is installed: Debian keeps them out of the path.
-pub(super) fn program(name: &str) -> String {
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut found: Vec<(u32, PathBuf)> = versions
-        .filter_map(|version| {
-            let path = version.path().join("bin").join(name);
-            Some((version.file_name().to_str()?.parse().ok()?, path)).filter(|(_, path)| path.exists())
-        })
-        .collect();
-    found.sort();
-    found.pop().map_or_else(|| name.to_owned(), |(_, path)| path.display().to_string())
-}
-
-/// How a program is run as who owns a directory: a program, and what stands before its own arguments.
-pub(super) fn as_user_arguments(directory: &Path, program: &str) -> (String, Vec<String>) {
-    let owner = fs::metadata(directory).expect("the directory is there");
-    if owner.uid() == Uid::effective().as_raw() {
-        return (program.to_owned(), Vec::new());
-    }
-    let ids = [format!("--reuid={}", owner.uid()), format!("--regid={}", owner.gid())];
-    let rest = ["--clear-groups", "--pdeathsig", "KILL", "--", program].map(str::to_owned);
-    ("setpriv".to_owned(), ids.into_iter().chain(rest).collect())
-}
-
-fn as_user(directory: &Path, program: &str) -> Command {
-    let (first, rest) = as_user_arguments(directory, program);
-    let mut command = Command::new(first);
-    command.args(rest).current_dir(directory);
-    command
+/// Whether any process has this directory for its own.
+fn somebody_works_in(directory: &Path) -> bool {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut places = processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
+    places.any(|place| place == directory)
 }
