@@ -15,7 +15,7 @@ use leasehold_sql::{
 use leasehold_testkit::server::{MariadbServer, Proxy};
 
 /// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Rig {
     pub(crate) server: MariadbServer,
@@ -58,9 +58,9 @@ pub(crate) fn at(url: &str) -> Arc<SqlEngine> {
     Arc::new(engine(Config::from_url(url).unwrap(), &Env::system()))
 }
 
-/// An exclusive claim that takes no place in line and lasts long.
+/// An exclusive claim that takes no place in line and lasts longer than any test.
 pub(crate) fn claim(name: &str) -> Claim {
-    let ttl = Duration::from_secs(60);
+    let ttl = Duration::from_secs(600);
     Claim {
         id: ClaimId(Env::system().lineage().get().to_be_bytes()),
         name: Name::new(name).unwrap(),
@@ -114,6 +114,6 @@ pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
     let limit = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < limit, "waited {PATIENCE:?} until {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

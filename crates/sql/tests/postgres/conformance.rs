@@ -30,7 +30,7 @@ impl Harness for Rig {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_secs(20)
+        crate::rig::PATIENCE
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {

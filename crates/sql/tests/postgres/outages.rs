@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_core::{Answer, Claim, Engine, Fault, Hold, How, Released, Renewed};
+use leasehold_core::{Answer, Claim, Engine, Fault, Grant, Hold, How, Released, Renewed};
 use leasehold_testkit::server::PostgresServer;
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of, until};
@@ -15,19 +15,23 @@ use crate::rig::{PATIENCE, Rig, acquire, release_of, until};
 #[test]
 fn holds_and_places_outlive_the_sessions_that_made_them() {
     let rig = Rig::new();
-    let (locks, other) = (rig.locks(), rig.locks());
-    let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
+    let (engine, other) = (rig.engine(), rig.locks());
+    let claim = rig.claim("a");
+    let Ok(Answer::Held(grant)) = rig.run(engine.claim(&claim, How::Create)) else { panic!("it is free") };
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     until("it waits", || rig.show("a").waiters.len() == 1);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(4) {
+    for _ in 0..10 {
         rig.server.says(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'",
         );
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(guard.check(), "it is renewed by other sessions");
+        until("it is renewed by other sessions", || {
+            let renewed = rig.run(engine.renew(&[hold_of(&claim, &grant)])).remove(0);
+            assert!(!matches!(renewed, Renewed::Lost(_)), "{renewed:?}");
+            matches!(renewed, Renewed::Kept { .. })
+        });
+        assert!(!waiting.is_finished());
     }
-    guard.release_blocking().unwrap();
+    assert!(matches!(rig.run(engine.release(&release_of(&claim)))[..], [Released::Freed]));
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
     let view = rig.show("a");
     // What stays is that requests of a claim may still arrive which its client gave up.
@@ -90,11 +94,16 @@ fn a_grant_whose_answer_was_lost_is_found_again() {
     rig.run(async {
         assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
         proxy.hold_answers();
-        let asked = tokio::time::timeout(Duration::from_millis(500), engine.claim(&claim, How::Create)).await;
-        assert!(asked.is_err(), "nobody hears the answer");
+        let asked = tokio::spawn({
+            let (engine, claim) = (Arc::clone(&engine), claim.clone());
+            async move { engine.claim(&claim, How::Create).await }
+        });
         let token =
             || rig.server.says("SELECT token FROM leasehold_lock WHERE name = 'a' AND holder IS NOT NULL");
         until("it was granted", || token().len() == 1);
+        // Nobody hears the answer.
+        asked.abort();
+        assert!(!matches!(asked.await, Ok(Ok(_))));
         let token = token().remove(0);
         proxy.lose();
         proxy.let_go();
@@ -178,15 +187,16 @@ fn a_row_that_somebody_keeps_locked_stops_only_its_own_name() {
 fn a_row_that_somebody_keeps_locked_stops_no_renewal_of_another() {
     let rig = Rig::new();
     let engine = rig.engine();
-    let claims = ["a", "b", "c"].map(|name| rig.claim(name));
+    // Of so long ones not all are given up when the statement about all of them is.
+    let ttl = Duration::from_secs(30);
+    let claims = ["a", "b", "c"].map(|name| Claim { ttl, ..rig.claim(name) });
     rig.run(async {
         let mut holds = Vec::new();
         for claim in &claims {
             let Ok(Answer::Held(grant)) = engine.claim(claim, How::Create).await else {
                 panic!("it is free")
             };
-            let Claim { id, name, ttl, .. } = claim.clone();
-            holds.push(Hold { id, name, ttl, token: grant.token, mode: claim.mode });
+            holds.push(hold_of(claim, &grant));
         }
         let url = rig.server.url();
         let (blocker, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
@@ -202,10 +212,22 @@ fn a_row_that_somebody_keeps_locked_stops_no_renewal_of_another() {
             })
             .collect();
         until("they wait", || rig.server.says("SELECT 1 FROM pg_locks WHERE NOT granted").len() >= 3);
-        let renewed = engine.renew(&holds).await;
-        assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
-        assert!(matches!(renewed[1..], [Renewed::Kept { .. }, Renewed::Kept { .. }]), "{renewed:?}");
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let renewed = engine.renew(&holds).await;
+            assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
+            match renewed[1..] {
+                [Renewed::Kept { .. }, Renewed::Kept { .. }] => break,
+                // On a busy machine the time for one is over before it is its turn.
+                _ => assert!(Instant::now() < limit, "{renewed:?}"),
+            }
+        }
         blocker.batch_execute("ROLLBACK").await.unwrap();
         futures_util::future::join_all(waits).await;
     });
+}
+
+fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
+    let Claim { id, name, ttl, mode, .. } = claim.clone();
+    Hold { id, name, ttl, token: grant.token, mode }
 }

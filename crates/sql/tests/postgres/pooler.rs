@@ -72,7 +72,7 @@ fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
         engine.claim(&first, How::Create).await.unwrap();
         engine.release(&release_of(&first)).await;
         rig.server.says(
-            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(4); RETURN NEW; END'; \
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END'; \
              CREATE TRIGGER slow BEFORE UPDATE ON leasehold_lock FOR EACH ROW EXECUTE FUNCTION slow()",
         );
         asked = Some(tokio::spawn(async move { engine.claim(&second, How::Create).await }));

@@ -17,7 +17,7 @@ pub(crate) struct Rig {
 }
 
 /// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Acquires a mutex, as a program without an executor does.
 pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
@@ -29,7 +29,7 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let limit = std::time::Instant::now() + PATIENCE;
     while !done() {
         assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -79,9 +79,9 @@ impl Rig {
         self.run(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
     }
 
-    /// An exclusive claim that may queue and lasts long.
+    /// An exclusive claim that may queue and lasts longer than any test.
     pub(crate) fn claim(&self, name: &str) -> Claim {
-        let ttl = Duration::from_secs(30);
+        let ttl = Duration::from_secs(600);
         Claim {
             id: ClaimId(Env::system().lineage().get().to_be_bytes()),
             name: Name::new(name).unwrap(),

@@ -9,6 +9,8 @@ use leasehold_core::{
 use leasehold_sql::{SqlEngine, sqlite::engine};
 use tokio::runtime::Runtime;
 
+use crate::rig::PATIENCE;
+
 pub(crate) struct Client {
     pub(crate) engine: Arc<SqlEngine>,
     pub(crate) runtime: Runtime,
@@ -21,8 +23,9 @@ pub(crate) fn claim(name: &str) -> Claim {
         id: ClaimId(id),
         name: Name::new(name).unwrap(),
         mode: Mode::Exclusive,
-        ttl: Duration::from_secs(30),
-        claim_time: Duration::from_secs(5),
+        // Longer than any test.
+        ttl: Duration::from_secs(600),
+        claim_time: Duration::from_secs(600),
         may_queue: true,
         tokens: 1,
         owner: Arc::from("tester"),
@@ -83,16 +86,21 @@ impl Client {
     }
 
     /// Waits until it is granted.
+    #[track_caller]
     pub(crate) fn granted(&self, id: ClaimId) -> Grant {
-        loop {
-            for news in self.runtime.block_on(self.engine.news()) {
-                if let News::Granted { id: granted, grant, .. } = news
-                    && granted == id
-                {
-                    return grant;
+        let granted = async {
+            loop {
+                for news in self.engine.news().await {
+                    if let News::Granted { id: granted, grant, .. } = news
+                        && granted == id
+                    {
+                        return grant;
+                    }
                 }
             }
-        }
+        };
+        let granted = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, granted).await });
+        granted.expect("it is granted")
     }
 
     pub(crate) fn show(&self, name: &str) -> Result<View, EngineError> {
