@@ -31,6 +31,12 @@ struct Place<W: 'static> {
     now: Option<&'static Fault<W>>,
 }
 
+/// How long a round takes that has one storm, of which `traces` may be seen for so long after, and ends in the calm after it.
+#[must_use]
+pub fn time_of_one(traces: Duration) -> Duration {
+    STORM + traces + CALM / 2
+}
+
 /// Strikes until the time is up, in storms of which `traces` may be seen for so long after; for how long in all, and how often
 /// each kind struck.
 pub fn rage<W: World>(

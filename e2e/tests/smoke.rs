@@ -1,4 +1,4 @@
-//! Each engine under faults, from a fixed seed and from one that nobody chose.
+//! Each engine under faults for longer than in `storm.rs`, from a fixed seed and from one that nobody chose.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -32,7 +32,7 @@ fn smoke(engine: &str) {
     smoke_for(engine, ROUND, 2);
 }
 
-/// One storm at a time: limits of waits are judged to a tenth of a second, in which all its processes have to run.
+/// One storm at a time: what its processes take from each other is time in which nothing is judged.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn smoke_for(engine: &str, time: Duration, part: u64) {

@@ -1,0 +1,69 @@
+//! A short storm on two engines, drawn by the date; all of them in longer ones are in `smoke.rs`, each night.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::{path::Path, time::UNIX_EPOCH};
+
+use leasehold_e2e::{
+    dice::Dice,
+    pace::Pace,
+    round::{Outcome, Round},
+    storm::time_of_one,
+};
+
+/// Two of a day stand beside each other: one that is slow to strike, and one that is not.
+const ENGINES: [&str; 10] = [
+    "redis",
+    "zookeeper-ensemble",
+    "file",
+    "etcd-cluster",
+    "sqlite",
+    "etcd",
+    "postgres",
+    "zookeeper",
+    "memory",
+    "mariadb",
+];
+/// How many of them have their day at a time.
+const OF_A_DAY: u64 = 2;
+/// Names of engines to take instead, with commas between them; and the seed of each storm.
+const CHOICE: &str = "LEASEHOLD_STORM";
+const SEED: &str = "LEASEHOLD_SEED";
+/// What a storm must come to at the least, also on the slowest machine: else nothing was tried.
+const GRANTS: u64 = 20;
+const FAULTS: u64 = 5;
+
+#[test]
+fn two_engines_keep_their_promises_in_a_storm() {
+    let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(Dice::random_seed);
+    let engines = std::env::var(CHOICE).unwrap_or_else(|_| of_day(today()).join(","));
+    println!("repeat with {CHOICE}={engines} {SEED}={seed} cargo test -p leasehold-e2e --test storm");
+    for engine in engines.split(',') {
+        let time = time_of_one(Pace::of(engine).traces);
+        let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
+        let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();
+        println!("{figures}");
+        assert!(figures.holds(), "{engine}, seed {seed}:\n{}", complaints.join("\n"));
+        let enough = figures.grants >= GRANTS && figures.all_faults() >= FAULTS;
+        assert!(enough, "{engine}, seed {seed}: too little happens");
+    }
+}
+
+#[test]
+fn each_engine_has_its_day_within_five() {
+    let mut drawn: Vec<_> = (0..5).flat_map(|day| of_day(20_000 + day)).collect();
+    drawn.sort_unstable();
+    let mut engines = ENGINES;
+    engines.sort_unstable();
+    assert_eq!(drawn, engines);
+}
+
+/// The days since 1970, in UTC.
+fn today() -> u64 {
+    UNIX_EPOCH.elapsed().unwrap().as_secs() / 86_400
+}
+
+fn of_day(day: u64) -> [&'static str; OF_A_DAY as usize] {
+    let first = (day * OF_A_DAY) as usize % ENGINES.len();
+    [ENGINES[first], ENGINES[first + 1]]
+}
