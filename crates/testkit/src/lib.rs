@@ -6,6 +6,7 @@
 //! - [`dropper`]: drops a future at each of its polls.
 //! - [`server`]: real servers, started for one test and ended with it.
 //! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
+//! - [`room`]: leases with room for what a busy machine does to their clients.
 //! - [`stopwatch`]: time limits that a busy machine cannot break.
 //! - [`check`]: the invariants, checked mechanically on such a history.
 
@@ -15,6 +16,7 @@ pub mod dropper;
 pub mod history;
 #[cfg(feature = "oracle")]
 pub mod oracle;
+pub mod room;
 pub mod server;
 mod signals;
 pub mod stopwatch;

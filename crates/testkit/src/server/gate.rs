@@ -3,7 +3,10 @@
 use std::{
     io::{Read, Write},
     net::Shutdown,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::sleep,
     time::Duration,
 };
@@ -15,6 +18,7 @@ use socket2::Socket;
 pub(super) struct Gate {
     passage: Mutex<Passage>,
     changed: Condvar,
+    holds: AtomicBool,
 }
 
 /// What happens to bytes.
@@ -34,12 +38,19 @@ impl Gate {
         self.changed.notify_all();
     }
 
+    /// Whether there are bytes that wait.
+    pub(super) fn holds(&self) -> bool {
+        self.holds.load(Ordering::SeqCst)
+    }
+
     /// Waits while bytes are held; whether they pass then.
     pub(super) fn pass(&self) -> bool {
         let mut passage = self.lock();
         while *passage == Passage::Held {
+            self.holds.store(true, Ordering::SeqCst);
             passage = self.changed.wait(passage).unwrap_or_else(PoisonError::into_inner);
         }
+        self.holds.store(false, Ordering::SeqCst);
         *passage == Passage::Open
     }
 

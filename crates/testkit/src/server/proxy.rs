@@ -111,6 +111,12 @@ impl Proxy {
         self.each(|connection| connection.requests.set(Passage::Held));
     }
 
+    /// Whether something that a client sent is held.
+    #[must_use]
+    pub fn holds_a_request(&self) -> bool {
+        self.shared.lock().connections.iter().any(|connection| connection.requests.holds())
+    }
+
     /// From now on, what the server says on the connections that there are now is held.
     pub fn hold_answers(&self) {
         self.each(|connection| connection.answers.set(Passage::Held));
