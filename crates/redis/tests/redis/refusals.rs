@@ -4,6 +4,7 @@ use std::{thread::spawn, time::Duration};
 
 use leasehold_core::{ErrorKind, Locks, Loss};
 use leasehold_redis::RedisEngine;
+use leasehold_testkit::room::with_room;
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -37,13 +38,34 @@ fn a_user_without_rights_is_denied() {
 
 #[test]
 fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
-    let rig = Rig::new();
-    let (locks, other) = (rig.locks(), rig.locks());
-    let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
-    let shared = locks.rw("b").read().blocking().acquire().unwrap();
-    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
-    rig.until("it waits", || rig.show("a").waiters.len() == 1);
-    rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
+    with_room(Duration::from_secs(2), "renewed for longer than its lease", |ttl| {
+        let rig = Rig::new();
+        let (locks, other) = (rig.locks(), rig.locks());
+        let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
+        let shared = locks.rw("b").read().blocking().acquire().unwrap();
+        let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+        rig.until("it waits, or the lease has ended", || !rig.show("a").waiters.is_empty() || !guard.check());
+        rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
+        refuses_claims(&rig, &locks);
+        std::thread::sleep(ttl + ttl / 4);
+        if !guard.check() || guard.release_blocking().is_err() {
+            // Who waits may have been refused meanwhile.
+            rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
+            drop(waiting.join().unwrap());
+            return false;
+        }
+        // The hand-over is a part of the release: what frees memory comes first, so nothing of it is refused.
+        let next = waiting.join().unwrap().unwrap();
+        shared.release_blocking().unwrap();
+        next.release_blocking().unwrap();
+        assert_eq!(rig.leftovers(), Vec::<String>::new());
+        rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
+        acquire(&locks, "c").release_blocking().unwrap();
+        true
+    });
+}
+
+fn refuses_claims(rig: &Rig, locks: &Locks) {
     for request in [locks.mutex("c"), locks.rw("d").read(), locks.rw("b").read(), locks.rw("b").write()] {
         let error = request.blocking().try_acquire();
         // A reader beside a reader of the same process needs no server.
@@ -52,16 +74,6 @@ fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
         }
     }
     assert!(rig.locks().mutex("c").blocking().acquire().unwrap_err().is_refused());
-    std::thread::sleep(Duration::from_secs(4));
-    assert!(guard.check(), "renewed for longer than its lease");
-    guard.release_blocking().unwrap();
-    // The hand-over is a part of the release: what frees memory comes first, so nothing of it is refused.
-    let next = waiting.join().unwrap().unwrap();
-    shared.release_blocking().unwrap();
-    next.release_blocking().unwrap();
-    assert_eq!(rig.leftovers(), Vec::<String>::new());
-    rig.says(&["CONFIG", "SET", "maxmemory", "0"]);
-    acquire(&locks, "c").release_blocking().unwrap();
 }
 
 #[test]
