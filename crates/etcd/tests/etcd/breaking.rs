@@ -1,6 +1,6 @@
 //! Holds that an operator ends.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_core::{Broken, Loss};
 
@@ -16,12 +16,11 @@ fn a_holder_hears_at_once_that_its_hold_was_broken() {
     let (locks, operator) = (rig.locks(), rig.locks());
     let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let other = acquire(&locks, "b");
-    let begun = Instant::now();
     let token = guard.token().number;
     assert_eq!(rig.run(operator.break_hold("a", token, false)).unwrap(), Broken::Done);
+    // Not by a renewal, which is due after twenty minutes.
     let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
     assert_eq!(lost, Loss::Broken);
-    assert!(begun.elapsed() < Duration::from_secs(600), "not by a renewal");
     assert!(other.check(), "another hold on the same lease stays");
     assert!(operator.mutex("a").blocking().try_acquire().unwrap_err().is_taken(), "until its holder lets go");
     assert!(guard.release_blocking().is_err());

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A lease that a killed program leaves behind for no longer than a test can wait.
-const SECONDS: u32 = 3;
+const SECONDS: u32 = 2;
 
 /// Waits for a mutex on a thread of its own.
 fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
@@ -113,7 +113,7 @@ fn ours_when_killed_frees_the_name_with_its_lease_for_a_foreign_program() {
     let rig = Rig::new();
     let mut go = Program::start(rig.server.port(), 30);
     let dying = tokio::runtime::Runtime::new().unwrap();
-    let claim = leasehold_core::Claim { ttl: Duration::from_secs(3), ..rig.claim("a") };
+    let claim = leasehold_core::Claim { ttl: Duration::from_secs(2), ..rig.claim("a") };
     let engine = rig.engine();
     let answer = dying.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));
     assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))));

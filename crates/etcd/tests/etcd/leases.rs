@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{Answer, Engine, How, Loss, News};
+use leasehold_testkit::room::with_room;
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
@@ -32,14 +33,14 @@ fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
 #[test]
 fn a_hold_lives_on_by_a_lease_that_is_kept_alive() {
     let rig = Rig::new();
-    let locks = rig.locks();
-    let guards: Vec<_> = (0..50)
-        .map(|at| locks.mutex(format!("n{at}")).ttl(Duration::from_secs(2)).blocking().acquire().unwrap())
-        .collect();
-    std::thread::sleep(Duration::from_secs(6));
-    assert!(guards.iter().all(leasehold_core::Guard::check));
-    assert_eq!(rig.leases(), 1);
-    assert_eq!(rig.keys().len(), 50);
+    with_room(Duration::from_secs(2), "all holds live on, by one lease", |ttl| {
+        let locks = rig.locks();
+        let hold = |at| locks.mutex(format!("n{at}")).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
+        let guards: Vec<_> = (0..50).map(hold).collect();
+        std::thread::sleep(2 * ttl);
+        let live = guards.iter().all(leasehold_core::Guard::check);
+        live && rig.leases() == 1 && rig.keys().len() == 50
+    });
 }
 
 #[test]
@@ -74,14 +75,17 @@ fn a_revoked_lease_is_lost_for_all_its_holds_and_its_waiters_stand_in_line_anew(
 #[test]
 fn a_fixed_lease_ends_on_the_server_though_the_lease_is_kept_alive() {
     let rig = Rig::new();
-    let (locks, other) = (rig.locks(), rig.locks());
-    let ttl = Duration::from_secs(2);
-    let fixed = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire().unwrap();
-    let renewed = locks.mutex("b").ttl(ttl).blocking().acquire().unwrap();
-    let next = acquire(&other, "a");
-    assert!(!fixed.check() && renewed.check());
-    assert_eq!(rig.leases(), 2, "theirs and the other's");
-    next.release_blocking().unwrap();
+    with_room(Duration::from_secs(2), "the fixed hold ends, and the renewed one does not", |ttl| {
+        let (locks, other) = (rig.locks(), rig.locks());
+        let fixed = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap();
+        let renewed = locks.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
+        let next = acquire(&other, "a");
+        assert!(!fixed.check(), "two hold");
+        // Theirs and the other's.
+        let lives = renewed.check() && rig.leases() == 2;
+        next.release_blocking().unwrap();
+        lives
+    });
 }
 
 #[test]

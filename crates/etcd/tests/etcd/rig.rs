@@ -37,8 +37,10 @@ impl Rig {
         Self::with(&[])
     }
 
+    /// With more arguments of `etcd`, whose elections are as short as can be: a lone server waits for one at its start.
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        let server = EtcdServer::start(arguments);
+        let quick = ["--heartbeat-interval=10", "--election-timeout=100"];
+        let server = EtcdServer::start(&[&quick, arguments].concat());
         let config = Config::new(vec![member(server.port())]);
         let proxy = Proxy::start(server.port());
         Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }

@@ -9,7 +9,7 @@ use std::{
 
 use leasehold_core::{Env, Locks};
 use leasehold_etcd::EtcdEngine;
-use leasehold_testkit::{server::etcd_command, suite};
+use leasehold_testkit::{server::etcd_command, stopwatch::Stopwatch, suite};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -127,26 +127,25 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
 #[test]
 fn a_login_that_the_server_forgot_is_renewed_without_the_caller_seeing_it() {
     let rig = with_users(&["--auth-token-ttl=1"]);
-    let locks = rig.locks();
-    acquire(&locks, "first").release_blocking().unwrap();
-    let forgotten = |pause: Duration| {
-        // Nothing is asked meanwhile that would keep the login.
-        std::thread::sleep(pause);
-        std::time::Instant::now()
-    };
-    for _ in 0..2 {
-        let begin = forgotten(Duration::from_secs(4));
-        let guard = locks.mutex("second").blocking().try_acquire().unwrap();
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-        forgotten(Duration::from_secs(4));
-        rig.run(guard.confirm()).unwrap();
+    // Each has a login of its own.
+    let (idle, holds, lets_go, waits) = (rig.locks(), rig.locks(), rig.locks(), rig.locks());
+    for round in ["first", "second"] {
+        acquire(&idle, round).release_blocking().unwrap();
+        let held = acquire(&holds, "held");
+        let handed_on = acquire(&lets_go, "handed on");
         let waiting = {
-            let other = rig.locks();
-            std::thread::spawn(move || other.mutex("second").blocking().acquire_within(PATIENCE))
+            let waits = waits.clone();
+            std::thread::spawn(move || waits.mutex("handed on").blocking().acquire_within(PATIENCE))
         };
-        rig.until("it waits", || rig.show("second").waiters.len() == 1);
-        forgotten(Duration::from_secs(4));
-        guard.release_blocking().unwrap();
+        rig.until("it waits", || rig.show("handed on").waiters.len() == 1);
+        // Nothing is asked meanwhile that would keep the logins.
+        std::thread::sleep(Duration::from_secs(4));
+        let watch = Stopwatch::start();
+        idle.mutex(round).blocking().try_acquire().unwrap().release_blocking().unwrap();
+        watch.assert_within(Duration::from_secs(2), "a lock after a login was forgotten");
+        rig.run(held.confirm()).unwrap();
+        held.release_blocking().unwrap();
+        handed_on.release_blocking().unwrap();
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
     }
 }
