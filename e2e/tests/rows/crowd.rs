@@ -6,11 +6,12 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread::{JoinHandle, sleep, spawn},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use leasehold::{Guard, Locks};
 use leasehold_e2e::dice::Dice;
+use leasehold_testkit::stopwatch::Stopwatch;
 
 use crate::rig::{SLACK, dice, millis, until};
 
@@ -75,9 +76,9 @@ impl Crowd {
 impl Hall {
     /// Acquires, looks, works a little and releases.
     fn visit(&self, locks: &Locks, ttl: Duration, dice: &mut Dice) {
-        let begin = Instant::now();
+        let watch = Stopwatch::start();
         let granted = locks.mutex("crowd").ttl(ttl).blocking().acquire_within(LIMIT);
-        let waited = begin.elapsed();
+        let waited = watch.given();
         if waited > LIMIT + millis(100) + SLACK {
             self.complain(format!("I12: {waited:?} for a wait of at most {LIMIT:?}: {:?}", granted.err()));
             return;

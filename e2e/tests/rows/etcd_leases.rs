@@ -1,16 +1,17 @@
 //! Leases that end under their claims.
 
 use std::{
-    thread::{sleep, spawn},
-    time::{Duration, Instant},
+    thread::{scope, sleep, spawn},
+    time::Duration,
 };
 
 use leasehold::{ErrorKind, Loss};
+use leasehold_testkit::stopwatch::Stopwatch;
 use nix::sys::signal::Signal;
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST},
-    rig::{Holder, PATIENCE, SLACK, acquire, dice, millis, until},
+    rig::{HELD, Holder, LONG, PATIENCE, SLACK, acquire, dice, millis, until},
 };
 
 #[test]
@@ -20,7 +21,7 @@ fn f01_pause_beyond_a_lease_of_etcd() {
     assert_eq!(holder.ask("spin 4000"), "spinning");
     sleep(dice().millis(0..800));
     holder.signal(Signal::SIGSTOP);
-    let next = acquire(&rig.locks(), "a", ttl);
+    let next = acquire(&rig.locks(), "a", LONG);
     assert!(next.token().number > holder.token);
     pollster::block_on(rig.locks().etcd_fence("a").unwrap().seal(next.token())).unwrap();
     sleep(2 * ttl);
@@ -35,9 +36,9 @@ fn f01_pause_beyond_a_lease_of_etcd() {
 #[test]
 fn f41_lease_of_a_waiter_is_revoked() {
     let rig = Rig::new();
-    let guard = acquire(&rig.locks(), "a", Duration::from_secs(30));
+    let guard = acquire(&rig.locks(), "a", LONG);
     let waiter = rig.locks();
-    let waiting = spawn(move || waiter.mutex("a").ttl(SHORTEST).blocking().acquire_within(PATIENCE));
+    let waiting = spawn(move || waiter.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE));
     until("it waits", || rig.line("a").len() == 2);
     sleep(dice().millis(0..700));
     let (place, lease) = rig.line("a")[1];
@@ -47,9 +48,9 @@ fn f41_lease_of_a_waiter_is_revoked() {
     assert!(new_place > place && new_lease != lease, "its old key is gone for good");
     assert!(!waiting.is_finished() && guard.check());
     guard.release_blocking().unwrap();
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     let next = waiting.join().unwrap().unwrap();
-    assert!(begin.elapsed() < SLACK, "{:?}", begin.elapsed());
+    watch.assert_within(SLACK, "its turn comes");
     assert_eq!(next.token().number, new_place);
     next.release_blocking().unwrap();
     assert!(rig.line("a").is_empty());
@@ -58,15 +59,16 @@ fn f41_lease_of_a_waiter_is_revoked() {
 #[test]
 fn f41_waiter_is_stopped_beyond_its_lease_and_its_turn_comes_meanwhile() {
     let rig = Rig::new();
-    let guard = acquire(&rig.locks(), "a", Duration::from_secs(30));
-    let mut waiter = Holder::begin(&rig.url(), "a", SHORTEST, &[]);
+    let guard = acquire(&rig.locks(), "a", LONG);
+    // It is still held when it is checked, also by a machine that stalls.
+    let mut waiter = Holder::begin(&rig.url(), "a", SHORTEST * 3, &[]);
     until("it waits", || rig.line("a").len() == 2);
     let (place, _) = rig.line("a")[1];
     sleep(dice().millis(0..700));
     waiter.signal(Signal::SIGSTOP);
     // What it waits for is deleted first, so what it reads when it runs again is that it is its turn.
     guard.release_blocking().unwrap();
-    let third = acquire(&rig.locks(), "a", Duration::from_secs(30));
+    let third = acquire(&rig.locks(), "a", LONG);
     waiter.signal(Signal::SIGCONT);
     until("it has a new place", || rig.line("a").len() == 2);
     assert!(third.check(), "I1: nobody took it from who holds");
@@ -78,27 +80,36 @@ fn f41_waiter_is_stopped_beyond_its_lease_and_its_turn_comes_meanwhile() {
 
 #[test]
 fn f43_lease_is_revoked_under_a_hold() {
-    let (rig, ttl, mut dice) = (Rig::new(), SHORTEST, dice());
-    let (proxy, locks) = rig.proxied();
-    for late in [false, false, true, true] {
-        let guard = acquire(&locks, "a", ttl);
+    // So long that its own deadline is not over when it is told, also on a machine that stalls.
+    let (rig, ttl, mut dice) = (Rig::new(), HELD, dice());
+    let run = |name: &str, held: Duration, late: Option<Duration>| {
+        let (proxy, locks) = rig.proxied();
+        let guard = acquire(&locks, name, ttl);
         // Also while a renewal is under way, whose answer says that all is well.
-        sleep(dice.millis(0..700));
-        if late {
+        sleep(held);
+        if let Some(late) = late {
             proxy.hold_answers();
-            sleep(dice.millis(0..300));
+            sleep(late);
         }
-        rig.revoke(rig.line("a")[0].1);
-        let begin = Instant::now();
+        rig.revoke(rig.line(name)[0].1);
+        let watch = Stopwatch::start();
         proxy.let_go();
-        let next = acquire(&rig.locks(), "a", ttl);
+        let next = acquire(&rig.locks(), name, LONG);
         until("it is told", || !guard.check());
-        assert!(begin.elapsed() < ttl / 3 + SLACK, "at the next renewal: {:?}", begin.elapsed());
+        watch.assert_within(ttl / 3 + SLACK, "it is told at the next renewal");
         assert_eq!(pollster::block_on(guard.lost()), Loss::Gone);
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
         assert!(next.check(), "the release harmed nobody");
         next.release_blocking().unwrap();
-    }
+    };
+    let third = ttl.as_millis() as u64 / 3;
+    scope(|scope| {
+        for (number, is_late) in [false, false, true, true].into_iter().enumerate() {
+            let (run, held) = (&run, dice.millis(0..third));
+            let late = is_late.then(|| dice.millis(0..third / 2));
+            scope.spawn(move || run(&format!("a{number}"), held, late));
+        }
+    });
 }
 
 #[test]
@@ -109,13 +120,13 @@ fn f43_lease_is_revoked_under_a_hold_that_nobody_hears_of() {
     sleep(dice().millis(0..700));
     proxy.hold_answers();
     rig.revoke(rig.line("a")[0].1);
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     until("its own deadline passes", || !guard.check());
-    assert!(begin.elapsed() < ttl, "{:?}", begin.elapsed());
+    watch.assert_within(ttl, "its own deadline passes");
     proxy.let_go();
     sleep(millis(300));
     assert!(!guard.check(), "no late answer revives it");
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     acquire(&locks, "a", ttl).release_blocking().unwrap();
-    assert!(begin.elapsed() < ttl + EXPIRY + SLACK, "{:?}", begin.elapsed());
+    watch.assert_within(ttl + EXPIRY + SLACK, "it is free");
 }

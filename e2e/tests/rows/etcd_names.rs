@@ -11,8 +11,8 @@ use leasehold_core::{Answer, Claim, ClaimId, Engine, Env, How, Mode, Name, Previ
 use leasehold_etcd::{Config, EtcdEngine};
 
 use crate::{
-    etcd_rig::{Rig, SHORTEST},
-    rig::{PATIENCE, SLACK, acquire},
+    etcd_rig::Rig,
+    rig::{LONG, PATIENCE, SLACK, acquire},
 };
 
 /// `etcdctl lock`, which holds until it is killed.
@@ -44,10 +44,10 @@ fn f45_names_that_begin_alike_do_not_meet() {
     let rig = Rig::new();
     let locks = rig.locks();
     let names = ["a", "a/b", "a/b/c", "a%2Fb", "a/", "a0"];
-    let guards = names.map(|name| locks.mutex(name).ttl(SHORTEST).blocking().try_acquire().unwrap());
+    let guards = names.map(|name| locks.mutex(name).ttl(LONG).blocking().try_acquire().unwrap());
     let others = rig.locks();
     for name in names {
-        assert!(others.mutex(name).ttl(SHORTEST).blocking().try_acquire().unwrap_err().is_taken(), "{name}");
+        assert!(others.mutex(name).ttl(LONG).blocking().try_acquire().unwrap_err().is_taken(), "{name}");
     }
     let listed = pollster::block_on(locks.list("")).unwrap();
     assert_eq!(listed.len(), names.len());
@@ -58,7 +58,7 @@ fn f45_names_that_begin_alike_do_not_meet() {
 fn f45_foreign_lock_on_one_of_them() {
     let rig = Rig::new();
     let locks = rig.locks();
-    let taken = |name: &str| match locks.mutex(name).ttl(SHORTEST).blocking().try_acquire() {
+    let taken = |name: &str| match locks.mutex(name).ttl(LONG).blocking().try_acquire() {
         Ok(guard) => guard.release_blocking().is_err(),
         Err(error) => error.is_taken(),
     };
@@ -76,11 +76,11 @@ fn f45_foreign_lock_on_one_of_them() {
 fn f48_tasks_of_one_process_exclude_each_other() {
     let rig = Rig::new();
     let locks = rig.locks();
-    let guard = acquire(&locks, "a", SHORTEST);
-    assert!(locks.mutex("a").ttl(SHORTEST).blocking().try_acquire().unwrap_err().is_taken());
+    let guard = acquire(&locks, "a", LONG);
+    assert!(locks.mutex("a").ttl(LONG).blocking().try_acquire().unwrap_err().is_taken());
     let (sender, granted) = channel();
     for _ in 0..3 {
-        let (request, sender) = (locks.mutex("a").ttl(SHORTEST).blocking(), sender.clone());
+        let (request, sender) = (locks.mutex("a").ttl(LONG).blocking(), sender.clone());
         spawn(move || sender.send(request.acquire_within(PATIENCE).unwrap()));
     }
     let alone = || granted.recv_timeout(SLACK / 4).is_err();
@@ -107,8 +107,8 @@ fn f48_claims_on_one_lease_exclude_each_other() {
         id: ClaimId([id; 16]),
         name: Name::new("a").unwrap(),
         mode: Mode::Exclusive,
-        ttl: SHORTEST * 10,
-        claim_time: SHORTEST,
+        ttl: LONG,
+        claim_time: LONG,
         may_queue,
         tokens: 1,
         owner: "one".into(),

@@ -2,16 +2,22 @@
 
 use std::{
     thread::{sleep, spawn},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use leasehold::Loss;
-use leasehold_testkit::server::{EtcdCluster, Proxy};
+use leasehold_testkit::{
+    server::{EtcdCluster, Proxy},
+    stopwatch::Stopwatch,
+};
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST, watched},
-    rig::{PATIENCE, SLACK, acquire, dice, millis, until},
+    rig::{PATIENCE, SLACK, acquire, dice, until, until_renewed},
 };
+
+/// A lease that is to be kept alive in spite of a silence: after a third of it, or a little later.
+const KEPT: Duration = Duration::from_secs(12);
 
 fn silence(proxy: &Proxy) {
     proxy.hold_requests();
@@ -25,55 +31,44 @@ fn f44_server_is_silent_and_the_holder_knows_by_itself() {
     sleep(dice().millis(0..1500));
     // It still takes connections, and says nothing on any.
     rig.server.pause();
-    let begin = Instant::now();
-    let lost = spawn({
-        let lost = guard.lost();
-        move || (pollster::block_on(lost), Instant::now())
-    });
-    let (loss, told) = lost.join().unwrap();
-    assert_eq!(loss, Loss::Lapsed);
-    assert!(told - begin < ttl + SLACK, "without a word of the server: {:?}", told - begin);
+    let watch = Stopwatch::start();
+    assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
+    watch.assert_within(ttl + SLACK, "it knows without a word of the server");
     rig.server.resume();
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     acquire(&rig.locks(), "a", ttl).release_blocking().unwrap();
-    assert!(begin.elapsed() < ttl + EXPIRY + SLACK, "{:?}", begin.elapsed());
+    watch.assert_within(ttl + EXPIRY + SLACK, "it is free");
     assert!(!guard.check());
 }
 
 #[test]
 fn f44_half_open_connection_of_a_holder_and_of_a_waiter() {
-    let (rig, ttl) = (Rig::new(), Duration::from_secs(6));
+    let (rig, ttl) = (Rig::new(), KEPT);
     let ((held, holder), (waits, waiter)) = (rig.proxied(), rig.proxied());
     let guard = acquire(&holder, "a", ttl);
     let waiting = spawn(move || waiter.mutex("a").ttl(ttl).blocking().acquire_within(PATIENCE));
     until("it waits", || rig.line("a").len() == 2);
     sleep(dice().millis(0..1500));
     [&held, &waits].into_iter().for_each(silence);
-    let end = Instant::now() + ttl + ttl / 2;
-    while Instant::now() < end {
-        assert!(guard.check(), "kept alive on another connection");
-        sleep(millis(20));
-    }
+    until_renewed(&guard);
+    assert!(guard.check(), "kept alive on another connection");
     guard.release_blocking().unwrap();
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     let next = waiting.join().unwrap().unwrap();
-    assert!(begin.elapsed() < SLACK, "on a connection that hears: {:?}", begin.elapsed());
+    watch.assert_within(SLACK, "on a connection that hears");
     next.release_blocking().unwrap();
 }
 
 #[test]
 fn f44_silent_member_and_the_hold_is_kept_through_another() {
-    let (cluster, ttl) = (EtcdCluster::start(), Duration::from_secs(6));
+    let (cluster, ttl) = (EtcdCluster::start(), KEPT);
     let (proxies, locks) = watched(&cluster);
     let guard = acquire(&locks, "a", ttl);
     sleep(dice().millis(0..2000));
     let silent = proxies.iter().position(|proxy| proxy.connections() > 0).unwrap();
     silence(&proxies[silent]);
-    let end = Instant::now() + ttl + ttl / 2;
-    while Instant::now() < end {
-        assert!(guard.check(), "kept alive through another member");
-        sleep(millis(20));
-    }
+    until_renewed(&guard);
+    assert!(guard.check(), "kept alive through another member");
     let others = proxies.iter().enumerate().filter(|(at, _)| *at != silent);
     assert!(others.map(|(_, proxy)| proxy.connections()).sum::<usize>() > 0);
     guard.release_blocking().unwrap();
@@ -82,7 +77,7 @@ fn f44_silent_member_and_the_hold_is_kept_through_another() {
 /// A follower asks its leader to keep leases alive, one after the other: one question without an answer holds up all.
 #[test]
 fn f44_member_is_well_and_keeps_no_lease_alive() {
-    let (mut cluster, ttl) = (EtcdCluster::start(), Duration::from_secs(9));
+    let (mut cluster, ttl) = (EtcdCluster::start(), KEPT);
     let leader = cluster.leader();
     let (_proxies, locks) = loop {
         let (proxies, locks) = watched(&cluster);
@@ -95,10 +90,7 @@ fn f44_member_is_well_and_keeps_no_lease_alive() {
     // Shortly before a third of the lease, when it is to be kept alive, and before the others have a new leader.
     sleep(ttl / 3 - dice().millis(200..600));
     cluster.pause(leader);
-    let end = Instant::now() + ttl;
-    while Instant::now() < end {
-        assert!(guard.check(), "kept alive by another stream");
-        sleep(millis(20));
-    }
+    until_renewed(&guard);
+    assert!(guard.check(), "kept alive by another stream");
     guard.release_blocking().unwrap();
 }

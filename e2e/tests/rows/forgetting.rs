@@ -5,7 +5,7 @@ use std::{fs, thread::sleep, time::Duration};
 use leasehold::{Guard, Level, Locks};
 use leasehold_testkit::server::RedisServer;
 
-use crate::rig::{Rig, acquire, dice, millis, until};
+use crate::rig::{HELD, LONG, Rig, acquire, dice, millis, until, until_renewed};
 
 /// The label is best effort, for the reason that holds this word.
 fn expect_best_effort(locks: &Locks, reason: &str) {
@@ -16,7 +16,7 @@ fn expect_best_effort(locks: &Locks, reason: &str) {
 
 /// The holder is told, and what it writes then is refused.
 fn expect_loss(rig: &Rig, guard: Guard) {
-    let next = acquire(&rig.locks(), "a", millis(1000));
+    let next = acquire(&rig.locks(), "a", LONG);
     assert!(next.token().number > guard.token().number, "I4");
     let fence = rig.locks().redis_fence("resource").unwrap();
     pollster::block_on(fence.seal(next.token())).unwrap();
@@ -46,13 +46,13 @@ fn f29_power_cut_with_a_synced_log() {
     let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let locks = rig.locks();
     assert_eq!(pollster::block_on(locks.guarantee()).unwrap().level, Level::LeaseBounded);
-    let guard = acquire(&locks, "a", Duration::from_secs(3));
+    let guard = acquire(&locks, "a", HELD);
     sleep(dice().millis(0..300));
     rig.server.kill();
     rig.server.restart();
     let told = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
     assert!(told.is_taken(), "{told:?}");
-    sleep(Duration::from_secs(4));
+    until_renewed(&guard);
     assert!(guard.check(), "held all the while");
     guard.release_blocking().unwrap();
 }
@@ -85,7 +85,8 @@ fn f31_full_memory_evicts_locks() {
 
 #[test]
 fn f32_promoted_replica_whose_clock_is_ahead() {
-    let mut rig = Rig::new();
+    // Else it waits for more replicas.
+    let mut rig = Rig::with(&["--repl-diskless-sync-delay", "0"]);
     let (proxy, locks) = rig.proxied();
     let primary = format!("{}", rig.server.port());
     let replica = RedisServer::with_clock(&["--replicaof", &format!("127.0.0.1 {primary}")]);

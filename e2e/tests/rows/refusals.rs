@@ -1,10 +1,10 @@
 //! What a server says no to, and what an operator does to a holder.
 
-use std::{thread::sleep, time::Duration};
+use std::thread::sleep;
 
 use leasehold::{Broken, ErrorKind, Loss};
 
-use crate::rig::{Rig, acquire, dice, millis, until};
+use crate::rig::{LONG, Rig, acquire, dice, until};
 
 #[test]
 fn f34_each_refusal_is_told_as_what_it_is() {
@@ -35,11 +35,11 @@ fn f34_each_refusal_is_told_as_what_it_is() {
 fn f69_operator_breaks_a_lock_by_force() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
-    let guard = acquire(&locks, "a", Duration::from_secs(30));
+    let guard = acquire(&locks, "a", LONG);
     sleep(dice().millis(0..200));
     let token = guard.token().number;
     assert_eq!(pollster::block_on(operator.break_hold("a", token, true)).unwrap(), Broken::Done);
-    let next = acquire(&operator, "a", millis(1000));
+    let next = acquire(&operator, "a", LONG);
     assert!(next.token().number > token);
     until("the holder is told", || !guard.check());
     let kind = guard.release_blocking().unwrap_err().kind();

@@ -13,10 +13,16 @@ use leasehold_testkit::server::{Proxy, RedisServer};
 use nix::sys::signal::Signal;
 
 /// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How much the machine may delay what a row measures.
+/// How much the machine may delay what a row measures, while it gives what it has to this process.
 pub(crate) const SLACK: Duration = Duration::from_millis(400);
+
+/// A lease that is to outlive the row: renewed once meanwhile at the most.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// A lease that is to be renewed in the row: after a third of it, and the rest is for a machine that stalls.
+pub(crate) const HELD: Duration = Duration::from_secs(9);
 
 /// The dice of a row: by `LEASEHOLD_SEED`, or a seed that nobody chose. Shown when the row fails.
 pub(crate) fn dice() -> Dice {
@@ -35,12 +41,37 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let limit = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < limit, "waited {PATIENCE:?} until {what}");
-        sleep(millis(3));
+        sleep(millis(5));
     }
 }
 
 pub(crate) fn acquire(locks: &Locks, name: &str, ttl: Duration) -> Guard {
     locks.mutex(name).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap()
+}
+
+/// Waits until the server says once more that it keeps a hold: only that makes what remains of it longer.
+pub(crate) fn until_renewed(guard: &Guard) {
+    let left = || guard.remaining().unwrap();
+    until_more("it is renewed", millis(20), left, |left| !left.is_zero());
+}
+
+/// Waits until something grows that becomes less all the while, as long as it may.
+fn until_more<T: Copy + PartialOrd + std::fmt::Debug>(
+    what: &str,
+    pace: Duration,
+    look: impl Fn() -> T,
+    may: impl Fn(T) -> bool,
+) {
+    let (mut least, limit) = (look(), Instant::now() + PATIENCE);
+    loop {
+        sleep(pace);
+        let now = look();
+        if now > least {
+            return;
+        }
+        assert!(may(now) && Instant::now() < limit, "waited until {what}: {now:?}");
+        least = now;
+    }
 }
 
 /// A server and who reaches it.
@@ -90,6 +121,12 @@ impl Rig {
     /// For how many milliseconds a key lives still; negative if it is not there.
     pub(crate) fn left(&self, key: &str) -> i64 {
         self.says(&["PTTL", key]).parse().unwrap()
+    }
+
+    /// Waits until the hold of another process is renewed once more.
+    pub(crate) fn until_renewed(&self, name: &str) {
+        let key = format!("lock:{name}");
+        until_more("it is renewed", millis(50), || self.left(&key), |left| left > 0);
     }
 
     pub(crate) fn waiters(&self, name: &str) -> usize {

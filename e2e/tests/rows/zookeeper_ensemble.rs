@@ -7,7 +7,7 @@ use leasehold_testkit::server::ZookeeperEnsemble;
 
 use crate::{
     crowd::Crowd,
-    rig::{acquire, dice, millis, until},
+    rig::{acquire, dice, until},
     zookeeper_rig::{SHORTEST, nodes},
 };
 
@@ -57,8 +57,8 @@ fn zookeeper_follower_is_cut_off_and_then_the_leader() {
         let follower = (ensemble.leader() + 1) % 3;
         for node in [follower, ensemble.leader()] {
             ensemble.cut(node);
-            // Beyond the time after which the servers know.
-            sleep(millis(7000));
+            let serves = |node| !ensemble.four_letters(node, "srvr").contains("not currently serving");
+            until("it knows", || !serves(node));
             crowd.goes_on(10);
             ensemble.heal(node);
         }
