@@ -52,8 +52,8 @@ fn acquire() {
 
 #[test]
 fn acquire_within() {
-    drop_everywhere(|request| request.acquire_within(Duration::from_secs(20)), false);
-    drop_everywhere(|request| request.acquire_within(Duration::from_secs(20)), true);
+    drop_everywhere(|request| request.acquire_within(crate::PATIENCE), false);
+    drop_everywhere(|request| request.acquire_within(crate::PATIENCE), true);
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leasehold_core::{Keeper, Locks};
 
-use crate::World;
+use crate::{World, until_renewed};
 
-/// Long enough that a busy machine renews in time, short enough to be renewed several times within a test.
-const TTL: Duration = Duration::from_secs(2);
+/// Long enough that a busy machine renews in time, short enough to be renewed within a test: after a third of it.
+const TTL: Duration = Duration::from_secs(6);
 
 #[test]
 fn under_tokio_smol_and_plain_threads() {
@@ -28,17 +28,20 @@ fn under_tokio_smol_and_plain_threads() {
 fn a_blocked_executor_does_not_stop_renewals() {
     let world = World::new();
     let locks = world.client();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
-        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
-        std::thread::sleep(TTL * 2);
-        assert!(guard.check(), "renewed although the executor was blocked for two leases");
-        guard.release().await.unwrap();
-    });
-    smol::block_on(async {
-        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
-        std::thread::sleep(TTL * 2);
-        assert!(guard.check());
+    let section = |name| {
+        let request = locks.mutex(name).ttl(TTL);
+        async move {
+            let guard = request.acquire().await.unwrap();
+            // Blocks the executor.
+            until_renewed(&guard);
+            guard.release().await.unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        let (on_tokio, on_smol) = (section("x"), section("y"));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        scope.spawn(move || runtime.block_on(on_tokio));
+        scope.spawn(move || smol::block_on(on_smol));
     });
     world.assert_at_rest();
 }
@@ -50,7 +53,7 @@ fn a_dropped_executor_does_not_stop_renewals() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let guard = runtime.block_on(locks.mutex("x").ttl(TTL).acquire()).unwrap();
     drop(runtime);
-    std::thread::sleep(TTL * 2);
+    until_renewed(&guard);
     assert!(guard.check());
     drop(guard);
     world.assert_at_rest();
@@ -64,7 +67,7 @@ fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
     let locks =
         Locks::builder(std::sync::Arc::new(engine)).keeper(Keeper::on(runtime.handle().clone())).build();
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
-    std::thread::sleep(TTL * 2);
+    until_renewed(&guard);
     assert!(guard.check(), "renewed on the caller's runtime");
     let waiting = locks.mutex("x");
     let waiter = std::thread::spawn(move || waiting.blocking().acquire());

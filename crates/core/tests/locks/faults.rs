@@ -5,6 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -13,9 +14,10 @@ use leasehold_testkit::{
     check::{self, Invariant, Terms},
     decorators::{Fault, Faulty, Rates, Verb},
     history::{Granted, Recorder},
+    stopwatch::Stopwatch,
 };
 
-use crate::{World, eventually};
+use crate::{PATIENCE, World, eventually, until_renewed};
 
 const FAULTS: [Fault; 5] =
     [Fault::RequestLost, Fault::ReplyLost, Fault::Late, Fault::Duplicated, Fault::SessionGone];
@@ -80,21 +82,28 @@ fn a_faulty_release_is_sent_until_it_is_certain() {
 
 #[test]
 fn a_faulty_renewal_does_not_lose_the_hold() {
-    for fault in [Fault::RequestLost, Fault::ReplyLost, Fault::Late, Fault::Duplicated] {
+    let renew = |fault| {
         let world = World::new();
         let (locks, faulty) = world.remote_client();
-        let guard = locks.mutex("x").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
+        // Renewed after a third of it, and again: with room for a busy machine.
+        let guard = locks.mutex("x").ttl(Duration::from_secs(9)).blocking().acquire().unwrap();
         faulty.next(Verb::Renew, fault);
-        let before = guard.remaining().unwrap();
-        eventually("the fault was met", || faulty.pending() == 0);
-        heal(&faulty);
-        eventually("renewed all the same", || {
-            guard.remaining().unwrap() > before - Duration::from_millis(900)
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                eventually("the fault was met", || faulty.pending() == 0);
+                heal(&faulty);
+            });
+            until_renewed(&guard);
         });
         assert!(guard.check(), "{fault:?}");
         drop(guard);
         world.assert_at_rest();
-    }
+    };
+    thread::scope(|scope| {
+        for fault in [Fault::RequestLost, Fault::ReplyLost, Fault::Late, Fault::Duplicated] {
+            scope.spawn(move || renew(fault));
+        }
+    });
 }
 
 #[test]
@@ -133,40 +142,49 @@ fn lost_news_only_cost_time() {
     }
 }
 
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 20;
+/// How long a hold of the storm lasts: with room for a busy machine.
+const TTL: Duration = Duration::from_secs(30);
 
 /// Four clients with two tasks each on three names of two kinds, over wires that lose, repeat, delay and reorder.
 #[test]
 fn a_storm_of_faults_breaks_no_invariant() {
+    // At once: most of a storm is waiting for what was lost.
+    thread::scope(|scope| (1..=9).for_each(|seed| drop(scope.spawn(move || storm(seed)))));
+}
+
+fn storm(seed: u64) {
     let rates = Rates { request_lost: 30, reply_lost: 30, late: 30, duplicated: 30, ..Rates::default() };
-    for seed in [1, 2, 3] {
-        let world = World::new();
-        let recorder = Arc::new(Recorder::in_memory(seed, 0));
-        let granted = Arc::new(AtomicUsize::new(0));
-        let mut threads = Vec::new();
-        let mut wires = Vec::new();
+    let watch = Stopwatch::start();
+    let world = World::new();
+    let recorder = Recorder::in_memory(seed, 0);
+    let granted = AtomicUsize::new(0);
+    let mut wires = Vec::new();
+    thread::scope(|scope| {
         for client in 0..4 {
             let engine = Arc::new(MemoryEngine::new(Arc::clone(&world.store)));
             let faulty = Arc::new(Faulty::seeded(engine, seed * 10 + client, rates));
             let locks = Locks::builder(Arc::clone(&faulty) as _).build();
             wires.push(faulty);
             for task in 0..2 {
-                let (locks, recorder, granted) = (locks.clone(), Arc::clone(&recorder), Arc::clone(&granted));
-                let task = client as u32 * 2 + task;
-                threads.push(std::thread::spawn(move || work(&locks, &recorder, task, &granted)));
+                let (locks, recorder, granted) = (locks.clone(), &recorder, &granted);
+                scope.spawn(move || work(&locks, recorder, client as u32 * 2 + task, granted));
             }
         }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        wires.iter().for_each(|wire| wire.calm());
-        wires.iter().for_each(|wire| heal(wire));
-        let mut terms = Terms::default();
-        // Releases and news get lost here: the poll and the second release find out.
-        terms.wake = Duration::from_secs(10);
-        let report = check::check(&recorder.history(), &terms);
-        assert!(report.holds(), "seed {seed}: {report:?}");
-        assert!(report.verdict(Invariant::Exclusion).is_some());
-        assert!(granted.load(Ordering::Relaxed) > ROUNDS, "seed {seed}: the storm let nobody through");
-    }
+    });
+    wires.iter().for_each(|wire| wire.calm());
+    wires.iter().for_each(|wire| heal(wire));
+    let mut terms = Terms::default();
+    // Releases and news get lost here: the poll and the second release find out. What the machine did not give is no fault.
+    let withheld = watch.elapsed() - watch.given();
+    terms.wake = Duration::from_secs(10) + withheld;
+    terms.over_limit += withheld;
+    terms.told += withheld;
+    terms.cancelled += withheld;
+    let report = check::check(&recorder.history(), &terms);
+    assert!(report.holds(), "seed {seed}: {report:?}");
+    assert!(report.verdict(Invariant::Exclusion).is_some());
+    assert!(granted.into_inner() > ROUNDS, "seed {seed}: the storm let nobody through");
 }
 
 fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
@@ -178,19 +196,19 @@ fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
             (name, _) => (locks.rw(name).write(), Mode::Exclusive),
         };
         let attempt = recorder.attempt(task, name, mode, None);
-        match request.ttl(Duration::from_secs(20)).blocking().acquire_within(Duration::from_secs(60)) {
+        match request.ttl(TTL).blocking().acquire_within(PATIENCE) {
             Ok(guard) => {
                 granted.fetch_add(1, Ordering::Relaxed);
                 let left = || guard.remaining().map(|left| left.as_nanos() as u64);
                 let facts = Granted {
                     token: guard.token(),
-                    ttl_nanos: Some(20_000_000_000),
+                    ttl_nanos: Some(TTL.as_nanos() as u64),
                     watched: false,
                     fixed: false,
                 };
                 let belief = attempt.granted(facts, left);
                 // Long enough that readers and permits overlap.
-                std::thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
                 belief.check(|| guard.check(), left);
                 let leaving = belief.releasing(None);
                 match guard.release_blocking() {

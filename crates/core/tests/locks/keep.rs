@@ -1,20 +1,23 @@
-//! Keeping a name taken after the work, on an engine that cannot do it once the name is released.
+//! Keeping a name taken after the work, on an engine that cannot do it once the name is released. On paused time.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Locks, Loss, Name,
-    News, Owner, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Env, Guarantee, Hold, How, Inspect, Keeper, Locks,
+    Loss, Name, News, Owner, Profile, Release, Released, Renewed, View,
+    memory::{MemoryEngine, MemoryStore},
+};
+use tokio::time::{self, Instant};
+
+use crate::{
+    CLEAN_UP,
+    left_over::{client, paused, world},
 };
 
-use crate::{World, eventually};
-
-/// Short, so that what is not renewed lapses in a test.
+/// What is not renewed lapses long before the name is free.
 const TTL: Duration = Duration::from_millis(300);
 const KEPT: Duration = Duration::from_millis(1000);
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// The memory engine, whose holds end with their process, as those of sessions do.
 struct Sessions {
@@ -68,120 +71,126 @@ impl Inspect for Sessions {
     }
 }
 
-impl World {
-    /// Two of its kind: on one the calls of an engine never wait, on the other they might.
-    fn sessions(&self) -> [Locks; 2] {
-        [true, false].map(|inline| {
-            let inner = MemoryEngine::new(Arc::clone(&self.store));
-            let mut profile = inner.profile().clone();
-            (profile.inline, profile.can_keep) = (inline, false);
-            Locks::builder(Arc::new(Sessions { inner, profile })).build()
-        })
-    }
+/// Two of its kind: on one the calls of an engine never wait, on the other they might.
+fn sessions(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {
+    [true, false].map(|inline| {
+        let inner = MemoryEngine::new(Arc::clone(store));
+        let mut profile = inner.profile().clone();
+        (profile.inline, profile.can_keep) = (inline, false);
+        let keeper = Keeper::on(tokio::runtime::Handle::current());
+        Locks::builder(Arc::new(Sessions { inner, profile })).keeper(keeper).env(env.clone()).build()
+    })
+}
 
-    fn is_taken(&self) -> bool {
-        self.client().mutex("x").blocking().try_acquire().is_err_and(|error| error.is_taken())
+/// Runs `test` on each of them, with a client of another process.
+fn each(test: impl AsyncFn(Locks, Locks, Arc<MemoryStore>)) {
+    for at in 0..2 {
+        paused().block_on(async {
+            let (store, env) = world();
+            let (other, ..) = client(&store, &env);
+            let locks = sessions(&store, &env)[at].clone();
+            test(locks, other.clone(), store).await;
+            time::sleep(CLEAN_UP).await;
+            assert!(other.list("").await.unwrap().is_empty(), "left behind");
+        });
     }
+}
+
+async fn is_taken(other: &Locks) -> bool {
+    other.mutex("x").try_acquire().await.is_err_and(|error| error.is_taken())
 }
 
 #[test]
 fn the_process_goes_on_holding_until_then() {
-    let world = World::new();
-    for locks in world.sessions() {
+    each(async |locks, other, _| {
         let begin = Instant::now();
-        let guard = locks.mutex("x").ttl(TTL).owner("me").blocking().acquire().unwrap();
-        let release = std::thread::spawn(move || pollster::block_on(guard.release_at_least(KEPT)));
-        while begin.elapsed() < KEPT - Duration::from_millis(100) {
-            assert!(world.is_taken(), "after {:?}", begin.elapsed());
-            std::thread::sleep(Duration::from_millis(20));
+        let guard = locks.mutex("x").ttl(TTL).owner("me").acquire().await.unwrap();
+        let release = tokio::spawn(guard.release_at_least(KEPT));
+        while begin.elapsed() < KEPT - MOMENT {
+            assert!(is_taken(&other).await, "after {:?}", begin.elapsed());
+            time::sleep(MOMENT).await;
         }
-        let view = pollster::block_on(locks.show("x")).unwrap();
+        let view = locks.show("x").await.unwrap();
         assert_eq!(view.holders[0].owner, "me");
-        release.join().unwrap().unwrap();
+        release.await.unwrap().unwrap();
         assert!(begin.elapsed() >= KEPT, "it says so when it is done");
-        assert!(!world.is_taken());
-        world.assert_at_rest();
-    }
+        assert!(begin.elapsed() < KEPT + MOMENT, "after {:?}", begin.elapsed());
+        assert!(!is_taken(&other).await);
+    });
 }
 
 #[test]
 fn neither_a_fixed_lease_nor_max_hold_ends_it_sooner() {
-    let world = World::new();
-    for locks in world.sessions() {
+    each(async |locks, _, _| {
         let begin = Instant::now();
-        let request = locks.mutex("x").ttl(TTL).renew(false).max_hold(TTL / 2);
-        let guard = request.blocking().acquire().unwrap();
-        pollster::block_on(guard.release_at_least(KEPT)).unwrap();
+        let guard = locks.mutex("x").ttl(TTL).renew(false).max_hold(TTL / 2).acquire().await.unwrap();
+        guard.release_at_least(KEPT).await.unwrap();
         assert!(begin.elapsed() >= KEPT, "after {:?}", begin.elapsed());
-        world.assert_at_rest();
-    }
+    });
 }
 
 #[test]
 fn it_is_over_at_once_when_the_time_has_passed() {
-    let world = World::new();
-    for locks in world.sessions() {
-        let guard = locks.mutex("x").blocking().acquire().unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-        pollster::block_on(guard.release_at_least(Duration::from_millis(20))).unwrap();
-        assert!(!world.is_taken());
-    }
+    each(async |locks, other, _| {
+        let guard = locks.mutex("x").acquire().await.unwrap();
+        time::sleep(MOMENT).await;
+        let begin = Instant::now();
+        guard.release_at_least(MOMENT).await.unwrap();
+        assert!(begin.elapsed() < MOMENT, "after {:?}", begin.elapsed());
+        assert!(!is_taken(&other).await);
+    });
 }
 
 #[test]
 fn it_goes_on_though_nobody_waits_for_it() {
-    let world = World::new();
-    for locks in world.sessions() {
+    each(async |locks, other, _| {
         let begin = Instant::now();
-        let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         drop(guard.release_at_least(KEPT));
         drop(locks);
-        drop(world.client().mutex("x").blocking().acquire().unwrap());
+        drop(other.mutex("x").acquire().await.unwrap());
         assert!(begin.elapsed() >= KEPT, "after {:?}", begin.elapsed());
-        world.assert_at_rest();
-    }
+    });
 }
 
 #[test]
 fn nobody_takes_it_again_meanwhile_also_not_its_owner() {
-    let world = World::new();
     let me: Owner = "me".parse().unwrap();
-    for locks in world.sessions() {
+    each(async |locks, _, _| {
         let begin = Instant::now();
         let request = || locks.mutex("x").owner(me.clone());
-        let guard = request().blocking().acquire().unwrap();
-        let again = request().blocking().acquire().unwrap();
+        let guard = request().acquire().await.unwrap();
+        let again = request().acquire().await.unwrap();
         let kept = guard.release_at_least(KEPT);
-        again.release_blocking().unwrap();
-        assert!(request().blocking().try_acquire().unwrap_err().is_taken());
-        drop(request().blocking().acquire().unwrap());
+        again.release().await.unwrap();
+        assert!(request().try_acquire().await.unwrap_err().is_taken());
+        drop(request().acquire().await.unwrap());
         assert!(begin.elapsed() >= KEPT, "after {:?}", begin.elapsed());
-        pollster::block_on(kept).unwrap();
-    }
+        kept.await.unwrap();
+    });
 }
 
 #[test]
 fn a_loss_meanwhile_is_told() {
-    let world = World::new();
-    for locks in world.sessions() {
-        let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
+    each(async |locks, other, store| {
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         let kept = guard.release_at_least(Duration::from_secs(3600));
-        world.store.forget_all();
-        let error = pollster::block_on(kept).unwrap_err();
+        store.forget_all();
+        let error = kept.await.unwrap_err();
         assert!(error.is_lost() && error.to_string().contains(&Loss::Gone.to_string()), "{error}");
-        eventually("it is free", || !world.is_taken());
-    }
+        time::sleep(CLEAN_UP).await;
+        assert!(!is_taken(&other).await);
+    });
 }
 
 #[test]
 fn closing_ends_it() {
-    let world = World::new();
-    for locks in world.sessions() {
-        let guard = locks.mutex("x").blocking().acquire().unwrap();
+    each(async |locks, other, _| {
+        let guard = locks.mutex("x").acquire().await.unwrap();
         let kept = guard.release_at_least(Duration::from_secs(3600));
-        assert_eq!(pollster::block_on(locks.close(Duration::from_millis(50))), 1);
-        assert!(pollster::block_on(kept).unwrap_err().is_lost());
-        eventually("it is free", || !world.is_taken());
-        world.assert_at_rest();
-    }
+        assert_eq!(locks.close(MOMENT).await, 1);
+        assert!(kept.await.unwrap_err().is_lost());
+        time::sleep(CLEAN_UP).await;
+        assert!(!is_taken(&other).await);
+    });
 }

@@ -2,10 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{ErrorKind, Keeper, Locks, Previous, memory::MemoryEngine};
-use leasehold_testkit::decorators::{Counting, Faulty, Slow, Verb};
+use leasehold_core::{ErrorKind, Guard, Keeper, Locks, Previous, memory::MemoryEngine};
+use leasehold_testkit::{
+    decorators::{Counting, Faulty, Slow, Verb},
+    stopwatch::Stopwatch,
+};
+use tokio::time::{sleep, timeout};
 
-use crate::{World, eventually, waiters};
+use crate::{
+    CLEAN_UP, World, eventually,
+    late::slowly as slowly_on_paused_time,
+    left_over::{client, paused, world},
+};
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -98,7 +106,7 @@ fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
     pollster::block_on(faulty.lose_session());
     let (timeout, line) = (Duration::from_millis(200), 50);
     let locks = Locks::builder(Arc::clone(&faulty) as _).connect_timeout(timeout).build();
-    let begin = std::time::Instant::now();
+    let watch = Stopwatch::start();
     let waiting: Vec<_> = (0..line)
         .map(|_| {
             let request = locks.mutex("x");
@@ -108,11 +116,7 @@ fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
     for waiter in waiting {
         assert_eq!(waiter.join().unwrap(), ErrorKind::Unreachable);
     }
-    assert!(
-        begin.elapsed() < timeout * line / 2,
-        "each waited from its own beginning: {:?}",
-        begin.elapsed()
-    );
+    watch.assert_within(timeout * line / 2, "each waited from its own beginning");
     faulty.heal();
     drop(locks.mutex("x").blocking().acquire().unwrap());
 }
@@ -138,13 +142,15 @@ fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
 
 #[test]
 fn a_neighbour_task_gets_the_lock_after_max_hold() {
-    let world = World::new();
-    let locks = world.client();
-    let request = locks.mutex("x").ttl(Duration::from_millis(300));
-    let stuck = request.clone().max_hold(Duration::from_millis(50)).blocking().acquire().unwrap();
-    let next = request.blocking().acquire_within(Duration::from_secs(20)).unwrap();
-    assert_eq!(next.previous(), Previous::Lapsed);
-    assert!(next.check() && !stuck.check());
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, ..) = client(&store, &env);
+        let request = locks.mutex("x").ttl(Duration::from_millis(300));
+        let stuck = request.clone().max_hold(Duration::from_millis(50)).acquire().await.unwrap();
+        let next = request.acquire_within(TTL).await.unwrap();
+        assert_eq!(next.previous(), Previous::Lapsed);
+        assert!(next.check() && !stuck.check());
+    });
 }
 
 #[test]
@@ -152,7 +158,7 @@ fn an_owner_does_not_enter_a_hold_that_its_max_hold_ended() {
     let world = World::new();
     let locks = world.client();
     let owner = leasehold_core::Owner::new("worker 7");
-    let request = locks.mutex("x").ttl(Duration::from_secs(20)).owner(owner);
+    let request = locks.mutex("x").ttl(Duration::from_secs(3600)).owner(owner);
     let ended = request.clone().max_hold(Duration::from_millis(20)).blocking().acquire().unwrap();
     pollster::block_on(ended.lost());
     assert!(pollster::block_on(ended.confirm()).unwrap_err().is_lost(), "not extended either");
@@ -198,34 +204,40 @@ fn a_crowd_that_is_closed_while_it_comes_hears_of_it() {
 #[test]
 fn renewals_and_releases_leave_in_batches() {
     const HOLDS: u64 = 500;
-    let world = World::new();
-    let counting = Arc::new(Counting::new(Arc::new(Faulty::new(engine(&world)))));
-    let locks = Locks::new(Arc::clone(&counting) as _);
-    let hold = |number: u64| locks.mutex(format!("name {number}")).ttl(TTL * 2).blocking().acquire();
-    let guards: Vec<_> = (0..HOLDS).map(|number| hold(number).unwrap()).collect();
-    counting.reset();
-    let renewed = || counting.count(Verb::Renew);
-    eventually("all are renewed", || renewed().items >= HOLDS);
-    assert!(renewed().calls * 5 < renewed().items, "{:?}", renewed());
-    drop(guards);
-    eventually("all are released", || counting.count(Verb::Release).items >= HOLDS);
-    let released = counting.count(Verb::Release);
-    assert!(released.calls * 2 < released.items, "{released:?}");
-    assert_eq!(waiters(&locks, "name 0"), 0);
-    world.assert_at_rest();
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, _, counting) = client(&store, &env);
+        let mut guards = Vec::new();
+        for number in 0..HOLDS {
+            guards.push(locks.mutex(format!("name {number}")).ttl(TTL * 2).acquire().await.unwrap());
+            // They come one after the other, within a quarter of the time after which they are renewed.
+            sleep(TTL * 2 / 3 / 4 / HOLDS as u32).await;
+        }
+        counting.reset();
+        sleep(TTL * 2).await;
+        let renewed = counting.count(Verb::Renew);
+        assert!(renewed.items >= HOLDS && guards.iter().all(Guard::check), "{renewed:?}");
+        assert!(renewed.calls * 5 < renewed.items, "{renewed:?}");
+        drop(guards);
+        sleep(CLEAN_UP).await;
+        let released = counting.count(Verb::Release);
+        assert!(released.items >= HOLDS && released.calls * 2 < released.items, "{released:?}");
+        assert!(locks.list("").await.unwrap().is_empty());
+    });
 }
 
 #[test]
 fn a_lease_counts_from_before_its_request_left() {
-    let world = World::new();
-    let (slow, locks) = slowly(&world);
-    slow.hold_replies(Verb::Claim);
-    let request = locks.mutex("x").ttl(TTL).renew(false);
-    let asking = std::thread::spawn(move || request.blocking().acquire().unwrap());
-    eventually("it was granted", || slow.waiting(Verb::Claim) == 1);
-    let under_way = Duration::from_millis(400);
-    std::thread::sleep(under_way);
-    slow.open(Verb::Claim);
-    let left = asking.join().unwrap().remaining().unwrap();
-    assert!(left <= TTL - under_way, "{left:?} left of {TTL:?} although the answer took {under_way:?}");
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, slow) = slowly_on_paused_time(&store, &env);
+        slow.hold_replies(Verb::Claim);
+        let mut asking = Box::pin(locks.mutex("x").ttl(TTL).renew(false).acquire());
+        let under_way = Duration::from_millis(400);
+        assert!(timeout(under_way, &mut asking).await.is_err());
+        assert_eq!(slow.waiting(Verb::Claim), 1, "it was granted");
+        slow.open(Verb::Claim);
+        let left = asking.await.unwrap().remaining().unwrap();
+        assert!(left <= TTL - under_way, "{left:?} left of {TTL:?} although the answer took {under_way:?}");
+    });
 }

@@ -17,7 +17,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 type Asking = Pin<Box<dyn Future<Output = Result<Guard, Error>>>>;
 
 /// A client of `store` on a wire that a test may hold up.
-fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) {
+pub(crate) fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) {
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(store)))));
     let keeper = Keeper::on(tokio::runtime::Handle::current());
     (Locks::builder(Arc::clone(&slow) as _).keeper(keeper).env(env.clone()).build(), slow)

@@ -1,8 +1,14 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Loss, Previous};
 
-use crate::World;
+use tokio::time::Instant;
+
+use crate::{
+    PATIENCE, World,
+    handover::still,
+    left_over::{client, paused, world},
+};
 
 const TTL: Duration = Duration::from_millis(150);
 
@@ -39,27 +45,34 @@ fn run_cancels_the_work_when_the_hold_is_lost() {
 
 #[test]
 fn max_hold_ends_a_hold_that_is_renewed() {
-    let world = World::new();
-    let locks = world.client();
-    let ttl = Duration::from_secs(2);
-    let guard = locks.mutex("x").ttl(ttl).max_hold(ttl * 3 / 2).blocking().acquire().unwrap();
-    let from = Instant::now();
-    assert_eq!(pollster::block_on(guard.lost()), Loss::MaxHold);
-    let held = from.elapsed();
-    assert!(held >= ttl && !guard.check(), "held for {held:?}");
-    let next = world.client().mutex("x").blocking().acquire_within(Duration::from_secs(5)).unwrap();
-    assert_eq!(next.previous(), Previous::Lapsed, "its renewal stopped although the guard was kept");
-    drop(guard);
-    assert!(next.check());
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, ..) = client(&store, &env);
+        let guard = locks.mutex("x").ttl(TTL).max_hold(TTL * 3 / 2).acquire().await.unwrap();
+        let from = Instant::now();
+        assert_eq!(guard.lost().await, Loss::MaxHold);
+        let held = from.elapsed();
+        assert!(held >= TTL && !guard.check(), "held for {held:?}");
+        let (other, ..) = client(&store, &env);
+        let next = other.mutex("x").acquire_within(TTL * 2).await.unwrap();
+        assert_eq!(next.previous(), Previous::Lapsed, "its renewal stopped although the guard was kept");
+        drop(guard);
+        assert!(next.check());
+    });
 }
 
 #[test]
 fn an_engine_that_forgets_is_noticed_at_the_next_renewal() {
-    let world = World::new();
-    let guard = world.client().mutex("x").ttl(TTL).blocking().acquire().unwrap();
-    world.store.forget_all();
-    assert_eq!(pollster::block_on(guard.lost()), Loss::Gone);
-    assert!(guard.release_blocking().unwrap_err().is_lost());
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, ..) = client(&store, &env);
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
+        store.forget_all();
+        let from = Instant::now();
+        assert_eq!(guard.lost().await, Loss::Gone);
+        assert!(from.elapsed() < TTL / 2, "noticed after {:?}", from.elapsed());
+        assert!(guard.release().await.unwrap_err().is_lost());
+    });
 }
 
 #[test]
@@ -90,29 +103,27 @@ fn confirm_asks_now() {
 
 #[test]
 fn a_kept_name_stays_taken_by_nobody() {
-    let world = World::new();
-    let locks = world.client();
-    let guard = locks.mutex("x").blocking().acquire().unwrap();
-    pollster::block_on(guard.release_at_least(Duration::from_millis(200))).unwrap();
-    assert!(world.client().mutex("x").blocking().try_acquire().unwrap_err().is_taken());
-    let from = Instant::now();
-    drop(world.client().mutex("x").blocking().acquire().unwrap());
-    assert!(from.elapsed() > Duration::from_millis(150), "after {:?}", from.elapsed());
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, ..) = client(&store, &env);
+        let (other, ..) = client(&store, &env);
+        let (from, kept) = (Instant::now(), Duration::from_millis(200));
+        let guard = locks.mutex("x").acquire().await.unwrap();
+        guard.release_at_least(kept).await.unwrap();
+        assert!(other.mutex("x").try_acquire().await.unwrap_err().is_taken());
+        drop(other.mutex("x").acquire().await.unwrap());
+        assert!(from.elapsed() >= kept, "after {:?}", from.elapsed());
+    });
 }
 
 #[test]
 fn a_holder_that_was_stopped_for_three_ttl_does_not_believe_any_more() {
-    let world = World::new();
-    let engine =
-        std::sync::Arc::new(leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store)));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let keeper = leasehold_core::Keeper::on(runtime.handle().clone());
-    let locks = leasehold_core::Locks::builder(engine).keeper(keeper).build();
+    let (world, locks, clock, runtime) = still();
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
     runtime.block_on(async { guard.confirm().await.unwrap() });
     // The runtime of the keeper does not run, as in a stopped process: nothing is renewed, nothing is told.
-    let other = world.client().mutex("x").blocking().acquire_within(Duration::from_secs(20)).unwrap();
-    std::thread::sleep(TTL * 3);
+    clock.advance(TTL * 3);
+    let other = world.client().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
     assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "without a word from anybody");
     // It goes on: told at once, and its late release harms nobody.
     assert_eq!(runtime.block_on(guard.lost()), Loss::Lapsed);

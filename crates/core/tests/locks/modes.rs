@@ -1,6 +1,4 @@
-use std::time::Duration;
-
-use crate::{World, eventually, waiters};
+use crate::{PATIENCE, World, eventually, waiters};
 
 #[test]
 fn readers_share_and_a_writer_is_alone() {
@@ -77,7 +75,7 @@ fn waiting_readers_are_granted_together() {
             let request = locks.rw("x").read();
             let both_in = both_in.clone();
             std::thread::spawn(move || {
-                let guard = request.blocking().acquire_within(Duration::from_secs(20)).unwrap();
+                let guard = request.blocking().acquire_within(PATIENCE).unwrap();
                 // Passes only if all five hold at once.
                 both_in.wait();
                 drop(guard);
@@ -102,7 +100,7 @@ fn a_reader_behind_a_writer_that_gives_up_is_let_in() {
     let mut writer = Box::pin(a.rw("x").write().acquire());
     assert!(writer.as_mut().poll(&mut context).is_pending());
     eventually("the writer is in line", || waiters(&b, "x") == 1);
-    let mut next = Box::pin(a.rw("x").read().acquire_within(Duration::from_secs(20)));
+    let mut next = Box::pin(a.rw("x").read().acquire_within(PATIENCE));
     assert!(next.as_mut().poll(&mut context).is_pending());
     drop(writer);
     let next = pollster::block_on(next).unwrap();

@@ -65,23 +65,34 @@ impl Subscriber for Notes {
 
 #[test]
 fn waiting_and_working_are_spans_and_what_happens_is_in_them() {
+    const EXPECTED: [&str; 4] = [
+        "[acquire name=x mode=exclusive] message=granted name=x",
+        "[hold name=x token=1] message=working",
+        "[acquire name=x mode=exclusive] message=not granted name=x",
+        "[] message=released name=x",
+    ];
+    let mut seen = seen();
+    // What another test reports for the first time just then misses the subscriber, as `tracing` has it: then it is asked for anew.
+    for _ in 0..100 {
+        if EXPECTED.iter().all(|expected| seen.contains(expected)) {
+            return;
+        }
+        seen = self::seen();
+    }
+    panic!("something is missing:\n{seen}");
+}
+
+fn seen() -> String {
     let world = World::new();
     let notes = Notes::default();
     tracing::subscriber::with_default(notes.clone(), || {
+        tracing::callsite::rebuild_interest_cache();
         let guard = world.client().mutex("x").blocking().acquire().unwrap();
         pollster::block_on(guard.run(async { tracing::info!(target: "leasehold_test", "working") })).unwrap();
         assert!(world.client().mutex("x").blocking().try_acquire().is_err());
         guard.release_blocking().unwrap();
     });
     let inner = notes.0.lock().unwrap();
-    let seen = inner.notes.join("\n");
-    for expected in [
-        "[acquire name=x mode=exclusive] message=granted name=x",
-        "[hold name=x token=1] message=working",
-        "[acquire name=x mode=exclusive] message=not granted name=x",
-        "[] message=released name=x",
-    ] {
-        assert!(seen.contains(expected), "{expected} is missing:\n{seen}");
-    }
     assert!(inner.entered.is_empty());
+    inner.notes.join("\n")
 }

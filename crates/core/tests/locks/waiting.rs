@@ -1,9 +1,11 @@
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::{World, eventually, waiters};
+use leasehold_testkit::stopwatch::Stopwatch;
+
+use crate::{PATIENCE, World, eventually, waiters};
 
 #[test]
 fn a_limited_wait_ends_in_time() {
@@ -11,12 +13,12 @@ fn a_limited_wait_ends_in_time() {
     let (a, b) = (world.client(), world.client());
     let _guard = a.mutex("x").blocking().acquire().unwrap();
     for locks in [&a, &b] {
-        let from = Instant::now();
+        let watch = Stopwatch::start();
         let error = locks.mutex("x").blocking().acquire_within(Duration::from_millis(80)).unwrap_err();
-        let waited = from.elapsed();
+        let waited = watch.elapsed();
         assert!(error.is_timed_out() && error.is_taken(), "{error:?}");
         assert!(waited >= Duration::from_millis(80), "gave up after {waited:?}");
-        assert!(waited < Duration::from_millis(80 + 5000), "I12, with room for a busy machine: {waited:?}");
+        watch.assert_within(Duration::from_millis(80 + 1000), "I12");
     }
     eventually("nothing is left in line", || waiters(&b, "x") == 0);
 }
@@ -29,7 +31,7 @@ fn attempts_are_counted() {
     let error = b.mutex("x").attempts(3).blocking().acquire().unwrap_err();
     assert!(error.is_taken() && error.to_string().contains("3 tries") || error.is_taken(), "{error}");
     let request = b.mutex("x").attempts(1000);
-    let trying = std::thread::spawn(move || request.blocking().acquire_within(Duration::from_secs(20)));
+    let trying = std::thread::spawn(move || request.blocking().acquire_within(PATIENCE));
     drop(guard);
     drop(trying.join().unwrap().unwrap());
     world.assert_at_rest();
