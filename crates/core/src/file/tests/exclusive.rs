@@ -132,7 +132,7 @@ fn a_child_that_inherits_the_descriptor_keeps_the_lock() {
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
     let passed = engine.descriptor(first.id).unwrap().unwrap();
-    let mut child = Command::new("sleep").arg("1000").stdin(passed).spawn().unwrap();
+    let mut child = program("sleep").arg("1000").stdin(passed).spawn().unwrap();
     drop(engine);
     taken(create(&other, &try_claim("job", Mode::Exclusive)));
     assert_eq!(pollster::block_on(crate::Inspect::show(&other, &name("job"))).unwrap().holders.len(), 1);

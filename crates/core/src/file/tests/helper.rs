@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
 use super::*;
@@ -33,7 +33,7 @@ impl Helper {
             "--test-threads=1",
         ];
         let words = [prefix, &own].concat();
-        let mut command = Command::new(words[0]);
+        let mut command = program(words[0]);
         command.args(&words[1..]).env(DIR, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take();

@@ -13,7 +13,7 @@ struct Flock(Child);
 impl Flock {
     fn hold(file: &Path, how: &str) -> Self {
         // With `-F` flock becomes the command, which inherits the lock: one process, one kill.
-        let mut child = Command::new("flock")
+        let mut child = program("flock")
             .args([how, "-F"])
             .arg(file)
             .args(["sh", "-c", "echo; exec sleep 1000"])
@@ -104,7 +104,7 @@ fn a_script_that_empties_the_lock_file_harms_neither_permits_nor_tokens() {
     let before = held(create(&engine, &two)).token;
     waiting(create(&engine, &three));
     let script = format!("( flock -s -n 9 || exit 1 ) 9> '{}'", scratch.lock_file("quota").display());
-    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    assert!(program("sh").args(["-c", &script]).status().unwrap().success());
     taken(create(&engine, &try_claim("quota", PERMIT)));
     waiting(ask(&engine, &three));
     freed(&engine, &one);

@@ -48,6 +48,8 @@ impl Scratch {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("leasehold-file-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
+        // Whatever the umask is: some tests come as another user.
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         Self(path)
     }
 
@@ -179,9 +181,16 @@ fn die(engine: FileEngine) {
     engine.claims.each(|entry| entry.lock.free_all());
 }
 
+/// A program that finds its signals at their defaults, whatever started the test, and that ends with it.
+fn program(name: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "env", "--default-signal", name]);
+    command
+}
+
 /// Whether a `flock(1)` that does not wait gets the lock.
 fn flock_gets(file: &Path, how: &str) -> bool {
-    let status = Command::new("flock").args([how, "-n", "-E", "9"]).arg(file).arg("true").status().unwrap();
+    let status = program("flock").args([how, "-n", "-E", "9"]).arg(file).arg("true").status().unwrap();
     match status.code() {
         Some(0) => true,
         Some(9) => false,

@@ -4,7 +4,7 @@ use super::{helper::Helper, *};
 use crate::News;
 
 /// Far above what a wake-up takes on a busy machine, far below a hang.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `body` in a runtime such as the keeper's.
 pub(super) fn run<T>(body: impl Future<Output = T>) -> T {
@@ -82,7 +82,7 @@ fn a_killed_holder_rings_by_its_death() {
 fn a_foreign_flock_rings_by_its_end() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    let mut flock = Command::new("flock");
+    let mut flock = program("flock");
     flock.arg(scratch.lock_file("job")).args(["sh", "-c", "echo; read x"]);
     let mut flock =
         flock.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();

@@ -67,7 +67,7 @@ fn mounted(options: &str, dir: &Path) -> Helper {
     let script = format!("mount -t tmpfs -o mode=700,{options} none '{}' && exec \"$@\"", dir.display());
     let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
     let unshare = [&["unshare", "--mount"], user, &["sh", "-c", &script, "sh"]].concat();
-    let works = Command::new(unshare[0]).args(&unshare[1..]).arg("true").status();
+    let works = program(unshare[0]).args(&unshare[1..]).arg("true").status();
     assert!(works.is_ok_and(|status| status.success()), "this test needs mount namespaces: run it as root");
     Helper::start_as(&unshare, dir)
 }
