@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{
     Terms,
     life::{Life, Renewing},
+    stalls::{Stalls, within},
     tell::tell,
 };
 use crate::history::{AttemptId, Event, Held, History, What};
@@ -22,6 +23,8 @@ pub(super) struct Book<'h> {
     pub(super) longest: HashMap<&'h str, u64>,
     /// When each process was stopped; an open end is the end of the history.
     pub(super) stops: HashMap<u32, Vec<(u64, u64)>>,
+    /// When the machine did not serve.
+    pub(super) stalls: Stalls,
     /// When the system was disturbed: apart from each other, in order.
     pub(super) storms: Vec<(u64, u64)>,
     /// When nothing but news was cut, likewise.
@@ -57,6 +60,7 @@ impl<'h> Book<'h> {
             truths: Vec::new(),
             longest: HashMap::new(),
             stops: HashMap::new(),
+            stalls: Stalls::default(),
             storms: Vec::new(),
             cuts: Vec::new(),
             disturbances: 0,
@@ -80,6 +84,7 @@ impl<'h> Book<'h> {
         }
         book.storms = united(book.storms);
         book.cuts = united(book.cuts);
+        book.stalls.settle();
         for life in &mut book.lives {
             life.crashed = book.crashes.get(&life.proc).copied();
             if life.grant.is_some() {
@@ -112,8 +117,7 @@ impl<'h> Book<'h> {
 
     /// When the process was stopped between two moments.
     pub(super) fn stopped(&self, proc: u32, from: u64, until: u64) -> impl Iterator<Item = (u64, u64)> {
-        let stops = self.stops_since(proc, from).iter().take_while(move |stop| stop.0 < until);
-        stops.map(move |stop| (stop.0.max(from), stop.1.min(until)))
+        within(self.stops_since(proc, from), from, until)
     }
 
     fn stops_since(&self, proc: u32, t: u64) -> &[(u64, u64)] {
@@ -181,6 +185,7 @@ impl<'h> Book<'h> {
                     self.stops.entry(*victim).or_default().push((from, event.t));
                 }
             }
+            What::Stall { until, victim, .. } => self.stalls.add(*victim, (event.t, *until)),
             What::NemesisBegin { kind } => {
                 open.storms.entry(kind).or_insert(event.t);
             }
@@ -211,7 +216,7 @@ struct Open<'h> {
 }
 
 /// The same spans without overlaps, in order.
-fn united(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+pub(super) fn united(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     spans.sort_unstable();
     spans.dedup_by(|next, span| {
         let touches = next.0 <= span.1;

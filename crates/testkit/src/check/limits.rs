@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Figure, Invariant, Verdict, book::Book, finding::Finding, report::millis, terms::nanos};
 
-/// How long after its record an acquire is called: a process that is stopped so soon calls it when it runs again.
+/// How long after its record an acquire is called: a process that is stopped or stalled so soon calls it when it runs again.
 const CALL: Duration = Duration::from_millis(1);
 
 pub(super) fn check(book: &Book<'_>) -> Verdict {
@@ -14,9 +14,9 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
     for life in &book.lives {
         // A try has no limit of its own: how long a request may take is the engine's.
         let Some(limit) = life.limit.filter(|limit| *limit > 0) else { continue };
-        let called = book.awake(life.proc, life.invoked, nanos(CALL));
+        let called = book.latest(life.proc, life.invoked, nanos(CALL)) - nanos(CALL);
         let due = called.saturating_add(limit);
-        let latest = book.awake(life.proc, due, slack).saturating_add(slack);
+        let latest = book.latest(life.proc, due, slack);
         let returned = life.returned().or(life.crashed).unwrap_or(book.end);
         if life.crashed.is_some_and(|crashed| crashed <= latest) {
             continue;

@@ -53,8 +53,8 @@ fn told<'h>(book: &Book<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     let denied = life.checks.iter().find(|check| !check.valid).map(|check| check.at);
     let Some(due) = fixed.into_iter().chain(denied).min() else { return };
     let slack = nanos(book.terms.told);
-    let due = book.awake(life.proc, due.max(grant.at), slack);
-    let latest = due.saturating_add(slack);
+    let due = due.max(grant.at);
+    let latest = book.latest(life.proc, due, slack);
     let left = life.leaving.map(|leaving| leaving.at).into_iter().chain(life.crashed).min();
     if left.is_some_and(|left| left <= latest) || book.end < latest {
         return;

@@ -11,6 +11,7 @@ mod invariant;
 mod life;
 mod load;
 mod report;
+mod stalls;
 mod standing;
 mod tell;
 mod terms;

@@ -56,13 +56,13 @@ impl Book<'_> {
     pub(super) fn cleaned_by(&self, life: &Life<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
         let place = nanos(self.terms.place);
-        let lease = self.longest.get(life.lock).map_or(u64::MAX, |ttl| self.lease(place.max(*ttl)));
+        let ttl = self.longest.get(life.lock).map(|ttl| place.max(*ttl));
         let killed = |at: u64| life.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
         let due = match ended {
-            Some(at) if killed(at).is_none() => self.awake(life.proc, at, slack).saturating_add(slack),
-            _ => life.crashed.map_or(u64::MAX, |crashed| crashed.saturating_add(lease)),
+            Some(at) if killed(at).is_none() => self.latest(life.proc, at, slack),
+            _ => life.crashed.map_or(u64::MAX, |crashed| self.lapsed(life, crashed, ttl)),
         };
-        self.put_off(life.invoked, due, lease)
+        self.put_off(life, due, ttl)
     }
 
     /// For a hold that nobody saw released: when its last lease has run out.
@@ -70,10 +70,10 @@ impl Book<'_> {
         let fixed = life.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
         let renewed_until = [life.leaving.map(|leaving| leaving.at), life.lost, life.crashed, fixed];
         let Some(last) = renewed_until.into_iter().flatten().min() else { return u64::MAX };
-        let lease = match (life.longest_ttl(), life.crashed) {
-            (Some(ttl), _) => self.lease(ttl),
+        let ttl = match (life.longest_ttl(), life.crashed) {
+            (Some(ttl), _) => Some(ttl),
             // What never lapses ends with its process.
-            (None, Some(_)) => self.lease(0),
+            (None, Some(_)) => Some(0),
             (None, None) => return u64::MAX,
         };
         // Also what was told lost may have been there, to be kept.
@@ -81,23 +81,24 @@ impl Book<'_> {
             life.leaving.and_then(|leaving| Some((leaving.at, leaving.keep?))).map_or(0, |(at, keep)| {
                 at.saturating_add(self.terms.longest(keep)).saturating_add(nanos(self.terms.cancelled))
             });
-        let due = last.saturating_add(lease).max(life.deadline().unwrap_or(0)).max(kept);
-        self.put_off(life.invoked, due, lease)
+        let due = self.lapsed(life, last, ttl).max(life.deadline().unwrap_or(0)).max(kept);
+        self.put_off(life, due, ttl)
     }
 
-    /// The longest time for which a lease stands after it was asked for by a process that the system served at once.
-    fn lease(&self, ttl: u64) -> u64 {
-        self.terms.longest(ttl).saturating_add(nanos(self.terms.told))
+    /// When a lease is over that was asked for at `asked`, and came to the system as soon as the machine let it. `None`: never.
+    fn lapsed(&self, life: &Life<'_>, asked: u64, ttl: Option<u64>) -> u64 {
+        let served = self.given(life.proc, asked, nanos(self.terms.told));
+        ttl.map_or(u64::MAX, |ttl| served.saturating_add(self.terms.longest(ttl)))
     }
 
-    /// `due`, unless a disturbance since `from` may have kept a request: then `lease` after the disturbance.
-    fn put_off(&self, from: u64, mut due: u64, lease: u64) -> u64 {
-        let first = self.storms.partition_point(|storm| storm.1 <= from);
+    /// `due`, unless a disturbance since the call may have kept a request: then a lease after the disturbance.
+    fn put_off(&self, life: &Life<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
+        let first = self.storms.partition_point(|storm| storm.1 <= life.invoked);
         for &(begin, end) in &self.storms[first..] {
             if begin >= due {
                 break;
             }
-            due = due.max(end.saturating_add(lease));
+            due = due.max(self.lapsed(life, end, ttl));
         }
         due
     }

@@ -46,7 +46,7 @@ pub(super) fn tell<'h>(life: &mut Life<'h>, at: usize, event: &'h Event) -> Opti
         }
         What::WriteOk { element } => return written(life, *element, (t, Acceptance::Acknowledged, at)),
         What::WriteFenced { element } => return written(life, *element, (t, Acceptance::Fenced, at)),
-        What::Crash { .. } | What::Stop { .. } | What::Cont { .. } => {
+        What::Crash { .. } | What::Stop { .. } | What::Cont { .. } | What::Stall { .. } => {
             return Some("an event of a process names an attempt");
         }
         What::NemesisBegin { .. }

@@ -26,6 +26,7 @@ pub(super) fn figures(book: &Book<'_>) -> Figures {
         ("longest wait", Figure::Longest(waits.max().unwrap_or(0))),
         ("disturbances", Figure::Sum(book.disturbances)),
         ("stops", Figure::Sum(stops as u64)),
+        ("stalls", Figure::Sum(book.stalls.count() as u64)),
         ("crashes", Figure::Sum(book.crashes.len() as u64)),
     ]
 }

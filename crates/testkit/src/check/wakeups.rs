@@ -6,11 +6,12 @@ use leasehold_core::Mode;
 
 use super::{
     Figure, Invariant, Verdict,
-    book::Book,
+    book::{Book, united},
     finding::Finding,
     life::{Failure, Life, Outcome},
     load::Load,
     report::millis,
+    stalls::{self, length_within},
     terms::nanos,
 };
 
@@ -18,9 +19,9 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
     let mut finding = Finding::new(book, Invariant::WakeUps);
     let mut gaps = Vec::new();
     for lives in book.by_lock() {
-        let mut sweep =
-            Sweep { book, lives: &lives, finding: &mut finding, gaps: &mut gaps, now: Now::default() };
-        sweep.run();
+        let stalls = stalls_of(book, &lives);
+        let (finding, gaps) = (&mut finding, &mut gaps);
+        Sweep { book, lives: &lives, stalls, finding, gaps, now: Now::default() }.run();
     }
     gaps.sort_unstable();
     if let (Some(max), Some(p99)) = (gaps.last(), gaps.get(gaps.len().saturating_sub(1) * 99 / 100)) {
@@ -105,6 +106,8 @@ impl Now {
 struct Sweep<'s, 'b, 'h> {
     book: &'b Book<'h>,
     lives: &'s [&'b Life<'h>],
+    /// When the machine did not serve whoever asks for it.
+    stalls: Vec<stalls::Span>,
     finding: &'s mut Finding<'b, 'h>,
     gaps: &'s mut Vec<u64>,
     now: Now,
@@ -148,7 +151,8 @@ impl Sweep<'_, '_, '_> {
     fn waited(&mut self, life: usize, at: u64, leaves: bool) {
         let Some(free) = self.now.free else { return };
         let waiter = self.lives[life];
-        let gap = at - free.since.max(waiter.invoked);
+        let since = free.since.max(waiter.invoked);
+        let gap = at - since - length_within(&self.stalls, since, at);
         if leaves {
             self.gaps.push(gap);
         }
@@ -163,6 +167,16 @@ impl Sweep<'_, '_, '_> {
     }
 }
 
+/// A stall of a process excuses everybody while it asks for the lock, as its turn may have come; one of what all share does anyway.
+fn stalls_of(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<stalls::Span> {
+    let own = lives.iter().flat_map(|life| book.stalls.own(life.proc, life.invoked, asks_until(book, life)));
+    united(own.chain(book.stalls.of_all().iter().copied()).collect())
+}
+
+fn asks_until(book: &Book<'_>, life: &Life<'_>) -> u64 {
+    life.returned().into_iter().chain(life.crashed).min().unwrap_or(book.end)
+}
+
 fn marks(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
     let mut marks = Vec::new();
     let mut span = |from, until, what| {
@@ -175,7 +189,7 @@ fn marks(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
         if let Some((from, until, rings)) = busy(book, life) {
             span(from, until, if rings { Span::Holds(number) } else { Span::Lapses(number) });
         }
-        let until = life.returned().into_iter().chain(life.crashed).min().unwrap_or(book.end);
+        let until = asks_until(book, life);
         if !life.is_try() {
             span(life.invoked, until, Span::Waits(number));
         }

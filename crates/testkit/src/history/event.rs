@@ -177,6 +177,16 @@ pub enum What {
         /// Which.
         victim: u32,
     },
+    /// From this moment on the machine did not serve a process, or anybody: measured, and written down when it was over.
+    Stall {
+        /// When it served again.
+        until: u64,
+        /// Which process; absent: something that all share, a server or its disk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        victim: Option<u32>,
+        /// What was waited for.
+        of: String,
+    },
     /// A disturbance of the system begins.
     NemesisBegin {
         /// Which.

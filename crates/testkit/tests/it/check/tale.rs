@@ -85,7 +85,7 @@ fn event(line: &str) -> Event {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [t, proc, attempt, ev, values @ ..] = &words[..] else { panic!("too short: {line}") };
     let values = Values(values);
-    let lock = if ["crash", "stop", "cont", "storm", "calm", "probe", "contents"].contains(ev) {
+    let lock = if ["crash", "stop", "cont", "stall", "storm", "calm", "probe", "contents"].contains(ev) {
         ""
     } else {
         values.word("lock").unwrap_or("l")
@@ -138,6 +138,11 @@ fn what(ev: &str, values: &Values<'_>) -> What {
         "crash" => What::Crash { victim: victim() },
         "stop" => What::Stop { victim: victim() },
         "cont" => What::Cont { victim: victim() },
+        "stall" => What::Stall {
+            until: values.ms("until").unwrap(),
+            victim: values.word("of").map(|victim| victim.parse().unwrap()),
+            of: "processor".into(),
+        },
         "write" => What::WriteInv { to: values.0[0].into(), token: number(1), element: number(2) },
         "written" => What::WriteOk { element: number(0) },
         "fenced" => What::WriteFenced { element: number(0) },
