@@ -100,7 +100,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     let (start, before) = (now_nanos(), own_things()?);
     {
-        let _pulse = Pulse::begin(Arc::clone(&recorder), process::id());
+        let _pulse = Pulse::of_process(Arc::clone(&recorder), process::id());
         let locks = leasehold::Locks::connect(&orders.url)?;
         let (seed, until, shelf) = (orders.seed, orders.until, Shelf::new(&orders.shelf));
         let desk = Desk { locks: Locks::clone(&locks), recorder: Arc::clone(&recorder), shelf, seed, until };

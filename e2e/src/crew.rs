@@ -6,10 +6,13 @@ use std::{
     process::{Child, Command, Stdio},
     sync::Arc,
     thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use leasehold_testkit::history::{Event, History, Recorder, What};
+use leasehold_testkit::{
+    history::{Event, History, Recorder, What},
+    stopwatch::Stopwatch,
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -17,7 +20,7 @@ use nix::{
 
 use crate::{Failure, client::Orders, world::Setting};
 
-/// How long a client may take to end after its time is up: the longest section, and the close.
+/// How much time of the machine a client may take to end after its time is up: the longest section, and the close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The client processes of a round. Those that live are killed when this is dropped.
@@ -114,13 +117,13 @@ impl Crew {
     /// # Errors
     /// When one hangs or fails: then it is a finding of its own.
     pub fn join(&mut self) -> Result<Vec<Event>, Failure> {
-        let limit = Instant::now() + PATIENCE;
+        let watch = Stopwatch::start();
         for Member { process, .. } in &mut self.members {
             loop {
                 match process.try_wait()? {
                     Some(status) if status.success() => break,
                     Some(status) => return Err(format!("client {} ended with {status}", process.id()).into()),
-                    None if Instant::now() > limit => {
+                    None if watch.given() > PATIENCE => {
                         return Err(format!("client {} hangs", process.id()).into());
                     }
                     None => sleep(Duration::from_millis(10)),

@@ -42,6 +42,9 @@ pub struct Figures {
     pub overlaps_not_promised: u64,
     /// Answers of `check()` that said no for a moment, until the hold was renewed.
     pub doubts: u64,
+    /// For how many seconds the machine did not serve all clients, which excuses waits.
+    #[serde(default)]
+    pub stalled: f64,
     /// Faults by kind.
     pub faults: BTreeMap<String, u64>,
     /// What was checked, by invariant.
@@ -61,6 +64,7 @@ impl Figures {
         let mut called: BTreeMap<AttemptId, u64> = BTreeMap::new();
         let mut left: BTreeMap<&str, u64> = BTreeMap::new();
         let mut gaps = Vec::new();
+        let mut stalled_until = 0;
         for event in events {
             match &event.what {
                 What::AcqInv { .. } => {
@@ -81,6 +85,11 @@ impl Figures {
                 What::Check { .. } => figures.checks += 1,
                 What::Cancel => figures.cancelled += 1,
                 What::Lost { .. } => figures.lost += 1,
+                What::Stall { until, victim: None, .. } => {
+                    let from = event.t.max(stalled_until);
+                    figures.stalled += until.saturating_sub(from) as f64 / 1e9;
+                    stalled_until = stalled_until.max(*until);
+                }
                 _ => {}
             }
         }
@@ -111,6 +120,7 @@ impl Figures {
         self.overlaps_not_promised += other.overlaps_not_promised;
         self.doubts += other.doubts;
         self.undecided += other.undecided;
+        self.stalled += other.stalled;
         for (sums, more) in [
             (&mut self.faults, &other.faults),
             (&mut self.checked, &other.checked),
@@ -147,6 +157,7 @@ impl fmt::Display for Figures {
         row("engine", &self.engine)?;
         row("rounds", &self.rounds)?;
         row("minutes of faults", &format!("{:.1}", self.seconds / 60.0))?;
+        row("seconds the machine stalled", &format!("{:.1}", self.stalled))?;
         row("operations checked", &self.operations)?;
         row("answers of check()", &self.checks)?;
         row("faults injected", &self.all_faults())?;

@@ -35,6 +35,7 @@ pub mod torture;
 pub mod totals;
 pub mod truth;
 pub mod verdict;
+mod waits;
 pub mod world;
 pub mod zookeeper;
 

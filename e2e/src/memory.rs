@@ -1,12 +1,7 @@
 //! Memory: clients in this process, each with a store behind a wire that loses, delays and doubles, on a runtime that is
 //! blocked and dropped.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use leasehold_core::{
     Env, Keeper, Locks,
@@ -15,6 +10,7 @@ use leasehold_core::{
 use leasehold_testkit::{
     decorators::{Fault as Wire, Faulty, Verb},
     history::{Event, Recorder, What, now_nanos},
+    stopwatch::Stopwatch,
 };
 use tokio::{
     runtime::{Builder, Runtime},
@@ -36,7 +32,7 @@ const CLIENTS: usize = 4;
 const BURST: usize = 3;
 /// For how long an executor is blocked: beyond a lease.
 const BLOCKED: Duration = Duration::from_millis(1300);
-/// How long a client may take to end after its time is up.
+/// How much time of the machine a client may take to end after its time is up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store and its clients.
@@ -90,7 +86,7 @@ impl Memory {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
-        let pulse = Pulse::begin(Arc::clone(&recorder), proc);
+        let pulse = Pulse::of_process(Arc::clone(&recorder), proc);
         let desk = Desk { locks, recorder, shelf: Shelf::new(dir), seed, until: *until };
         let work = runtime.spawn(async move { client::work(&desk).await });
         Ok(Client { proc, wire, runtime: Some(runtime), work, _pulse: pulse })
@@ -189,15 +185,19 @@ impl World for Memory {
         &[]
     }
 
+    fn disk(&self) -> Option<PathBuf> {
+        None
+    }
+
     fn admin(&self) -> Locks {
         Locks::new(Arc::new(MemoryEngine::new(Arc::clone(&self.store))))
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        let limit = Instant::now() + PATIENCE;
+        let watch = Stopwatch::start();
         for at in 0..self.clients.len() {
             while !self.clients[at].work.is_finished() {
-                if Instant::now() > limit {
+                if watch.given() > PATIENCE {
                     return Err(format!("client {at} hangs").into());
                 }
                 self.heal(at);

@@ -1,8 +1,14 @@
-//! Tells when this process did not run although nobody stopped it: on a busy machine that happens, and no lock can help it.
+//! Measures when the machine did not serve, although nobody stopped anything: on a busy machine that happens, and no lock can
+//! help it. The checker takes what is written down here as an excuse, for exactly as long as it lasted.
+//!
+//! A client measures its own process. The round measures what all clients share: itself, with the proxies in it, the servers,
+//! and the disk that they wait for.
 
 use std::{
-    collections::HashMap,
-    fs,
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+    process,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,65 +19,133 @@ use std::{
 
 use leasehold_testkit::history::{Recorder, What, now_nanos};
 
+use crate::{
+    Failure,
+    waits::{Waits, descendants},
+};
+
 /// How often it beats.
 const BEAT: Duration = Duration::from_millis(15);
-/// Not to have run for so much of a beat is a stop of the process: on a machine that is shared by many it comes in slices.
+/// To wait for so much of a beat is a stall: on a machine that is shared by many they come in slices. Less is what the limits of
+/// the invariants are for.
 const LATE: Duration = Duration::from_millis(10);
+/// After how many beats it is looked which servers there are.
+const FRESH: u32 = 20;
 
-/// Records stops of the process `victim` until it is dropped.
+/// Writes stalls down until it is dropped.
 pub struct Pulse {
     ends: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<()>>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+/// What a thread of it needs.
+struct Beat {
+    recorder: Arc<Recorder>,
+    /// Who is stalled; `None`: everybody.
+    victim: Option<u32>,
+    ends: Arc<AtomicBool>,
 }
 
 impl Pulse {
-    /// Begins.
+    /// Begins to measure this process, in which all is done that `victim` stands for in the history.
     #[must_use]
-    pub fn begin(recorder: Arc<Recorder>, victim: u32) -> Self {
+    pub fn of_process(recorder: Arc<Recorder>, victim: u32) -> Self {
+        let (mut pulse, beat) = Self::new(recorder, Some(victim));
+        pulse.start(beat(), |beat| beat.process());
+        pulse
+    }
+
+    /// Begins to measure what all clients share. Children of this process that run `program` are clients, all others are servers,
+    /// which wait for the disk below `disk`, if for any.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn of_all(recorder: Arc<Recorder>, program: &Path, disk: Option<&Path>) -> Result<Self, Failure> {
+        let (mut pulse, beat) = Self::new(recorder, None);
+        pulse.start(beat(), |beat| beat.process());
+        let program = program.canonicalize()?;
+        pulse.start(beat(), move |beat| beat.servers(&program));
+        if let Some(disk) = disk {
+            let file = tempfile::tempfile_in(disk)?;
+            pulse.start(beat(), move |beat| beat.disk(file));
+        }
+        Ok(pulse)
+    }
+
+    fn new(recorder: Arc<Recorder>, victim: Option<u32>) -> (Self, impl Fn() -> Beat) {
         let ends = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&ends);
-        let thread = spawn(move || {
-            let mut waits = Waits::default();
-            let mut before = now_nanos();
-            while !ended.load(Relaxed) {
-                sleep(BEAT);
-                let now = now_nanos();
-                let late = (now - before).saturating_sub(nanos(BEAT)).max(waits.longest());
-                if late > nanos(LATE) {
-                    recorder.note_lock(before.min(now - late), "", What::Stop { victim });
-                    recorder.note_lock(now_nanos(), "", What::Cont { victim });
-                }
-                before = now;
-            }
-        });
-        Self { ends, thread: Some(thread) }
+        let pulse = Self { ends: Arc::clone(&ends), threads: Vec::new() };
+        (pulse, move || Beat { recorder: Arc::clone(&recorder), victim, ends: Arc::clone(&ends) })
+    }
+
+    fn start(&mut self, beat: Beat, measure: impl FnOnce(Beat) + Send + 'static) {
+        self.threads.push(spawn(|| measure(beat)));
     }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
         self.ends.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-/// How long each thread of this process could have run and was not let, as the kernel counts it.
-#[derive(Default)]
-struct Waits(HashMap<String, u64>);
+impl Beat {
+    /// Sleeps for a beat; whether there is another.
+    fn goes_on(&self) -> bool {
+        sleep(BEAT);
+        !self.ends.load(Relaxed)
+    }
 
-impl Waits {
-    /// The longest since it was last asked, in nanoseconds.
-    fn longest(&mut self) -> u64 {
-        let mut longest = 0;
-        for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-            let stat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            let waited = stat.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
-            let known = self.0.insert(task.file_name().to_string_lossy().into_owned(), waited).unwrap_or(0);
-            longest = longest.max(waited.saturating_sub(known));
+    /// Writes a stall down that ends now.
+    fn stalled(&self, from: u64, of: &str) {
+        let until = now_nanos();
+        if until.saturating_sub(from) > nanos(LATE) {
+            let (victim, of) = (self.victim, of.to_owned());
+            self.recorder.note_lock(from, "", What::Stall { until, victim, of });
         }
-        longest
+    }
+
+    /// This thread wakes late, or one of this process could run and is not let.
+    fn process(self) {
+        let (mut waits, mut before) = (Waits::default(), now_nanos());
+        while self.goes_on() {
+            let longest = waits.longest(&[process::id()]);
+            let now = now_nanos();
+            self.stalled((before + nanos(BEAT)).min(now - longest), "processor");
+            before = now_nanos();
+        }
+    }
+
+    /// A thread of a server could run and is not let.
+    fn servers(self, clients: &Path) {
+        let (mut waits, mut servers) = (Waits::default(), Vec::new());
+        for beat in 0.. {
+            if beat % FRESH == 0 {
+                servers = descendants(process::id());
+                let exe = |pid: u32| PathBuf::from(format!("/proc/{pid}/exe")).canonicalize();
+                servers.retain(|pid| exe(*pid).is_ok_and(|exe| exe != clients));
+            }
+            if !self.goes_on() {
+                return;
+            }
+            let longest = waits.longest(&servers);
+            self.stalled(now_nanos() - longest, "processor of a server");
+        }
+    }
+
+    /// What is written is on the disk late.
+    fn disk(self, mut file: File) {
+        while self.goes_on() {
+            let begin = now_nanos();
+            // It grows: so this waits for what a server waits for that writes to its log.
+            if file.write_all(&[0; 64]).and_then(|()| file.sync_all()).is_err() {
+                return;
+            }
+            self.stalled(begin, "disk");
+        }
     }
 }
 

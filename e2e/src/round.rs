@@ -1,13 +1,11 @@
 //! One round: clients work, faults strike, and at the end everything that anybody saw is judged.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use leasehold_testkit::history::{History, Phase, Recorder, What, now_nanos};
+use leasehold_testkit::{
+    history::{History, Phase, Recorder, What, now_nanos},
+    stopwatch::Stopwatch,
+};
 
 use crate::{
     Failure,
@@ -34,7 +32,7 @@ use crate::{
 
 /// What stands before the name of another crate that is put in the place of leasehold on Redis.
 pub const PEER: &str = "peer ";
-/// How long what lapses may take to lapse: leases, kept names, places of dead waiters.
+/// How much time of the machine what lapses may take to lapse: leases, kept names, places of dead waiters.
 const REST: Duration = Duration::from_secs(15);
 
 /// How often it is looked whether it has.
@@ -129,7 +127,8 @@ impl Round<'_> {
         let recorder = &setting.recorder;
         let admin = world.admin();
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
-        let pulse = Pulse::begin(Arc::clone(recorder), std::process::id());
+        let disk = world.disk();
+        let pulse = Pulse::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
         // Of the locks of other crates it knows nothing.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
@@ -175,12 +174,12 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
 /// What is left when nobody works any more, once everything that lapses had its time.
 fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMap<String, u64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let limit = Instant::now() + REST;
+    let watch = Stopwatch::start();
     loop {
         let mut found = world.things();
         let names = runtime.block_on(admin.list(""))?.len() as u64;
         found.insert("names held or waited for".to_owned(), names);
-        if found.values().all(|count| *count == 0) || Instant::now() > limit {
+        if found.values().all(|count| *count == 0) || watch.given() > REST {
             return Ok(found);
         }
         std::thread::sleep(LOOK);

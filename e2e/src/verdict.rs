@@ -13,13 +13,6 @@ use crate::{figures::Figures, pace::Pace, retold::Retold, world::Promise};
 /// After these, nothing is left of what was held before.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
 
-/// By how much the machine, not the lock, may delay the end of a belief.
-const SLACK: Duration = Duration::from_millis(10);
-
-/// By how much it may delay the end of a wait. A process that does not run tells so; one that waits for a disk which others keep busy
-/// does not. The simulation, where time is what it says, judges to a tenth of a second.
-const OVER_LIMIT: Duration = Duration::from_millis(500);
-
 /// Judges the events of a round; the figures, and in words what was violated.
 #[must_use]
 pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<String>) {
@@ -29,7 +22,6 @@ pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<St
     terms.precision = pace.precision;
     terms.overdue = pace.overdue;
     terms.stale = pace.stale;
-    terms.over_limit = OVER_LIMIT;
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
@@ -88,7 +80,8 @@ fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
         let recent = |event: &&Event| event.t + 10 * nanos(ttl) > end.t;
         let before: Vec<_> =
             events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
-        let late = end.t + nanos(ttl) + nanos(SLACK);
+        // Its stamp is of before it looked at the clock, so nothing has to be allowed for the machine.
+        let late = end.t + nanos(ttl);
         checked += before.len() as u64;
         for event in events.iter().filter(|event| event.t > late && before.contains(&event.attempt)) {
             if matches!(event.what, What::Check { valid: true, .. }) {

@@ -1,6 +1,6 @@
 //! What a round needs of an engine, and the faults that it may meet. An engine is one file with one `World`.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, path::PathBuf, sync::Arc};
 
 use leasehold_core::Locks;
 use leasehold_testkit::history::{Event, Recorder};
@@ -17,6 +17,11 @@ pub trait World: Sized + 'static {
 
     /// What may happen to the server, or whatever all clients share.
     fn of_server(&self) -> &'static [Fault<Self>];
+
+    /// Where it keeps what it waits for to be on a disk, if it does.
+    fn disk(&self) -> Option<PathBuf> {
+        Some(std::env::temp_dir())
+    }
 
     /// Locks of an administrator, whom no fault meets.
     fn admin(&self) -> Locks;
@@ -65,9 +70,9 @@ pub struct Setting {
     /// When the clients begin nothing new.
     pub until: u64,
     /// A directory of the round's own.
-    pub dir: std::path::PathBuf,
+    pub dir: PathBuf,
     /// This program: started again, it is a client.
-    pub program: std::path::PathBuf,
+    pub program: PathBuf,
     /// Where faults are written down.
     pub recorder: Arc<Recorder>,
 }
