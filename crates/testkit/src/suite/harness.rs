@@ -25,6 +25,12 @@ pub trait Harness: Sync {
         1
     }
 
+    /// Whether a client may be answered by a server that has not heard yet of what another one was told: then a name that was
+    /// freed may be found taken at first.
+    fn answers_may_be_old(&self) -> bool {
+        false
+    }
+
     /// How long, in real time, news may take before they count as lost: not a measure of speed.
     fn patience(&self) -> Duration;
 

@@ -1,9 +1,12 @@
 //! The line: order, fairness, hand-over. Rule 4.
 
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
 use leasehold_core::{Answer, Claim, How, Mode, Released};
 
 use super::{
-    bench::{Bench, Contended},
+    bench::{Bench, Client, Contended},
     case::{Case, Outcome, Stop, case, ensure, needs_fifo, needs_lease, want},
 };
 
@@ -25,6 +28,10 @@ pub(super) const CASES: &[Case] = &[
 
 /// How many claims wait in the largest case: what one name meets in a flash sale.
 const MANY: usize = 1_000;
+/// How long they say nothing: their holds and places end after half a minute.
+const SILENCE: Duration = Duration::from_secs(8);
+/// How many of them speak at once.
+const AT_ONCE: usize = 50;
 
 async fn a_waiter_gets_the_name_after_its_release(bench: &Bench<'_>) -> Outcome {
     let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
@@ -174,21 +181,39 @@ async fn a_thousand_claims_wait_on_one_name(bench: &Bench<'_>) -> Outcome {
     let holder = bench.claim(&name, Mode::Exclusive);
     let mut grant = one.hold(&holder).await?;
     let waiters: Vec<Claim> = (0..MANY).map(|_| bench.claim(&name, Mode::Exclusive)).collect();
-    for (at, waiter) in waiters.iter().enumerate() {
-        let client = if at % 2 == 0 { &one } else { &other };
+    let waiters: Vec<_> = waiters.iter().zip([&one, &other].into_iter().cycle()).collect();
+    let mut spoke = Instant::now();
+    for (at, (waiter, client)) in waiters.iter().enumerate() {
         client.blocked(waiter).await.map_err(|why| Stop::Fail(format!("waiter {at}: {why:?}")))?;
+        speak((&holder, &one), &waiters[..at], &mut spoke).await?;
     }
     let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
     let in_order =
-        view.waiters.iter().map(|waiter| waiter.id.as_str()).eq(waiters.iter().map(|w| w.id.to_string()));
+        view.waiters.iter().map(|waiter| waiter.id.as_str()).eq(waiters.iter().map(|w| w.0.id.to_string()));
     ensure!(in_order, "{} of {MANY} waiters are shown, or not in order", view.waiters.len());
-    let mut last = &holder;
-    for (at, waiter) in waiters.iter().enumerate() {
-        let (client, before) = if at % 2 == 0 { (&one, &other) } else { (&other, &one) };
-        let before = if at == 0 { &one } else { before };
-        before.free(last, &grant).await?;
+    let mut last = (&holder, &one);
+    for (at, &(waiter, client)) in waiters.iter().enumerate() {
+        last.1.free(last.0, &grant).await?;
         grant = client.granted(waiter).await.map_err(|why| Stop::Fail(format!("waiter {at}: {why:?}")))?;
-        last = waiter;
+        last = (waiter, client);
+        speak(last, &waiters[at + 1..], &mut spoke).await?;
     }
+    Ok(())
+}
+
+/// On a slow machine, who holds and those who wait say that they still do, before the time for that is over.
+async fn speak(
+    (holder, client): (&Claim, &Client<'_>),
+    waiters: &[(&Claim, &Client<'_>)],
+    spoke: &mut Instant,
+) -> Outcome {
+    if spoke.elapsed() < SILENCE {
+        return Ok(());
+    }
+    client.granted(holder).await?;
+    for some in waiters.chunks(AT_ONCE) {
+        try_join_all(some.iter().map(|(waiter, client)| client.waits(waiter))).await?;
+    }
+    *spoke = Instant::now();
     Ok(())
 }
