@@ -30,7 +30,9 @@ fn a_hold_of_several_permits_is_broken_as_one() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
     for force in [false, true] {
-        let guard = locks.semaphore("p", 3).permits(2).blocking().acquire().unwrap();
+        // What is broken without force ends with its time.
+        let ttl = Duration::from_secs(if force { 30 } else { 6 });
+        let guard = locks.semaphore("p", 3).permits(2).ttl(ttl).blocking().acquire().unwrap();
         let token = guard.token().number;
         assert_eq!(rig.run(operator.break_hold("p", token + 1, force)).unwrap(), Broken::NotHeld);
         assert_eq!(rig.run(operator.break_hold("p", token, force)).unwrap(), Broken::Done);

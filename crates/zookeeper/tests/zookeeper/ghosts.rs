@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, News, Release
 use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, certain, exclusive, place, release_of};
+use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, place, release_of};
 
 /// R12: who hears that nothing was done does not undo it.
 #[test]
@@ -46,7 +46,7 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
     let config = Config::new(vec![place(one.port()), place(two.port())]);
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
     let other = Arc::new(ZookeeperEngine::new(Config::new(vec![place(ports[leader])]), &Env::system()));
-    let claim = |name| Claim { ttl: Duration::from_secs(12), ..exclusive(name) };
+    let claim = |name| Claim { ttl: Duration::from_secs(30), ..exclusive(name) };
     let (only, next, rival) = (claim("a"), claim("b"), claim("b"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let said = engine.claim(&only, How::Create).await;
@@ -66,8 +66,17 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
         // From now on it cannot be told anything.
         two.hold_answers();
         one.let_go();
-        let granted = tokio::time::timeout(Duration::from_secs(4), other.news()).await;
+        let closed = async {
+            let is_there = |node: &String| node.starts_with("/locks/a/");
+            while ephemerals(&ensemble.four_letters(leader, "dump")).iter().any(is_there) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, closed).await.expect("the close arrives");
+        let granted = tokio::time::timeout(Duration::from_secs(2), other.news()).await;
         assert!(granted.is_err(), "two hold: {granted:?}");
+        let asked = other.claim(&rival, How::Ask).await;
+        assert!(matches!(asked, Ok(Answer::Waiting(_))), "two hold: {asked:?}");
     });
 }
 

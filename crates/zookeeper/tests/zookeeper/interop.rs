@@ -268,10 +268,11 @@ fn a_hold_that_curator_revokes_is_broken() {
     let locks = rig.locks();
     let mut curator = Program::curator(&servers(&rig), LONG);
     let guard = acquire(&locks, "v");
-    std::thread::sleep(MOMENT);
+    rig.until("it is watched", || rig.watches() > 0);
     assert_eq!(curator.ask(&format!("revoke {}", rig.nodes()[0])), "revoked");
     let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
     assert_eq!(lost, Loss::Broken);
+    assert!(guard.release_blocking().is_err());
     curator.tell("lock t /locks/v");
     curator.hear_locked("t");
     curator.unlock("t");

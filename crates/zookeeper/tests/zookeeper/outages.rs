@@ -2,8 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Engine, Env, How, Locks};
-use leasehold_testkit::server::{ZookeeperEnsemble, ZookeeperServer};
+use futures_util::future::join_all;
+use leasehold_core::{Answer, Claim, Engine, Env, How, Locks};
+use leasehold_testkit::{
+    room::with_room,
+    server::{ZookeeperEnsemble, ZookeeperServer},
+};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, acquire, place};
@@ -11,14 +15,15 @@ use crate::rig::{PATIENCE, Rig, acquire, place};
 /// A session gets what the server grants, which is less than was asked for.
 #[test]
 fn the_time_that_the_server_grants_is_what_counts_and_is_shown() {
-    let rig = Rig::with(&["maxSessionTimeout=4000"]);
-    let locks = rig.locks();
-    let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
-    assert!(guard.remaining().unwrap() <= Duration::from_secs(4));
-    assert!(rig.show("a").holders[0].remaining.unwrap() <= Duration::from_secs(4));
-    std::thread::sleep(Duration::from_secs(5));
-    assert!(guard.check(), "it is renewed by what was granted");
-    guard.release_blocking().unwrap();
+    with_room(Duration::from_secs(2), "it is renewed by what was granted", |granted| {
+        let rig = Rig::with(&[&format!("maxSessionTimeout={}", granted.as_millis())]);
+        let locks = rig.locks();
+        let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
+        assert!(guard.remaining().is_none_or(|left| left <= granted));
+        assert!(rig.show("a").holders.iter().all(|holder| holder.remaining.unwrap() <= granted));
+        std::thread::sleep(granted + granted / 4);
+        guard.check() && guard.release_blocking().is_ok()
+    });
 }
 
 /// And more than was asked for: the caller's time is what it asked for.
@@ -26,7 +31,7 @@ fn the_time_that_the_server_grants_is_what_counts_and_is_shown() {
 fn a_longer_time_than_was_asked_for_is_not_believed_in() {
     let rig = Rig::with(&["minSessionTimeout=20000"]);
     let engine = rig.engine();
-    let claim = leasehold_core::Claim { ttl: Duration::from_secs(2), ..rig.claim("a") };
+    let claim = Claim { ttl: Duration::from_secs(2), ..rig.claim("a") };
     let answer = rig.run(engine.claim(&claim, How::Create));
     let Ok(Answer::Held(grant)) = answer else { panic!("{answer:?}") };
     assert!(grant.ttl.unwrap() <= Duration::from_secs(2), "{grant:?}");
@@ -39,10 +44,10 @@ fn without_a_quorum_nothing_is_granted_and_with_one_again_the_same_session_goes_
     let config = Config::new(ensemble.ports().map(place).to_vec());
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
     let locks = Locks::builder(engine).connect_timeout(Duration::from_secs(2)).build();
-    let held = locks.mutex("held").ttl(Duration::from_secs(40)).blocking().acquire().unwrap();
+    let held = locks.mutex("held").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
     let others = [(leader + 1) % 3, (leader + 2) % 3];
     others.iter().for_each(|&node| ensemble.kill(node));
-    let error = locks.mutex("a").blocking().acquire_within(Duration::from_secs(5)).unwrap_err();
+    let error = locks.mutex("a").blocking().acquire_within(Duration::from_secs(3)).unwrap_err();
     assert!(error.is_unreachable() || error.is_timed_out() || error.is_unknown(), "{error:?}");
     assert!(held.check(), "for as long as its session may last");
     others.iter().for_each(|&node| ensemble.restart(node));
@@ -77,7 +82,7 @@ fn a_server_that_hangs_is_left_for_another() {
     // The first is the one to begin with, for one session out of two at least.
     let config = Config::new(vec![place(ports[hangs]), place(ports[leader])]);
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(config, &Env::system()))).build();
-    let ttl = Duration::from_secs(12);
+    let ttl = Duration::from_secs(30);
     let held = locks.mutex("held").ttl(ttl).blocking().acquire().unwrap();
     ensemble.pause(hangs);
     for name in ["a", "b", "c"] {
@@ -122,22 +127,25 @@ fn something_else_that_listens_is_told_from_a_server() {
 
 /// A crowd on one name: each watches the one before it, and nobody else is woken.
 #[test]
-fn a_release_wakes_one_of_thousands() {
-    const CROWD: u32 = 2000;
+fn a_release_wakes_one_of_a_thousand() {
+    const CROWD: u32 = 1000;
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     let first = rig.claim("a");
-    let crowd: Vec<_> = (0..CROWD).map(|_| rig.claim("a")).collect();
+    // Places of claims that ask for so long end after a minute of silence.
+    let ttl = Duration::from_secs(3600);
+    let crowd: Vec<_> = (0..CROWD).map(|_| Claim { ttl, ..rig.claim("a") }).collect();
     rig.run(async {
         assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
-        for claim in &crowd {
-            assert!(matches!(other.claim(claim, How::Create).await, Ok(Answer::Waiting(_))));
+        for some in crowd.chunks(100) {
+            for said in join_all(some.iter().map(|claim| other.claim(claim, How::Create))).await {
+                assert!(matches!(said, Ok(Answer::Waiting(_))), "{said:?}");
+            }
         }
     });
-    let said = rig.server.four_letters("mntr");
-    let watches = said.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
     // One each, and that of the holder for its own node.
-    assert!((CROWD..=CROWD + 1).contains(&watches.trim().parse::<u32>().unwrap()), "{watches}");
+    let watches = rig.watches();
+    assert!((CROWD..=CROWD + 1).contains(&watches), "{watches}");
     rig.run(async {
         engine.release(&crate::rig::release_of(&first)).await;
         let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();

@@ -104,6 +104,13 @@ impl Rig {
         ephemerals(&self.server.four_letters("dump"))
     }
 
+    /// How many nodes are watched, by whomever.
+    pub(crate) fn watches(&self) -> u32 {
+        let said = self.server.four_letters("mntr");
+        let count = said.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
+        count.trim().parse().unwrap()
+    }
+
     /// How many sessions there are.
     pub(crate) fn sessions(&self) -> usize {
         let said = self.server.four_letters("dump");

@@ -7,7 +7,10 @@ use std::{
 };
 
 use leasehold_core::{Answer, Claim, Engine, Guard, How, Locks, Loss, Name, News, Released, Renewed};
-use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
+use leasehold_testkit::{
+    room::with_room,
+    server::{Proxy, ZookeeperEnsemble},
+};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, acquire, certain, place, release_of};
@@ -172,8 +175,11 @@ fn a_server_that_was_cut_off_cannot_keep_a_hold_alive() {
 async fn claim_unheard(engine: &ZookeeperEngine, proxy: &Proxy, [first, claim]: [&Claim; 2]) {
     assert!(matches!(engine.claim(first, How::Create).await, Ok(Answer::Held(_))));
     proxy.hold_requests();
-    let sent = tokio::time::timeout(Duration::from_millis(300), engine.claim(claim, How::Create)).await;
-    assert!(sent.is_err(), "nobody hears it: {sent:?}");
+    let mut sending = engine.claim(claim, How::Create);
+    while !proxy.holds_a_request() {
+        let sent = tokio::time::timeout(Duration::from_millis(100), &mut sending).await;
+        assert!(sent.is_err(), "nobody hears it: {sent:?}");
+    }
 }
 
 /// R9: a leader that nobody follows any more answers all that it need not ask the others for, a `sync` too. What it does not know of
@@ -252,12 +258,15 @@ fn a_counter_that_is_nearly_used_up_begins_anew_when_nobody_is_in_line() {
 #[test]
 fn a_fixed_lease_ends_on_the_server_though_its_session_is_kept_alive() {
     let rig = Rig::new();
-    let (locks, other) = (rig.locks(), rig.locks());
-    let fixed = locks.mutex("a").ttl(TTL).renew(false).blocking().acquire().unwrap();
-    let renewed = locks.mutex("b").ttl(TTL).blocking().acquire().unwrap();
-    let next = acquire(&other, "a");
-    assert!(!fixed.check() && renewed.check());
-    next.release_blocking().unwrap();
+    with_room(TTL, "the fixed hold ends, and the renewed one does not", |ttl| {
+        let (locks, other) = (rig.locks(), rig.locks());
+        let fixed = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap();
+        let renewed = locks.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
+        let next = acquire(&other, "a");
+        assert!(!fixed.check(), "two hold");
+        next.release_blocking().unwrap();
+        renewed.check()
+    });
 }
 
 /// F47: a session that an older state brings back, with claims that are over.
@@ -313,9 +322,8 @@ fn a_hold_whose_node_is_deleted_hears_of_it() {
     let claim = rig.claim("a");
     rig.run(async {
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
-        // It is watched a moment later.
-        tokio::time::sleep(Duration::from_millis(300)).await;
     });
+    rig.until("it is watched", || rig.watches() > 0);
     rig.server.command(&["delete", &rig.nodes()[0]]);
     let news = rig.run(async { tokio::time::timeout(PATIENCE, engine.news()).await }).unwrap();
     assert!(matches!(&news[..], [News::Lost { id, loss: Loss::Gone, .. }] if *id == claim.id), "{news:?}");
