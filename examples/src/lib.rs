@@ -18,8 +18,9 @@ use std::{
 use leasehold_testkit::server::{EtcdServer, MariadbServer, PostgresServer, RedisServer};
 
 /// The lease time of scenarios in which workers are killed: so long others wait for a dead one where a server keeps the
-/// locks. On one host, by lock files, they do not wait at all.
-pub const TTL: Duration = Duration::from_secs(5);
+/// locks. On one host, by lock files, they do not wait at all. A third of it passes before a lease is renewed; two thirds are for
+/// a machine with many more processes than processors, which may not run one of them for seconds.
+pub const TTL: Duration = Duration::from_secs(10);
 
 /// What a scenario fails with.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -2,9 +2,6 @@
 
 use std::process::Command;
 
-/// On the file engine, and on a server of its own.
-const PLACES: [&[&str]; 5] = [&[], &["redis"], &["etcd"], &["postgres"], &["mariadb"]];
-
 fn run(program: &str, place: &[&str], expected: &[&str]) {
     let output = Command::new(program).args(place).output().expect("the example was built with this test");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -14,40 +11,32 @@ fn run(program: &str, place: &[&str], expected: &[&str]) {
     }
 }
 
-#[test]
-fn flash_sale() {
-    for place in PLACES {
-        run(env!("CARGO_BIN_EXE_flash_sale"), place, &["500 of 500 pieces sold to 500 orders, 0 left"]);
-    }
+/// On the file engine, and on a server of its own: a test each, for they wait for most of their time.
+macro_rules! everywhere {
+    ($scenario:ident, $expected:expr) => {
+        mod $scenario {
+            const PROGRAM: &str = env!(concat!("CARGO_BIN_EXE_", stringify!($scenario)));
+
+            everywhere!(@ on_files [] $expected);
+            everywhere!(@ on_redis ["redis"] $expected);
+            everywhere!(@ on_etcd ["etcd"] $expected);
+            everywhere!(@ on_postgres ["postgres"] $expected);
+            everywhere!(@ on_mariadb ["mariadb"] $expected);
+        }
+    };
+    (@ $name:ident $place:tt $expected:expr) => {
+        #[test]
+        fn $name() {
+            super::run(PROGRAM, &$place, &$expected);
+        }
+    };
 }
 
-#[test]
-fn prize_draw() {
-    for place in PLACES {
-        run(env!("CARGO_BIN_EXE_prize_draw"), place, &["10 won", "0 prizes left"]);
-    }
-}
-
-#[test]
-fn one_run_per_schedule() {
-    for place in PLACES {
-        run(env!("CARGO_BIN_EXE_one_run_per_schedule"), place, &["node 0 killed", "ran on node"]);
-    }
-}
-
-#[test]
-fn quota() {
-    for place in PLACES {
-        run(env!("CARGO_BIN_EXE_quota"), place, &["at most 3 at once"]);
-    }
-}
-
-#[test]
-fn rebuild_cache() {
-    for place in PLACES {
-        run(env!("CARGO_BIN_EXE_rebuild_cache"), place, &["8 changes"]);
-    }
-}
+everywhere!(flash_sale, ["500 of 500 pieces sold to 500 orders, 0 left"]);
+everywhere!(prize_draw, ["10 won", "0 prizes left"]);
+everywhere!(one_run_per_schedule, ["node 0 killed", "ran on node"]);
+everywhere!(quota, ["at most 3 at once"]);
+everywhere!(rebuild_cache, ["8 changes"]);
 
 #[test]
 fn flash_sale_with_everything_in_redis() {

@@ -9,7 +9,7 @@ const PRIZES: u64 = 10;
 const WORKERS: usize = 4;
 const CLIENTS: usize = 25;
 /// How long a client waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     run(boss, worker)
