@@ -23,7 +23,7 @@ use crate::{
 
 /// How long a round is: several storms, and a history that is checked within seconds.
 const ROUND: Duration = Duration::from_secs(38);
-/// Where figures and the histories of failed rounds are kept.
+/// Where figures and the histories of failed rounds are kept, unless it is said.
 const KEPT: &str = "target/torture";
 
 /// As typed.
@@ -32,6 +32,7 @@ struct Typed {
     minutes: f64,
     seed: u64,
     sum: bool,
+    keep: PathBuf,
     judge: Option<PathBuf>,
 }
 
@@ -44,7 +45,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     if let Some(history) = &typed.judge {
         return judge_again(&typed.engine, history);
     }
-    let totals = Totals::of(Path::new(KEPT), &typed.engine);
+    let totals = Totals::of(&typed.keep, &typed.engine);
     if typed.sum {
         let sum = totals.sum()?;
         println!("{sum}");
@@ -60,7 +61,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
         let outcome = round.run(|faults| progress(&sum, seed, begin.elapsed(), faults))?;
         sum.add(&outcome.figures);
         totals.add(&outcome.figures)?;
-        complain(&outcome, seed)?;
+        complain(&outcome, seed, &typed.keep)?;
         if begin.elapsed() + ROUND / 2 > wanted {
             break;
         }
@@ -71,8 +72,14 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
 }
 
 fn parse(args: &[&str]) -> Result<Typed, Failure> {
-    let mut typed =
-        Typed { engine: String::new(), minutes: 1.0, seed: Dice::random_seed(), sum: false, judge: None };
+    let mut typed = Typed {
+        engine: String::new(),
+        minutes: 1.0,
+        seed: Dice::random_seed(),
+        sum: false,
+        keep: KEPT.into(),
+        judge: None,
+    };
     let mut args = args.iter();
     while let Some(&arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -81,9 +88,10 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
             "--minutes" => typed.minutes = value()?.parse()?,
             "--seed" => typed.seed = value()?.parse()?,
             "--sum" => typed.sum = true,
+            "--keep" => typed.keep = (*value()?).into(),
             "--judge" => typed.judge = Some(value()?.into()),
             _ => {
-                let known = "--engine, --minutes, --seed, --sum and --judge are known";
+                let known = "--engine, --minutes, --seed, --sum, --keep and --judge are known";
                 return Err(format!("unknown: {arg}; {known}").into());
             }
         }
@@ -127,7 +135,7 @@ fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {
 }
 
 /// Tells what was violated, and keeps what was written down.
-fn complain(outcome: &Outcome, seed: u64) -> Result<(), Failure> {
+fn complain(outcome: &Outcome, seed: u64, keep: &Path) -> Result<(), Failure> {
     let figures = &outcome.figures;
     eprintln!(
         "\nseed {seed}: {} operations, {} faults, {} violations",
@@ -141,7 +149,7 @@ fn complain(outcome: &Outcome, seed: u64) -> Result<(), Failure> {
     for complaint in &outcome.complaints {
         eprintln!("{complaint}");
     }
-    let kept = Path::new(KEPT).join(format!("{}-{seed}.jsonl", figures.engine));
+    let kept = keep.join(format!("{}-{seed}.jsonl", figures.engine));
     std::fs::copy(outcome.dir.path().join("history.jsonl"), &kept)?;
     eprintln!("the history is {}", kept.display());
     Ok(())

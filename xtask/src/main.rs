@@ -1,10 +1,11 @@
 //! The project's own chores. `cargo xtask quick` is for after each save, `cargo xtask test` sets up, checks and tests before
-//! a change lands, `cargo xtask check` runs the checks alone,
+//! a change lands, `cargo xtask nightly` does the rest, `cargo xtask check` runs the checks alone,
 //! `cargo xtask torture` breaks an engine and says whether it kept its promises, `cargo xtask mutants` breaks our code and says
 //! whether the suite finds it.
 
 mod check;
 mod mutants;
+mod nightly;
 mod own_rules;
 mod run;
 mod setup;
@@ -20,7 +21,7 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The chores, as typed: the README may name these and no others.
-const CHORES: [&str; 5] = ["quick", "check", "test", "torture", "mutants"];
+const CHORES: [&str; 6] = ["quick", "check", "test", "nightly", "torture", "mutants"];
 
 fn main() -> ExitCode {
     let mut steps = Steps::default();
@@ -29,6 +30,9 @@ fn main() -> ExitCode {
         ["quick"] => Workspace::find().and_then(|workspace| test::quick(&mut steps, &workspace)),
         ["check"] => Workspace::find().and_then(|workspace| check_chore(&mut steps, &workspace)),
         ["test"] => Workspace::find().and_then(|workspace| test::all(&mut steps, &workspace)),
+        ["nightly", ref words @ ..] => {
+            Workspace::find().and_then(|workspace| nightly::run(&mut steps, &workspace, words))
+        }
         ["torture", ref orders @ ..] => return torture(orders),
         ["mutants", ref words @ ..] => {
             Workspace::find().and_then(|workspace| mutants::gate(&mut steps, &workspace, words))

@@ -1,0 +1,155 @@
+//! The benches, in the groups of docs/benchmarks.md, and their tables. What is wanted of a figure only the documentation says.
+
+use super::{
+    marks::{bold, table},
+    night::Night,
+    parts::{PARTS, Work},
+};
+use crate::run::succeed;
+
+pub(super) const LOCAL: &[&str] = &["free", "contended", "handover", "command", "holds"];
+pub(super) const REDIS: &[&str] =
+    &["redis-free", "redis-handover", "redis-contended", "redis-crowd", "redis-names", "redis-holds"];
+pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-holds"];
+pub(super) const ZOOKEEPER: &[&str] =
+    &["zookeeper-free", "zookeeper-handover", "zookeeper-holds", "zookeeper-recipes"];
+pub(super) const POSTGRES: &[&str] = &["postgres-free", "postgres-handover", "postgres-notify"];
+pub(super) const OTHERS: &[&str] = &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover"];
+pub(super) const BUILD: &[&str] = &["build"];
+
+/// Runs the benches one after another; the others also when one fails.
+pub(super) fn run(night: &Night<'_>, benches: &[&str]) -> Result<(), String> {
+    let mut command = night.workspace.cargo("build");
+    succeed(command.args(["--quiet", "--release", "--locked", "-p", "leasehold-cli"]))?;
+    let mut failures = Vec::new();
+    for bench in benches {
+        let ended = night.tell(&log(bench), night.program("leasehold-bench").arg(bench));
+        failures.extend(ended.err().map(|reason| format!("{bench}: {reason}")));
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+}
+
+fn log(bench: &str) -> String {
+    format!("bench-{bench}")
+}
+
+/// What was measured in this night, under the headings of docs/benchmarks.md.
+pub(super) fn page(night: &Night<'_>) -> String {
+    let mut text = "# Figures of docs/benchmarks.md\n".to_owned();
+    for part in &PARTS {
+        let Work::Bench(heading, benches) = part.work else { continue };
+        let logs: Vec<String> = benches.iter().map(|bench| night.log(&log(bench))).collect();
+        let said = Said::read(&logs.concat());
+        if !heading.is_empty() {
+            text += &format!("\n## {heading}\n");
+        }
+        text += &format!("\n{}", table(&["what", "measured", "beside it, same run", "ratio"], said.rows));
+        let notes: String = said.notes.iter().map(|note| format!("- {note}\n")).collect();
+        text += &if notes.is_empty() { notes } else { format!("\n{notes}") };
+    }
+    text
+}
+
+/// What benches printed.
+#[derive(Default)]
+struct Said {
+    rows: Vec<[String; 4]>,
+    /// What is in no contest.
+    notes: Vec<String>,
+}
+
+impl Said {
+    fn read(log: &str) -> Self {
+        let (mut said, mut what, mut first) = (Self::default(), String::new(), None);
+        for line in log.lines().filter(|line| !line.trim().is_empty()) {
+            if let Some((_, about)) = line.split_once(": ").filter(|_| !line.starts_with(' ')) {
+                about.clone_into(&mut what);
+            } else if line.contains(" rounds; median, ratio") {
+                first = None;
+            } else if let Some(way) = Way::read(line) {
+                let Way { name, figure, range, ratio } = way;
+                let beside = match &first {
+                    Some(first) => {
+                        [format!("{what}: {name}"), bold(&figure) + &range, String::clone(first), ratio]
+                    }
+                    None => [format!("{what}: {name}"), figure.clone() + &range, String::new(), ratio],
+                };
+                first.get_or_insert(format!("{figure} {name}"));
+                said.rows.push(beside);
+            } else {
+                said.notes.push(format!("{what}: {}", line.trim()));
+            }
+        }
+        said
+    }
+}
+
+/// One of the ways that were measured in turns.
+struct Way {
+    name: String,
+    figure: String,
+    range: String,
+    ratio: String,
+}
+
+impl Way {
+    /// Reads `  NAME  MEDIAN UNIT  RATIO x   (LEAST .. MOST)`.
+    fn read(line: &str) -> Option<Self> {
+        let (front, range) = line.strip_suffix(')')?.split_once(" x   (")?;
+        let (front, ratio) = front.trim_end().rsplit_once(' ')?;
+        let (least, most) = range.split_once(" .. ")?;
+        let front = front.trim_end();
+        // The figure is the last number after a gap: names and units may hold numbers, but no gap before them.
+        let (at, _) = front
+            .rmatch_indices("  ")
+            .find(|(at, _)| front[at + 2..].starts_with(|first: char| first.is_ascii_digit()))?;
+        let (name, figure) = front.split_at(at);
+        let figure: Vec<&str> = figure.split_whitespace().collect();
+        Some(Self {
+            name: name.trim().to_owned(),
+            figure: figure.join(" "),
+            range: format!(" ({least} to {most})"),
+            ratio: ratio.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "
+contended: hand-over within one process, 64 tasks on one name
+  61 rounds; median, ratio of medians, best and worst
+  tokio::sync::Mutex                             6,152,000 hand-overs/s     1.00 x   (5,000,000 .. 7,000,000)
+  leasehold, memory                              1,429,000 hand-overs/s     0.23 x   (1,000,000 .. 1,500,000)
+  the other process got 12 turns, after 0.07 ms (p50), 8.00 ms (p99)
+";
+
+    #[test]
+    fn ways_and_notes_are_told_apart() {
+        let said = Said::read(LOG);
+        let what = "hand-over within one process, 64 tasks on one name: leasehold, memory";
+        let measured = "**1,429,000 hand-overs/s** (1,000,000 to 1,500,000)";
+        let beside = "6,152,000 hand-overs/s tokio::sync::Mutex";
+        assert_eq!(said.rows.len(), 2);
+        assert_eq!(said.rows[1], [what, measured, beside, "0.23"].map(str::to_owned));
+        assert_eq!(said.notes.len(), 1);
+        assert!(said.notes[0].ends_with("8.00 ms (p99)"), "{:?}", said.notes);
+    }
+
+    #[test]
+    fn every_bench_of_the_documentation_is_in_a_group() {
+        let page = include_str!("../../../docs/benchmarks.md");
+        let named: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("cargo run --release -p leasehold-bench -- "))
+            .flat_map(|names| names.split(' '))
+            .collect();
+        let groups = [LOCAL, REDIS, ETCD, ZOOKEEPER, POSTGRES, OTHERS, BUILD].concat();
+        assert!(named.len() > 20, "{named:?}");
+        for name in &named {
+            assert!(groups.contains(name), "{name} is run by no part of the night");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A command whose words are shown, and kept.
+
+use std::{
+    fs::OpenOptions,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// What hangs is ended after so many seconds: longer than the longest share.
+const LIMIT: &str = "14400";
+
+/// Runs a command to its end, shows each line that it prints, and adds it to the file `log`.
+///
+/// # Errors
+/// When it cannot be run, or ends without success.
+pub(super) fn tell(command: &mut Command, log: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", log.display());
+    let mut file = OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
+    let mut limited = limited(command);
+    let child = limited.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child = child.map_err(|error| format!("`timeout` cannot be run: {error}"))?;
+    if let Some(said) = child.stdout.take() {
+        for line in BufReader::new(said).split(b'\n') {
+            let line = line.map_err(failed)?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            writeln!(file, "{line}").map_err(failed)?;
+        }
+    }
+    let status = child.wait().map_err(failed)?;
+    if status.success() { Ok(()) } else { Err(format!("it ended with {status}: see {}", log.display())) }
+}
+
+/// The same command under `timeout`. In the foreground: it is interrupted with us.
+fn limited(command: &Command) -> Command {
+    let mut limited = Command::new("timeout");
+    limited.args(["--foreground", "--signal=KILL", LIMIT]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    if let Some(dir) = command.get_current_dir() {
+        limited.current_dir(dir);
+    }
+    limited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_kept_also_of_a_failure() {
+        let log = std::env::temp_dir().join(format!("xtask-said-{}", std::process::id()));
+        let shell = |script: &str| tell(Command::new("sh").args(["-c", script]).env("WORD", "one"), &log);
+        assert_eq!(shell("echo $WORD"), Ok(()));
+        assert!(shell("echo two; exit 3").unwrap_err().contains("exit status: 3"));
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "one\ntwo\n");
+        std::fs::remove_file(log).unwrap();
+    }
+}

@@ -1,0 +1,40 @@
+//! Tables of a page, as the documentation writes them.
+
+/// A number with commas between its thousands.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or("")).collect();
+    groups.join(",")
+}
+
+/// A count that should be none, as it stands out.
+pub(super) fn bold(text: &str) -> String {
+    format!("**{text}**")
+}
+
+/// A table with these titles, of which the first column is named or not.
+pub(super) fn table<R: AsRef<[String]>>(titles: &[&str], rows: impl IntoIterator<Item = R>) -> String {
+    let line = |cells: Vec<&str>| {
+        let cells: Vec<String> = cells
+            .into_iter()
+            .map(|cell| if cell.is_empty() { " ".to_owned() } else { format!(" {cell} ") })
+            .collect();
+        format!("|{}|\n", cells.join("|"))
+    };
+    let rule = format!("|{}\n", "---|".repeat(titles.len()));
+    let rows = rows.into_iter().map(|row| line(row.as_ref().iter().map(String::as_str).collect()));
+    line(titles.to_vec()) + &rule + &rows.collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_written_as_in_the_documentation() {
+        let rows = [["grants".to_owned(), grouped(333_897)], ["none".to_owned(), grouped(0)]];
+        let text = table(&["", "redis"], rows);
+        assert_eq!(text, "| | redis |\n|---|---|\n| grants | 333,897 |\n| none | 0 |\n");
+    }
+}

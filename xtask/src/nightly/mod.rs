@@ -1,0 +1,105 @@
+//! `cargo xtask nightly [--hours N] [--fresh]`: all that takes too long for each change.
+//!
+//! A night is a list of [`parts`], each with a share of the hours. What is done is kept below `target/nightly`: a night that is
+//! interrupted goes on where it was, and a new one begins when the last is whole, or with `--fresh`. A part that fails does not
+//! keep the others from running. In the end the figures are printed as the tables of the documentation.
+
+mod bench;
+mod command;
+mod marks;
+mod mutants;
+mod night;
+mod parts;
+mod proof;
+mod simulation;
+mod storms;
+
+use std::{fs, time::Duration};
+
+use self::{
+    night::Night,
+    parts::{PARTS, Part},
+};
+use crate::{
+    run::{Failure, Steps},
+    workspace::Workspace,
+};
+
+/// How long a night is unless it is said.
+const HOURS: f64 = 8.0;
+const USAGE: &str = "usage: cargo xtask nightly [--hours N] [--fresh]";
+
+/// As typed.
+#[derive(Debug, PartialEq)]
+struct Typed {
+    hours: f64,
+    fresh: bool,
+}
+
+/// Does what is left of this night.
+pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
+    let typed = Typed::read(words).map_err(|reason| Failure::new("read the arguments", reason))?;
+    let mut night = steps.step("what is done of this night", || Night::find(workspace, typed.fresh))?;
+    for part in &PARTS {
+        if let Some(failure) = night.came_of(part.name) {
+            println!("-- {}: done before{}", part.name, if failure.is_some() { ", it failed" } else { "" });
+            continue;
+        }
+        let share = Duration::from_secs_f64(typed.hours * 36.0 * part.share);
+        println!("== {}: {:.1} min, {}", part.name, share.as_secs_f64() / 60.0, part.why);
+        let failure = part.work.run(steps, &night, share).err();
+        if let Some(reason) = &failure {
+            eprintln!("xtask: {} failed: {reason}", part.name);
+        }
+        let kept = night.done(part.name, failure);
+        kept.map_err(|reason| Failure::new("keep what is done", reason))?;
+    }
+    let tables = [("proof.md", proof::page(&night)), ("benchmarks.md", bench::page(&night))];
+    for (file, page) in tables {
+        println!("\n{page}");
+        let written = fs::write(night.dir().join(file), page);
+        written.map_err(|error| Failure::new("write the tables", error))?;
+    }
+    night.whole().map_err(|reason| Failure::new("keep what is done", reason))?;
+    verdict(&night)
+}
+
+/// The names of the parts that failed.
+fn verdict(night: &Night<'_>) -> Result<(), Failure> {
+    let failed = |part: &&Part| night.came_of(part.name).flatten().is_some();
+    let names: Vec<&str> = PARTS.iter().filter(failed).map(|part| part.name).collect();
+    if names.is_empty() { Ok(()) } else { Err(Failure::new("nightly", names.join("; "))) }
+}
+
+impl Typed {
+    fn read(words: &[&str]) -> Result<Self, String> {
+        let mut typed = Self { hours: HOURS, fresh: false };
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            match word {
+                "--fresh" => typed.fresh = true,
+                "--hours" => {
+                    let hours = words.next().and_then(|hours| hours.parse().ok());
+                    typed.hours =
+                        hours.filter(|hours: &f64| hours.is_finite() && *hours > 0.0).ok_or(USAGE)?;
+                }
+                _ => return Err(USAGE.to_owned()),
+            }
+        }
+        Ok(typed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_and_a_fresh_begin_are_read() {
+        assert_eq!(Typed::read(&[]), Ok(Typed { hours: HOURS, fresh: false }));
+        assert_eq!(Typed::read(&["--hours", "0.5", "--fresh"]), Ok(Typed { hours: 0.5, fresh: true }));
+        for bad in [&["--hours"][..], &["--hours", "-1"], &["--hours", "x"], &["redis"]] {
+            assert_eq!(Typed::read(bad), Err(USAGE.to_owned()), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is done of a night, and where that is kept.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::{Map, Value, json};
+
+use super::command;
+use crate::workspace::Workspace;
+
+/// The file with what is done.
+const STATE: &str = "state.json";
+
+/// A night: begun now, or before and not whole yet.
+pub(super) struct Night<'w> {
+    pub(super) workspace: &'w Workspace,
+    dir: PathBuf,
+    /// In seconds since 1970.
+    begun: u64,
+    /// By the name of the part: null, or why it failed.
+    done: Map<String, Value>,
+}
+
+impl<'w> Night<'w> {
+    /// The night that was interrupted, or a new one.
+    pub(super) fn find(workspace: &'w Workspace, fresh: bool) -> Result<Self, String> {
+        let dir = workspace.target.join("nightly");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| error.to_string())?.as_secs();
+        Self::at(workspace, dir, now, fresh).map_err(|error| format!("target/nightly: {error}"))
+    }
+
+    fn at(workspace: &'w Workspace, dir: PathBuf, now: u64, fresh: bool) -> io::Result<Self> {
+        let kept =
+            fs::read(dir.join(STATE)).ok().and_then(|kept| serde_json::from_slice::<Value>(&kept).ok());
+        if let Some(kept) = kept.filter(|kept| !fresh && kept["whole"] == false)
+            && let (Some(begun), Some(done)) = (kept["begun"].as_u64(), kept["done"].as_object())
+        {
+            println!("it goes on: {} parts are done", done.len());
+            return Ok(Self { workspace, dir, begun, done: done.clone() });
+        }
+        fs::create_dir_all(&dir)?;
+        // What the last night said is not of this one.
+        for old in ["logs", "torture"] {
+            match fs::remove_dir_all(dir.join(old)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        fs::create_dir_all(dir.join("logs"))?;
+        let night = Self { workspace, dir, begun: now, done: Map::new() };
+        night.keep(false)?;
+        Ok(night)
+    }
+
+    /// Of a part that is done: why it failed, if it did.
+    pub(super) fn came_of(&self, part: &str) -> Option<Option<&str>> {
+        self.done.get(part).map(Value::as_str)
+    }
+
+    /// A part is done.
+    pub(super) fn done(&mut self, part: &str, failure: Option<impl ToString>) -> io::Result<()> {
+        let failure = failure.map_or(Value::Null, |failure| failure.to_string().into());
+        self.done.insert(part.to_owned(), failure);
+        self.keep(false)
+    }
+
+    /// All parts are.
+    pub(super) fn whole(&self) -> io::Result<()> {
+        self.keep(true)
+    }
+
+    fn keep(&self, whole: bool) -> io::Result<()> {
+        let state = json!({ "begun": self.begun, "done": self.done, "whole": whole });
+        // At once or not at all: an interruption may come at any time.
+        let new = self.dir.join("state.new");
+        fs::write(&new, state.to_string())?;
+        fs::rename(new, self.dir.join(STATE))
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// When it began, in seconds since 1970.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// The days since 1970: each night draws other seeds.
+    pub(super) fn day(&self) -> u64 {
+        self.begun / 86_400
+    }
+
+    /// The seed that a program is given: short enough to be typed.
+    pub(super) fn seed(&self) -> [String; 2] {
+        ["--seed".to_owned(), (self.day() * 1000).to_string()]
+    }
+
+    /// Runs one of our programs, built for release.
+    pub(super) fn program(&self, package: &str) -> Command {
+        let mut run = self.workspace.cargo("run");
+        run.args(["--quiet", "--release", "--locked", "-p", package, "--"]);
+        run
+    }
+
+    /// Runs a command, shows what it says, and adds that to a log of this name.
+    pub(super) fn tell(&self, log: &str, command: &mut Command) -> Result<(), String> {
+        command::tell(command, &self.log_path(log))
+    }
+
+    /// What was said in this night.
+    pub(super) fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.log_path(name)).unwrap_or_default()
+    }
+
+    fn log_path(&self, name: &str) -> PathBuf {
+        self.dir.join("logs").join(format!("{name}.log"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_night_goes_on_until_it_is_whole() {
+        let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };
+        let dir = std::env::temp_dir().join(format!("xtask-night-{}", std::process::id()));
+        let at = |now, fresh| Night::at(&workspace, dir.clone(), now, fresh).unwrap();
+        let mut night = at(100_000, false);
+        night.done("a", None::<String>).unwrap();
+        night.done("b", Some("a reason")).unwrap();
+        fs::write(night.log_path("x"), "said").unwrap();
+
+        let night = at(200_000, false);
+        assert_eq!((night.begun(), night.day()), (100_000, 1), "it is the same");
+        assert_eq!(night.came_of("a"), Some(None));
+        assert_eq!(night.came_of("b"), Some(Some("a reason")));
+        assert_eq!((night.came_of("c"), night.log("x").as_str()), (None, "said"));
+
+        night.whole().unwrap();
+        let night = at(300_000, false);
+        assert_eq!((night.begun(), night.came_of("a"), night.log("x").as_str()), (300_000, None, ""));
+        assert_eq!(at(400_000, true).begun(), 400_000, "a fresh one");
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

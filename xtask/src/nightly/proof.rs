@@ -1,0 +1,93 @@
+//! The figures of docs/proof.md, as its tables.
+
+use super::{
+    marks::{bold, grouped, table},
+    night::Night,
+    simulation, storms,
+};
+
+/// What was measured in this night, under the headings of docs/proof.md.
+pub(super) fn page(night: &Night<'_>) -> String {
+    format!(
+        "# Figures of docs/proof.md\n\n### Storms on real engines\n\n{}### Simulation\n\n{}\n### Lost updates\n\n{}\n\
+         ### Other crates in the same storms\n\n{}",
+        storms::tables(night),
+        simulation::page(night),
+        fenced(&night.log("fenced")),
+        peers(&night.log("peers"))
+    )
+}
+
+/// Each place as the program calls it, and as the table does.
+const PLACES: [(&str, &str); 3] = [
+    ("file ", "a file without a fence"),
+    ("fenced file", "a file with one"),
+    ("fenced key", "a key of Redis with one"),
+];
+
+fn fenced(said: &str) -> String {
+    let row = |line: &str| -> Option<[String; 5]> {
+        let (called, name) = PLACES.into_iter().find(|(called, _)| line.starts_with(called))?;
+        let counts: Vec<u64> =
+            line.strip_prefix(called)?.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        let [acknowledged, refused, increments, appends] = counts[..] else { return None };
+        let lost = |count: u64| if count == 0 { "0".to_owned() } else { bold(&grouped(count)) };
+        let refused = if called == "file " { "–".to_owned() } else { grouped(refused) };
+        Some([name.to_owned(), grouped(acknowledged), refused, lost(increments), lost(appends)])
+    };
+    table(&["", "acknowledged", "refused", "increments lost", "appends lost"], said.lines().filter_map(row))
+}
+
+fn peers(said: &str) -> String {
+    let row = |line: &str| -> Option<Vec<String>> {
+        let mut words = line.split_whitespace();
+        let name = format!("{} {}", words.next()?, words.next()?);
+        let counts: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        let [figures @ .., p50, p99] = &counts[..] else { return None };
+        if figures.len() != 7 {
+            return None;
+        }
+        let times = [format!("{} µs", grouped(*p50)), format!("{} ms", grouped(p99 / 1000))];
+        Some([name].into_iter().chain(figures.iter().map(|count| grouped(*count))).chain(times).collect())
+    };
+    let titles = [
+        "",
+        "operations",
+        "grants",
+        "faults",
+        "exclusion violated",
+        "losses not told",
+        "waits over their limit",
+        "lost wake-ups",
+        "hand-over p50",
+        "p99",
+    ];
+    table(&titles, said.lines().filter_map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_updates_are_read() {
+        let said = "seed 1, 60 s, 4 processes\n                acknowledged  refused\n\
+                    file                    549        0               40            34\n\
+                    fenced file             510       13                0             0\n";
+        let page = fenced(said);
+        assert!(page.contains("| a file without a fence | 549 | – | **40** | **34** |\n"), "{page}");
+        assert!(page.contains("| a file with one | 510 | 13 | 0 | 0 |\n"), "{page}");
+        assert_eq!(page.lines().count(), 4);
+    }
+
+    #[test]
+    fn peers_are_read() {
+        let said = "                       operations  grants\n\
+            distributed-lock 0.2.0       7689    3249    323                 26               3                0             0            2809           43123\n\
+            \nrslock, I12 limits: for example\n  \"m0\": exclusive of process 1\n";
+        let page = peers(said);
+        let row = "| distributed-lock 0.2.0 | 7,689 | 3,249 | 323 | 26 | 3 | 0 | 0 | 2,809 µs | 43 ms |";
+        assert_eq!(page.lines().nth(2), Some(row), "{page}");
+        assert_eq!(page.lines().count(), 3, "{page}");
+    }
+}

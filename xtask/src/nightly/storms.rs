@@ -1,0 +1,141 @@
+//! Storms on the engines, and the tables of what came of them.
+
+use std::{collections::BTreeSet, fs, time::Duration};
+
+use serde_json::Value;
+
+use super::{
+    marks::{bold, grouped, table},
+    night::Night,
+};
+
+/// Runs storms on an engine for this long. What a violated round wrote down is kept, as are its figures.
+pub(super) fn run(night: &Night<'_>, engine: &str, time: Duration) -> Result<(), String> {
+    let mut storm = night.program("leasehold-e2e");
+    storm.args(["torture", "--engine", engine, "--minutes", &format!("{:.2}", time.as_secs_f64() / 60.0)]);
+    storm.args(night.seed()).arg("--keep").arg(night.dir().join("torture"));
+    night.tell(&format!("storm-{engine}"), &mut storm)
+}
+
+/// The tables of docs/proof.md, with what is in each.
+const TABLES: [(&[&str], &[Row]); 3] = [
+    (
+        &["redis", "file", "memory"],
+        &[
+            MINUTES, OPERATIONS, CHECKS, FAULTS, GRANTS, HAND_OVERS, SLOWEST, WAIT, APPENDS, OVERLAPS,
+            STALLED, VIOLATIONS,
+        ],
+    ),
+    (
+        &["etcd", "etcd-cluster", "zookeeper", "zookeeper-ensemble"],
+        &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, OVERLAPS, STALLED, VIOLATIONS],
+    ),
+    (
+        &["postgres", "mariadb", "sqlite"],
+        &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, STALLED, VIOLATIONS],
+    ),
+];
+
+/// What a row is called, and what stands in it for an engine.
+type Row = (&'static str, fn(&Sum) -> String);
+
+const MINUTES: Row = ("minutes of storm", |sum| format!("{:.1}", sum.seconds("seconds") / 60.0));
+const ROUNDS: Row = ("minutes of storm, rounds", |sum| {
+    format!("{:.1}, {}", sum.seconds("seconds") / 60.0, sum.count("rounds"))
+});
+const OPERATIONS: Row = ("operations checked", |sum| grouped(sum.count("operations")));
+const CHECKS: Row = ("answers of `check()`", |sum| grouped(sum.count("checks")));
+const FAULTS: Row =
+    ("faults", |sum| format!("{}, of {} kinds", grouped(sum.all("faults")), sum.kinds("faults")));
+const GRANTS: Row = ("grants", |sum| grouped(sum.count("grants")));
+const HAND_OVERS: Row = ("hand-overs to who waited", |sum| grouped(sum.count("hand_overs")));
+const BOTH: Row = ("grants; hand-overs to who waited", |sum| {
+    format!("{}; {}", grouped(sum.count("grants")), grouped(sum.count("hand_overs")))
+});
+const LOST: Row = ("holds told lost", |sum| grouped(sum.count("lost")));
+const SLOWEST: Row = ("the slowest of a hundred hand-overs, in the worst round", |sum| {
+    format!("{} ms", grouped(sum.most("hand_over_p99") / 1000))
+});
+const WAIT: Row = ("longest wait", |sum| format!("{:.1} s", sum.most("longest_wait") as f64 / 1000.0));
+const APPENDS: Row = ("appends to fenced files, lost", |sum| {
+    format!("{}, {}", grouped(sum.count("appends")), bold(&grouped(sum.count("appends_lost"))))
+});
+const OVERLAPS: Row =
+    ("overlaps on servers that promise no exclusion", |sum| grouped(sum.count("overlaps_not_promised")));
+const STALLED: Row =
+    ("seconds in which the machine did not serve", |sum| format!("{:.0}", sum.seconds("stalled")));
+const VIOLATIONS: Row = ("**violations, undecided**", |sum| {
+    bold(&format!("{}, {}", grouped(sum.all("violations")), grouped(sum.count("undecided"))))
+});
+
+/// All tables of storms.
+pub(super) fn tables(night: &Night<'_>) -> String {
+    let mut text = String::new();
+    for (engines, rows) in TABLES {
+        let sums: Vec<Sum> = engines.iter().map(|engine| Sum::of(night, engine)).collect();
+        let titles: Vec<&str> = std::iter::once("").chain(engines.iter().copied()).collect();
+        let rows = rows.iter().map(|(name, cell)| -> Vec<String> {
+            let cell = |sum: &Sum| if sum.0.is_empty() { "–".to_owned() } else { cell(sum) };
+            std::iter::once((*name).to_owned()).chain(sums.iter().map(cell)).collect()
+        });
+        text += &table(&titles, rows);
+        text.push('\n');
+    }
+    text
+}
+
+/// The rounds of an engine, as `leasehold-e2e` keeps them: a line of JSON each.
+struct Sum(Vec<Value>);
+
+impl Sum {
+    fn of(night: &Night<'_>, engine: &str) -> Self {
+        let kept = night.dir().join("torture").join(format!("{engine}.jsonl"));
+        Self::read(&fs::read_to_string(kept).unwrap_or_default())
+    }
+
+    fn read(lines: &str) -> Self {
+        // A last line that was cut off with the run is no round.
+        Self(lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    fn count(&self, key: &str) -> u64 {
+        self.0.iter().filter_map(|round| round[key].as_u64()).sum()
+    }
+
+    fn most(&self, key: &str) -> u64 {
+        self.0.iter().filter_map(|round| round[key].as_u64()).max().unwrap_or(0)
+    }
+
+    fn seconds(&self, key: &str) -> f64 {
+        self.0.iter().filter_map(|round| round[key].as_f64()).sum()
+    }
+
+    /// Of figures by kind: all of them.
+    fn all(&self, key: &str) -> u64 {
+        let counts =
+            self.0.iter().filter_map(|round| round[key].as_object()).flat_map(|kinds| kinds.values());
+        counts.filter_map(Value::as_u64).sum()
+    }
+
+    fn kinds(&self, key: &str) -> usize {
+        let names = self.0.iter().filter_map(|round| round[key].as_object()).flat_map(|kinds| kinds.keys());
+        names.collect::<BTreeSet<_>>().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_add_up() {
+        let sum = Sum::read(
+            "{\"rounds\":1,\"seconds\":60.0,\"longest_wait\":2500,\"faults\":{\"a\":1,\"b\":2},\"violations\":{}}\n\
+             {\"rounds\":1,\"seconds\":30.0,\"longest_wait\":1500,\"faults\":{\"a\":1999},\"violations\":{\"I7\":1}}\n{\"ro",
+        );
+        let cell = |row: Row| row.1(&sum);
+        assert_eq!((cell(ROUNDS), cell(MINUTES)), ("1.5, 2".to_owned(), "1.5".to_owned()));
+        assert_eq!((cell(WAIT), cell(FAULTS)), ("2.5 s".to_owned(), "2,002, of 2 kinds".to_owned()));
+        assert_eq!(cell(VIOLATIONS), "**1, 0**");
+    }
+}
