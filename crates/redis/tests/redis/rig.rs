@@ -14,7 +14,7 @@ pub(crate) struct Rig {
 }
 
 /// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many cases of the suite run at once: most of them wait, and more would keep the machine from what else runs.
 pub(crate) const AT_ONCE: usize = 16;
