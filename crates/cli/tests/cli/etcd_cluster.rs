@@ -27,9 +27,11 @@ fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
     let ended = holder.wait();
     assert_eq!(code(&ended), 76, "{ended:?}");
     watch.assert_within(Duration::from_secs(6), "the holder was told");
-    for args in [&["run", "job", "--", "true"][..], &["run", "-w", "3s", "job", "--", "true"]] {
-        let watch = Stopwatch::start();
-        let output = finish(leasehold(args));
+    let watch = Stopwatch::start();
+    let asking = [&["run", "job", "--", "true"][..], &["run", "-w", "3s", "job", "--", "true"]]
+        .map(|args| Running::start(leasehold(args)));
+    for asking in asking {
+        let output = asking.output();
         assert_eq!(code(&output), 69, "{output:?}");
         assert!(one_line(&output).contains("job"), "{output:?}");
         watch.assert_within(Duration::from_secs(12), "it was given up");
