@@ -15,10 +15,10 @@ use crate::{
     workspace::{PEERS, Workspace},
 };
 
-/// Test programs at once for each processor. More make tests wait for each other's processor time.
-const PROGRAMS: usize = 2;
-/// Tests at once in each program, for each processor: they wait for leases and servers.
-const TESTS: usize = 3;
+/// Test programs at once, beside one for each processor: they mostly wait for leases and servers.
+const MORE_PROGRAMS: usize = 1;
+/// Tests at once in each program, for each processor. With more, tests wait for each other's processor time.
+const TESTS: usize = 2;
 /// The packages whose tests are quick: the core, one engine without a server, and the chores.
 const QUICK: [&str; 8] = ["-p", "leasehold-core", "-p", "leasehold", "-p", "leasehold-cli", "-p", "xtask"];
 /// The packages that have tests: benches are linted, and run at night.
@@ -87,7 +87,7 @@ fn tests(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
         command.args(["--test-threads", &(cores * TESTS).to_string()]);
         Job { name: suite.to_string(), command }
     };
-    Lane { width: cores * PROGRAMS, jobs: suites.iter().map(job).collect() }
+    Lane { width: cores + MORE_PROGRAMS, jobs: suites.iter().map(job).collect() }
 }
 
 fn doc_tests(workspace: &Workspace) -> Job {
@@ -124,7 +124,7 @@ fn sum_up(ended: &[Ended]) -> Result<(), String> {
 /// A command that leaves the processors to others that want them.
 pub(crate) fn yielding(command: &Command) -> Command {
     let mut nice = Command::new("nice");
-    nice.args(["-n", "10"]).arg(command.get_program()).args(command.get_args());
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
     for (key, value) in command.get_envs() {
         match value {
             Some(value) => nice.env(key, value),

@@ -15,6 +15,9 @@ use crate::{
     tools::{HOLD, Running, assert_until, bare, code, finish, one_line, stdout, until},
 };
 
+/// How often a command is run again that did not reach its server.
+const TRIES: usize = 5;
+
 /// Waits until each of so many leases has more left than it had before.
 fn until_renewed(site: &Site, count: usize) {
     let mut least = BTreeMap::new();
@@ -115,8 +118,16 @@ fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
         ("me:hunter2-right@", "?prefix=/other", "docs/engines/etcd.md"),
     ] {
         for args in [&run[..], &["show", "job"], &["list"]] {
-            let watch = Stopwatch::start();
-            let output = at(login, query, args);
+            let mut watch = Stopwatch::start();
+            let mut output = at(login, query, args);
+            // A command that the machine kept from its server cannot know more than that.
+            for _ in 0..TRIES {
+                if code(&output) != 69 {
+                    break;
+                }
+                watch = Stopwatch::start();
+                output = at(login, query, args);
+            }
             assert_eq!(code(&output), 77, "{login} {query} {args:?}: {output:?}");
             let said = one_line(&output);
             assert!(said.contains(hint) && !said.contains("hunter2"), "{said}");

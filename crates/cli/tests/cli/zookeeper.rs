@@ -163,7 +163,7 @@ fn a_node_of_another_program_is_waited_for_shown_and_broken() {
 #[test]
 fn a_lock_whose_node_is_deleted_is_lost_with_76() {
     let site = Site::new();
-    let holder = site.holder(&["--ttl", "3s"], "echo ready; exec sleep 1000");
+    let holder = site.holder(&["--ttl", "12s"], "echo ready; exec sleep 1000");
     site.0.command(&["delete", &site.nodes().pop().unwrap()]);
     let ended = holder.wait();
     assert_eq!(code(&ended), 76);
