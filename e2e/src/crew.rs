@@ -54,7 +54,7 @@ impl Crew {
                 url,
                 run: setting.seed,
                 seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
-                until: setting.until,
+                until: setting.until(),
                 history: setting.dir.join(format!("client-{at}")),
                 shelf: setting.dir.clone(),
             };

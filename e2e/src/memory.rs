@@ -76,7 +76,8 @@ impl Memory {
     }
 
     fn launch(&mut self) -> Result<Client, Failure> {
-        let Setting { seed, until, dir, .. } = &self.setting;
+        let Setting { seed, dir, .. } = &self.setting;
+        let until = self.setting.until();
         // The first is the number of the round's own recorder.
         let proc = self.recorders.len() as u32 + 1;
         let recorder = Arc::new(Recorder::in_memory(*seed, proc));
@@ -87,7 +88,7 @@ impl Memory {
         let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
         let pulse = Pulse::of_process(Arc::clone(&recorder), proc);
-        let desk = Desk { locks, recorder, shelf: Shelf::new(dir), seed, until: *until };
+        let desk = Desk { locks, recorder, shelf: Shelf::new(dir), seed, until };
         let work = runtime.spawn(async move { client::work(&desk).await });
         Ok(Client { proc, wire, runtime: Some(runtime), work, _pulse: pulse })
     }

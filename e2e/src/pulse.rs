@@ -5,9 +5,9 @@
 //! and the disk that they wait for.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::Write,
-    path::{Path, PathBuf},
+    path::Path,
     process,
     sync::{
         Arc,
@@ -125,8 +125,10 @@ impl Beat {
         for beat in 0.. {
             if beat % FRESH == 0 {
                 servers = descendants(process::id());
-                let exe = |pid: u32| PathBuf::from(format!("/proc/{pid}/exe")).canonicalize();
-                servers.retain(|pid| exe(*pid).is_ok_and(|exe| exe != clients));
+                let is_client = |pid: &u32| {
+                    fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program == clients)
+                };
+                servers.retain(|pid| !is_client(pid));
             }
             if !self.goes_on() {
                 return;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use leasehold_testkit::{
-    history::{History, Phase, Recorder, What, now_nanos},
+    history::{History, Phase, Recorder, What},
     stopwatch::Stopwatch,
 };
 
@@ -70,7 +70,8 @@ impl Round<'_> {
         let dir = in_memory()?;
         let setting = Setting {
             seed: self.seed,
-            until: now_nanos() + self.time.as_nanos() as u64,
+            time: self.time,
+            until: Arc::default(),
             dir: dir.path().to_owned(),
             program: self.program.to_owned(),
             recorder: Arc::new(Recorder::in_memory(self.seed, 0)),
@@ -133,7 +134,7 @@ impl Round<'_> {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
         let (dice, pace) = (&mut Dice::new(self.seed, 0), Pace::of(self.engine));
-        let (storm, faults) = rage(&mut world, recorder, dice, setting.until, pace.traces, tell);
+        let (storm, faults) = rage(&mut world, recorder, dice, setting.until(), pace.traces, tell);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(pulse);
         let events = History::from_events(events);

@@ -22,6 +22,11 @@ const REST: std::ops::Range<u64> = 40..250;
 /// The kind under which the whole storm with its traces is written down.
 const WHOLE: &str = "storm";
 
+/// The kind under which it is written down that clients begin to speak to an engine.
+const START: &str = "start";
+/// How long that takes at most, on an idle machine.
+const WARM_UP: Duration = Duration::from_millis(1500);
+
 /// A place for trouble: a client, or the server.
 struct Place<W: 'static> {
     at: usize,
@@ -34,10 +39,10 @@ struct Place<W: 'static> {
 /// How long a round takes that has one storm, of which `traces` may be seen for so long after, and ends in the calm after it.
 #[must_use]
 pub fn time_of_one(traces: Duration) -> Duration {
-    STORM + traces + CALM / 2
+    WARM_UP + CALM + STORM + traces + CALM / 2
 }
 
-/// Strikes until the time is up, in storms of which `traces` may be seen for so long after; for how long in all, and how often
+/// Strikes, after a calm, until the time is up, in storms of which `traces` may be seen for so long after; for how long in all, and how often
 /// each kind struck.
 pub fn rage<W: World>(
     world: &mut W,
@@ -54,6 +59,12 @@ pub fn rage<W: World>(
         .map(|(at, faults)| Place { at, faults, next: 0, now: None })
         .collect();
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
+    recorder.note(What::NemesisBegin { kind: START.to_owned() });
+    sleep(WARM_UP);
+    recorder.note(What::NemesisEnd { kind: START.to_owned() });
+    // Of a killed process something may stand for longer than any calm, so that no lock is free for sure: lost wake-ups show best
+    // while nobody was killed yet.
+    sleep(CALM);
     while now_nanos() < until {
         let begin = now_nanos();
         let end = until.min(begin + nanos(STORM));

@@ -20,6 +20,11 @@ pub fn is_tidy(lock: &str) -> bool {
     lock.ends_with(['0', '2', '4'])
 }
 
+/// Where nobody gives up either: what gave up may have been granted in the end, and stand until it is cleaned up.
+fn is_patient(lock: &str) -> bool {
+    lock.ends_with(['2', '4'])
+}
+
 /// The limit of semaphores.
 const PERMITS: u32 = 3;
 
@@ -49,7 +54,7 @@ async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
     let request = request.ttl(ttl(&desk.locks)).renew(dice.percent(90));
     let patience = match dice.below(100) {
         0..20 => Patience::Try,
-        20..60 => Patience::Within(dice.millis(20..1500)),
+        20..60 if !is_patient(lock) => Patience::Within(dice.millis(20..1500)),
         60..85 => Patience::Endless,
         _ if is_tidy(lock) => Patience::Endless,
         _ => Patience::Cancelled(dice.millis(0..60)),

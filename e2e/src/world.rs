@@ -1,9 +1,15 @@
 //! What a round needs of an engine, and the faults that it may meet. An engine is one file with one `World`.
 
-use std::{collections::BTreeMap, ops::Range, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use leasehold_core::Locks;
-use leasehold_testkit::history::{Event, Recorder};
+use leasehold_testkit::history::{Event, Recorder, now_nanos};
 
 use crate::Failure;
 
@@ -67,14 +73,24 @@ pub struct Fault<W: 'static> {
 pub struct Setting {
     /// The seed of the round.
     pub seed: u64,
-    /// When the clients begin nothing new.
-    pub until: u64,
+    /// How long the clients work.
+    pub time: Duration,
+    /// When they begin nothing new: counted from when the first asks, for servers may take long to start.
+    pub until: Arc<OnceLock<u64>>,
     /// A directory of the round's own.
     pub dir: PathBuf,
     /// This program: started again, it is a client.
     pub program: PathBuf,
     /// Where faults are written down.
     pub recorder: Arc<Recorder>,
+}
+
+impl Setting {
+    /// When the clients begin nothing new, by the clock of histories.
+    #[must_use]
+    pub fn until(&self) -> u64 {
+        *self.until.get_or_init(|| now_nanos() + self.time.as_nanos() as u64)
+    }
 }
 
 /// What an administrator asks before a round: the work is done by the keeper of the locks.

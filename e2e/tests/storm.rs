@@ -6,6 +6,7 @@ use std::{path::Path, time::UNIX_EPOCH};
 
 use leasehold_e2e::{
     dice::Dice,
+    figures::Figures,
     pace::Pace,
     round::{Outcome, Round},
     storm::time_of_one,
@@ -29,9 +30,11 @@ const OF_A_DAY: u64 = 2;
 /// Names of engines to take instead, with commas between them; and the seed of each storm.
 const CHOICE: &str = "LEASEHOLD_STORM";
 const SEED: &str = "LEASEHOLD_SEED";
-/// What a storm must come to at the least, also on the slowest machine: else nothing was tried.
-const GRANTS: u64 = 20;
-const FAULTS: u64 = 5;
+/// What an engine must come to at the least: else nothing was tried. One storm is enough, unless the machine is busy.
+const GRANTS: u64 = 200;
+const FAULTS: u64 = 20;
+/// After so many storms it never will.
+const MAX_STORMS: u64 = 8;
 
 #[test]
 fn two_engines_keep_their_promises_in_a_storm() {
@@ -39,14 +42,22 @@ fn two_engines_keep_their_promises_in_a_storm() {
     let engines = std::env::var(CHOICE).unwrap_or_else(|_| of_day(today()).join(","));
     println!("repeat with {CHOICE}={engines} {SEED}={seed} cargo test -p leasehold-e2e --test storm");
     for engine in engines.split(',') {
-        let time = time_of_one(Pace::of(engine).traces);
-        let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
-        let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();
-        println!("{figures}");
-        assert!(figures.holds(), "{engine}, seed {seed}:\n{}", complaints.join("\n"));
-        let enough = figures.grants >= GRANTS && figures.all_faults() >= FAULTS;
-        assert!(enough, "{engine}, seed {seed}: too little happens");
+        let mut sum = Figures::default();
+        let mut seeds = seed..seed + MAX_STORMS;
+        while sum.grants < GRANTS || sum.all_faults() < FAULTS {
+            let seed = seeds.next().unwrap_or_else(|| panic!("{engine}: too little happens\n{sum}"));
+            sum.add(&storm(engine, seed));
+        }
+        println!("{sum}");
     }
+}
+
+fn storm(engine: &str, seed: u64) -> Figures {
+    let time = time_of_one(Pace::of(engine).traces);
+    let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
+    let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();
+    assert!(figures.holds(), "{engine}, seed {seed}:\n{figures}\n{}", complaints.join("\n"));
+    figures
 }
 
 #[test]
