@@ -19,6 +19,9 @@ pub const THREADS: usize = 2;
 /// How long `close` may take: longer than the slowest request and its clean-up.
 const CLOSE: Duration = Duration::from_secs(12);
 
+/// Where clients themselves are all that there is, one at a time.
+const SERVERLESS: [&str; 2] = ["file:", "sqlite:"];
+
 /// What a client is told.
 #[derive(Clone, Debug)]
 pub struct Orders {
@@ -100,7 +103,8 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     let (start, before) = (now_nanos(), own_things()?);
     {
-        let _pulse = Pulse::of_process(Arc::clone(&recorder), process::id());
+        let is_alone = !SERVERLESS.iter().any(|scheme| orders.url.starts_with(scheme));
+        let _pulse = Pulse::of_process(Arc::clone(&recorder), is_alone.then(process::id));
         let locks = leasehold::Locks::connect(&orders.url)?;
         let (seed, until, shelf) = (orders.seed, orders.until, Shelf::new(&orders.shelf));
         let desk = Desk { locks: Locks::clone(&locks), recorder: Arc::clone(&recorder), shelf, seed, until };

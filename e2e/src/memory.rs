@@ -87,7 +87,7 @@ impl Memory {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
-        let pulse = Pulse::of_process(Arc::clone(&recorder), proc);
+        let pulse = Pulse::of_process(Arc::clone(&recorder), Some(proc));
         let desk = Desk { locks, recorder, shelf: Shelf::new(dir), seed, until };
         let work = runtime.spawn(async move { client::work(&desk).await });
         Ok(Client { proc, wire, runtime: Some(runtime), work, _pulse: pulse })

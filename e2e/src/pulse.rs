@@ -26,9 +26,8 @@ use crate::{
 
 /// How often it beats.
 const BEAT: Duration = Duration::from_millis(15);
-/// To wait for so much of a beat is a stall: on a machine that is shared by many they come in slices. Less is what the limits of
-/// the invariants are for.
-const LATE: Duration = Duration::from_millis(10);
+/// To wait for so much of a beat is a stall: on a machine that is shared by many they come in slices. Less happens on an idle one.
+const LATE: Duration = Duration::from_millis(2);
 /// After how many beats it is looked which servers there are.
 const FRESH: u32 = 20;
 
@@ -47,10 +46,11 @@ struct Beat {
 }
 
 impl Pulse {
-    /// Begins to measure this process, in which all is done that `victim` stands for in the history.
+    /// Begins to measure this process, in which all is done that `victim` stands for in the history. `None`: others wait while it
+    /// is stalled, for there is no server, and it may have the file that all share.
     #[must_use]
-    pub fn of_process(recorder: Arc<Recorder>, victim: u32) -> Self {
-        let (mut pulse, beat) = Self::new(recorder, Some(victim));
+    pub fn of_process(recorder: Arc<Recorder>, victim: Option<u32>) -> Self {
+        let (mut pulse, beat) = Self::new(recorder, victim);
         pulse.start(beat(), |beat| beat.process());
         pulse
     }
@@ -112,10 +112,12 @@ impl Beat {
     fn process(self) {
         let (mut waits, mut before) = (Waits::default(), now_nanos());
         while self.goes_on() {
-            let longest = waits.longest(&[process::id()]);
+            let waited = waits.since(&[process::id()]);
             let now = now_nanos();
-            self.stalled((before + nanos(BEAT)).min(now - longest), "processor");
-            before = now_nanos();
+            // What is done goes from thread to thread, so that one waits after the other.
+            let waited = waited.sum.min(now - before);
+            self.stalled((before + nanos(BEAT)).min(now - waited), "processor");
+            before = now;
         }
     }
 
@@ -133,8 +135,9 @@ impl Beat {
             if !self.goes_on() {
                 return;
             }
-            let longest = waits.longest(&servers);
-            self.stalled(now_nanos() - longest, "processor of a server");
+            // Of many threads, that serve many clients: each waits for itself.
+            let waited = waits.since(&servers);
+            self.stalled(now_nanos() - waited.longest, "processor of a server");
         }
     }
 

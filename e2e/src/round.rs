@@ -22,7 +22,7 @@ use crate::{
     served::Served,
     shelf::Shelf,
     sqlite::Sqlite,
-    storm::rage,
+    storm::{rage, start},
     task::LOCKS,
     truth::Looker,
     verdict::judge,
@@ -76,6 +76,7 @@ impl Round<'_> {
             program: self.program.to_owned(),
             recorder: Arc::new(Recorder::in_memory(self.seed, 0)),
         };
+        start(&setting.recorder);
         let (figures, complaints) = match self.engine {
             "redis" => {
                 let world = Redis::start(&setting, promise_of(self.seed), "client")?;

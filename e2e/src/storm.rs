@@ -42,6 +42,11 @@ pub fn time_of_one(traces: Duration) -> Duration {
     WARM_UP + CALM + STORM + traces + CALM / 2
 }
 
+/// To be called before the first client begins to speak to an engine.
+pub fn start(recorder: &Recorder) {
+    recorder.note(What::NemesisBegin { kind: START.to_owned() });
+}
+
 /// Strikes, after a calm, until the time is up, in storms of which `traces` may be seen for so long after; for how long in all, and how often
 /// each kind struck.
 pub fn rage<W: World>(
@@ -59,7 +64,6 @@ pub fn rage<W: World>(
         .map(|(at, faults)| Place { at, faults, next: 0, now: None })
         .collect();
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
-    recorder.note(What::NemesisBegin { kind: START.to_owned() });
     sleep(WARM_UP);
     recorder.note(What::NemesisEnd { kind: START.to_owned() });
     // Of a killed process something may stand for longer than any calm, so that no lock is free for sure: lost wake-ups show best
