@@ -21,8 +21,9 @@ const NAMES: usize = 2;
 const CLAIMS: usize = 12;
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
-/// The clock of the memory engine: it forgets nothing.
-struct Still;
+/// A clock that stands still, for the memory engine: it forgets nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Still;
 
 impl Clock for Still {
     fn now(&self) -> Instant {

@@ -12,12 +12,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use leasehold::{Guard, Locks};
 use leasehold_examples::{Failure, Floor, TTL, check, failures, run, wait_until};
 
 const FLEET: usize = 20;
 const KILLED: usize = 5;
 const LIMIT: u32 = 3;
 const CALLS: usize = 10;
+/// How often a worker asks a server that could not answer, and the pause between.
+const ATTEMPTS: usize = 100;
+const PAUSE: Duration = Duration::from_millis(100);
 /// A call lasts until the quota is used up, so that it is wherever grants come slowly, but no longer than this.
 const CALL: Duration = Duration::from_millis(100);
 /// Once it has to be used up, however busy the machine is.
@@ -47,10 +51,21 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     check(free.is_ok(), "a place leaked")
 }
 
+/// Waits for a place. A server that could not answer, for workers are killed in the middle of what they ask, is asked again.
+fn permit(locks: &Locks) -> Result<Guard, Failure> {
+    for _ in 0..ATTEMPTS {
+        match locks.semaphore("api", LIMIT).ttl(TTL).blocking().acquire() {
+            Err(error) if error.is_unreachable() => thread::sleep(PAUSE),
+            ended => return Ok(ended?),
+        }
+    }
+    Err("the server cannot be reached".into())
+}
+
 fn worker(floor: &Floor) -> Result<(), Failure> {
     let locks = floor.locks()?;
     for call in 0..CALLS {
-        let permit = locks.semaphore("api", LIMIT).ttl(TTL).blocking().acquire()?;
+        let permit = permit(&locks)?;
         let name = format!("calls/{}-{call}", floor.worker.unwrap_or_default());
         let mine = File::create(floor.file(&name))?;
         mine.lock()?;

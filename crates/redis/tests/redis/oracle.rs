@@ -7,10 +7,11 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Engine, Env, Grant, Hold, How, Lineage, Mode, Name, Previous, Release, Released,
+    Answer, Claim, ClaimId, Engine, Grant, Hold, How, Lineage, Mode, Name, Previous, Release, Released,
     Renewed, View,
     memory::{MemoryEngine, MemoryStore},
 };
+use leasehold_testkit::oracle::Still;
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -170,7 +171,8 @@ fn redis_answers_as_the_oracle_does() {
     let config = ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(kinds in prop::collection::vec(kind(), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let store = MemoryStore::new(Lineage::new(1), Env::system().clock);
+        let begin = std::time::Instant::now();
+        let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
         let mut oracle = Side { clients: memory, tokens: Default::default() };
         let mut tested = Side { clients: redis.clone(), tokens: Default::default() };
@@ -188,6 +190,8 @@ fn redis_answers_as_the_oracle_does() {
         runtime.block_on(async {
             for (at, step) in steps.iter().enumerate() {
                 let (wanted, got) = (oracle.step(step, &claims).await, tested.step(step, &claims).await);
+                // On a machine that stalled, the server may have forgotten what it knew of requests.
+                prop_assume!(begin.elapsed() < redis[0].profile().request_life);
                 prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
             }
             Ok(())

@@ -8,6 +8,9 @@ use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
 
 use crate::rig::Rig;
 
+/// Cases at once: they mostly wait for leases to end.
+const AT_ONCE: usize = 8;
+
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         let engine: Arc<SqlEngine> = crate::rig::engine_of("postgres", self.proxy.port());
@@ -27,6 +30,10 @@ impl Harness for Rig {
             _ => return Box::pin(std::future::ready(false)),
         }
         Box::pin(std::future::ready(true))
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
     }
 
     fn patience(&self) -> Duration {

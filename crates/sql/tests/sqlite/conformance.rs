@@ -7,6 +7,9 @@ use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
 
 use crate::rig::Rig;
 
+/// Cases at once: they mostly wait for leases to end.
+const AT_ONCE: usize = 8;
+
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         let engine = self.engine();
@@ -24,6 +27,10 @@ impl Harness for Rig {
         }
         // There is no connection to cut.
         Box::pin(std::future::ready(can))
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
     }
 
     fn patience(&self) -> Duration {

@@ -157,9 +157,10 @@ impl<'a> Bench<'a> {
         Err(Stop::Skip(format!("the harness cannot do {kind:?}")))
     }
 
-    /// Releases every claim of the case by id and tells where that failed.
+    /// Releases every claim of the case by id and tells where that failed. The clients live as long as the bench: some end what
+    /// lapses on the server.
     pub(super) async fn clean_up(&self) -> Vec<String> {
-        let made = self.made.take();
+        let made = self.made.borrow().clone();
         let mut left = Vec::new();
         for (engine, claim) in &made {
             let order = [release_of(claim, None)];

@@ -1,6 +1,6 @@
 //! The line: order, fairness, hand-over. Rule 4.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::try_join_all;
 use leasehold_core::{Answer, Claim, How, Mode, Released};
@@ -28,8 +28,6 @@ pub(super) const CASES: &[Case] = &[
 
 /// How many claims wait in the largest case: what one name meets in a flash sale.
 const MANY: usize = 1_000;
-/// How long they say nothing: their holds and places end after half a minute.
-const SILENCE: Duration = Duration::from_secs(8);
 /// How many of them speak at once.
 const AT_ONCE: usize = 50;
 
@@ -178,9 +176,14 @@ async fn a_dead_waiter_does_not_hold_up_the_line(bench: &Bench<'_>) -> Outcome {
 async fn a_thousand_claims_wait_on_one_name(bench: &Bench<'_>) -> Outcome {
     let (one, other) = (bench.client().await, bench.client().await);
     let name = bench.name("");
-    let holder = bench.claim(&name, Mode::Exclusive);
+    let patient = || {
+        let claim = bench.claim(&name, Mode::Exclusive);
+        let ttl = bench.short_time(claim.ttl);
+        Claim { ttl, claim_time: ttl, ..claim }
+    };
+    let holder = patient();
     let mut grant = one.hold(&holder).await?;
-    let waiters: Vec<Claim> = (0..MANY).map(|_| bench.claim(&name, Mode::Exclusive)).collect();
+    let waiters: Vec<Claim> = (0..MANY).map(|_| patient()).collect();
     let waiters: Vec<_> = waiters.iter().zip([&one, &other].into_iter().cycle()).collect();
     let mut spoke = Instant::now();
     for (at, (waiter, client)) in waiters.iter().enumerate() {
@@ -207,7 +210,7 @@ async fn speak(
     waiters: &[(&Claim, &Client<'_>)],
     spoke: &mut Instant,
 ) -> Outcome {
-    if spoke.elapsed() < SILENCE {
+    if spoke.elapsed() < holder.ttl * 2 / 3 {
         return Ok(());
     }
     client.granted(holder).await?;

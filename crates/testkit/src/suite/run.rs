@@ -2,6 +2,8 @@
 
 use std::{
     any::Any,
+    cell::RefCell,
+    collections::VecDeque,
     panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
@@ -20,6 +22,10 @@ use super::{
 const CASE_LIMIT: Duration = Duration::from_secs(300);
 /// How many times as long as usual short times are, try by try, while a machine is too slow for them.
 const STRETCHES: [u32; 4] = [1, 2, 4, 8];
+
+/// Of how many cases that ran side by side the clients live until what is left was looked for: some end what lapses on the
+/// server, and a server takes so many connections only.
+const KEPT: usize = 4;
 
 /// Runs every case that applies to the engine, prints the skipped ones with their reasons, and reports.
 ///
@@ -77,8 +83,9 @@ impl Run<'_> {
             apply = alone;
         }
         for case in apply {
-            let ended = self.tried(case).await;
+            let (ended, bench) = self.tried(case).await;
             let left = self.at_rest().await;
+            drop(bench);
             self.count(case, ended, &left);
         }
     }
@@ -86,12 +93,22 @@ impl Run<'_> {
     /// Runs cases that mostly wait for time to pass, so many at once. What is left is looked for when all are over.
     async fn side_by_side(&mut self, cases: &[&Case], at_once: usize) {
         let this = &*self;
+        let kept = RefCell::new(VecDeque::new());
         let ended: Vec<_> = stream::iter(cases)
-            .map(async |case| (*case, this.tried(case).await))
+            .map(async |case| {
+                let (ended, bench) = this.tried(case).await;
+                let mut kept = kept.borrow_mut();
+                kept.push_back(bench);
+                if kept.len() > KEPT {
+                    kept.pop_front();
+                }
+                (*case, ended)
+            })
             .buffer_unordered(at_once)
             .collect()
             .await;
         let mut left = self.at_rest().await;
+        drop(kept);
         for (case, ended) in ended {
             // Each kind of system writes its names otherwise, but none changes the letters of a case.
             let (mine, others) = left.into_iter().partition(|left| left.contains(case.name));
@@ -113,20 +130,22 @@ impl Run<'_> {
         }
     }
 
-    /// Runs a case, again with longer times where it failed and the machine was too slow for short ones.
-    async fn tried(&self, case: &Case) -> (Outcome, Duration) {
+    /// Runs a case, again with longer times where it failed and the machine was too slow for short ones. The bench of the last
+    /// try lives until what is left was looked for.
+    async fn tried(&self, case: &Case) -> ((Outcome, Duration), Bench<'_>) {
         let begun = Instant::now();
-        let mut ended = Ok(());
-        for stretch in STRETCHES {
+        let mut stretches = STRETCHES.into_iter().peekable();
+        loop {
+            let stretch = stretches.next().unwrap_or(1);
             let bench = Bench::new(self.harness, &self.profile, self.run, case.name, stretch);
             let running = AssertUnwindSafe(run_case(&bench, case)).catch_unwind().await;
-            ended =
+            let ended =
                 running.unwrap_or_else(|panic| Err(Stop::Fail(format!("panicked: {}", text_of(&*panic)))));
-            if !matches!(ended, Err(Stop::Fail(_))) || !bench.was_slow() {
-                break;
+            let is_last = stretches.peek().is_none();
+            if is_last || !matches!(ended, Err(Stop::Fail(_))) || !bench.was_slow() {
+                return ((ended, begun.elapsed()), bench);
             }
         }
-        (ended, begun.elapsed())
     }
 
     fn count(&mut self, case: &Case, (ended, took): (Outcome, Duration), left: &[String]) {

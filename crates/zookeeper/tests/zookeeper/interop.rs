@@ -245,7 +245,7 @@ fn ours_when_killed_frees_the_name_with_its_session_for_foreign_programs() {
     let mut kazoo = Program::kazoo(&servers(&rig), LONG);
     for round in 0..2 {
         let dying = tokio::runtime::Runtime::new().unwrap();
-        let claim = leasehold_core::Claim { ttl: Duration::from_secs(2), ..rig.claim("d") };
+        let claim = leasehold_core::Claim { ttl: Duration::from_secs(8), ..rig.claim("d") };
         let engine = rig.engine();
         let answer =
             dying.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));

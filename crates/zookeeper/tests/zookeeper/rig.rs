@@ -71,10 +71,16 @@ impl Rig {
         self.runtime.block_on(self.view(&Name::new(name).unwrap()))
     }
 
-    /// The same.
+    /// The same. A look whose answer did not come is repeated.
     pub(crate) async fn view(&self, name: &Name) -> View {
-        let engine = self.engine();
-        Inspect::show(&*engine, name).await.unwrap()
+        let limit = std::time::Instant::now() + PATIENCE;
+        loop {
+            let engine = self.engine();
+            match Inspect::show(&*engine, name).await {
+                Ok(view) => return view,
+                Err(error) => assert!(std::time::Instant::now() < limit, "{error:?}"),
+            }
+        }
     }
 
     /// An exclusive claim that may queue and lasts long.
