@@ -2,7 +2,7 @@
 //!
 //! A test that judges by the wall clock fails when other programs take the processors or the disk. A [`Stopwatch`]
 //! measures against a yardstick thread of the same process instead. The thread sleeps, writes to the disk, and counts one
-//! beat of [`BEAT`] for each round, however long the round took. While more threads want to run than there are
+//! beat of 20 ms for each round, however long the round took. While more threads want to run than there are
 //! processors, a beat counts for the share that each of them gets.
 
 use std::{

@@ -6,7 +6,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Engine, Env, Grant, Hold, How, Mode, Name, Previous, Release, Released, Renewed,
+    Answer, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Mode, Name, Previous, Release, Released,
+    Renewed,
 };
 use leasehold_sql::{
     SqlEngine,
@@ -75,9 +76,14 @@ pub(crate) fn claim(name: &str) -> Claim {
 }
 
 pub(crate) async fn take(engine: &dyn Engine, claim: &Claim) -> Grant {
-    match engine.claim(claim, How::Create).await {
-        Ok(Answer::Held(grant)) => grant,
-        other => panic!("{}: {other:?}", claim.name),
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        match engine.claim(claim, How::Create).await {
+            Ok(Answer::Held(grant)) => return grant,
+            // A busy machine keeps it from its server: nothing was asked.
+            Err(error) if error.fault == Fault::Retry && Instant::now() < limit => {}
+            other => panic!("{}: {other:?}", claim.name),
+        }
     }
 }
 
