@@ -17,6 +17,10 @@ pub struct Pace {
     pub overdue: Duration,
     /// For how long a server that is cut off from the others may tell an administrator what was.
     pub stale: Duration,
+    /// How long a free lock may stand beside a live waiter: I7.
+    pub wake: Duration,
+    /// How much longer where nothing rings, as when a name is not kept any more.
+    pub poll: Duration,
 }
 
 /// One that counts in milliseconds.
@@ -26,7 +30,18 @@ const FINE: Pace = Pace {
     precision: Duration::from_millis(2),
     overdue: Duration::ZERO,
     stale: Duration::ZERO,
+    wake: WAKE,
+    poll: Duration::ZERO,
 };
+
+/// What I7 says.
+const WAKE: Duration = Duration::from_millis(250);
+
+/// Whoever waits for a row looks once a second whether what it waits for is over.
+const SQL: Pace = Pace { poll: Duration::from_secs(1), ..FINE };
+
+/// Besides, those who write to one file stand in no line: while others have their turns, a process hears of nothing.
+const SQLITE: Pace = Pace { wake: Duration::from_secs(1), ..SQL };
 
 /// etcd counts whole seconds, of which it tells only those that are complete. It looks twice a second for leases that are over,
 /// and what is kept for less than its shortest lease stands for as long as that if nobody is left to end it. A server that is
@@ -37,6 +52,8 @@ const ETCD: Pace = Pace {
     precision: Duration::from_secs(1),
     overdue: Duration::from_secs(3),
     stale: Duration::ZERO,
+    wake: WAKE,
+    poll: Duration::ZERO,
 };
 
 /// A ZooKeeper ends sessions in steps of its tick, half a second here, and gives each its whole time again when it is started or has
@@ -47,6 +64,8 @@ const ZOOKEEPER: Pace = Pace {
     precision: Duration::from_secs(1),
     overdue: Duration::from_secs(8),
     stale: Duration::ZERO,
+    wake: WAKE,
+    poll: Duration::ZERO,
 };
 
 /// The same of three servers: one that is cut off answers looks by itself until it notices, after `syncLimit` ticks: ten of half a second.
@@ -62,6 +81,10 @@ impl Pace {
             ENSEMBLE
         } else if engine.starts_with("zookeeper") {
             ZOOKEEPER
+        } else if engine == "sqlite" {
+            SQLITE
+        } else if ["postgres", "mariadb"].contains(&engine) {
+            SQL
         } else {
             FINE
         }

@@ -28,6 +28,8 @@ use crate::{
 const BEAT: Duration = Duration::from_millis(15);
 /// To wait for so much of a beat is a stall: on a machine that is shared by many they come in slices. Less happens on an idle one.
 const LATE: Duration = Duration::from_millis(2);
+/// What is written is on the disk sooner, unless others keep the disk busy.
+const LATE_ON_DISK: Duration = Duration::from_millis(10);
 /// After how many beats it is looked which servers there are.
 const FRESH: u32 = 20;
 
@@ -99,10 +101,10 @@ impl Beat {
         !self.ends.load(Relaxed)
     }
 
-    /// Writes a stall down that ends now.
-    fn stalled(&self, from: u64, of: &str) {
+    /// Writes a stall down that ends now, if it is one.
+    fn stalled(&self, from: u64, late: Duration, of: &str) {
         let until = now_nanos();
-        if until.saturating_sub(from) > nanos(LATE) {
+        if until.saturating_sub(from) > nanos(late) {
             let (victim, of) = (self.victim, of.to_owned());
             self.recorder.note_lock(from, "", What::Stall { until, victim, of });
         }
@@ -116,7 +118,7 @@ impl Beat {
             let now = now_nanos();
             // What is done goes from thread to thread, so that one waits after the other.
             let waited = waited.sum.min(now - before);
-            self.stalled((before + nanos(BEAT)).min(now - waited), "processor");
+            self.stalled((before + nanos(BEAT)).min(now - waited), LATE, "processor");
             before = now;
         }
     }
@@ -137,7 +139,7 @@ impl Beat {
             }
             // Of many threads, that serve many clients: each waits for itself.
             let waited = waits.since(&servers);
-            self.stalled(now_nanos() - waited.longest, "processor of a server");
+            self.stalled(now_nanos() - waited.longest, LATE, "processor of a server");
         }
     }
 
@@ -149,7 +151,7 @@ impl Beat {
             if file.write_all(&[0; 64]).and_then(|()| file.sync_all()).is_err() {
                 return;
             }
-            self.stalled(begin, "disk");
+            self.stalled(begin, LATE_ON_DISK, "disk");
         }
     }
 }
