@@ -117,7 +117,7 @@ impl Beat {
             let waited = waits.since(&[process::id()]);
             let now = now_nanos();
             // What is done goes from thread to thread, so that one waits after the other.
-            let waited = waited.sum.min(now - before);
+            let waited = waited.longest.min(now - before);
             self.stalled((before + nanos(BEAT)).min(now - waited), LATE, "processor");
             before = now;
         }
