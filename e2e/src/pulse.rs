@@ -114,11 +114,9 @@ impl Beat {
     fn process(self) {
         let (mut waits, mut before) = (Waits::default(), now_nanos());
         while self.goes_on() {
-            let waited = waits.since(&[process::id()]);
+            let longest = waits.longest(&[process::id()]);
             let now = now_nanos();
-            // What is done goes from thread to thread, so that one waits after the other.
-            let waited = waited.longest.min(now - before);
-            self.stalled((before + nanos(BEAT)).min(now - waited), LATE, "processor");
+            self.stalled((before + nanos(BEAT)).min(now - longest), LATE, "processor");
             before = now;
         }
     }
@@ -137,9 +135,8 @@ impl Beat {
             if !self.goes_on() {
                 return;
             }
-            // Of many threads, that serve many clients: each waits for itself.
-            let waited = waits.since(&servers);
-            self.stalled(now_nanos() - waited.longest, LATE, "processor of a server");
+            let longest = waits.longest(&servers);
+            self.stalled(now_nanos() - longest, LATE, "processor of a server");
         }
     }
 

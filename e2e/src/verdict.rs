@@ -13,6 +13,11 @@ use crate::{figures::Figures, pace::Pace, retold::Retold, world::Promise};
 /// After these, nothing is left of what was held before.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
 
+/// By how much a wait may be longer than its limit besides what the machine stalled. I12 says a tenth of a second, to which the
+/// simulation judges. What is done goes through several threads and processes, each of which may wait a little for the one before:
+/// of what they wait one after the other, only the longest in each beat is measured as a stall.
+const OVER_LIMIT: Duration = Duration::from_millis(250);
+
 /// Judges the events of a round; the figures, and in words what was violated.
 #[must_use]
 pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<String>) {
@@ -22,6 +27,7 @@ pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<St
     terms.precision = pace.precision;
     terms.overdue = pace.overdue;
     terms.stale = pace.stale;
+    terms.over_limit = OVER_LIMIT;
     terms.wake = pace.wake;
     terms.poll = pace.poll;
     terms.set_back = promise == Promise::Doubt;

@@ -6,19 +6,10 @@ use std::{collections::HashMap, fs, path::Path};
 #[derive(Default)]
 pub(crate) struct Waits(HashMap<(u32, u32), u64>);
 
-/// How long threads waited, in nanoseconds.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Waited {
-    /// One of them.
-    pub(crate) longest: u64,
-    /// All of them.
-    pub(crate) sum: u64,
-}
-
 impl Waits {
-    /// How long threads of these processes waited since this was last asked. Of one that was not there then: nothing.
-    pub(crate) fn since(&mut self, processes: &[u32]) -> Waited {
-        let (mut all, mut now) = (Waited::default(), HashMap::new());
+    /// The longest wait of a thread of these processes since this was last asked. Of one that was not there then: nothing.
+    pub(crate) fn longest(&mut self, processes: &[u32]) -> u64 {
+        let (mut longest, mut now) = (0, HashMap::new());
         for &process in processes {
             for thread in numbers(Path::new(&format!("/proc/{process}/task"))) {
                 let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"));
@@ -26,13 +17,12 @@ impl Waits {
                     continue;
                 };
                 let before = self.0.get(&(process, thread)).copied().unwrap_or(waited);
-                let wait = waited.saturating_sub(before);
-                all = Waited { longest: all.longest.max(wait), sum: all.sum + wait };
+                longest = longest.max(waited.saturating_sub(before));
                 now.insert((process, thread), waited);
             }
         }
         self.0 = now;
-        all
+        longest
     }
 }
 
@@ -92,7 +82,7 @@ mod tests {
     #[test]
     fn a_crowd_of_threads_waits_for_processors() {
         let mut waits = Waits::default();
-        assert_eq!(waits.since(&[process::id()]).sum, 0, "nothing was known before");
+        assert_eq!(waits.longest(&[process::id()]), 0, "nothing was known before");
         let many = thread::available_parallelism().map_or(2, |cores| 4 * cores.get());
         let done = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {
@@ -106,9 +96,7 @@ mod tests {
             let mut longest = 0;
             while longest == 0 {
                 thread::yield_now();
-                let waited = waits.since(&[process::id()]);
-                longest = waited.longest;
-                assert!(longest <= waited.sum);
+                longest = waits.longest(&[process::id()]);
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
         });
