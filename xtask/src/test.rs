@@ -10,7 +10,7 @@ use crate::{
     run::{Failure, Steps},
     setup,
     side_by_side::{self, Ended, Job, Lane},
-    suites::{self, Suite},
+    suites::{self, Kind, Suite},
     tiers::{self, Tier},
     workspace::{PEERS, Workspace},
 };
@@ -64,12 +64,22 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
 pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     steps.step("set up the system", || setup::for_tests(workspace))?;
     let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED))?;
+    let crowds =
+        suites.iter().filter(|suite| suite.package == "leasehold-sql").map(crowd).collect::<Vec<_>>();
     let mut lane = tests(suites, &[Tier::Nightly]);
     lane.width = 1;
+    lane.jobs.extend(crowds);
     let mut peers = workspace.peers("test");
     peers.arg("--locked");
     lane.jobs.push_back(Job { name: format!("tests of {PEERS}"), command: peers });
     in_tiers(steps, workspace, vec![lane])
+}
+
+/// The conformance suite with a thousand claims in its largest case, where `./test` has fewer.
+fn crowd(suite: &Suite) -> Job {
+    let mut command = suite.command();
+    command.args(["conformance", "--test-threads", "1"]).env("LEASEHOLD_CROWD", "1000");
+    Job { name: format!("{suite}, a thousand claims on one name"), command }
 }
 
 fn in_some_tier(workspace: &Workspace, suites: &[Suite]) -> Result<(), String> {

@@ -8,6 +8,8 @@ use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
 
 use crate::rig::Rig;
 
+/// Claims in the largest case: each reads the rows of all others. A thousand come at night.
+const CROWD: usize = 250;
 /// Cases at once: they mostly wait for leases to end.
 const AT_ONCE: usize = 8;
 
@@ -34,6 +36,10 @@ impl Harness for Rig {
 
     fn at_once(&self) -> usize {
         AT_ONCE
+    }
+
+    fn crowd(&self) -> usize {
+        suite::crowd_or(CROWD)
     }
 
     fn patience(&self) -> Duration {

@@ -123,6 +123,11 @@ impl<'a> Bench<'a> {
         time
     }
 
+    /// How many claims wait in the largest case.
+    pub(super) fn crowd(&self) -> usize {
+        self.harness.crowd()
+    }
+
     /// How long to wait for what may never come.
     pub(super) fn patience(&self) -> Duration {
         self.harness.patience()

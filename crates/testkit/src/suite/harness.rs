@@ -31,6 +31,11 @@ pub trait Harness: Sync {
         false
     }
 
+    /// How many claims wait on one name in the largest case. By default as many as one name meets in a flash sale.
+    fn crowd(&self) -> usize {
+        1_000
+    }
+
     /// How long, in real time, news may take before they count as lost: not a measure of speed.
     fn patience(&self) -> Duration;
 
@@ -60,4 +65,11 @@ pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
         }
         tokio::time::sleep(LOOK_PACE).await;
     }
+}
+
+/// The size of a crowd where each claim reads all others, so that a large one takes minutes: `few`, unless the variable
+/// `LEASEHOLD_CROWD` says another, as at night.
+#[must_use]
+pub fn crowd_or(few: usize) -> usize {
+    std::env::var("LEASEHOLD_CROWD").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }

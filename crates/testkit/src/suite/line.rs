@@ -26,8 +26,6 @@ pub(super) const CASES: &[Case] = &[
     case!(a_thousand_claims_wait_on_one_name, skip = needs_fifo),
 ];
 
-/// How many claims wait in the largest case: what one name meets in a flash sale.
-const MANY: usize = 1_000;
 /// How many of them speak at once.
 const AT_ONCE: usize = 50;
 
@@ -183,7 +181,7 @@ async fn a_thousand_claims_wait_on_one_name(bench: &Bench<'_>) -> Outcome {
     };
     let holder = patient();
     let mut grant = one.hold(&holder).await?;
-    let waiters: Vec<Claim> = (0..MANY).map(|_| patient()).collect();
+    let waiters: Vec<Claim> = (0..bench.crowd()).map(|_| patient()).collect();
     let waiters: Vec<_> = waiters.iter().zip([&one, &other].into_iter().cycle()).collect();
     let mut spoke = Instant::now();
     for (at, (waiter, client)) in waiters.iter().enumerate() {
@@ -193,7 +191,7 @@ async fn a_thousand_claims_wait_on_one_name(bench: &Bench<'_>) -> Outcome {
     let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
     let in_order =
         view.waiters.iter().map(|waiter| waiter.id.as_str()).eq(waiters.iter().map(|w| w.0.id.to_string()));
-    ensure!(in_order, "{} of {MANY} waiters are shown, or not in order", view.waiters.len());
+    ensure!(in_order, "{} of {} waiters are shown, or not in order", view.waiters.len(), waiters.len());
     let mut last = (&holder, &one);
     for (at, &(waiter, client)) in waiters.iter().enumerate() {
         last.1.free(last.0, &grant).await?;
