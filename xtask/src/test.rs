@@ -64,8 +64,8 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
 pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     steps.step("set up the system", || setup::for_tests(workspace))?;
     let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED))?;
-    let crowds =
-        suites.iter().filter(|suite| suite.package == "leasehold-sql").map(crowd).collect::<Vec<_>>();
+    let is_sql = |suite: &&Suite| suite.package == "leasehold-sql" && suite.kind == Kind::Integration;
+    let crowds: Vec<_> = suites.iter().filter(is_sql).map(crowd).collect();
     let mut lane = tests(suites, &[Tier::Nightly]);
     lane.width = 1;
     lane.jobs.extend(crowds);
