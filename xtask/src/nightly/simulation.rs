@@ -12,8 +12,8 @@ use super::{
 
 /// Each day has so many seeds of its own: more than a night can run.
 const OF_A_DAY: u64 = 100_000_000;
-/// How many are run at a time: about half a minute.
-const BATCH: u64 = 20_000;
+/// How many are run at a time: a few seconds, so that little is lost by an interruption.
+const BATCH: u64 = 5_000;
 const LOG: &str = "simulation";
 
 /// Runs seeds of this day for this long, from the first on that this night has not run.
