@@ -29,7 +29,10 @@ pub(crate) fn for_tests(workspace: &Workspace) -> Result<(), String> {
 pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     for_lints(steps)?;
     match cargo_deny_job(workspace) {
-        Some(mut job) => steps.command(&job.name, &mut job.command),
+        Some(mut job) => {
+            steps.command(&job.name, &mut job.command)?;
+            clean_up(workspace).map_err(|reason| Failure::new(&job.name, reason))
+        }
         None => Ok(()),
     }
 }

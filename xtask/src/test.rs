@@ -7,7 +7,7 @@ use std::{collections::VecDeque, fs, num::NonZero, process::Command, thread};
 
 use crate::{
     check, own_rules,
-    run::{Failure, Steps},
+    run::{Failure, Steps, under},
     setup,
     side_by_side::{self, Ended, Job, Lane},
     suites::{self, Kind, Suite},
@@ -133,16 +133,5 @@ fn sum_up(ended: &[Ended]) -> Result<(), String> {
 
 /// A command that leaves the processors to others that want them.
 pub(crate) fn yielding(command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    for (key, value) in command.get_envs() {
-        match value {
-            Some(value) => nice.env(key, value),
-            None => nice.env_remove(key),
-        };
-    }
-    if let Some(dir) = command.get_current_dir() {
-        nice.current_dir(dir);
-    }
-    nice
+    under(&["nice", "-n", "19"], command)
 }

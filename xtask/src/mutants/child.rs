@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::run::under;
+
 /// What became of a command.
 #[derive(Debug)]
 pub(super) struct Run {
@@ -40,14 +42,7 @@ pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<Run,
 
 /// The same under `timeout`, which makes a process group of it, and ends that also when we are gone before the limit.
 fn limited(command: &Command, limit: Duration) -> Command {
-    let mut limited = Command::new("timeout");
-    limited.args(["--signal=KILL", &limit.as_secs().to_string()]);
-    limited.arg(command.get_program()).args(command.get_args());
-    limited.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    if let Some(dir) = command.get_current_dir() {
-        limited.current_dir(dir);
-    }
-    limited
+    under(&["timeout", "--signal=KILL", &limit.as_secs().to_string()], command)
 }
 
 #[cfg(test)]

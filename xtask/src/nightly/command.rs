@@ -7,6 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use crate::run::under;
+
 /// What hangs is ended after so many seconds: longer than the longest share.
 const LIMIT: &str = "14400";
 
@@ -34,14 +36,7 @@ pub(super) fn tell(command: &mut Command, log: &Path) -> Result<(), String> {
 
 /// The same command under `timeout`. In the foreground: it is interrupted with us.
 fn limited(command: &Command) -> Command {
-    let mut limited = Command::new("timeout");
-    limited.args(["--foreground", "--signal=KILL", LIMIT]);
-    limited.arg(command.get_program()).args(command.get_args());
-    limited.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    if let Some(dir) = command.get_current_dir() {
-        limited.current_dir(dir);
-    }
-    limited
+    under(&["timeout", "--foreground", "--signal=KILL", LIMIT], command)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ const OF_A_DAY: u64 = 100_000_000;
 const BATCH: u64 = 5_000;
 const LOG: &str = "simulation";
 
-/// Runs seeds of this day for this long, from the first on that this night has not run.
+/// Runs the seeds of this day for this long. It begins with the first seed that this night has not run yet.
 pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     let (begin, mut failed) = (Instant::now(), 0);
     while begin.elapsed() < time {
