@@ -13,7 +13,7 @@ use crate::{
     keys::{self, Dir},
     lock_of,
     sessions::Session,
-    wire::{Children, Code, Create, Delete, Kind},
+    wire::{Children, Code, Create, Delete, Kind, Sync},
 };
 
 /// How often a claim is tried again because what it depends on changed meanwhile.
@@ -211,10 +211,17 @@ impl Client {
         Card { broken: false, time, owner: claim.owner.to_string() }
     }
 
-    /// Whether an attempt may succeed.
+    /// Whether an attempt may succeed. The server of this connection may be behind what others did: it catches up with its leader
+    /// first, in the same round trip, so that "taken" is true (I13).
     async fn looks_free(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
+        let line = way.dir.line(claim.mode);
+        let (caught_up, listed) = (
+            way.conn.send(&Sync { path: way.dir.path() }),
+            way.conn.send(&Children { path: &line, watch: false }),
+        );
+        caught_up.answer().await?;
+        let line = none_if_absent(listed.answer().await)?;
         if claim.mode.limit().is_some() {
-            let line = children(&way.conn, &way.dir.line(claim.mode)).await?;
             // There is more to look at than the line; that is done when it is first.
             if line.is_empty() {
                 return Ok(true);
@@ -222,7 +229,7 @@ impl Client {
             let clash = self.clash(claim, way, &line).await?;
             return clash.map_or(Ok(false), |clash| Err(clash.into()));
         }
-        let nodes = keys::line(&children(&way.conn, way.dir.path()).await?);
+        let nodes = keys::line(&line);
         Ok(nodes.iter().all(|node| claim.mode == Mode::Shared && node.shared))
     }
 
@@ -276,7 +283,11 @@ impl Client {
 
 /// The children of a directory; none if it is not there.
 pub(crate) async fn children(conn: &Conn, path: &str) -> Result<Vec<String>, Failed> {
-    match conn.send(&Children { path, watch: false }).answer().await {
+    none_if_absent(conn.send(&Children { path, watch: false }).answer().await)
+}
+
+fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, Failed> {
+    match children {
         Err(failed) if failed.is(Code::NO_NODE) => Ok(Vec::new()),
         children => children,
     }

@@ -307,9 +307,6 @@ impl Client<'_> {
 
     /// A claim of another id must find the name free, take it, and let it go again.
     pub(super) async fn finds_free(&self, name: &Name) -> Outcome<Grant> {
-        if self.bench.harness.answers_may_be_old() {
-            return self.finds_free_in_time(name).await;
-        }
         let claim = self.bench.attempt(name, Mode::Exclusive);
         let grant = self.hold(&claim).await?;
         self.free(&claim, &grant).await?;

@@ -25,12 +25,6 @@ pub trait Harness: Sync {
         1
     }
 
-    /// Whether a client may be answered by a server that has not heard yet of what another one was told: then a name that was
-    /// freed may be found taken at first.
-    fn answers_may_be_old(&self) -> bool {
-        false
-    }
-
     /// How many claims wait on one name in the largest case. By default as many as one name meets in a flash sale.
     fn crowd(&self) -> usize {
         1_000

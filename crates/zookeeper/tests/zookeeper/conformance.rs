@@ -76,10 +76,6 @@ impl Harness for Three {
         AT_ONCE
     }
 
-    fn answers_may_be_old(&self) -> bool {
-        true
-    }
-
     fn patience(&self) -> Duration {
         PATIENCE
     }
