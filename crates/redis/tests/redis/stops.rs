@@ -126,7 +126,7 @@ impl Real {
         // The dead stay dead, for how long they do depends on the moment of the burial.
         let text = STOP.to_owned() + &verb.replace(graves, "REQUEST_LIFE = 36000000");
         let mut call: Cmd = cmd("EVAL");
-        call.arg(text).arg(2).arg("leasehold:{}t").arg(lock).arg(arguments).arg(0);
+        call.arg(text).arg(2).arg("leasehold:{}tlock:").arg(lock).arg(arguments).arg(0);
         self.redis.send_packed_command(&call.get_packed_command()).unwrap();
         if seconds > 0 {
             // So that it has begun: if it has not, it does not stop.
@@ -280,6 +280,12 @@ impl Both<'_> {
         }
         there.sort();
         here.sort();
+        if there != here {
+            let heard: Value = cmd("PUBSUB").arg("NUMSUB").arg("ear").query(&mut self.real.redis).unwrap();
+            let clients: String = cmd("CLIENT").arg("LIST").query(&mut self.real.redis).unwrap();
+            // Where nobody listens, nothing is granted to who waits.
+            eprintln!("the server is heard by {heard:?}; its clients:\n{clients}");
+        }
         assert_eq!(there, here, "who holds");
         let mut there: Vec<String> = waiters.into_iter().map(|(id, ..)| id).collect();
         let mut here: Vec<String> = view.waiters.into_iter().map(|waiter| waiter.id).collect();

@@ -149,7 +149,12 @@ fn more_permits_than_fit_into_a_request_are_refused() {
         let error = engine.claim(&many, How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Refused, "{error:?}");
         tokio::time::timeout(Duration::from_millis(200), engine.news()).await.unwrap_err();
-        assert!(matches!(engine.release(&release_of(&some)).await[..], [Released::Freed]));
+        // A thousand nodes take a busy server longer than a request may take: it is asked again then.
+        let mut released = engine.release(&release_of(&some)).await;
+        while matches!(released[..], [Released::Unknown(_)]) {
+            released = engine.release(&release_of(&some)).await;
+        }
+        assert!(matches!(released[..], [Released::Freed | Released::NotThere]), "{released:?}");
     });
     assert_eq!(rig.nodes(), [""; 0]);
 }
