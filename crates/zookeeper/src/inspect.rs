@@ -104,8 +104,7 @@ impl Client {
         if beside.iter().any(|name| name == PERMITS) {
             let path = dir.permits();
             let mut permits = children(conn, &path).await?;
-            permits.retain(|name| keys::is_permit(name));
-            // The first of a claim is the one that its holder watches.
+            // Each node counts, whoever made it. The first of a claim is the one that its holder watches.
             permits.sort();
             for seen in join_all(permits.iter().map(|name| see(conn, &path, name))).await {
                 there.permits.extend(seen?);

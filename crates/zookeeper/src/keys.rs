@@ -14,7 +14,10 @@
 //!
 //! The uuid is our claim id. Of other programs we know `<anything>-lock-<number>`, `<anything>__lock__<number>` and
 //! `<anything>__rlock__<number>`, as kazoo has them
-//! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`.
+//! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`. Every other node
+//! with such a number, like the `lock-<number>` of recipes written by hand, is an exclusive claim of a kind that we do not know:
+//! whoever made it counts on its place in line
+//! (<https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks>).
 //!
 //! The number comes from the server, which counts what was ever made in the directory, in 32 bits.
 
@@ -42,14 +45,17 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) shared: bool,
     pub(crate) number: i32,
+    /// Of a program that we know.
+    pub(crate) known: bool,
 }
 
 impl Node {
     /// `None` for what stands in no line.
     pub(crate) fn read(name: &str) -> Option<Self> {
         let (start, number) = split_number(name)?;
-        let (_, shared) = WORDS.into_iter().find(|(word, _)| start.ends_with(word))?;
-        Some(Self { name: name.to_owned(), shared, number })
+        let word = WORDS.into_iter().find(|(word, _)| start.ends_with(word));
+        let shared = word.is_some_and(|(_, shared)| shared);
+        Some(Self { name: name.to_owned(), shared, number, known: word.is_some() })
     }
 }
 
@@ -60,17 +66,11 @@ pub(crate) fn line<'a>(children: impl IntoIterator<Item = &'a String>) -> Vec<No
     nodes
 }
 
-/// Whether this is a permit that is held.
-pub(crate) fn is_permit(name: &str) -> bool {
-    split_number(name).is_some_and(|(start, _)| start.ends_with(PERMIT))
-}
-
 /// What stands before the number at the end, and the number, which Java writes with `%010d`.
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let split = |length| name.len().checked_sub(length).and_then(|at| name.split_at_checked(at));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_word =
-        |start: &str| start.ends_with(PERMIT) || WORDS.iter().any(|(word, _)| start.ends_with(word));
+    let is_word = |start: &str| WORDS.iter().any(|(word, _)| start.ends_with(word));
     let (start, number) = split(10)?;
     if number.strip_prefix('-').is_some_and(digits) {
         return Some((start, number.parse().ok()?));
@@ -78,10 +78,13 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     if !digits(number) {
         return None;
     }
-    // Eleven characters where the number is below zero: the sign is not the end of the word.
-    match split(11).filter(|(start, number)| number.starts_with('-') && is_word(start)) {
-        Some((start, number)) => Some((start, number.parse().ok()?)),
-        None => Some((start, number.parse().ok()?)),
+    // Eleven characters where the number is far below zero: the sign is not the end of the word. A word that we do not know ends
+    // with it, unless the number is too large for one.
+    let below_zero = split(11).filter(|(_, number)| number.starts_with('-'));
+    let at_zero = number.parse().ok().map(|number| (start, number));
+    match below_zero {
+        Some((start, number)) if is_word(start) || at_zero.is_none() => Some((start, number.parse().ok()?)),
+        _ => at_zero,
     }
 }
 
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_all_programs_are_read_and_nothing_else() {
+    fn every_node_with_a_number_is_a_claim_and_nothing_else_is() {
         let uuid = "_c_abababab-abab-abab-abab-abababababab";
         for (name, shared, number) in [
             (format!("{uuid}-lock-0000000007"), false, 7),
@@ -264,8 +267,21 @@ mod tests {
             ("0011aa-lock-0000000005".to_owned(), false, 5),
         ] {
             let node = Node::read(&name).unwrap();
-            assert_eq!((node.shared, node.number), (shared, number), "{name}");
+            assert_eq!((node.shared, node.number, node.known), (shared, number, true), "{name}");
             assert_eq!(is_of(&name, ID), name.starts_with("_c_"));
+        }
+        for (name, number) in [
+            ("lock-0000000007", 7),
+            ("0000000001", 1),
+            ("läufer-0000000002", 2),
+            ("latch-2147483647", i32::MAX),
+            ("lock--2147483648", i32::MIN),
+            ("lock--000000001", -1),
+            ("-0000000003", 3),
+            ("leases-0000000001", 1),
+        ] {
+            let node = Node::read(name).unwrap();
+            assert_eq!((node.shared, node.number, node.known), (false, number, false), "{name}");
         }
         for name in [
             "locks",
@@ -274,13 +290,12 @@ mod tests {
             "-lock-",
             "x-lock-12",
             "x-lock-00000000a1",
-            "läufer-0000000001",
-            "0000000001",
+            "x-9999999999",
+            "0011aa",
+            "ä000000000",
         ] {
             assert_eq!(Node::read(name), None, "{name}");
         }
-        assert!(is_permit(&format!("{uuid}-lease-0000000001")) && !is_permit("x-lock-0000000001"));
-        assert!(is_permit(&format!("{uuid}-lease--2147483001")));
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Seen {
         let said = || std::str::from_utf8(&self.data).ok().filter(|said| !said.chars().any(char::is_control));
         match self.card() {
             Some(card) => card.owner,
+            None if Node::read(self.name()).is_some_and(|node| !node.known) => "unknown kind".to_owned(),
             None => {
                 said().filter(|said| (1..=256).contains(&said.len())).unwrap_or("another program").to_owned()
             }

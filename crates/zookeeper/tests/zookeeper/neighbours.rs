@@ -73,3 +73,38 @@ fn a_newcomer_of_another_kind_drives_nobody_away() {
     let asked = rig.run(engine.claim(&waits, How::Ask));
     assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
 }
+
+/// The recipe of ZooKeeper's own documentation, as people write it by hand, a leader latch, and a number alone: whoever made such a
+/// node takes it for a place in line.
+#[test]
+fn a_node_of_an_unknown_kind_holds_and_stands_in_line() {
+    for word in ["lock-", "latch-", ""] {
+        let rig = with_directory("a");
+        let engine = rig.engine();
+        let (first, last) = (rig.claim("a"), Claim { mode: Mode::Shared, ..rig.claim("a") });
+        rig.server.command(&["create", "-s", &format!("/locks/a/{word}"), "me"]);
+        let view = rig.show("a");
+        assert_eq!(view.mode, Some(Mode::Exclusive), "{word}");
+        let holder = &view.holders[0];
+        assert_eq!(
+            (&*holder.owner, &*holder.id, holder.foreign),
+            ("unknown kind", &*format!("{word}0000000000"), true)
+        );
+        rig.run(async {
+            assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Waiting(_))), "{word}");
+        });
+        // Behind ours, and before the other one of ours.
+        rig.server.command(&["create", "-s", &format!("/locks/a/{word}"), "me"]);
+        rig.run(async {
+            assert!(matches!(engine.claim(&last, How::Create).await, Ok(Answer::Waiting(_))), "{word}");
+        });
+        rig.server.command(&["delete", &format!("/locks/a/{word}0000000000")]);
+        rig.run(async {
+            while !matches!(engine.claim(&first, How::Ask).await, Ok(Answer::Held(_))) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let asked = engine.claim(&last, How::Ask).await;
+            assert!(matches!(asked, Ok(Answer::Waiting(_))), "{word}: {asked:?}");
+        });
+    }
+}
