@@ -127,7 +127,7 @@ const BATCH: usize = 32;
 /// What a claim of [`pairs`] asks for.
 const ASKED: &str =
     "create x 1 0 30000 2000 60000 1 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
-const COUNTER: &str = "leasehold:{}t";
+const COUNTER: &str = "leasehold:{}tlock:";
 const TOKEN: &str = "0000000000000000";
 
 impl Raw {

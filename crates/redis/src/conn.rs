@@ -63,7 +63,7 @@ impl Conn {
         let connecting = async {
             let mut dialed = open::open(config, channel, ears).await?;
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
-            let (digests, time) = tokio::select! {
+            let time = tokio::select! {
                 prepared = dialed.prepare(channel) => {
                     prepared.map_err(|error| sort_connecting(error, &address.to_string()))?
                 }
@@ -75,7 +75,7 @@ impl Conn {
             ears.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let (outbox, sender) = Sender::new(mux.clone(), digests, Arc::clone(clock), Arc::clone(ears));
+            let (outbox, sender) = Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears));
             let pulse = pulse(mux.clone(), dialed.news, Arc::clone(ears), Arc::clone(clock));
             let last_words = LastWords { dead: Arc::clone(&dead), broken };
             tokio::spawn(async move {

@@ -257,6 +257,11 @@ fn answer(claim: &Claim, said: &str) -> Result<Answer, EngineError> {
             ))
         }
         "full" => Err(EngineError::new(Fault::Refused, "too many claims stand in line already")),
+        "counter" => Err(EngineError::new(
+            Fault::Misconfigured,
+            "the key of the newest token, leasehold:{}t and the prefix, holds something else: delete it, and tokens go on \
+             above the server's clock",
+        )),
         "layout" => Err(unknown_layout()),
         _ => Err(said_in_script(said)),
     }

@@ -60,6 +60,16 @@ fn said(code: &str, detail: &str) -> EngineError {
             Fault::Denied,
             "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
         ),
+        // Before Redis 7.0 a script says so in words.
+        _ if detail.contains("can't run this command") || detail.contains("can't access at least one") => (
+            Fault::Denied,
+            "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
+        ),
+        "CROSSSLOT" | "MOVED" | "ASK" => (
+            Fault::Misconfigured,
+            "this is a node of a Redis Cluster, where the keys of a lock are on several servers: use a server that is no cluster",
+        ),
+        "NOSCRIPT" => (Fault::Retry, "the server forgets its scripts"),
         "WRONGTYPE" => (
             Fault::Misconfigured,
             "the key of this lock holds something else than a string: choose another name or prefix",
@@ -101,6 +111,18 @@ mod tests {
         assert_eq!(said_in_script(old).fault, Fault::Refused);
         assert_eq!(said_in_script("OOM command not allowed").fault, Fault::Refused);
         assert_eq!(said_in_script("NOPERM this user has no permissions").fault, Fault::Denied);
+        for (said, fault) in [
+            (
+                "ERR The user executing the script can't run this command or subcommand script: x",
+                Fault::Denied,
+            ),
+            ("CROSSSLOT Keys in request don't hash to the same slot", Fault::Misconfigured),
+            ("MOVED 3999 127.0.0.1:6381", Fault::Misconfigured),
+            ("NOSCRIPT No matching script. Please use EVAL.", Fault::Retry),
+            ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD'", Fault::Misconfigured),
+        ] {
+            assert_eq!(said_in_script(said).fault, fault, "{said}");
+        }
         assert!(is_foreign_type("WRONGTYPE Operation against a key holding the wrong kind of value"));
         assert!(!is_foreign_type("ERR x"));
     }

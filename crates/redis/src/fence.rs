@@ -15,7 +15,7 @@ use crate::{
 /// Guards a resource on the server that holds the locks: it remembers the largest token that it was shown, and does not let
 /// smaller ones write (Kleppmann, "How to do distributed locking", 2016).
 ///
-/// The key `leasehold:{TAG}fRESOURCE` holds that token and never expires; delete it together with the resource.
+/// The key `leasehold:{TAG}f`, the prefix of the locks and the resource holds that token and never expires; delete it together with the resource.
 #[derive(Clone, Debug)]
 pub struct Fence {
     engine: Arc<RedisEngine>,
@@ -48,7 +48,8 @@ impl Fence {
     /// The fence around `resource`, whatever that stands for: any text that all holders agree on.
     #[must_use]
     pub fn new(engine: Arc<RedisEngine>, resource: &str) -> Self {
-        Self { engine, key: fence_key(resource) }
+        let key = fence_key(&engine.link.dialer().config.prefix, resource);
+        Self { engine, key }
     }
 
     /// Shows the fence this token, then does `commands`, each a list of words, in one step; none of them if a larger token

@@ -43,12 +43,14 @@ fn reaches_side_keys(prefix: &str, name: &str) -> bool {
     }
 }
 
-/// The counter of tokens.
-pub(crate) const COUNTER: &str = "leasehold:{}t";
+/// The counter of the tokens of a prefix: who may not use the locks of a prefix need not be let near their tokens.
+pub(crate) fn counter(prefix: &str) -> String {
+    format!("{RESERVED}}}t{prefix}")
+}
 
 /// Where the fence of a resource stands.
-pub(crate) fn fence_key(resource: &str) -> String {
-    format!("{RESERVED}{}}}f{resource}", tag(slot(b"", resource.as_bytes())))
+pub(crate) fn fence_key(prefix: &str, resource: &str) -> String {
+    format!("{RESERVED}{}}}f{prefix}{resource}", tag(slot(prefix.as_bytes(), resource.as_bytes())))
 }
 
 /// The channel on which one client hears news.
@@ -152,6 +154,6 @@ mod tests {
             assert!(Keys::of(&side[..at], &Name::new(&side[at..]).unwrap()).is_err(), "{at}");
         }
         assert!(Keys::of("leasehold:", &Name::new("a").unwrap()).is_ok());
-        assert!(COUNTER.starts_with(RESERVED));
+        assert_eq!(counter("lock:"), "leasehold:{}tlock:");
     }
 }

@@ -18,6 +18,8 @@ use redis::{
 };
 use tokio::sync::Notify;
 
+use crate::keys::counter;
+
 /// Tokens are larger than the server's microseconds at their grant, so they grow across all that may happen to its data:
 /// one run of numbers.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
@@ -25,6 +27,8 @@ pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 /// Hears for one client of the server.
 pub(crate) struct Ears {
     prefix: String,
+    /// The key of the newest token.
+    pub(crate) counter: String,
     pub(crate) mailbox: Mailbox,
     clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
@@ -44,6 +48,7 @@ impl Ears {
     pub(crate) fn new(prefix: &str) -> Arc<Self> {
         Arc::new(Self {
             prefix: prefix.to_owned(),
+            counter: counter(prefix),
             mailbox: Mailbox::default(),
             clock: Mutex::default(),
             waiting: Mutex::default(),

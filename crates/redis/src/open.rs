@@ -13,7 +13,7 @@ use crate::{
     config::Config,
     error::sort_connecting,
     news::{Ears, Hear},
-    scripts::{Digests, TEXTS},
+    scripts::Script,
     stream,
 };
 
@@ -89,10 +89,9 @@ fn knows_no_resp3(error: &RedisError) -> bool {
 }
 
 impl Dialed {
-    /// Teaches the server our scripts, and asks for what it pushes and for its time, in microseconds.
-    pub(crate) async fn prepare(&mut self, channel: &str) -> RedisResult<(Digests, u64)> {
+    /// Asks for what the server pushes, and for its time, in microseconds.
+    pub(crate) async fn prepare(&mut self, channel: &str) -> RedisResult<u64> {
         let mux = &mut self.mux;
-        let digests = teach(mux).await?;
         if self.news.is_none() {
             mux.subscribe(channel).await?;
             // Without it the end of a foreign lock is found by asking for it.
@@ -104,15 +103,12 @@ impl Dialed {
             }
         }
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(mux).await?;
-        Ok((digests, seconds * 1_000_000 + micros))
+        Ok(seconds * 1_000_000 + micros)
     }
 }
 
-/// Loads the scripts; what the server calls them.
-pub(crate) async fn teach(mux: &mut MultiplexedConnection) -> Result<Digests, RedisError> {
-    let mut load = redis::pipe();
-    for text in TEXTS {
-        load.cmd("SCRIPT").arg("LOAD").arg(text);
-    }
-    load.query_async(mux).await
+/// Teaches a server a script that it does not know: each is sent once to a server, not once on each connection, for it may write
+/// down what it is sent.
+pub(crate) async fn teach(mux: &mut MultiplexedConnection, script: Script) -> RedisResult<()> {
+    redis::cmd("SCRIPT").arg("LOAD").arg(script.text()).exec_async(mux).await
 }

@@ -13,7 +13,7 @@ use crate::{
     error::sort,
     news::Ears,
     open,
-    scripts::{Digests, Item, Script},
+    scripts::{Item, Script},
 };
 
 /// Items of one call. More would hardly cost less each, and the server could not answer the first before it is done with
@@ -36,7 +36,6 @@ pub(crate) struct Outbox(mpsc::Sender<Call>);
 pub(crate) struct Sender {
     calls: mpsc::Receiver<Call>,
     mux: MultiplexedConnection,
-    digests: Arc<Digests>,
     clock: Arc<dyn Clock>,
     ears: Arc<Ears>,
 }
@@ -61,14 +60,9 @@ impl Outbox {
 }
 
 impl Sender {
-    pub(crate) fn new(
-        mux: MultiplexedConnection,
-        digests: Digests,
-        clock: Arc<dyn Clock>,
-        ears: Arc<Ears>,
-    ) -> (Outbox, Self) {
+    pub(crate) fn new(mux: MultiplexedConnection, clock: Arc<dyn Clock>, ears: Arc<Ears>) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
-        (Outbox(outbox), Self { calls, mux, digests: Arc::new(digests), clock, ears })
+        (Outbox(outbox), Self { calls, mux, clock, ears })
     }
 
     /// Sends until the outbox is gone.
@@ -95,27 +89,19 @@ impl Sender {
 
     /// Sends a batch and hands out what the script said.
     fn send(&self, mut batch: Vec<Call>) -> impl Future<Output = ()> + use<> {
-        let (mut mux, digests) = (self.mux.clone(), Arc::clone(&self.digests));
+        let mut mux = self.mux.clone();
         let (clock, ears) = (Arc::clone(&self.clock), Arc::clone(&self.ears));
         async move {
-            let said = once(&mut mux, &digests, &*clock, &ears, &mut batch).await;
-            let (said, batch) = match said {
-                // A server that forgot the script did nothing.
-                Err(error) if error.code() == Some("NOSCRIPT") => match open::teach(&mut mux).await {
-                    Ok(_) => (once(&mut mux, &digests, &*clock, &ears, &mut batch).await, batch),
-                    Err(error) => (Err(error), batch),
-                },
+            let said = taught(&mut mux, &*clock, &ears, &mut batch).await;
+            if said.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
                 // The user may not touch one of the locks, so the server did nothing for any: each by itself.
-                Err(error) if error.code() == Some("NOPERM") && batch.len() > 1 => {
-                    for call in batch {
-                        let mut alone = vec![call];
-                        let said = once(&mut mux, &digests, &*clock, &ears, &mut alone).await;
-                        hand_out(said.map_err(sort), alone);
-                    }
-                    return;
+                for call in batch {
+                    let mut alone = vec![call];
+                    let said = taught(&mut mux, &*clock, &ears, &mut alone).await;
+                    hand_out(said.map_err(sort), alone);
                 }
-                said => (said, batch),
-            };
+                return;
+            }
             hand_out(said.map_err(sort), batch);
         }
     }
@@ -140,9 +126,25 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
     batches
 }
 
+/// What a script said; a server that does not know it, and so did nothing, is taught it first.
+async fn taught(
+    mux: &mut MultiplexedConnection,
+    clock: &dyn Clock,
+    ears: &Ears,
+    batch: &mut Vec<Call>,
+) -> Result<Vec<Value>, RedisError> {
+    let said = once(mux, clock, ears, batch).await;
+    match batch.first() {
+        Some(call) if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
+            open::teach(mux, call.script).await?;
+            once(mux, clock, ears, batch).await
+        }
+        _ => said,
+    }
+}
+
 async fn once(
     mux: &mut MultiplexedConnection,
-    digests: &Digests,
     clock: &dyn Clock,
     ears: &Ears,
     batch: &mut Vec<Call>,
@@ -150,7 +152,7 @@ async fn once(
     // Nobody waits any more, and a release may have left already.
     batch.retain(|call| !call.said.is_closed());
     let Some(script) = batch.first().map(|call| call.script) else { return Ok(Vec::new()) };
-    let command = script.call(digests, ears.floor(), batch.iter().flat_map(|call| &call.items));
+    let command = script.call(&ears.counter, ears.floor(), batch.iter().flat_map(|call| &call.items));
     let sent = clock.now();
     let mut said: Vec<Value> = command.query_async(mux).await?;
     if said.is_empty() {

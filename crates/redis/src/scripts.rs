@@ -1,12 +1,12 @@
 //! The scripts, and how they are called.
 
-use std::{fmt, io::Write, time::Duration};
+use std::{fmt, io::Write, sync::LazyLock, time::Duration};
 
 use leasehold_core::{ClaimId, Token};
 use redis::Cmd;
 use smallvec::SmallVec;
 
-use crate::keys::{COUNTER, Keys, RESERVED};
+use crate::keys::{Keys, RESERVED};
 
 /// A verb that runs on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,20 @@ pub(crate) const TEXTS: [&str; 6] = [
     text!("fence"),
 ];
 
-/// What the server calls the scripts: the digests that `SCRIPT LOAD` answered.
-pub(crate) type Digests = [String; TEXTS.len()];
+/// What a server that knows them calls the scripts
+/// (<https://redis.io/docs/latest/commands/evalsha/>).
+static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
+    LazyLock::new(|| digest(0)),
+    LazyLock::new(|| digest(1)),
+    LazyLock::new(|| digest(2)),
+    LazyLock::new(|| digest(3)),
+    LazyLock::new(|| digest(4)),
+    LazyLock::new(|| digest(5)),
+];
+
+fn digest(at: usize) -> String {
+    sha1_smol::Sha1::from(TEXTS[at]).digest().to_string()
+}
 
 /// What one item of a call is about: a lock, and what the script is told of it. One piece of memory, for many are made.
 #[derive(Debug)]
@@ -125,18 +137,22 @@ impl Script {
         matches!(self, Self::Claim | Self::Renew | Self::Release)
     }
 
-    /// The call of the script for these items, on a server that calls its scripts so. `floor` is the server's time when
-    /// the connection was made, in microseconds.
+    pub(crate) const fn text(self) -> &'static str {
+        TEXTS[self as usize]
+    }
+
+    /// The call of the script for these items. `counter` is the key of the newest
+    /// token, `floor` the server's time when the connection was made, in microseconds.
     pub(crate) fn call<'a>(
         self,
-        digests: &Digests,
+        counter: &str,
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
         let mut command = Cmd::with_capacity(count * 4 + 5, bytes + 128);
-        command.arg("EVALSHA").arg(&digests[self as usize]).arg(count + 1).arg(COUNTER);
+        command.arg("EVALSHA").arg(&*DIGESTS[self as usize]).arg(count + 1).arg(counter);
         for item in items.clone() {
             command.arg(item.parts().next());
         }
@@ -158,8 +174,12 @@ mod tests {
 
     /// Runs a script for claims on one lock, each with its last argument.
     fn eval(server: &RedisServer, text: &str, items: &[(&str, &str)]) -> Vec<String> {
-        let mut command =
-            vec!["EVAL".to_owned(), text.to_owned(), (items.len() + 1).to_string(), COUNTER.into()];
+        let mut command = vec![
+            "EVAL".to_owned(),
+            text.to_owned(),
+            (items.len() + 1).to_string(),
+            crate::keys::counter("lock:"),
+        ];
         command.extend(items.iter().map(|_| "lock:s".to_owned()));
         for (id, what) in items {
             command.extend(["leasehold:{t}", id, what].map(str::to_owned));

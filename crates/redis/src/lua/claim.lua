@@ -6,7 +6,7 @@
 --      all the server's microseconds when the connection was made
 -- Answers {server us, then for each claim one of:
 --   held <token> <tokens> <ttl ms> <how the hold before ended> · waiting <ahead> <free in ms or -1> <foreign 1 or 0>
---   taken <ahead> <free in ms or -1> · gone · clash <limit> · full · layout, or the server's error}.
+--   taken <ahead> <free in ms or -1> · gone · clash <limit> · full · counter · layout, or the server's error}.
 -- Invariant: ask creates nothing; a dead claim is gone; nobody passes a live claim in line.
 local function one(at)
   local a, id = asked(at), ARGV[3 * at - 1]
@@ -87,6 +87,9 @@ local function one(at)
     local e = entry(s, id)
     local ahead = e and call('ZRANK', s.line, id)
     if ahead then
+      if ahead == 0 and fits(s, e) and not newest_token() then
+        return 'counter'
+      end
       spoke(e)
       return hint('waiting', ahead)
     elseif e then
@@ -99,7 +102,7 @@ local function one(at)
       settle(s)
       return answer_holder() or hint('waiting', call('ZRANK', s.line, id))
     end
-    if how == 'ask' or call('EXISTS', s.side .. 'd' .. id) == 1 then
+    if how == 'ask' or call('EXISTS', s.side .. 'd' .. s.lock .. id) == 1 then
       return 'gone'
     end
     local refused = clash()
@@ -108,6 +111,9 @@ local function one(at)
     end
     ahead = call('ZCARD', s.line)
     if ahead == 0 and fits(s, new) then
+      if not newest_token() then
+        return 'counter'
+      end
       seat(s, id, new, mint(new), ttl, '')
       return held(new)
     elseif a.may_queue == '0' then

@@ -48,7 +48,7 @@ local function quick()
   for at = 1, #KEYS - 1 do
     local a, side = asked(at), ARGV[3 * at - 2]
     if a.how == 'create' and a.mode == 'x' then
-      local card, dead = side .. 'c' .. KEYS[at + 1], side .. 'd' .. ARGV[3 * at - 1]
+      local card, dead = side .. 'c' .. KEYS[at + 1], side .. 'd' .. KEYS[at + 1] .. ARGV[3 * at - 1]
       local n = #plain
       plain[n + 1] = { at = at, a = a, card = card }
       known[2 * n + 1], known[2 * n + 2] = card, dead

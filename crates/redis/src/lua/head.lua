@@ -10,6 +10,7 @@ local LINE_LEAST = 62000     -- with less left they are given that much again
 local WATCHERS = 3           -- so many at the head of the line are told when the lease runs out
 local MAX_WAITERS = 16384
 local LEAD = 10000           -- so far the counter of tokens may be ahead of the clock, in us: less than a restart takes
+local LARGEST = 9000000000000000 -- no token is as large: numbers here are exact up to 2^53
 local LONGEST_GAP = 10000    -- for so long a name is left to other programs at most, in ms
 
 local call = redis.call
@@ -29,9 +30,12 @@ end
 
 -- Mints tokens for some claims, all in a row: the last of them, and whether each claim gets one only, because the
 -- counter is ahead of the clock, from which it goes on when the server has lost what it knew. One by one it falls behind.
--- nil if the counter is lost, or older than this connection: mint() in name.lua raises it.
+-- nil if the counter is lost, or older than this connection: mint() in name.lua raises it; also if it holds no token of ours.
 local function next_tokens(tokens, claims)
   local newest, single = call('INCRBY', KEYS[1], tokens), false
+  if newest >= LARGEST then
+    return nil
+  end
   if newest - tokens <= tonumber(ARGV[#ARGV]) then
     outlive(KEYS[1], ENDED_LIFE) -- it may have been made by this
     return nil

@@ -11,8 +11,8 @@
 --   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack, or words)
 --   <side>z<lock>    ZSET    claim id of each waiter -> when its place ends, in server ms
 --   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
---   <side>d<id>      STRING  a dead claim: no request of it may create anything
--- and for all names together
+--   <side>d<lock><id> STRING a dead claim: no request of it may create anything
+-- and for all names of a prefix together
 --   <counter>        STRING  the newest token; expires an hour after the time that it stands for
 --
 -- Invariant: only settle() grants to the line, or hand_over() in release_quick.lua where it would do the same, and every verb
@@ -153,7 +153,7 @@ local function arm(s)
 end
 
 local function bury(s, id)
-  call('SET', s.side .. 'd' .. id, '1', 'PX', REQUEST_LIFE)
+  call('SET', s.side .. 'd' .. s.lock .. id, '1', 'PX', REQUEST_LIFE)
 end
 
 -- Remembers how a hold ended for the next grant; of holds that stood side by side, the worst end counts.
@@ -271,10 +271,18 @@ local function fits(s, e)
   return c.mode == e.mode and c.count < MAX_HOLDERS and (e.mode == 's' or c.used + e.count <= e.limit)
 end
 
+-- The newest token. nil if its key holds something else, which is not ours, or what cannot be counted on from exactly: then
+-- nothing is granted, and who asks is told.
+local function newest_token()
+  local text = redis.pcall('GET', counter) or '0'
+  local newest = type(text) == 'string' and text:match('^%d+$') and tonumber(text)
+  return newest and newest < LARGEST and newest or nil
+end
+
 -- Mints the tokens of a claim and answers the first: larger than all before, and than the server's microseconds, so that a
 -- server that lost its data goes on above what it gave before. For the same reason only one where the counter is ahead.
 local function mint(e)
-  local last = tonumber(call('GET', counter) or 0)
+  local last = newest_token()
   local first = math.max(last + 1, us)
   if first > us + LEAD then
     e.tokens = 1
@@ -300,19 +308,23 @@ local function seat(s, id, e, token, lasts, state)
     s.value = value_of(c.holder)
     call('SET', s.lock, s.value, 'PX', lasts)
   else
-    if not c.mode then
+    local first = not c.mode
+    if first then
       c.mode, c.count, c.used, c.nonce = e.mode, 0, 0, id
       call('DEL', s.holds) -- what may be left of holds whose card is gone would be counted
       s.value = 'shared.' .. id
-      call('SET', s.lock, s.value, 'PX', lasts)
-    else
-      outlive(s.lock, lasts)
     end
     c.count, c.used = c.count + 1, c.used + e.count
     call('ZADD', s.holds, now + lasts, id)
     put(s, id, e)
     outlive(s.holds, lasts + ENDED_LIFE)
     outlive(s.entries, lasts + ENDED_LIFE)
+    -- Last of all: a step above that fails leaves no lock behind.
+    if first then
+      call('SET', s.lock, s.value, 'PX', lasts)
+    else
+      outlive(s.lock, lasts)
+    end
   end
 end
 
@@ -339,7 +351,7 @@ local function settle(s)
       return
     end
     local e = entry(s, id)
-    if e and not fits(s, e) then
+    if e and not (fits(s, e) and newest_token()) then
       return
     end
     call('ZREM', s.line, id)

@@ -59,10 +59,10 @@ impl Harness for Rig {
 
 /// The rights that docs/engines/redis.md tells operators to give.
 const USERS: &str = include_str!("../../../../docs/engines/redis.acl");
-const PASSWORD: &str = "correct-horse";
+pub(crate) const PASSWORD: &str = "correct-horse";
 
 /// A server with those users, as one of which the clients come.
-fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
+pub(crate) fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
     let everyone = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));

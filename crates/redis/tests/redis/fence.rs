@@ -25,7 +25,7 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     assert_eq!(rig.says(&["GET", "stock"]), "9");
     assert_eq!(write(next.token().number, "7").unwrap(), done("7"));
     assert_eq!(
-        rig.says(&["TTL", &rig.server.command(&["KEYS", "leasehold:*fstock"])[0]]),
+        rig.says(&["TTL", &rig.server.command(&["KEYS", "leasehold:*flock:stock"])[0]]),
         "-1",
         "F70: it stays"
     );

@@ -5,6 +5,7 @@
 
 mod clocks;
 mod conformance;
+mod counter;
 #[cfg(feature = "tls")]
 mod encrypted;
 mod fence;

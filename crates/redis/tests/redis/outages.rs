@@ -75,7 +75,7 @@ fn tokens_grow_after_a_restart_from_an_older_copy() {
     let newest = (0..100).map(|_| acquire(&locks, "a").token()).collect::<Vec<_>>()[99];
     rig.server.kill();
     rig.server.restart();
-    assert_eq!(rig.says(&["EXISTS", "leasehold:{}t"]), "1", "the copy holds an older counter");
+    assert_eq!(rig.says(&["EXISTS", "leasehold:{}tlock:"]), "1", "the copy holds an older counter");
     let next = acquire(&locks, "a");
     assert!(next.token() > newest, "{} after {newest}", next.token());
 }
@@ -85,10 +85,10 @@ fn tokens_grow_when_the_counter_is_gone() {
     let rig = Rig::new();
     let locks = rig.locks();
     let before = acquire(&locks, "a").token();
-    rig.says(&["DEL", "leasehold:{}t"]);
+    rig.says(&["DEL", "leasehold:{}tlock:"]);
     let after = acquire(&locks, "a").token();
     assert!(after > before, "{after} after {before}");
-    let left: i64 = rig.says(&["TTL", "leasehold:{}t"]).parse().unwrap();
+    let left: i64 = rig.says(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
     assert!((3000..=3600).contains(&left), "the floor lasts an hour: {left}");
 }
 
@@ -265,9 +265,9 @@ fn a_counter_that_ran_ahead_of_the_clock_outlives_its_lead() {
     // As after an hour of more grants than microseconds.
     let ahead = "local t = redis.call('TIME')
         redis.call('SET', KEYS[1], string.format('%.0f', (t[1] + 7200) * 1000000), 'PX', 60000)";
-    rig.says(&["EVAL", ahead, "1", "leasehold:{}t"]);
+    rig.says(&["EVAL", ahead, "1", "leasehold:{}tlock:"]);
     let token = acquire(&locks, "a").token();
-    let left: i64 = rig.says(&["TTL", "leasehold:{}t"]).parse().unwrap();
+    let left: i64 = rig.says(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
     assert!(left > 10_000, "two hours of lead and one of reserve: {left}");
     let next = acquire(&locks, "a").token();
     let reader = locks.rw("r").read().blocking().acquire().unwrap();

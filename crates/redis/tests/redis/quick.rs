@@ -100,3 +100,25 @@ fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
     let view = rig.show("a");
     assert!(matches!(&view.holders[..], [holder] if holder.id == third.id.to_string()), "{view:?}");
 }
+
+/// A server writes down what it is taught, and sends it to its replicas: it is taught a script once, not by each connection.
+#[test]
+fn a_server_is_taught_a_script_once() {
+    let rig = Rig::new();
+    let loads = || {
+        let said = rig.server.command(&["INFO", "commandstats"]);
+        let line =
+            said.iter().find_map(|line| line.strip_prefix("cmdstat_script|load:calls=")).map(str::to_owned);
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u32>().unwrap())
+    };
+    for _ in 0..5 {
+        crate::rig::acquire(&rig.locks(), "a").release_blocking().unwrap();
+    }
+    assert_eq!(loads(), 2, "to claim and to release");
+    let locks = rig.locks();
+    let guard = crate::rig::acquire(&locks, "a");
+    rig.says(&["SCRIPT", "FLUSH"]);
+    guard.release_blocking().unwrap();
+    crate::rig::acquire(&locks, "a").release_blocking().unwrap();
+    assert_eq!(loads(), 4, "again after it forgot them");
+}

@@ -107,7 +107,7 @@ impl Rig {
             match kind.and_then(|(_, kind)| kind.chars().next()) {
                 // The card of a name whose hold ended, or lapsed, without having been released.
                 Some('c') => self.says(&["EVAL", remembers, "1", key]) == "1",
-                Some(kind) => kind == 'd' || key == "leasehold:{}t",
+                Some(kind) => kind == 'd' || key.starts_with("leasehold:{}t"),
                 None => false,
             }
         };

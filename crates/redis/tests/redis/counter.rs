@@ -1,0 +1,107 @@
+//! The key of the newest token, when somebody else wrote there; and the keys of a prefix, which others cannot touch.
+
+use std::time::Duration;
+
+use leasehold_core::ErrorKind;
+use leasehold_testkit::server::redis_command;
+
+use crate::{
+    conformance::{PASSWORD, as_user},
+    rig::{PATIENCE, Rig, acquire},
+};
+
+const COUNTER: &str = "leasehold:{}tlock:";
+
+/// Tokens are counted exactly, or not at all.
+#[test]
+fn what_is_no_token_is_refused_and_never_counted_on_from() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let before = acquire(&locks, "before").token().number;
+    for words in [
+        ["SET", COUNTER, "9007199254740992"],
+        ["SET", COUNTER, "9223372036854775807"],
+        ["SET", COUNTER, "foo"],
+        ["SET", COUNTER, "1.5"],
+        ["RPUSH", COUNTER, "1"],
+    ] {
+        rig.says(&["DEL", COUNTER]);
+        rig.says(&words);
+        // Twice: a counter that is too large must not give the same number to two.
+        for _ in 0..2 {
+            for error in [
+                locks.mutex("m").blocking().try_acquire().unwrap_err(),
+                locks.rw("r").read().blocking().acquire_within(PATIENCE).unwrap_err(),
+            ] {
+                assert_eq!(error.kind(), ErrorKind::Misconfigured, "{words:?}: {error}");
+                assert!(error.to_string().contains("newest token"), "{error}");
+            }
+        }
+        assert_eq!(rig.says(&["EXISTS", "lock:m", "lock:r"]), "0", "{words:?}");
+    }
+    rig.says(&["DEL", COUNTER]);
+    assert!(acquire(&locks, "m").token().number > before, "tokens go on above the clock");
+}
+
+/// Who holds lets go all the same; who waits is told, and is not passed over in silence.
+#[test]
+fn a_counter_that_holds_no_token_stops_grants_and_nothing_else() {
+    let rig = Rig::new();
+    let holds = acquire(&rig.locks(), "a");
+    let others = rig.locks();
+    let waits = std::thread::spawn(move || others.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.says(&["SET", COUNTER, "9007199254740992"]);
+    rig.run(holds.confirm()).unwrap();
+    holds.release_blocking().unwrap();
+    let error = waits.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    rig.until("nothing is left", || rig.show("a").waiters.is_empty());
+}
+
+/// Two teams on one server, with the users of the page.
+#[test]
+fn a_team_can_use_its_own_prefix_and_touch_nothing_of_another() {
+    let (_directory, mut rig) = as_user("team-a");
+    let login = rig.config.clone();
+    rig.config = login.clone().prefix("team-a:").unwrap();
+    let locks = rig.locks();
+    let reader = locks.rw("r").read().blocking().acquire().unwrap();
+    let (guard, other) = (acquire(&locks, "m"), rig.locks());
+    let waiting = std::thread::spawn(move || other.mutex("m").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("m").waiters.len() == 1);
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    reader.release_blocking().unwrap();
+
+    rig.config = login.prefix("team-b:").unwrap();
+    let error = rig.locks().mutex("m").blocking().try_acquire().unwrap_err();
+    assert!(error.is_denied(), "{error}");
+    for key in [
+        "team-b:m",
+        "leasehold:{}tteam-b:",
+        "leasehold:{ABCD}cteam-b:m",
+        "leasehold:{ABCD}fteam-b:m",
+        "leasehold:{}tlock:",
+    ] {
+        for command in [["SET", key, "1"].as_slice(), &["GET", key], &["DEL", key]] {
+            let who = ["--user", "team-a", "--pass", PASSWORD, "--no-auth-warning"];
+            let said = redis_command(rig.server.port(), &[&who, command].concat());
+            let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+            assert!(said.contains("NOPERM"), "{command:?}: {said}");
+        }
+    }
+}
+
+/// A right that is missing shows midway: ZADD is for those who share.
+#[test]
+fn a_claim_whose_script_fails_midway_leaves_no_lock() {
+    let (_directory, rig) = as_user("leasehold-operator");
+    rig.says(&["ACL", "SETUSER", "leasehold-operator", "-zadd"]);
+    let locks = rig.locks();
+    let reader = locks.rw("r").read().ttl(Duration::from_secs(60)).blocking().try_acquire().unwrap_err();
+    let permit = locks.semaphore("s", 2).ttl(Duration::from_secs(60)).blocking().try_acquire().unwrap_err();
+    assert!(reader.is_denied() && permit.is_denied(), "{reader}, {permit}");
+    assert_eq!(rig.says(&["EXISTS", "lock:r", "lock:s"]), "0");
+    acquire(&locks, "r").release_blocking().unwrap();
+}
