@@ -19,6 +19,12 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     if let Some(listen) = url.take("listen_url") {
         config = config.listen(&listen)?;
     }
+    if let Some(schema) = url.take("schema") {
+        config = config.schema(&schema);
+    }
+    if let Some(role) = url.take("table_owner") {
+        config = config.table_owner(&role);
+    }
     leases(url)?;
     if is_encrypted(url, connect)? {
         #[cfg(feature = "tls")]

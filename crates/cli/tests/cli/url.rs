@@ -87,7 +87,10 @@ fn wrong_urls_are_78() {
         ("zookeeper://:hunter2@h", "no user"),
         ("postgres:h/d", "postgres://user@host:5432/database"),
         ("postgres://u:hunter2@h:port/d", "postgres://user@host:5432/database"),
-        ("postgres://h/d?sslmode=require", "it knows connect_timeout, listen_url, hold, tls"),
+        (
+            "postgres://h/d?sslmode=require",
+            "it knows connect_timeout, listen_url, schema, table_owner, hold, tls",
+        ),
         ("postgres://h/d?hold=advisory", "lease is known"),
         ("postgres://h/d?listen_url=mysql://u:hunter2@h/d", "postgres://user@host:5432/database"),
         ("mysql://u:hunter2@h", "mysql://user@host:3306/database"),

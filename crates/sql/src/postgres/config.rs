@@ -15,6 +15,10 @@ pub struct Config {
     pub(crate) server: tokio_postgres::Config,
     /// The server itself, where `server` is a pooler in front of it.
     pub(crate) listen: Option<tokio_postgres::Config>,
+    /// Where the tables are; `None`: where the server finds them by its `search_path`.
+    pub(crate) schema: Option<String>,
+    /// Whose tables are trusted, though that one owns neither their schema nor the database.
+    pub(crate) table_owner: Option<String>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
     /// For messages.
@@ -32,6 +36,8 @@ impl Config {
         Ok(Self {
             server,
             listen: None,
+            schema: None,
+            table_owner: None,
             #[cfg(feature = "tls")]
             tls: None,
             place,
@@ -47,6 +53,21 @@ impl Config {
         let rest = url.strip_prefix("postgres:").or_else(|| url.strip_prefix("postgresql:"));
         self.listen = Some(read(rest.ok_or_else(malformed)?)?.0);
         Ok(self)
+    }
+
+    /// The schema that has the tables, or is to have them. By default they are found by the `search_path` of the user.
+    #[must_use]
+    pub fn schema(mut self, schema: &str) -> Self {
+        self.schema = Some(schema.to_owned());
+        self
+    }
+
+    /// Trusts tables of this role. By default those are refused that belong to somebody who owns neither their schema nor the
+    /// database, is no superuser, and no role of ours: whoever owns a table can make others run what he wants when they use it.
+    #[must_use]
+    pub fn table_owner(mut self, role: &str) -> Self {
+        self.table_owner = Some(role.to_owned());
+        self
     }
 
     /// Encrypts the connections; a server that does not is not used.

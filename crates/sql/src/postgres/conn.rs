@@ -15,24 +15,23 @@ use tokio_postgres::{
 
 use super::{
     config::Config,
-    error::{At, is_no_column, is_no_table, pooler, sort},
+    error::{At, sort},
     hears::Hears,
     statements::{COUNT, Sql},
+    tables::Tables,
 };
 use crate::{database::Failed, door};
 
 /// For how long it is not asked again behind a pooler which server answers there.
 const RECOGNISED: Duration = Duration::from_secs(3);
 /// As the server shows what [`LIMITS`] sets: where it is not so, somebody stands between who drops it.
-const LOCK_LIMIT: &str = "200ms";
+pub(crate) const LOCK_LIMIT: &str = "200ms";
 /// What [`LIMITS`] says, for one transaction.
 const BEGIN_SHORT: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '200ms'; \
-    SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'";
+    SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
+    SET LOCAL search_path = pg_catalog, pg_temp";
 /// How long connecting may take.
 const DIAL_LIMIT: Duration = Duration::from_secs(3);
-/// The version of the tables.
-const VERSION: i32 = 1;
-const SCHEMA: &str = include_str!("sql/schema.sql");
 /// Limits of the session: nothing of ours is under way on the server for longer. And what is prepared is planned once, by the keys: not
 /// anew each time, and not as for the small tables that it met first.
 const LIMITS: &str = "-c statement_timeout=5s -c lock_timeout=200ms -c idle_in_transaction_session_timeout=5s \
@@ -44,8 +43,8 @@ pub(crate) struct Conn {
     prepared: [OnceCell<Statement>; COUNT],
     /// Whether statements can be kept: behind a pooler the next one may go to another session.
     keeps: bool,
-    /// Which tables it leads to, and since when that is known.
-    pub(crate) lineage: Lineage,
+    /// Which tables it leads to, and since when that is known. `None` where it only listens.
+    tables: Option<Tables>,
     known_at: Instant,
 }
 
@@ -54,7 +53,7 @@ impl Conn {
     pub(crate) async fn open(config: &Config) -> Result<Self, Failed> {
         let dialing = async {
             let mut conn = Self::dial(config, config.listen.is_none(), None).await?;
-            conn.recognise().await?;
+            conn.recognise(config).await?;
             Ok(conn)
         };
         door::within(DIAL_LIMIT, dialing).await.unwrap_or_else(|| Err(late(config)))
@@ -97,8 +96,7 @@ impl Conn {
     }
 
     fn of(client: Client, keeps: bool) -> Self {
-        let (prepared, lineage, known_at) = (Default::default(), Lineage::new(0), door::now());
-        Self { client, prepared, keeps, lineage, known_at }
+        Self { client, prepared: Default::default(), keeps, tables: None, known_at: door::now() }
     }
 
     /// Whether another server may answer on it by now than when it was recognised.
@@ -107,10 +105,20 @@ impl Conn {
     }
 
     /// Finds out which tables it leads to; makes them if they are not there.
-    pub(crate) async fn recognise(&mut self) -> Result<(), Failed> {
-        self.lineage = self.known().await?;
+    pub(crate) async fn recognise(&mut self, config: &Config) -> Result<(), Failed> {
+        self.tables =
+            Some(Tables::find(self, config.schema.as_deref(), config.table_owner.as_deref()).await?);
         self.known_at = door::now();
         Ok(())
+    }
+
+    /// Which tables it leads to.
+    pub(crate) fn lineage(&self) -> Lineage {
+        self.tables.as_ref().map_or(Lineage::new(0), |tables| tables.lineage)
+    }
+
+    fn text(&self, sql: &Sql) -> &str {
+        self.tables.as_ref().map_or("", |tables| &tables.texts[sql.at])
     }
 
     /// Whether what was set for the session lasts.
@@ -133,7 +141,7 @@ impl Conn {
     }
 
     async fn prepared(&self, sql: &Sql) -> Result<&Statement, Error> {
-        let prepare = || self.client.prepare_typed(sql.text, sql.types);
+        let prepare = || self.client.prepare_typed(self.text(sql), sql.types);
         self.prepared[sql.at].get_or_try_init(prepare).await
     }
 
@@ -142,7 +150,7 @@ impl Conn {
         if !self.keeps {
             let typed: Vec<(&(dyn ToSql + Sync), Type)> =
                 given.iter().copied().zip(sql.types.iter().cloned()).collect();
-            return self.client.query_typed(sql.text, &typed).await;
+            return self.client.query_typed(self.text(sql), &typed).await;
         }
         let statement = self.prepared(sql).await?;
         self.client.query(statement, given).await
@@ -162,79 +170,27 @@ impl Conn {
 
     /// One row of settings.
     pub(crate) async fn settings(&self, text: &str) -> Result<Row, Error> {
-        self.client.query_typed_one(text, &[]).await
+        let begin = if self.keeps { "SELECT 1" } else { BEGIN_SHORT };
+        let end = if self.keeps { "SELECT 1" } else { "COMMIT" };
+        let (begun, row, ended) =
+            tokio::join!(biased; self.run(begin), self.client.query_typed_one(text, &[]), self.run(end));
+        begun?;
+        let row = row?;
+        ended.map(|()| row)
+    }
+
+    /// Rows of text with parameters of these types, which is not kept.
+    pub(crate) async fn ask(
+        &self,
+        text: &str,
+        given: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Error> {
+        self.client.query_typed(text, given).await
     }
 
     /// Text without parameters, as it stands.
     pub(crate) async fn run(&self, text: &str) -> Result<(), Error> {
         self.client.batch_execute(text).await
-    }
-
-    async fn known(&self) -> Result<Lineage, Failed> {
-        let found = match self.meta().await {
-            Err(error) if is_no_table(&error) => {
-                self.make().await?;
-                self.meta().await
-            }
-            found => found,
-        };
-        let foreign =
-            || Failed::new(Fault::Misconfigured, "its table leasehold_meta was not made by leasehold");
-        let row = match found {
-            Err(error) if is_no_column(&error) => None,
-            found => found.map_err(|error| sort(&error, At::Before))?,
-        };
-        let row = row.ok_or_else(foreign)?;
-        let (Ok(version), Ok(lineage)) = (row.try_get::<_, i32>(0), row.try_get::<_, &str>(1)) else {
-            return Err(foreign());
-        };
-        let (system, timeline, follows): (&str, &str, bool) = (row.get(2), row.get(3), row.get(4));
-        if self.keeps && row.get::<_, &str>(5) != LOCK_LIMIT {
-            return Err(pooler());
-        }
-        if version != VERSION {
-            return Err(Failed::new(
-                Fault::Misconfigured,
-                format!(
-                    "its tables have version {version} and this leasehold knows version {VERSION}: use the same version of \
-                     leasehold everywhere"
-                ),
-            ));
-        }
-        if follows {
-            return Err(Failed::new(Fault::Retry, "it is a replica, which is only read: name the primary"));
-        }
-        let tables = u128::from_str_radix(lineage, 16).map_err(|_| foreign())?;
-        // Another server with a copy of the tables, or this one after another was promoted and came back, counts anew.
-        let server = u128::from(system.parse::<u64>().unwrap_or(0)) << 32
-            | u128::from(u32::from_str_radix(timeline.get(..8).unwrap_or("0"), 16).unwrap_or(0));
-        Ok(Lineage::new(tables ^ server))
-    }
-
-    async fn meta(&self) -> Result<Option<Row>, Error> {
-        let rows = self.client.query_typed(
-            "SELECT version, lineage, (SELECT system_identifier::text FROM pg_control_system()), \
-             CASE WHEN pg_is_in_recovery() THEN '' ELSE pg_walfile_name(pg_current_wal_lsn()) END, pg_is_in_recovery(), \
-             current_setting('lock_timeout') \
-             FROM leasehold_meta",
-            &[],
-        );
-        Ok(rows.await?.into_iter().next())
-    }
-
-    /// Makes the tables. Several clients may do so at once.
-    async fn make(&self) -> Result<(), Failed> {
-        let text = format!("BEGIN; SELECT pg_advisory_xact_lock(7810210); {SCHEMA} COMMIT;");
-        self.client.batch_execute(&text).await.map_err(|error| {
-            let failed = sort(&error, At::Before);
-            let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
-            Failed::new(
-                fault,
-                format!(
-                    "its tables are not there, and making them failed: {failed}; let somebody who may run what `leasehold schema` prints"
-                ),
-            )
-        })
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
             Some("28") => Fault::Denied,
             // A pooler says so of a connection behind it, and what was done there before, nobody knows.
             Some("08") if at == At::Commit => Fault::Unknown,
-            Some("3D" | "42" | "0A") => Fault::Misconfigured,
+            Some("3D" | "3F" | "42" | "0A") => Fault::Misconfigured,
             Some("22" | "23" | "XX") => Fault::Internal,
             // Deadlocks, time limits, a server that goes down or comes up, too many connections, a replica.
             _ => Fault::Retry,
@@ -90,10 +90,6 @@ fn is_pooler(code: &SqlState, message: &str) -> bool {
 /// nothing was done.
 pub(crate) fn is_busy(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
-}
-
-pub(crate) fn is_no_table(error: &Error) -> bool {
-    error.code() == Some(&SqlState::UNDEFINED_TABLE)
 }
 
 pub(crate) fn is_no_column(error: &Error) -> bool {

@@ -11,6 +11,7 @@ mod play;
 mod pool;
 mod rows;
 mod statements;
+mod tables;
 #[cfg(feature = "tls")]
 mod tls;
 mod told;

@@ -23,7 +23,8 @@ const BEGIN_PATIENTLY: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 const PATIENCE: &str = "SET LOCAL lock_timeout = '3s'";
 /// Where nothing of a session is known.
 const BEGIN_ANYWHERE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; \
-    SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'";
+    SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
+    SET LOCAL search_path = pg_catalog, pg_temp";
 
 /// All that a transaction may say.
 const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
@@ -40,7 +41,7 @@ pub(crate) async fn play(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<
     }
     let (lock, claims, now) = scene.map_err(before)?;
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?;
-    let done = Scene { now, floor: now, lineage: conn.lineage, lock, claims }.play(verb);
+    let done = Scene { now, floor: now, lineage: conn.lineage(), lock, claims }.play(verb);
     write(conn, name.as_str(), &done).await?;
     Ok(Timed { now, it: done })
 }

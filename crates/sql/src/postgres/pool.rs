@@ -53,14 +53,14 @@ impl Pool {
         };
         let conn = match idle {
             Some((mut conn, _)) if conn.may_differ() => {
-                conn.recognise().await?;
-                self.leads_to(conn.lineage);
+                conn.recognise(&self.config).await?;
+                self.leads_to(conn.lineage());
                 conn
             }
             Some((conn, _)) => conn,
             None => {
                 let conn = Conn::open(&self.config).await?;
-                self.leads_to(conn.lineage);
+                self.leads_to(conn.lineage());
                 conn
             }
         };
@@ -87,7 +87,7 @@ impl Lent<'_> {
     /// If another server answers by now: what this one said does not count.
     pub(crate) fn back(self) -> Result<(), Failed> {
         let Self { conn, pool, _room } = self;
-        if conn.lineage != pool.lineage() {
+        if conn.lineage() != pool.lineage() {
             return Err(replaced());
         }
         let mut idle = lock_of(&pool.idle);

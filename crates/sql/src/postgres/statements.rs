@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 pub(crate) struct Sql {
     /// Its place among all, for what is prepared on a connection.
     pub(crate) at: usize,
-    pub(crate) text: &'static str,
+    text: &'static str,
     pub(crate) types: &'static [Type],
 }
 
@@ -24,8 +24,18 @@ const INT: Type = Type::INT4;
 const SHORT: Type = Type::INT2;
 const ID: Type = Type::BYTEA;
 
+/// All statements, each as `about` has it.
+pub(crate) fn texts(about: impl Fn(&str) -> String) -> [String; COUNT] {
+    let mut texts = [const { String::new() }; COUNT];
+    for sql in ALL {
+        texts[sql.at] = about(sql.text);
+    }
+    texts
+}
+
 macro_rules! statements {
     ($($name:ident = $at:literal $file:literal [$($type:expr),*];)*) => {
+        static ALL: [&Sql; COUNT] = [$(&$name),*];
         $(pub(crate) static $name: Sql =
             Sql { at: $at, text: include_str!(concat!("sql/", $file, ".sql")), types: &[$($type),*] };)*
     };

@@ -30,6 +30,31 @@ fn a_clock_set_forward_ends_the_hold_and_the_holder_is_told_at_once() {
     assert!(acquire(&other, "a").token() > token);
 }
 
+/// R10: what is known of a token goes with the row of its name, an hour after its time by the clock of the server, whatever that is.
+#[test]
+fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong() {
+    const HOURS: i64 = 3600;
+    let rig = Rig::of(PostgresServer::with_clock());
+    rig.server.set_clock(9 * HOURS);
+    let locks = rig.locks();
+    let tokens = ["one", "line"].map(|name| {
+        let guard = acquire(&locks, name);
+        let token = guard.token();
+        guard.release_blocking().unwrap();
+        token
+    });
+    rig.server.set_clock(11 * HOURS);
+    until("the rows are swept", || {
+        rig.server.says("SELECT name FROM leasehold_lock WHERE name <> ''").is_empty()
+    });
+    rig.server.set_clock(0);
+    let again = acquire(&rig.locks(), "one");
+    assert!(again.token() > tokens[0], "{} after {}", again.token(), tokens[0]);
+    // Through a transaction, and many at once, as those who share are granted, and those of a batch.
+    let reader = rig.locks().rw("line").read().blocking().acquire().unwrap();
+    assert!(reader.token() > tokens[1], "{} after {}", reader.token(), tokens[1]);
+}
+
 #[test]
 fn a_clock_set_back_keeps_holds_and_tokens_in_order_and_a_dead_holder_can_be_broken() {
     let rig = Rig::of(PostgresServer::with_clock());

@@ -11,7 +11,7 @@ use crate::rig::Rig;
 /// Claims in the largest case: each reads the rows of all others. A thousand come at night.
 const CROWD: usize = 250;
 /// Cases at once: they mostly wait for leases to end.
-const AT_ONCE: usize = 8;
+pub(crate) const AT_ONCE: usize = 8;
 
 impl Harness for Rig {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {

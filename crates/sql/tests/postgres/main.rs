@@ -8,6 +8,7 @@ mod conformance;
 mod crowd;
 mod encrypted;
 mod failover;
+mod hostile;
 mod many;
 mod names;
 mod oracle;

@@ -34,13 +34,13 @@ impl PgBouncer {
         let port = free_port();
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = trust\nauth_file = users\npool_mode = transaction\ndefault_pool_size = 3\n"
+             unix_socket_dir =\nauth_type = trust\nauth_file = users\npool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 1000\n"
         );
         let write = |name: &str, text: &str| {
             fs::write(directory.path().join(name), text).expect("a private directory takes a file");
         };
         write("pgbouncer.ini", &settings);
-        write("users", "\"postgres\" \"\"\n");
+        write("users", "\"postgres\" \"\"\n\"leasehold\" \"\"\n");
         give_away(directory.path());
         let (first, rest) = as_user_arguments(directory.path(), PROGRAM);
         let arguments: Vec<String> = rest.into_iter().chain(["pgbouncer.ini".to_owned()]).collect();

@@ -2,11 +2,13 @@
 -- In:     names, in order, each once; ids; how many tokens; ttl in microseconds; owners; this client.
 -- Out:    a row for each that was taken: name, newest token, how the hold before it ended, time of the database. For the others
 --         nothing is done.
--- Keeps:  a row is locked before its clock is read, so no grant is older than what it follows (R3); tokens grow (R10).
+-- Keeps:  a row is locked before its clock is read, so no grant is older than what it follows (R3); tokens grow (R10), also across
+--         what was forgotten: the row without a name has the largest token of those.
 INSERT INTO leasehold_lock AS l (name, token, holder, tokens, owner, since, expires, client)
-SELECT a.name, t.now + a.tokens - 1, a.id, a.tokens, a.owner, t.now, t.now + a.ttl, $6
+SELECT a.name, greatest(t.now, t.floor + 1) + a.tokens - 1, a.id, a.tokens, a.owner, t.now, t.now + a.ttl, $6
 FROM unnest($1::text[], $2::bytea[], $3::integer[], $4::bigint[], $5::text[]) AS a (name, id, tokens, ttl, owner),
-     LATERAL (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) AS t
+     LATERAL (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now,
+         (SELECT f.token FROM leasehold_lock AS f WHERE f.name = '') AS floor) AS t
 ON CONFLICT (name) DO UPDATE SET
     token = greatest(l.token + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) + excluded.tokens - 1,
     holder = excluded.holder,

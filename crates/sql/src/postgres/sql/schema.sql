@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS leasehold_meta (
 );
 INSERT INTO leasehold_meta VALUES (1, 1, replace(gen_random_uuid()::text, '-', '')) ON CONFLICT DO NOTHING;
 
--- One row for each name that is held or wanted, or was lately. What a name has beyond one exclusive hold is in leasehold_claim.
+-- One row for each name that is held or wanted, or was lately; and one without a name, for the largest token of the others. What a name has beyond one exclusive hold is in leasehold_claim.
 CREATE TABLE IF NOT EXISTS leasehold_lock (
     name        text COLLATE "C" PRIMARY KEY,
     token       bigint   NOT NULL,              -- the newest that was minted

@@ -1,0 +1,18 @@
+-- How the tables of a schema are made.
+-- In:     the schema; whose tables are trusted besides, if the URL says so.
+-- Out:    of each: its name; whether it is a plain table; its owner; whether that one is to be trusted, who may do what he wants in this
+--         schema or database anyway, or is ourselves; what would run unasked, if anything; its columns with their types.
+SELECT c.relname::text, c.relkind = 'r', o.rolname::text,
+    o.rolsuper OR c.relowner IN (n.nspowner, d.datdba) OR pg_has_role(c.relowner, 'MEMBER') OR coalesce(o.rolname = $2, false),
+    CASE
+        WHEN EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal) THEN 'a trigger'
+        WHEN EXISTS (SELECT FROM pg_rewrite AS r WHERE r.ev_class = c.oid AND c.relkind = 'r') THEN 'a rule'
+        WHEN c.relrowsecurity THEN 'row level security'
+    END,
+    ARRAY(SELECT concat(a.attname, ' ', format_type(a.atttypid, NULL)) FROM pg_attribute AS a
+          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_roles AS o ON o.oid = c.relowner
+JOIN pg_database AS d ON d.datname = current_database()
+WHERE n.nspname = $1 AND c.relname IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim')

@@ -1,0 +1,233 @@
+//! Which tables a connection leads to, and whether they are what we made and nobody but their owner can change what they do.
+//!
+//! Names are found in the schemas of a session's `search_path`, and others may be allowed to make functions and operators there:
+//! one that fits better than that of the system wins
+//! (<https://www.postgresql.org/docs/16/typeconv-oper.html>, <https://wiki.postgresql.org/wiki/A_Guide_to_CVE-2018-1058>). So
+//! the first question names everything with its schema, and finds out where the tables are. From then on only the system's names
+//! are found by themselves, and those of the tables are written with their schema.
+
+use leasehold_core::{Fault, Lineage};
+use tokio_postgres::{
+    Row,
+    types::{ToSql, Type},
+};
+
+use super::{
+    conn::Conn,
+    error::{At, is_no_column, pooler, sort},
+    statements::{COUNT, texts},
+};
+use crate::database::Failed;
+
+/// The version of the tables.
+const VERSION: i32 = 1;
+const SCHEMA: &str = include_str!("sql/schema.sql");
+/// Only the system's functions, operators and types are found by name. Behind a pooler each transaction says so.
+pub(crate) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
+pub(crate) const OWN_PATH_ONCE: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
+
+/// In which schema the tables are; where they would be made; a setting of ours, if nobody stands between who drops it.
+const PLACE: &str = include_str!("sql/place.sql");
+/// What is in them about themselves and the server.
+const META: &str = include_str!("sql/meta.sql");
+/// How they are made.
+const MADE: &str = include_str!("sql/made.sql");
+
+/// Columns by their type.
+type Columns = &'static [(&'static str, &'static [&'static str])];
+
+/// The columns that are read and written, of each table.
+const COLUMNS: [(&str, Columns); 3] = [
+    ("leasehold_meta", &[("integer", &["version"]), ("text", &["lineage"])]),
+    (
+        "leasehold_lock",
+        &[
+            ("text", &["name", "owner"]),
+            ("bytea", &["holder"]),
+            ("integer", &["tokens", "claims"]),
+            ("smallint", &["previous", "ended"]),
+            ("bigint", &["token", "since", "expires", "client", "ended_upto", "ended_until"]),
+        ],
+    ),
+    (
+        "leasehold_claim",
+        &[
+            ("text", &["name", "owner"]),
+            ("bytea", &["id"]),
+            ("integer", &["tokens"]),
+            ("smallint", &["stand", "mode", "previous"]),
+            ("bigint", &["place", "count", "most", "token", "since", "expires", "claim_time", "place_since"]),
+            ("bigint", &["place_expires", "client"]),
+        ],
+    ),
+];
+
+/// The tables that a connection leads to.
+pub(crate) struct Tables {
+    pub(crate) lineage: Lineage,
+    /// The statements, about these tables.
+    pub(crate) texts: [String; COUNT],
+}
+
+impl Tables {
+    /// Finds them; makes them if they are not there.
+    pub(crate) async fn find(conn: &Conn, schema: Option<&str>, owner: Option<&str>) -> Result<Self, Failed> {
+        let begin = if conn.keeps() { "SELECT 1" } else { "BEGIN" };
+        let path = if conn.keeps() { OWN_PATH } else { OWN_PATH_ONCE };
+        let given: [(&(dyn ToSql + Sync), Type); 1] = [(&schema, Type::TEXT)];
+        let (begun, place, own) =
+            tokio::join!(biased; conn.run(begin), conn.ask(PLACE, &given), conn.run(path));
+        let before = |error| sort(&error, At::Before);
+        begun.map_err(before)?;
+        let place = place.map_err(before)?;
+        own.map_err(before)?;
+        let found = Self::in_place(conn, place.first(), owner).await;
+        if !conn.keeps() {
+            let end = if found.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            conn.run(end).await.map_err(before)?;
+        }
+        found
+    }
+
+    async fn in_place(conn: &Conn, place: Option<&Row>, owner: Option<&str>) -> Result<Self, Failed> {
+        let place = place.ok_or_else(foreign)?;
+        let (there, here): (Option<&str>, Option<&str>) = (text(place, 0)?, text(place, 1)?);
+        if conn.keeps() && text(place, 2)? != Some(super::conn::LOCK_LIMIT) {
+            return Err(pooler());
+        }
+        let Some(schema) = there.or(here) else {
+            return Err(Failed::new(
+                Fault::Misconfigured,
+                "its tables are not there, and no schema is there to make them in: name one with schema=",
+            ));
+        };
+        let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
+        if there.is_none() {
+            make(conn, &quoted).await?;
+        }
+        let before = |error| sort(&error, At::Before);
+        let made = conn.ask(MADE, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
+        // Reading a view would run what somebody else wrote.
+        check_trust(&made)?;
+        let meta = conn.ask(&about(&quoted, META), &[]).await;
+        let meta = match meta {
+            Err(error) if is_no_column(&error) => None,
+            meta => meta.map_err(before)?.into_iter().next(),
+        };
+        let lineage = lineage(&meta.ok_or_else(foreign)?)?;
+        check_columns(&made)?;
+        Ok(Self { lineage, texts: texts(|text| about(&quoted, text)) })
+    }
+}
+
+/// A statement, about the tables in this schema.
+fn about(quoted: &str, text: &str) -> String {
+    COLUMNS.iter().fold(text.to_owned(), |text, (table, _)| text.replace(table, &format!("{quoted}.{table}")))
+}
+
+fn foreign() -> Failed {
+    Failed::new(Fault::Misconfigured, "its table leasehold_meta was not made by leasehold")
+}
+
+fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
+    row.try_get(at).map_err(|_| foreign())
+}
+
+/// Makes the tables. Several clients may do so at once.
+async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
+    let schema = about(quoted, SCHEMA);
+    let (begin, end) = if conn.keeps() { ("BEGIN;", "COMMIT;") } else { ("", "") };
+    let text = format!("{begin} SELECT pg_advisory_xact_lock(7810210); {schema} {end}");
+    conn.run(&text).await.map_err(|error| {
+        let failed = sort(&error, At::Before);
+        let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
+        Failed::new(
+            fault,
+            format!(
+                "its tables are not there, and making them failed: {failed}; let somebody who may run what `leasehold schema` prints"
+            ),
+        )
+    })
+}
+
+fn wrong(table: &str, what: impl std::fmt::Display) -> Failed {
+    Failed::new(Fault::Misconfigured, format!("its table {table} {what}"))
+}
+
+/// Whether the tables do what we say to them and nothing else, whoever else may do what in this database.
+fn check_trust(made: &[Row]) -> Result<(), Failed> {
+    for row in made {
+        let table = text(row, 0)?.unwrap_or_default();
+        let flag = |at| row.try_get::<_, bool>(at).map_err(|_| foreign());
+        if !flag(1)? {
+            return Err(wrong(table, "was not made by leasehold: it is a view, or divided, or foreign"));
+        }
+        if !flag(3)? {
+            let owner = text(row, 2)?.unwrap_or_default();
+            return Err(wrong(
+                table,
+                format!(
+                    "belongs to {owner}, who owns neither its schema nor the database and could change what it does: let the owner \
+                     of one own it, or say table_owner={owner} in the URL"
+                ),
+            ));
+        }
+        if let Some(what) = text(row, 4)? {
+            return Err(wrong(table, format!("has {what}, which would run with our rights: drop it")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether they have the columns that are read and written.
+fn check_columns(made: &[Row]) -> Result<(), Failed> {
+    for (table, columns) in COLUMNS {
+        let is_it = |row: &&Row| text(row, 0).is_ok_and(|name| name == Some(table));
+        let Some(row) = made.iter().find(is_it) else {
+            return Err(wrong(table, "is not there: run what `leasehold schema` prints"));
+        };
+        let has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
+        for (kind, names) in columns {
+            if let Some(name) = names.iter().find(|name| !has.contains(&&*format!("{name} {kind}"))) {
+                return Err(wrong(
+                    table,
+                    format!("was not made by leasehold: its column {name} is to be a {kind}"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn lineage(meta: &Row) -> Result<Lineage, Failed> {
+    let (Ok(version), Ok(lineage)) = (meta.try_get::<_, i32>(0), meta.try_get::<_, &str>(1)) else {
+        return Err(foreign());
+    };
+    if version != VERSION {
+        return Err(Failed::new(
+            Fault::Misconfigured,
+            format!(
+                "its tables have version {version} and this leasehold knows version {VERSION}: use the same version of leasehold \
+                 everywhere"
+            ),
+        ));
+    }
+    let (system, timeline) = (text(meta, 2)?.unwrap_or_default(), text(meta, 3)?.unwrap_or_default());
+    if meta.try_get(4).map_err(|_| foreign())? {
+        return Err(Failed::new(Fault::Retry, "it is a replica, which is only read: name the primary"));
+    }
+    let encoding = text(meta, 5)?.unwrap_or_default();
+    if encoding != "UTF8" {
+        return Err(Failed::new(
+            Fault::Misconfigured,
+            format!(
+                "its encoding is {encoding}, which cannot hold every name: use a database with the encoding UTF8"
+            ),
+        ));
+    }
+    let tables = u128::from_str_radix(lineage, 16).map_err(|_| foreign())?;
+    // Another server with a copy of the tables, or this one after another was promoted and came back, counts anew.
+    let server = u128::from(system.parse::<u64>().unwrap_or(0)) << 32
+        | u128::from(u32::from_str_radix(timeline.get(..8).unwrap_or("0"), 16).unwrap_or(0));
+    Ok(Lineage::new(tables ^ server))
+}

@@ -1,0 +1,224 @@
+//! A database where others may make functions, operators, types and tables: nothing of theirs runs as us.
+
+use std::sync::Arc;
+
+use leasehold_core::{BoxFuture, Engine, Env, Locks};
+use leasehold_sql::postgres::{Config, SCHEMA, engine};
+use leasehold_testkit::{
+    server::{PgBouncer, psql},
+    suite::{self, Disturbance, Harness, left_at_rest},
+};
+
+use crate::{
+    conformance::AT_ONCE,
+    rig::{PATIENCE, Rig, acquire, locks_of},
+};
+
+const TRAPS: &str = include_str!("hostile.sql");
+const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
+
+/// Clients who come as the role of the page.
+struct Hostile {
+    rig: Rig,
+    pooler: Option<PgBouncer>,
+}
+
+impl Hostile {
+    fn new(pooled: bool) -> Self {
+        let rig = Rig::new();
+        rig.server.says(SCHEMA);
+        rig.server.says(ROLES);
+        rig.server.says("GRANT SELECT ON leasehold_lock TO leasehold_viewer");
+        rig.server.says(TRAPS);
+        let pooler = pooled.then(|| PgBouncer::start(rig.server.port()));
+        Self { rig, pooler }
+    }
+
+    fn config(&self) -> Config {
+        let url = |port| format!("//leasehold@127.0.0.1:{port}/postgres");
+        match &self.pooler {
+            None => Config::from_url(&url(self.rig.proxy.port())).unwrap(),
+            Some(pooler) => Config::from_url(&url(pooler.port()))
+                .unwrap()
+                .listen(&format!("postgres:{}", url(self.rig.server.port())))
+                .unwrap(),
+        }
+    }
+
+    fn sprung(&self) -> Vec<String> {
+        self.rig.server.says("SELECT DISTINCT what FROM public.sprung")
+    }
+}
+
+impl Harness for Hostile {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        let engine = Arc::new(engine(self.config(), &Env::system()));
+        Box::pin(async move { engine as Arc<dyn Engine> })
+    }
+
+    fn advance(&self, time: std::time::Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, _: Disturbance) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(false))
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
+    fn crowd(&self) -> usize {
+        30
+    }
+
+    fn patience(&self) -> std::time::Duration {
+        PATIENCE
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(left_at_rest(|| self.rig.left()))
+    }
+}
+
+/// Each trap is one that an incautious statement of the same user would spring.
+fn assert_traps_work(hostile: &Hostile) {
+    for (statement, what) in [
+        ("SELECT 1::float8 * 2::int4", "float8 * int4"),
+        ("SELECT unnest('{a}'::text[])", "unnest text[]"),
+        ("SELECT 'a'::name || 1::int8", "name || int8"),
+    ] {
+        let said = psql(hostile.rig.server.port(), &["-U", "leasehold", "-c", statement]);
+        assert!(said.status.success(), "{said:?}");
+        assert_eq!(hostile.sprung(), [what], "{statement}");
+        hostile.rig.server.says("DELETE FROM public.sprung");
+    }
+}
+
+#[test]
+fn no_function_operator_or_type_of_others_is_used() {
+    let hostile = Hostile::new(false);
+    assert_traps_work(&hostile);
+    let report = suite::engine(&hostile);
+    assert!(report.passed.len() > 70, "{report}");
+    let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
+    hostile.rig.run(locks.guarantee()).unwrap();
+    assert_eq!(hostile.sprung(), [""; 0]);
+}
+
+#[test]
+fn nor_behind_a_pooler() {
+    let hostile = Hostile::new(true);
+    assert_traps_work(&hostile);
+    let report = suite::engine(&hostile);
+    assert!(report.passed.len() > 70, "{report}");
+    let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
+    hostile.rig.run(locks.guarantee()).unwrap();
+    assert_eq!(hostile.sprung(), [""; 0]);
+}
+
+/// Who makes the tables first decides what they do.
+#[test]
+fn tables_of_a_stranger_are_refused_unless_the_url_trusts_their_owner() {
+    let rig = Rig::new();
+    rig.server.says("CREATE ROLE mallory LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO mallory; CREATE ROLE victim LOGIN");
+    let said = psql(rig.server.port(), &["-U", "mallory", "-v", "ON_ERROR_STOP=1", "-c", SCHEMA]);
+    assert!(said.status.success(), "{said:?}");
+    rig.server.says("GRANT ALL ON leasehold_meta, leasehold_lock, leasehold_claim TO victim");
+    let port = rig.server.port();
+    let error = locks_of("victim", port).mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_misconfigured(), "{error}");
+    assert!(
+        error.to_string().contains("belongs to mallory") && error.to_string().contains("table_owner=mallory"),
+        "{error}"
+    );
+    let config =
+        Config::from_url(&format!("//victim@127.0.0.1:{port}/postgres")).unwrap().table_owner("mallory");
+    let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
+    acquire(&locks, "a").release_blocking().unwrap();
+    // A role that we are a member of is trusted.
+    rig.server.says("GRANT mallory TO victim");
+    acquire(&locks_of("victim", port), "a").release_blocking().unwrap();
+}
+
+#[test]
+fn what_would_run_with_our_rights_is_refused() {
+    let rig = Rig::new();
+    rig.server.says(SCHEMA);
+    rig.server.says("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'");
+    for (make, undo, word) in [
+        (
+            "CREATE TRIGGER t BEFORE INSERT ON leasehold_lock FOR EACH ROW EXECUTE FUNCTION f()",
+            "DROP TRIGGER t ON leasehold_lock",
+            "a trigger",
+        ),
+        (
+            "CREATE RULE r AS ON DELETE TO leasehold_claim DO ALSO NOTHING",
+            "DROP RULE r ON leasehold_claim",
+            "a rule",
+        ),
+        (
+            "ALTER TABLE leasehold_meta ENABLE ROW LEVEL SECURITY",
+            "ALTER TABLE leasehold_meta DISABLE ROW LEVEL SECURITY",
+            "row level security",
+        ),
+        (
+            "ALTER TABLE leasehold_meta RENAME TO m; CREATE VIEW leasehold_meta AS SELECT * FROM m",
+            "DROP VIEW leasehold_meta; ALTER TABLE m RENAME TO leasehold_meta",
+            "it is a view",
+        ),
+        (
+            "ALTER TABLE leasehold_lock ALTER COLUMN since TYPE text",
+            "ALTER TABLE leasehold_lock ALTER COLUMN since DROP DEFAULT, ALTER COLUMN since TYPE bigint USING 0, ALTER COLUMN since SET DEFAULT 0",
+            "its column since is to be a bigint",
+        ),
+        (
+            "ALTER TABLE leasehold_claim RENAME TO c",
+            "ALTER TABLE c RENAME TO leasehold_claim",
+            "is not there",
+        ),
+    ] {
+        rig.server.says(make);
+        let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains(word), "{make}: {error}");
+        rig.server.says(undo);
+        acquire(&rig.locks(), "a").release_blocking().unwrap();
+    }
+}
+
+#[test]
+fn tables_are_found_where_the_user_or_the_url_says() {
+    let rig = Rig::new();
+    rig.server.says("CREATE SCHEMA \"o\"\"dd\"; CREATE SCHEMA mine; CREATE ROLE someone SUPERUSER LOGIN");
+    rig.server.says("ALTER ROLE someone SET search_path = mine");
+    let port = rig.server.port();
+    acquire(&locks_of("someone", port), "a").release_blocking().unwrap();
+    let of = |schema: &str| {
+        let config =
+            Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres")).unwrap().schema(schema);
+        Locks::builder(Arc::new(engine(config, &Env::system()))).build()
+    };
+    // Two schemas are two sets of locks, and one is one, however it is found.
+    let held = acquire(&of("mine"), "a");
+    assert!(locks_of("someone", port).mutex("a").blocking().try_acquire().unwrap_err().is_taken());
+    let odd = acquire(&of("o\"dd"), "a");
+    assert_eq!(
+        rig.server.says("SELECT schemaname FROM pg_tables WHERE tablename = 'leasehold_lock' ORDER BY 1"),
+        ["mine", "o\"dd"]
+    );
+    let error = of("nowhere").mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("nowhere"), "{error}");
+    held.release_blocking().unwrap();
+    odd.release_blocking().unwrap();
+}
+
+#[test]
+fn a_database_that_cannot_hold_every_name_is_refused() {
+    let rig = Rig::new();
+    rig.server
+        .says("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+    let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/narrow", rig.server.port())).unwrap();
+    let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
+    let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("LATIN1"), "{error}");
+}
