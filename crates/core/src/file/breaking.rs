@@ -1,14 +1,12 @@
 //! Breaking a hold: a kernel lock cannot be taken away, so its holder is asked to stop.
 
-use nix::{
-    errno::Errno,
-    sys::signal::{Signal, kill},
-};
+use nix::errno::Errno;
 
 use super::{
     card::{BROKEN, State},
     claims::lock,
     engine::FileEngine,
+    kernel::Flock,
     layout::card_at,
     line::Placed,
     locks::{Key, LockFile},
@@ -18,6 +16,8 @@ use super::{
 };
 use crate::{Broken, EngineError, Fault, Name};
 
+/// How often it is looked whether a process has the lock.
+const LOOKS: usize = 5;
 /// How many asked holders are remembered, to tell "it went" from "it was never there".
 const REMEMBERED: usize = 64;
 
@@ -40,32 +40,58 @@ impl FileEngine {
         if !is_alive(&lock, placed)? {
             return Ok(self.went(name, token));
         }
-        self.ask_to_stop(name, token, &state, placed)
+        self.ask_to_stop(name, token, (&lock, &state), placed)
+    }
+
+    /// Whether this process has the kernel's lock on the file, as the kernel shows to who may see that process.
+    fn has_flock(&self, lock: &LockFile, pid: u32) -> bool {
+        let holds = |flock: &Flock| !flock.waits && flock.pid == pid;
+        // The kernel's table may leave out a lock while it changes.
+        (0..LOOKS).any(|_| lock.flocks(&self.dir).iter().any(holds))
     }
 
     fn ask_to_stop(
         &self,
         name: &Name,
         token: u64,
-        state: &StateFile,
+        (lock_file, state): (&LockFile, &StateFile),
         placed: &Placed,
     ) -> Result<Broken, EngineError> {
         let (card, pid) = (&placed.card, placed.card.process.pid);
-        let target = card.process.target().filter(|_| card.stops_on_term && card.process.is_running());
-        let Some(target) = target else {
+        let ends_it = "a kernel lock ends only with its holder";
+        if !(card.stops_on_term && card.process.is_running()) {
             return Err(denied(format!(
-                "pid {pid} ({}) holds it and does not stop on request: a kernel lock ends only with its holder; end that process",
+                "pid {pid} ({}) holds it and does not stop on request: {ends_it}; end that process",
                 card.owner
             )));
-        };
+        }
         if !card.is_broken() {
+            // Whoever may write here could have written any pid: what is signalled is a process that has the kernel's lock.
+            if !self.has_flock(lock_file, pid) {
+                return Err(denied(format!(
+                    "pid {pid} ({}) is said to hold it, and the kernel shows no lock of that process on its file: {ends_it}; find \
+                     out who holds it",
+                    card.owner
+                )));
+            }
             let at = card_at(placed.slot) + BROKEN;
             state.write(&card.token.to_le_bytes(), at)?;
-            if let Err(errno) = kill(target, Signal::SIGTERM) {
+            let asked = card.process.terminate(|| self.has_flock(lock_file, pid));
+            if !matches!(asked, Ok(true)) {
                 state.write(&[0; 8], at)?;
-                if errno == Errno::EPERM {
+            }
+            match asked {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                     return Err(denied(format!("pid {pid} ({}) holds it and is another user's", card.owner)));
                 }
+                Err(error) if error.raw_os_error() != Some(Errno::ESRCH as i32) => {
+                    return Err(denied(format!(
+                        "pid {pid} ({}) cannot be asked to stop: {error}",
+                        card.owner
+                    )));
+                }
+                // It has ended just now.
+                Ok(_) | Err(_) => {}
             }
         }
         let mut asked = lock(&self.asked);

@@ -26,6 +26,7 @@ use super::{
     dir::Dir,
     encode,
     error::{foreign, sort, sort_errno},
+    kernel::{Flock, KernelLocks},
     layout::MAX_NUMBER,
     open::{Missing, open_file},
 };
@@ -96,6 +97,11 @@ impl LockFile {
     pub(super) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
         let opened = open_file(dir, &dir.locks, &key.file, missing, || key.shown())?;
         Ok(opened.map(|(file, stat)| Self { file, device: stat.st_dev, inode: stat.st_ino }))
+    }
+
+    /// The flocks on it, as the kernel shows them.
+    pub(super) fn flocks(&self, dir: &Dir) -> Vec<Flock> {
+        KernelLocks::read(dir.fs).on(self.device, self.inode)
     }
 
     /// Whether the path still leads to this very file. Without that, others would lock another one.

@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-use nix::unistd::Pid;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::error::sort;
 use crate::EngineError;
@@ -21,8 +21,23 @@ pub(super) struct Process {
 impl Process {
     /// The calling process.
     pub(super) fn own() -> Self {
-        let pid = std::process::id();
+        Self::of(std::process::id())
+    }
+
+    /// The process that has this pid now.
+    pub(super) fn of(pid: u32) -> Self {
         Self { pid, started: start_time(pid).unwrap_or(0) }
+    }
+
+    /// Asks this very process to stop, if it is `sure`, asked once the pid cannot be given to another any more. False: it is not.
+    pub(super) fn terminate(self, sure: impl FnOnce() -> bool) -> io::Result<bool> {
+        let Some(pid) = self.target() else { return Ok(false) };
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        if !(self.is_running() && sure()) {
+            return Ok(false);
+        }
+        pidfd_send_signal(process, Signal::TERM)?;
+        Ok(true)
     }
 
     /// Whether this very process runs.
@@ -31,8 +46,8 @@ impl Process {
     }
 
     /// The pid as system calls take it; `None` when it is none, for 0 and negative numbers would name a group.
-    pub(super) fn target(self) -> Option<Pid> {
-        i32::try_from(self.pid).ok().filter(|&pid| pid > 0).map(Pid::from_raw)
+    fn target(self) -> Option<Pid> {
+        i32::try_from(self.pid).ok().filter(|&pid| pid > 0).and_then(Pid::from_raw)
     }
 }
 

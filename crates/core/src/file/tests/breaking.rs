@@ -77,3 +77,34 @@ fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
         assert_eq!(held(create(&engine, &claim(text, mode))).previous, Previous::Clean);
     }
 }
+
+/// Whoever may write into a shared directory could have written the pid of any process there is, and wait for root to break the hold.
+#[test]
+fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
+    use std::os::unix::fs::FileExt;
+
+    use super::super::{
+        card::Card,
+        layout::{CARD, card_at},
+        proc::Process,
+    };
+
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = Claim { stops_on_term: true, ..claim("job", PERMIT) };
+    let token = held(create(&engine, &first)).token;
+    let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let state = std::fs::File::options().read(true).write(true).open(scratch.state_file("job")).unwrap();
+    let mut bytes = [0; CARD];
+    state.read_exact_at(&mut bytes, card_at(1)).unwrap();
+    let card = Card::from_bytes(&bytes).unwrap().unwrap();
+    let forged = Card { process: Process::of(stranger.id()), ..card };
+    assert!(forged.process.is_running());
+    state.write_all_at(&forged.to_bytes(), card_at(1)).unwrap();
+    let error = break_hold(&engine, "job", token.number).unwrap_err();
+    assert_eq!(error.fault, Fault::Denied, "{error}");
+    assert!(error.message.contains("the kernel shows no lock"), "{error}");
+    assert_eq!(stranger.try_wait().unwrap(), None, "it was asked to stop");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
