@@ -73,6 +73,9 @@ pub(crate) struct Run {
     /// Exit with N instead of 75 when the lock is not acquired
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::TAKEN)]
     pub(crate) conflict_exit_code: u8,
+    /// When CMD of another run under the same hold starts this one
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Nested::Fail)]
+    pub(crate) nested: Nested,
     /// How this holder is shown to others; user@host:pid by default
     #[arg(long, value_name = "TEXT")]
     pub(crate) owner: Option<String>,
@@ -88,6 +91,15 @@ pub(crate) struct Run {
     /// The command to run, and its arguments
     #[arg(value_name = "CMD", last = true, required = true, num_args = 1..)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What to do about a name that the process holds already that started this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Nested {
+    /// Say so (64) instead of waiting for oneself for ever
+    Fail,
+    /// Run CMD under that hold
+    Ok,
 }
 
 #[derive(Debug, clap::Args)]

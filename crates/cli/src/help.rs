@@ -10,13 +10,15 @@ Examples:
   leasehold run -n --at-least 55s tick -- ./job.sh   once a minute, for cron
 
 Durations are written 500ms, 30s, 5m, 1h30m. On engines whose holds are leases
-the grace is at most a third of the ttl: CMD is gone when the lease ends.
+the grace is at most a third of what the engine granted: CMD is gone when the
+lease ends. Likewise all is over when --max-hold is, on every engine.
 
 Where holds end with their process (ZooKeeper), leasehold stays and holds until
 --at-least has passed. A signal that would end it does, and NAME is free then.
 
-CMD gets LEASEHOLD_NAME and LEASEHOLD_TOKEN, a number that grows with each
-grant. It runs in a process group of its own, in the foreground on a terminal.
+CMD gets LEASEHOLD_NAME, LEASEHOLD_CLAIM (the id in `show`), LEASEHOLD_TOKEN, a
+number that grows with each grant, and LEASEHOLD_LINEAGE: where that changes,
+numbers begin anew. It runs in a process group of its own, in the foreground on a terminal.
 The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are passed on to it. When
 leasehold is killed, CMD is killed, too, unless it is a set-uid program: those
 clear the parent-death signal.

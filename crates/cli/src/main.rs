@@ -36,8 +36,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(Failure { code, message }) => {
             if let Some(message) = message {
-                // Nobody is left to be told if this fails.
-                let _ = writeln!(std::io::stderr(), "leasehold: {}", text::safe(&message));
+                // In one piece, so that lines of several processes do not mix. Nobody is left to be told if this fails.
+                let _ =
+                    std::io::stderr().write_all(format!("leasehold: {}\n", text::safe(&message)).as_bytes());
             }
             code
         }

@@ -26,6 +26,7 @@ pub(crate) struct Run {
     pub(crate) grace: Duration,
     /// The exit code for "not acquired".
     pub(crate) conflict: u8,
+    pub(crate) nested: args::Nested,
     pub(crate) owner: Option<Owner>,
     pub(crate) quiet: bool,
     /// Whether CMD inherits the descriptor under the lock, where there is one.
@@ -95,6 +96,7 @@ impl Run {
             at_least: args.at_least,
             grace: args.grace,
             conflict: args.conflict_exit_code,
+            nested: args.nested,
             owner,
             quiet: args.quiet,
             pass_descriptor: !args.close,

@@ -35,7 +35,7 @@ pub(crate) struct Spawn {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
     /// Added to the environment, which is otherwise passed on as it is.
-    pub(crate) variables: [(&'static str, String); 2],
+    pub(crate) variables: [(&'static str, String); 4],
     pub(crate) found: Found,
     /// The descriptor under the lock, for CMD to keep open.
     pub(crate) lock: Option<OwnedFd>,
@@ -66,6 +66,17 @@ pub(crate) fn take_signals(blocked: &SigSet) -> Result<Found, Errno> {
     unsafe { sigaction(Signal::SIGCHLD, &default)? };
     let mask = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     Ok(Found { mask })
+}
+
+/// Becomes CMD, which finds the signals as this process did.
+///
+/// # Errors
+/// Why it cannot be executed.
+pub(crate) fn become_cmd(program: &OsString, arguments: &[OsString], found: Found) -> io::Error {
+    match found.mask.thread_set_mask() {
+        Ok(()) => Command::new(program).args(arguments).exec(),
+        Err(errno) => errno.into(),
+    }
 }
 
 /// Starts CMD in a process group of its own. Only the main thread may call it: when the calling *thread* ends, CMD is

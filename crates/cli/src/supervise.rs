@@ -2,12 +2,12 @@
 
 use std::{pin::Pin, task::Poll, time::Duration};
 
-use leasehold::{Error, Guard, Life, Locks, Loss};
+use leasehold::{Error, Guard, Loss};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
     child::{Change, Child},
-    enforce::{Enforcer, Order, Rules},
+    enforce::{Enforcer, Order},
     plan::Run,
     terminal::Taken,
     waiter::{Waiter, now},
@@ -21,8 +21,8 @@ const LOOK_FOR_GROUP: Duration = Duration::from_millis(20);
 pub(crate) enum End {
     /// CMD ran to its end, and no loss was heard of.
     Kept { code: u8 },
-    /// CMD was ended because the lock was lost; without a word on it, because it could not be renewed.
-    Lost { loss: Option<Loss>, code: u8 },
+    /// CMD was ended because the lock was lost, or was about to be.
+    Lost { loss: Loss, code: u8 },
 }
 
 /// A question to the engine whether the hold still stands.
@@ -33,6 +33,7 @@ pub(crate) struct Supervisor<'a> {
     guard: &'a Guard,
     waiter: &'a Waiter,
     child: Child,
+    grace: Duration,
     enforcer: Enforcer,
     lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
     loss: Option<Loss>,
@@ -43,14 +44,13 @@ pub(crate) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(crate) fn new(plan: &Run, locks: &Locks, guard: &'a Guard, waiter: &'a Waiter, child: Child) -> Self {
-        let exact = locks.profile().life == Life::Process;
-        let rules = Rules { grace: plan.grace, ttl: plan.ttl, max_hold: plan.max_hold, exact };
+    pub(crate) fn new(plan: &Run, guard: &'a Guard, waiter: &'a Waiter, child: Child) -> Self {
         Self {
             guard,
             waiter,
             child,
-            enforcer: Enforcer::new(rules),
+            grace: plan.grace,
+            enforcer: Enforcer::new(plan.grace),
             lost: Box::pin(guard.lost()),
             loss: None,
             asked: None,
@@ -105,7 +105,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn enforce(&mut self) {
-        match self.enforcer.step(now(), self.guard.remaining(), self.loss) {
+        match self.enforcer.step(now(), self.guard.stop(self.grace), self.loss) {
             Some(Order::Terminate) => {
                 if !std::mem::take(&mut self.told) {
                     self.child.send(Signal::SIGTERM);
@@ -124,7 +124,7 @@ impl<'a> Supervisor<'a> {
             Signal::SIGCONT => self.resume(),
             Signal::SIGTERM => {
                 self.child.send(signal);
-                if self.asked.is_none() && !self.enforcer.is_over() {
+                if self.asked.is_none() && self.enforcer.stopped_by().is_none() {
                     let guard = self.guard;
                     self.asked = Some(Box::pin(guard.confirm()));
                     self.told = true;
@@ -157,7 +157,7 @@ impl<'a> Supervisor<'a> {
 
     /// Lets CMD go on, unless the lock was lost while it was stopped: the next round ends it then.
     fn resume(&self) {
-        if self.guard.check() || self.enforcer.is_over() {
+        if self.guard.check() || self.enforcer.stopped_by().is_some() {
             self.child.resume();
         }
     }
@@ -168,9 +168,7 @@ impl<'a> Supervisor<'a> {
             // It ended before it could be told. What it left running is told now.
             self.enforce();
         }
-        if !self.enforcer.is_over() {
-            return Ok(End::Kept { code });
-        }
+        let Some(loss) = self.enforcer.stopped_by() else { return Ok(End::Kept { code }) };
         while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.is_there()) {
             let left = kill_at.saturating_sub(now());
             if let Some(signal) = self.waiter.wait(Some(left.min(LOOK_FOR_GROUP)))? {
@@ -178,6 +176,6 @@ impl<'a> Supervisor<'a> {
             }
             self.enforce();
         }
-        Ok(End::Lost { loss: self.loss, code })
+        Ok(End::Lost { loss, code })
     }
 }

@@ -1,18 +1,23 @@
 //! What a guard knows about its hold: a deadline and, once, a loss.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::sync::Notify;
 
-use crate::{Instant, Loss, Owner, Token, lease::DOUBT};
+use crate::{Instant, Lease, Loss, Owner, Token, lease::DOUBT};
 
 /// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads.
 pub(crate) struct Cell {
     /// Nanoseconds since boot until which the hold may be believed in; 0 once it is lost.
     deadline: AtomicU64,
+    /// Nanoseconds for which the engine granted the hold the last time.
+    granted: AtomicU64,
     /// The end of this guard's own `max_hold`.
     end: Instant,
     token: Token,
@@ -23,9 +28,10 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    pub(crate) fn new(deadline: Instant, end: Instant, token: Token, owner: Option<Owner>) -> Self {
-        let deadline = AtomicU64::new(deadline.min(end).as_nanos());
-        Self { deadline, end, token, owner, loss: OnceLock::new(), told: Notify::new() }
+    pub(crate) fn new(lease: &Lease, end: Instant, token: Token, owner: Option<Owner>) -> Self {
+        let deadline = AtomicU64::new(lease.belief().min(end).as_nanos());
+        let granted = AtomicU64::new(nanos(lease.span()));
+        Self { deadline, granted, end, token, owner, loss: OnceLock::new(), told: Notify::new() }
     }
 
     pub(crate) const fn token(&self) -> Token {
@@ -41,11 +47,22 @@ impl Cell {
         Instant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
+    /// For how long the hold was granted the last time. Read before the deadline, it is not newer than that.
+    pub(crate) fn granted(&self) -> Duration {
+        Duration::from_nanos(self.granted.load(Ordering::Acquire))
+    }
+
+    /// The end of this guard's own `max_hold`.
+    pub(crate) const fn end(&self) -> Instant {
+        self.end
+    }
+
     /// The lease was renewed, or is in doubt. Nothing revives a lost cell.
-    pub(crate) fn extend(&self, deadline: Instant) {
-        let new = deadline.min(self.end).as_nanos();
+    pub(crate) fn extend(&self, lease: &Lease) {
+        let new = lease.belief().min(self.end).as_nanos();
         let _ =
             self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
+        self.granted.store(nanos(lease.span()), Ordering::Release);
     }
 
     /// Tells the guard, once, that its hold is lost; false if it knew before.
@@ -83,19 +100,29 @@ impl Cell {
     }
 }
 
+/// More than five hundred years are as good as that.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Lineage;
+    use crate::{Lineage, Renewal};
 
     #[test]
     fn nothing_revives_a_lost_cell() {
         let at = Instant::from_nanos;
-        let cell = Cell::new(at(100), Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
-        cell.extend(at(200));
+        let secs = Duration::from_secs;
+        let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
+        let cell = Cell::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
+        lease.renewed(at(50), at(60), Some(secs(20)));
+        cell.extend(&lease);
+        assert_eq!((cell.deadline(), cell.granted()), (lease.deadline(), secs(20)));
         assert_eq!(cell.loss(at(150)), None);
         assert!(cell.lose(Loss::Broken) && !cell.lose(Loss::Gone), "told once");
-        cell.extend(at(300));
+        lease.renewed(at(100), at(110), Some(secs(30)));
+        cell.extend(&lease);
         assert_eq!((cell.deadline(), cell.loss(at(150))), (at(0), Some(Loss::Broken)));
     }
 }

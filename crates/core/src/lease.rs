@@ -185,6 +185,12 @@ impl Lease {
         self.deadline
     }
 
+    /// How long the engine granted the last time; where it cannot lapse, how long was asked for.
+    #[must_use]
+    pub const fn span(&self) -> Duration {
+        self.span
+    }
+
     /// Whether the hold is lost, and why, as of the last step.
     #[must_use]
     pub const fn lost(&self) -> Option<Loss> {

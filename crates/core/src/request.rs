@@ -15,6 +15,7 @@ use crate::{
     lease::Renewal,
     local::{Asked, Entered, Terms, Ticket, Tries},
     shared::{Lifeline, Shared},
+    time::in_words,
 };
 
 /// The lease time unless a request says otherwise.
@@ -162,11 +163,8 @@ impl Request {
         let wrong = |what: String| Error::invalid(format!("lock {:?}: {what}", name.as_str()));
         let range = &self.life.profile.ttl;
         if !range.contains(&self.ttl) {
-            let (least, most) = (range.start(), range.end());
-            return Err(wrong(format!(
-                "ttl {:?} is out of range: {least:?} to {most:?} are allowed",
-                self.ttl
-            )));
+            let [ttl, least, most] = [self.ttl, *range.start(), *range.end()].map(in_words);
+            return Err(wrong(format!("ttl {ttl} is out of range: {least} to {most} are allowed")));
         }
         if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
             return Err(wrong("max_hold is zero".into()));

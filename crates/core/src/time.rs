@@ -58,3 +58,36 @@ pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
 }
+
+/// A duration as people write it: in the largest unit of which it is a whole number, at most hours.
+pub(crate) fn in_words(duration: Duration) -> String {
+    let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    match (secs, nanos) {
+        (1.., 0) if secs.is_multiple_of(3600) => format!("{}h", secs / 3600),
+        (1.., 0) if secs.is_multiple_of(60) => format!("{}m", secs / 60),
+        (_, 0) => format!("{secs}s"),
+        _ if nanos.is_multiple_of(1_000_000) => format!("{}ms", duration.as_millis()),
+        _ => format!("{duration:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_told_as_they_are_written() {
+        for (millis, words) in [
+            (0, "0s"),
+            (100, "100ms"),
+            (1500, "1500ms"),
+            (30_000, "30s"),
+            (90_000, "90s"),
+            (300_000, "5m"),
+            (86_400_000, "24h"),
+        ] {
+            assert_eq!(in_words(Duration::from_millis(millis)), words);
+        }
+        assert_eq!(in_words(Duration::from_micros(1500)), "1.5ms");
+    }
+}

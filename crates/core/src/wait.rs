@@ -35,6 +35,8 @@ pub struct Wait {
     /// How many answers in a row brought no place in line.
     fruitless: u32,
     how: How,
+    /// The engine told it to wait.
+    queued: bool,
 }
 
 impl Wait {
@@ -42,7 +44,14 @@ impl Wait {
     /// given up; `None` once it has been reached, from when on outages are waited out.
     #[must_use]
     pub fn new(profile: &Profile, first_contact: Option<Instant>) -> Self {
-        Self { poll: profile.poll.clone(), push: profile.push, first_contact, fruitless: 0, how: How::Create }
+        Self {
+            poll: profile.poll.clone(),
+            push: profile.push,
+            first_contact,
+            fruitless: 0,
+            how: How::Create,
+            queued: false,
+        }
     }
 
     /// How to call `claim` the next time.
@@ -61,6 +70,8 @@ impl Wait {
             Err(error) => match error.fault {
                 Fault::Retry if self.first_contact.is_some_and(|limit| now >= limit) => Next::Fail(error),
                 Fault::Retry | Fault::Unknown => self.back_off(now, jitter),
+                // A server that is read-only or full for a while: who waits already, waits on.
+                Fault::Refused if self.queued => self.back_off(now, jitter),
                 Fault::Refused | Fault::Denied | Fault::Misconfigured | Fault::Internal => Next::Fail(error),
             },
         }
@@ -71,11 +82,13 @@ impl Wait {
             Answer::Held(grant) => Next::Held(grant),
             Answer::Gone => Next::Restart,
             Answer::Waiting(hint) => {
+                self.queued = true;
                 self.fruitless = 0;
                 self.how = How::Ask;
                 Next::Call { at: now.after(self.pace(hint, jitter)), how: How::Ask }
             }
             Answer::Taken(hint) => {
+                self.queued = true;
                 self.how = How::Create;
                 let backed_off = self.back_off(now, jitter);
                 match (backed_off, hint.ask_in) {

@@ -79,10 +79,17 @@ fn an_engine_that_was_never_reached_is_given_up_in_time() {
 fn once_reached_outages_are_waited_out() {
     let mut wait = Wait::new(&profile(false), Some(now()));
     wait.answered(Ok(Answer::Waiting(Hint::default())), now(), 0);
-    for fault in [Fault::Retry, Fault::Unknown] {
+    for fault in [Fault::Retry, Fault::Unknown, Fault::Refused] {
         let next = wait.answered(failed(fault), now().after(Duration::from_secs(3600)), 0);
         assert!(matches!(next, Next::Call { how: How::Ask, .. }), "{fault:?}: {next:?}");
     }
+}
+
+#[test]
+fn who_has_no_place_in_line_is_not_kept_waiting_by_a_server_that_refuses_but_who_was_told_to_wait_is() {
+    let mut wait = Wait::new(&profile(false), None);
+    wait.answered(Ok(Answer::Taken(Hint::default())), now(), 0);
+    assert!(matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Call { how: How::Create, .. }));
 }
 
 #[test]

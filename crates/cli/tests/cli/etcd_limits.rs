@@ -82,7 +82,7 @@ fn a_ttl_that_the_server_does_not_know_is_64_with_those_it_knows() {
         let output = site.call(&["run", "--ttl", ttl, "job", "--", "true"]);
         assert_eq!(code(&output), 64, "{output:?}");
         let said = one_line(&output);
-        assert!(said.contains("2s to 86400s"), "{said}");
+        assert!(said.contains("2s to 24h"), "{said}");
     }
     assert_eq!(site.code(&["run", "--ttl", "2s", "job", "--", "true"]), 0);
 }

@@ -5,6 +5,7 @@ mod etcd;
 mod etcd_cluster;
 mod etcd_limits;
 mod etcd_schedule;
+mod healthy;
 mod help;
 mod inspect;
 mod loss;

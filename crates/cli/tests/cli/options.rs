@@ -125,7 +125,7 @@ fn max_hold_ends_cmd_with_76() {
     assert_eq!(code(&output), 76);
     let said = one_line(&output);
     assert!(
-        said.contains("file lock \"x\"") && said.contains("max_hold") && said.contains("sleep"),
+        said.contains("file lock \"x\"") && said.contains("--max-hold ended") && said.contains("sleep"),
         "{said}"
     );
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);

@@ -177,3 +177,33 @@ fn what_the_server_says_decides_the_exit_code_and_no_password_is_shown() {
     inner.env("LEASEHOLD_URL", format!("redis://:hunter2-right@127.0.0.1:{}", site.0.port()));
     assert!(!stdout(&finish(inner)).contains("hunter2"), "it stands in no command line");
 }
+
+/// A server that is read-only or lacks its replicas for a while: who stands in line stands there still.
+#[test]
+fn a_server_that_refuses_for_a_while_ends_no_wait() {
+    let site = Site::new();
+    let holder = site.holder(&["--ttl", "24h"], HOLD);
+    let mut waiter =
+        Running::start(site.leasehold(&["run", "-w", "10m", "job", "--", "sh", "-c", "echo mine"]));
+    until("a waiter", || site.show()["waiters"].as_array().unwrap().len() == 1);
+    site.0.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let refused = || site.0.command(&["INFO", "errorstats"]).iter().any(|line| line.contains("NOREPLICAS"));
+    until("its claim was refused", refused);
+    site.0.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    assert!(!waiter.has_ended());
+    assert_eq!(code(&holder.output()), 0);
+    assert_eq!(stdout(&waiter.output()), "mine\n");
+}
+
+#[test]
+fn what_ended_a_hold_by_its_time_is_told() {
+    let site = Site::new();
+    for (options, why) in
+        [(&["--max-hold", "1s"][..], "--max-hold ended"), (&["--ttl", "1s", "--no-renew"], "--no-renew")]
+    {
+        let output = site.call(&[&["run"], options, &["job", "--", "sleep", "1000"]].concat());
+        assert_eq!(code(&output), 76);
+        let said = one_line(&output);
+        assert!(said.contains(why) && !said.contains("acknowledged"), "{said}");
+    }
+}

@@ -30,7 +30,7 @@ fn cmd_gets_its_arguments_and_streams_as_they_are() {
 }
 
 #[test]
-fn cmd_gets_two_variables_more_and_no_other_change() {
+fn cmd_gets_four_variables_more_and_no_other_change() {
     let dir = Dir::new();
     let mut command = dir.leasehold(&["run", "a name", "--", "env", "-0"]);
     command.env_clear().env("LEASEHOLD_URL", dir.url()).env("PATH", "/usr/bin:/bin").env("KEPT", "as it is");
@@ -38,9 +38,59 @@ fn cmd_gets_two_variables_more_and_no_other_change() {
     let mut lines: Vec<_> = output.split('\0').filter(|line| !line.is_empty()).collect();
     lines.sort_unstable();
     let url = format!("LEASEHOLD_URL={}", dir.url());
+    for (at, variable) in [(1, "LEASEHOLD_CLAIM="), (2, "LEASEHOLD_LINEAGE=")] {
+        let number = lines.get(at).and_then(|line| line.strip_prefix(variable));
+        let number = number.unwrap_or_else(|| panic!("no {variable} in {lines:?}"));
+        assert!(number.len() == 32 && number.bytes().all(|digit| digit.is_ascii_hexdigit()), "{number}");
+    }
+    lines.drain(1..3);
     let expected =
         ["KEPT=as it is", "LEASEHOLD_NAME=a name", "LEASEHOLD_TOKEN=1", &url, "PATH=/usr/bin:/bin"];
     assert_eq!(lines, expected);
+}
+
+/// A run within a run on one name would wait for its own end.
+#[test]
+fn a_run_under_its_own_hold_says_so_or_runs_under_it() {
+    let dir = Dir::new();
+    let inner = |options: &[&str], name: &str| {
+        let args =
+            [&["run", "x", "--", LEASEHOLD, "run"], options, &[name, "--", "sh", "-c", "echo ran"]].concat();
+        let output = dir.call(&args);
+        (code(&output), stdout(&output), stderr(&output))
+    };
+    let (code, out, said) = inner(&[], "x");
+    assert_eq!((code, out.as_str()), (64, ""));
+    assert!(said.contains("\"x\"") && said.contains("--nested ok") && said.lines().count() == 1, "{said}");
+    assert_eq!(inner(&["--nested", "ok"], "x"), (0, "ran\n".into(), String::new()));
+    assert_eq!(inner(&["-n"], "x").0, 75, "who does not wait is told as always");
+    assert_eq!(inner(&[], "y"), (0, "ran\n".into(), String::new()), "another name");
+    // Of another directory the same name is another lock, and readers stand side by side.
+    let other = Dir::new();
+    assert_eq!(inner(&["--url", &other.url()], "x"), (0, "ran\n".into(), String::new()));
+    let shared = dir.call(&["run", "-s", "x", "--", LEASEHOLD, "run", "-s", "x", "--", "echo", "ran"]);
+    assert_eq!(stdout(&shared), "ran\n");
+    // Nobody above it holds it.
+    let mut stale = dir.leasehold(&["run", "--nested", "ok", "x", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN"]);
+    stale.env("LEASEHOLD_NAME", "x").env("LEASEHOLD_CLAIM", "00000000000000000000000000000001");
+    let token: u64 = stdout(&finish(stale)).trim().parse().unwrap();
+    assert!(token > 1, "a hold of its own");
+}
+
+#[test]
+fn a_script_without_its_interpreter_is_told_as_that() {
+    let dir = Dir::new();
+    let script = dir.file("a-script", "#!/nonexistent/shell\n", 0o755);
+    let path = script.parent().unwrap().to_str().unwrap().to_owned();
+    let mut by_name = dir.leasehold(&["run", "x", "--", "a-script"]);
+    by_name.env("PATH", format!("{path}:/usr/bin:/bin"));
+    for output in [dir.call(&["run", "x", "--", script.to_str().unwrap()]), finish(by_name)] {
+        assert_eq!(code(&output), 127);
+        let said = one_line(&output);
+        assert!(said.contains("interpreter"), "{said}");
+    }
+    let said = one_line(&dir.call(&["run", "x", "--", "/nonexistent/program"]));
+    assert!(said.contains("not found") && !said.contains("interpreter"), "{said}");
 }
 
 #[test]

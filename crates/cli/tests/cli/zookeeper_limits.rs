@@ -88,7 +88,7 @@ fn a_ttl_is_put_within_the_bounds_of_the_server_or_refused() {
         let output = site.call(&["run", "--ttl", ttl, "job", "--", "true"]);
         assert_eq!(code(&output), 64, "{output:?}");
         let said = one_line(&output);
-        assert!(said.contains("2s to 86400s"), "{said}");
+        assert!(said.contains("2s to 24h"), "{said}");
     }
     let holder = site.holder(&["--ttl", "24h"], HOLD);
     let left = site.show("job")["holders"][0]["remaining_ms"].as_u64().unwrap();

@@ -104,10 +104,7 @@ impl Shared {
         }
         let now = self.now();
         hold.lease.renewed(sent, now, ttl);
-        let deadline = hold.lease.belief();
-        for cell in &hold.guards {
-            cell.extend(deadline);
-        }
+        hold.guards.iter().for_each(|cell| cell.extend(&hold.lease));
         self.arm(name, hold, now);
     }
 
@@ -170,8 +167,7 @@ impl Shared {
             for (name, state) in shard.iter_mut() {
                 for hold in state.holds.iter_mut().filter(|hold| !hold.ending) {
                     hold.lease.doubt(now);
-                    let belief = hold.lease.belief();
-                    hold.guards.iter().for_each(|cell| cell.extend(belief));
+                    hold.guards.iter().for_each(|cell| cell.extend(&hold.lease));
                     self.arm(name, hold, now);
                 }
             }

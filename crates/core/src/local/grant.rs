@@ -69,7 +69,7 @@ impl Shared {
         now: Instant,
     ) -> Guard {
         let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
-        let cell = Arc::new(Cell::new(hold.lease.belief(), end, token, holder.terms.owner.clone()));
+        let cell = Arc::new(Cell::new(&hold.lease, end, token, holder.terms.owner.clone()));
         let timer = (end != Instant::NEVER)
             .then(|| self.add_timer(end, Due::MaxHold(Box::new((name.clone(), hold.id)))));
         hold.guards.push(Arc::clone(&cell));
@@ -91,7 +91,7 @@ impl Shared {
         let mut shard = self.table.shard(&guard.name);
         let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.ending)?;
         hold.lease.keep_up(now);
-        let cell = Arc::new(Cell::new(hold.lease.belief(), Instant::NEVER, guard.token(), None));
+        let cell = Arc::new(Cell::new(&hold.lease, Instant::NEVER, guard.token(), None));
         hold.guards.push(Arc::clone(&cell));
         self.arm(&guard.name, hold, now);
         Some(cell)

@@ -1,0 +1,61 @@
+//! A healthy engine never ends a healthy job, whatever `--ttl`, `--grace` and the server's limits are.
+
+use std::time::Duration;
+
+use leasehold_testkit::{room::with_room, server::ZookeeperServer};
+
+use crate::{
+    tools::{bare, code, finish},
+    zookeeper::Site,
+};
+
+/// Each job runs for longer than the shortest leases, and until after the first renewals of most others.
+const JOB: &str = "12";
+
+/// Limits of a server's sessions: the tick and the longest session, in milliseconds.
+const LIMITS: [(u32, u32); 5] =
+    [(500, 5_000), (500, 10_000), (500, 60_000), (2_000, 40_000), (2_000, 60_000)];
+
+const OPTIONS: [&[&str]; 7] = [
+    &[],
+    &["--ttl", "2s"],
+    &["--ttl", "4s"],
+    &["--ttl", "5s", "--grace", "1h"],
+    &["--ttl", "6s"],
+    &["--ttl", "90s", "--grace", "30s"],
+    &["--ttl", "24h", "--grace", "0s"],
+];
+
+#[test]
+fn no_session_limit_of_zookeeper_ends_a_healthy_job() {
+    std::thread::scope(|scope| {
+        for (tick, longest) in LIMITS {
+            scope.spawn(move || {
+                let tick_line = format!("tickTime={tick}");
+                let limit_line = format!("maxSessionTimeout={longest}");
+                let shortest_line = format!("minSessionTimeout={}", tick * 2);
+                let site = Site(ZookeeperServer::start(&[&tick_line, &limit_line, &shortest_line]));
+                run_all(&site, tick * 2, longest);
+            });
+        }
+    });
+}
+
+fn run_all(site: &Site, shortest: u32, longest: u32) {
+    std::thread::scope(|scope| {
+        for (number, options) in OPTIONS.into_iter().enumerate() {
+            scope.spawn(move || {
+                let what = format!("{options:?} with sessions from {shortest} to {longest} ms");
+                let name = format!("job {number}");
+                with_room(Duration::from_millis(shortest.into()), &what, |_| {
+                    let args = [&["run"], options, &[&*name, "--", "sleep", JOB]].concat();
+                    let mut command = bare(&args);
+                    command.env("LEASEHOLD_URL", site.0.url());
+                    let output = finish(command);
+                    eprintln!("{what}: {output:?}");
+                    code(&output) == 0
+                });
+            });
+        }
+    });
+}
