@@ -1,7 +1,9 @@
 //! The `leasehold` command: arguments as typed (`args`), what they mean (`plan`), one file per command (`cmd`), and the
-//! exit codes (`exit`). `run` adds `signals` and `waiter` (the loop), `spawn`, `terminal` and `child` (CMD), `enforce`
-//! (when CMD must stop, as a pure machine) and `supervise`, which brings them together.
+//! exit codes (`exit`). `run` adds `signals` and `waiter` (the loop), `nested` and `acquire` (the lock), `start`, `spawn`,
+//! `terminal` and `child` (CMD), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
+//! together.
 
+mod acquire;
 mod args;
 mod child;
 mod cmd;
@@ -12,10 +14,12 @@ mod help;
 mod json;
 #[cfg(test)]
 mod man;
+mod nested;
 mod plan;
 mod signals;
 mod source;
 mod spawn;
+mod start;
 mod supervise;
 mod terminal;
 mod text;

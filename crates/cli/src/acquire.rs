@@ -1,0 +1,121 @@
+//! Waiting for the lock, within one limit, and interrupted by signals.
+
+use std::{pin::pin, task::Poll, time::Duration};
+
+use leasehold::{Error, Guard, Locks, Request};
+use nix::sys::signal::Signal;
+
+use crate::{
+    cmd::run::{interrupted, lock, waiting_failed},
+    exit::{self, Failure},
+    plan::{Run, Wait, Want},
+    signals::ends_wait,
+    waiter::{Waiter, now},
+};
+
+/// How long one question may take whether a pushed grant stands, and the pause until the next one, while the engine does not say.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
+const CONFIRM_AGAIN: Duration = Duration::from_millis(100);
+
+/// A grant that was pushed to a waiting claim is for less than the ttl. CMD starts under a whole lease, or not at all: while
+/// the engine does not confirm it, this waits on, within the one limit of `--wait`.
+pub(crate) fn acquire_whole(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<Guard, Failure> {
+    let until = match plan.wait {
+        Wait::Within(limit) => Some(now().saturating_add(limit)),
+        Wait::Forever | Wait::Not => None,
+    };
+    loop {
+        let guard = acquire(plan, locks, waiter, until)?;
+        if guard.remaining().is_none_or(|left| left > plan.ttl / 2) {
+            return Ok(guard);
+        }
+        if confirmed(plan, locks, waiter, &guard, until)? {
+            return Ok(guard);
+        }
+    }
+}
+
+/// Whether the engine says that the hold stands. False: it was over before it began, so it is back to the line.
+fn confirmed(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    guard: &Guard,
+    until: Option<Duration>,
+) -> Result<bool, Failure> {
+    loop {
+        let mut ended_by = None;
+        let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
+        let left = until.map_or(CONFIRM_WITHIN, |until| until.saturating_sub(now()));
+        let said = waiter.block_on(guard.confirm(), Some(left), stop).map_err(waiting_failed)?;
+        if let Some(signal) = ended_by {
+            return Err(interrupted(plan, locks, signal));
+        }
+        let trouble = match said {
+            Some(Ok(())) => return Ok(true),
+            Some(Err(error)) if error.is_lost() => return Ok(false),
+            Some(Err(error)) if error.is_unknown() || error.is_unreachable() => Some(error),
+            Some(Err(error)) => return Err(error.into()),
+            None => None,
+        };
+        if until.is_some_and(|until| now() >= until) {
+            let lock = lock(plan, locks);
+            return Err(trouble.map_or_else(
+                || {
+                    Failure::new(
+                        exit::UNAVAILABLE,
+                        format!("{lock}: granted, but not confirmed within --wait"),
+                    )
+                },
+                Into::into,
+            ));
+        }
+        // The keeper renews it meanwhile; a signal is heard at the next turn.
+        if let Some(signal) = waiter.wait(Some(CONFIRM_AGAIN)).map_err(waiting_failed)?
+            && ends_wait(signal)
+        {
+            return Err(interrupted(plan, locks, signal));
+        }
+    }
+}
+
+fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<Guard, Failure> {
+    let request = request(plan, locks);
+    let mut acquire = pin!(match (plan.wait, until) {
+        (Wait::Not, _) => request.try_acquire(),
+        (_, None) => request.acquire(),
+        (_, Some(until)) => request.acquire_within(until.saturating_sub(now())),
+    });
+    loop {
+        if let Poll::Ready(result) = waiter.poll(acquire.as_mut()) {
+            return result.map_err(|error| refused(plan, error));
+        }
+        match waiter.wait(None).map_err(waiting_failed)? {
+            // Leaving drops the future, which gives up the place in line.
+            Some(signal) if ends_wait(signal) => return Err(interrupted(plan, locks, signal)),
+            Some(Signal::SIGTSTP) => waiter.signals().stop().map_err(waiting_failed)?,
+            _ => {}
+        }
+    }
+}
+
+fn request(plan: &Run, locks: &Locks) -> Request {
+    let name = plan.name.as_str();
+    let request = match plan.want {
+        Want::Exclusive => locks.mutex(name),
+        Want::Shared => locks.rw(name).read(),
+        Want::Permits { count, limit } => locks.semaphore(name, limit).permits(count),
+    };
+    let request = request.ttl(plan.ttl).renew(plan.renew).stops_on_term(true);
+    plan.max_hold.into_iter().fold(request, Request::max_hold)
+}
+
+fn refused(plan: &Run, error: Error) -> Failure {
+    if !error.is_taken() {
+        return error.into();
+    }
+    if plan.quiet {
+        return Failure::silent(plan.conflict);
+    }
+    Failure::new(plan.conflict, format!("{error}: `leasehold show` tells by whom"))
+}

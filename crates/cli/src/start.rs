@@ -1,0 +1,76 @@
+//! Starting CMD under the lock, and why that failed.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+
+use leasehold::{Guard, Locks};
+use nix::errno::Errno;
+
+use crate::{
+    child::Child,
+    exit::{self, Failure},
+    nested::{CLAIM, NAME},
+    plan::Run,
+    spawn::{Spawn, spawn},
+    terminal::Terminal,
+    waiter::Waiter,
+};
+
+/// Whether there is a program of this name, where the system looks for one.
+fn is_there(program: &OsStr) -> bool {
+    if program.as_bytes().contains(&b'/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).exists())
+}
+
+pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
+    let (program, name) = (plan.program.display(), plan.name.as_str());
+    let message = |what: &str| format!("cannot run {program} under lock {name:?}: {what}");
+    let what = error.to_string();
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) if is_there(&plan.program) => {
+            Failure::new(exit::NOT_FOUND, message("the interpreter that its first line names is not found"))
+        }
+        Some(Errno::ENOENT) => {
+            Failure::new(exit::NOT_FOUND, message("it is not found: check its name and PATH"))
+        }
+        Some(Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => {
+            Failure::new(exit::UNAVAILABLE, message(&format!("{what}: raise the limits of this user")))
+        }
+        _ => Failure::new(exit::NOT_EXECUTABLE, message(&format!("{what}: is it executable?"))),
+    }
+}
+
+pub(crate) fn start(plan: &Run, locks: &Locks, guard: &Guard, waiter: &Waiter) -> Result<Child, Failure> {
+    let failed = |error: std::io::Error| not_started(plan, error);
+    let terminal = Terminal::find();
+    let group = spawn(Spawn {
+        program: plan.program.clone(),
+        arguments: plan.arguments.clone(),
+        variables: [
+            (NAME, plan.name.as_str().to_owned()),
+            (CLAIM, guard.id().to_string()),
+            ("LEASEHOLD_TOKEN", guard.token().to_string()),
+            ("LEASEHOLD_LINEAGE", guard.token().lineage.to_string()),
+        ],
+        found: waiter.signals().found(),
+        lock: if plan.pass_descriptor { descriptor(locks, guard).map_err(failed)? } else { None },
+        terminal: match &terminal {
+            Some(terminal) => terminal.for_start().map_err(failed)?,
+            None => None,
+        },
+    })
+    .map_err(failed)?;
+    Ok(Child::new(group, terminal))
+}
+
+#[cfg(feature = "file")]
+fn descriptor(locks: &Locks, guard: &Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
+    locks.descriptor(guard)
+}
+
+#[cfg(not(feature = "file"))]
+fn descriptor(_: &Locks, _: &Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
+    Ok(None)
+}
