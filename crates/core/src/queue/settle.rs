@@ -33,7 +33,9 @@ impl<C: Clone> Queue<C> {
         if now < self.due {
             return;
         }
-        let lapsed: Vec<_> = self.holders.extract_if(.., |holder| holder.expires <= now).collect();
+        let mut lapsed: Vec<_> = self.holders.extract_if(.., |holder| holder.expires <= now).collect();
+        // In the order in which they ended: how one ended counts for those that stood beside it, not for later ones.
+        lapsed.sort_by_key(|holder| holder.expires);
         for holder in lapsed {
             self.lapse(holder, step);
         }

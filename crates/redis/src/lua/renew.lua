@@ -29,9 +29,8 @@ local function one(at)
   end
   if told == 'kept' then
     confirm(s, id, ttl)
-  else
-    settle(s)
   end
+  settle(s)
   save(s, ttl)
   return told
 end

@@ -374,3 +374,33 @@ fn a_hold_that_lapses_while_the_server_stops_takes_no_newer_one_with_it() {
         Both::live(&mut real, false, &history);
     }
 }
+
+/// Of what lapsed since anybody looked, each ended at its own time: a broken hold is not told of after a later one that only
+/// lapsed, whatever stood beside both.
+#[test]
+fn holds_that_lapse_between_two_looks_end_in_their_order() {
+    let mut real = Real::new();
+    let create = |who| Event::Claim(who, How::Create);
+    let history = [
+        (0, (0, 0), create(1)),
+        (0, (0, 0), create(9)),
+        (2, (0, 0), Event::Break(1, false)),
+        (3, (0, 0), create(2)),
+        (20, (0, 0), create(3)),
+    ];
+    Both::live(&mut real, false, &history);
+}
+
+/// A renewal that finds others lapsed grants to who waits, whether it is kept itself or not.
+#[test]
+fn a_renewal_that_finds_room_grants_it() {
+    let mut real = Real::new();
+    let create = |who| Event::Claim(who, How::Create);
+    let history = [
+        (0, (0, 0), create(1)),
+        (0, (0, 0), create(6)),
+        (0, (0, 0), create(7)),
+        (5, (0, 0), Event::Renew(6)),
+    ];
+    Both::live(&mut real, false, &history);
+}
