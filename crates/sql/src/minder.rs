@@ -80,7 +80,9 @@ impl Minder {
             let minded = self.mind(&client).await;
             if let Err(failed) = &minded {
                 tracing::debug!(%failed, "claims in line could not be minded");
-            } else if self.deaf {
+            }
+            // Once more when it can be asked again; and at once when it cannot: who gives up meanwhile is to know that.
+            if minded.is_err() != self.deaf {
                 client.mailbox.push(News::AskAll);
             }
             self.deaf = minded.is_err();

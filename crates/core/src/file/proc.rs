@@ -5,7 +5,7 @@ use std::{fs, io};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::error::sort;
-use crate::EngineError;
+use crate::{EngineError, Fault};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -53,7 +53,10 @@ impl Process {
 
 /// Names the current boot of the machine.
 pub(super) fn boot_id() -> Result<[u8; 16], EngineError> {
-    let text = fs::read_to_string(BOOT_ID).map_err(|error| sort("cannot read", BOOT_ID, error))?;
+    let text = fs::read_to_string(BOOT_ID).map_err(|error| {
+        let why = format!("cannot read {BOOT_ID}: {error}: the file engine needs /proc to tell one boot from the next: mount it");
+        EngineError::new(Fault::Misconfigured, why).with_source(error)
+    })?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let number = u128::from_str_radix(&digits, 16).map_err(|error| {
         sort("cannot read", BOOT_ID, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))

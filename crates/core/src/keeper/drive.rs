@@ -75,6 +75,7 @@ impl Drive {
         }
         self.maybe_there = true;
         let sent = self.shared.now();
+        self.control.asks(sent);
         let mut request = std::pin::pin!(self.shared.ask(&self.claim, how));
         let mut rang = false;
         let answer = loop {
@@ -89,6 +90,7 @@ impl Drive {
                 }
             }
         };
+        self.control.asks(Instant::NEVER);
         if rang {
             // News during a request may be newer than its answer: keep it for afterwards.
             self.control.ring.notify_one();

@@ -1,9 +1,15 @@
 //! A waiting request goes without a guard: cancelled, or its limit passed.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use super::state::{NameState, Start, Ticket, Waiter};
 use crate::{Error, ErrorKind, Name, shared::Shared};
+
+/// An engine that owes an answer for so long may not know any more who holds: what it said before does not count.
+const SILENT: Duration = Duration::from_millis(500);
 
 impl Shared {
     /// The future of a request was dropped.
@@ -39,6 +45,10 @@ impl Shared {
         let state = shard.get_mut(name)?;
         let waiter = state.line.leave(ticket)?;
         let trouble = state.claim.as_ref().and_then(|claim| {
+            let silent = claim.control.unanswered(self.now());
+            if silent >= SILENT {
+                return Some(format!("no answer for {silent:.1?}"));
+            }
             let trouble = claim.control.trouble.lock().unwrap_or_else(PoisonError::into_inner);
             trouble.as_ref().map(ToString::to_string)
         });

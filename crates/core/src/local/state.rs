@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -142,6 +142,8 @@ pub(crate) struct Control {
     pub(crate) pushed: Mutex<Option<(ClaimId, Grant, Option<Instant>)>>,
     /// Why the engine's last word is not known: it answered with an error, or not yet.
     pub(crate) trouble: Mutex<Option<EngineError>>,
+    /// When the engine was asked what it has not answered; [`Instant::NEVER`] while nothing is under way.
+    asked: AtomicU64,
     /// When the request at the head of the line was made.
     pub(crate) since: Instant,
 }
@@ -154,6 +156,7 @@ impl Control {
             cancelled: AtomicBool::new(false),
             pushed: Mutex::default(),
             trouble: Mutex::new(Some(trouble)),
+            asked: AtomicU64::new(Instant::NEVER.as_nanos()),
             since,
         }
     }
@@ -161,6 +164,16 @@ impl Control {
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.ring.notify_one();
+    }
+
+    /// A request left at this instant; [`Instant::NEVER`]: it was answered.
+    pub(crate) fn asks(&self, at: Instant) {
+        self.asked.store(at.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// For how long the engine has owed an answer.
+    pub(crate) fn unanswered(&self, now: Instant) -> Duration {
+        now.since(Instant::from_nanos(self.asked.load(Ordering::Relaxed)))
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
