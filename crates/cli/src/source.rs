@@ -2,11 +2,13 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
-    io::{ErrorKind, Read},
-    os::unix::fs::MetadataExt,
+    fs::{File, OpenOptions},
+    io::{self, ErrorKind, Read},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
 };
+
+use nix::{fcntl::OFlag, unistd::geteuid};
 
 use crate::exit::{CONFIG, DENIED, Failure};
 
@@ -55,12 +57,11 @@ impl Sources<'_> {
         if let Some(path) = self.file {
             let path = Path::new(&path);
             let what = format!("the file {} (LEASEHOLD_URL_FILE)", path.display());
-            let file = File::open(path).map_err(|error| unreadable(&what, &error))?;
-            refuse_open_to_others(&file, &what)?;
-            return read(file, &what);
+            let file = open(path).map_err(|error| unreadable(&what, &error))?;
+            return read(file, &what, PRIVATE);
         }
-        match File::open(self.system) {
-            Ok(file) => read(file, &self.system.display().to_string()),
+        match open(self.system) {
+            Ok(file) => read(file, &self.system.display().to_string(), NOT_WRITABLE),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 self.fall_back()
             }
@@ -79,22 +80,36 @@ impl Sources<'_> {
     }
 }
 
-/// A password in it is as secret as a key of ssh.
-fn refuse_open_to_others(file: &File, what: &str) -> Result<(), Failure> {
-    let mode = file.metadata().map_err(|error| unreadable(what, &error))?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod 600 it")));
-    }
-    Ok(())
+/// What others may not do with a file: whoever writes it says where all go with their passwords; and a password in a file of one's own
+/// is as secret as a key of ssh.
+const NOT_WRITABLE: (u32, &str) = (0o022, "go-w");
+const PRIVATE: (u32, &str) = (0o077, "600");
+
+/// Does not wait for somebody who writes into a pipe.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-fn read(file: File, what: &str) -> Result<String, Failure> {
+/// Reads the one line that is no comment, if nobody else but root could have written it.
+fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String, Failure> {
+    let stat = file.metadata().map_err(|error| unreadable(what, &error))?;
+    if !stat.is_file() {
+        return Err(config(format!("{what} is no regular file")));
+    }
+    let mode = stat.mode() & 0o777;
+    if mode & forbidden != 0 {
+        return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod {mend} it")));
+    }
+    if stat.uid() != 0 && stat.uid() != geteuid().as_raw() {
+        return Err(config(format!("{what} belongs to user {}: it is to be yours or root's", stat.uid())));
+    }
     let mut text = String::new();
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
     if text.len() as u64 > MAX_BYTES {
         return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it is to hold one URL")));
     }
-    checked(&text, what)
+    let said = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    checked(&said.collect::<Vec<_>>().join("\n"), what)
 }
 
 fn checked(url: &str, what: &str) -> Result<String, Failure> {
@@ -201,6 +216,39 @@ mod tests {
         let gone = dir.path().join("gone");
         let said = message(Sources { file: Some(gone.into()), ..none(Path::new("/nonexistent")) }, CONFIG);
         assert!(said.contains("gone"), "{said}");
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_could_write_is_refused_and_a_pipe_is_not_waited_for() {
+        let dir = Dir::new("writable");
+        for mode in [0o664, 0o646, 0o666] {
+            let system = file(dir.path(), "system", "redis://h", mode);
+            assert!(message(none(&system), CONFIG).contains("chmod go-w"), "{mode:o}");
+        }
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        for sources in
+            [none(&pipe), Sources { file: Some(pipe.clone().into()), ..none(Path::new("/nonexistent")) }]
+        {
+            assert!(message(sources, CONFIG).contains("no regular file"));
+        }
+        // Only root can give a file away, and does as little as any user with what is not root's or its own.
+        if geteuid().is_root() {
+            let theirs = file(dir.path(), "theirs", "redis://h", 0o600);
+            nix::unistd::chown(&theirs, Some(12_345.into()), None).unwrap();
+            let sources = Sources { file: Some(theirs.into()), ..none(Path::new("/nonexistent")) };
+            assert!(message(sources, CONFIG).contains("belongs to user 12345"));
+        }
+    }
+
+    #[test]
+    fn lines_that_begin_with_a_number_sign_are_comments() {
+        let dir = Dir::new("comments");
+        let text = "# The locks of this machine.\n\n   # see the wiki\nredis://h\n# the end\n";
+        assert_eq!(none(&file(dir.path(), "system", text, 0o644)).url().unwrap(), "redis://h");
+        let two = file(dir.path(), "two", "redis://h\nredis://i\n", 0o644);
+        assert!(message(none(&two), CONFIG).contains("more than one line"));
+        assert!(message(none(&file(dir.path(), "only", "# none\n", 0o644)), CONFIG).contains("is empty"));
     }
 
     #[test]
