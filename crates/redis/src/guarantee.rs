@@ -21,6 +21,8 @@ const SKEW: Duration = Duration::from_secs(1);
 struct Facts {
     info: HashMap<String, String>,
     fsync: Option<String>,
+    /// Whether it does not sync while it rewrites the append-only file.
+    pauses: bool,
     clocks: Clocks,
 }
 
@@ -36,15 +38,16 @@ pub(crate) async fn look(conn: &Conn) -> Result<Guarantee, EngineError> {
     info.arg("everything");
     let text: String = text_of(conn.ask(&info).await?)?;
     let mut ask = redis::cmd("CONFIG");
-    ask.arg("GET").arg("appendfsync");
+    ask.arg("GET").arg("*appendfsync*");
     // Often forbidden; then it is said that it is not known.
-    let fsync = match conn.ask(&ask).await {
-        Ok(answer) => from_redis_value::<HashMap<String, String>>(answer).ok(),
-        Err(_) => None,
+    let mut settings = match conn.ask(&ask).await {
+        Ok(answer) => from_redis_value::<HashMap<String, String>>(answer).unwrap_or_default(),
+        Err(_) => HashMap::new(),
     };
-    let fsync = fsync.and_then(|mut all| all.remove("appendfsync"));
+    let fsync = settings.remove("appendfsync");
+    let pauses = settings.get("no-appendfsync-on-rewrite").is_some_and(|pauses| pauses == "yes");
     let clocks = compare(conn).await?;
-    Ok(judge(&Facts { info: parse(&text), fsync, clocks }))
+    Ok(judge(&Facts { info: parse(&text), fsync, pauses, clocks }))
 }
 
 async fn compare(conn: &Conn) -> Result<Clocks, EngineError> {
@@ -79,6 +82,10 @@ fn judge(facts: &Facts) -> Guarantee {
         );
     } else {
         match facts.fsync.as_deref() {
+            Some("always") if facts.pauses => against.push(
+                "The server does not sync its append-only file while it rewrites it: a power cut then loses some seconds, and two may hold one lock (set no-appendfsync-on-rewrite no)."
+                    .to_owned(),
+            ),
             Some("always") => {}
             Some(other) => against.push(format!(
                 "The server syncs its append-only file {other}: a power cut loses the last second, and two may hold one lock (set appendfsync always)."
@@ -146,7 +153,12 @@ mod tests {
             "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\nconnected_slaves:0\r\n",
         );
         info.extend(changes.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())));
-        judge(&Facts { info, fsync: fsync.map(str::to_owned), clocks: clocks(5000, 5000, 5000) })
+        judge(&Facts {
+            info,
+            fsync: fsync.map(str::to_owned),
+            pauses: false,
+            clocks: clocks(5000, 5000, 5000),
+        })
     }
 
     fn clocks(before: u64, server: u64, after: u64) -> Clocks {
@@ -171,6 +183,15 @@ mod tests {
             assert_eq!(judged.level, Level::BestEffort, "{changes:?}");
             assert!(judged.notes[0].contains(said), "{judged:?}");
         }
+    }
+
+    #[test]
+    fn a_server_that_does_not_always_sync_is_no_durable_one() {
+        let info = parse("redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\n");
+        let fsync = Some("always".to_owned());
+        let judged = judge(&Facts { info, fsync, pauses: true, clocks: clocks(0, 0, 0) });
+        assert_eq!(judged.level, Level::BestEffort);
+        assert!(judged.notes[0].contains("no-appendfsync-on-rewrite"), "{judged:?}");
     }
 
     #[test]

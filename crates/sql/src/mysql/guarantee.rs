@@ -17,6 +17,11 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
     if !matches!(server.get("innodb_flush_log_at_trx_commit"), Some("1" | "3")) {
         weak("innodb_flush_log_at_trx_commit is not 1: a crash may lose locks that were just granted");
     }
+    if matches!(server.get("innodb_doublewrite"), Some("OFF" | "0" | "DETECT_ONLY")) {
+        weak(
+            "innodb_doublewrite is off: a crash of the machine may tear pages, and the tables of locks with them",
+        );
+    }
     let logs = server.is_on("log_bin");
     if logs && server.get("sync_binlog") != Some("1") {
         weak(

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use leasehold_core::{Claim, ClaimId, Guarantee, Hold, Lineage, Name, Release};
+use leasehold_core::{Claim, ClaimId, Fault, Guarantee, Hold, Lineage, Name, Release};
 use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::{
@@ -23,6 +23,9 @@ use crate::{
     row::{ClientId, micros_in, previous_number},
     step::{Done, Scene, Told, Verb},
 };
+
+/// How often a look waits for tables that others keep locked, each time for as long as a statement does.
+const LOOKS: usize = 5;
 
 pub(crate) struct Postgres {
     pool: Arc<Pool>,
@@ -55,6 +58,16 @@ impl Postgres {
         let lent = self.pool.conn().await?;
         let rows = lent.conn.alone(sql, given).await;
         some(lent, rows)
+    }
+
+    /// What a look finds. Nothing is an answer, so tables that others keep locked are none.
+    async fn looked(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
+        for _ in 0..LOOKS {
+            if let Some(rows) = self.many(sql, given).await? {
+                return Ok(rows);
+            }
+        }
+        Err(Failed::new(Fault::Retry, "others keep its tables locked"))
     }
 }
 
@@ -217,7 +230,7 @@ impl Database for Postgres {
     fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
         Box::pin(async move {
             let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
-            let rows = self.many(&LOOK, &[&asked]).await?.unwrap_or_default();
+            let rows = self.looked(&LOOK, &[&asked]).await?;
             let mut scenes: Vec<(Name, Scene)> = Vec::new();
             for row in &rows {
                 let Ok(name) = Name::new(row.get::<_, &str>(0)) else { continue };
@@ -235,7 +248,7 @@ impl Database for Postgres {
 
     fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
         Box::pin(async move {
-            let rows = self.many(&NAMES_LIKE, &[&prefix]).await?.unwrap_or_default();
+            let rows = self.looked(&NAMES_LIKE, &[&prefix]).await?;
             Ok(rows.iter().filter_map(|row| Name::new(row.get::<_, &str>(0)).ok()).collect())
         })
     }

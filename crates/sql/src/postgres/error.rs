@@ -34,6 +34,10 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
     let fault = match said.code() {
         &SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
         &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY | &SqlState::PROGRAM_LIMIT_EXCEEDED => Fault::Refused,
+        _ if said.message().contains("statement pooling") => {
+            let words = "the pooler gives each statement another connection, and locks need transactions: set pool_mode = transaction";
+            return Failed::new(Fault::Misconfigured, words);
+        }
         code if is_pooler(code, said.message()) => return pooler(),
         code => match code.code().get(..2) {
             Some("28") => Fault::Denied,

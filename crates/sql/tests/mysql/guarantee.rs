@@ -12,10 +12,11 @@ async fn level(rig: &Rig) -> (Level, String) {
 
 #[tokio::test]
 async fn the_label_follows_what_reaches_the_disk() {
-    let cases: [(&[&str], Level, &str); 5] = [
+    let cases: [(&[&str], Level, &str); 6] = [
         (&[], Level::LeaseBounded, "the clock"),
         (&["--innodb-flush-log-at-trx-commit=2"], Level::BestEffort, "innodb_flush_log_at_trx_commit"),
         (&["--innodb-flush-log-at-trx-commit=0"], Level::BestEffort, "innodb_flush_log_at_trx_commit"),
+        (&["--skip-innodb-doublewrite"], Level::BestEffort, "innodb_doublewrite"),
         (&["--log-bin", "--sync-binlog=0"], Level::BestEffort, "sync_binlog"),
         (&["--log-bin", "--sync-binlog=1"], Level::LeaseBounded, "the clock"),
     ];

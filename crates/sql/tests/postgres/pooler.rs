@@ -109,3 +109,12 @@ fn a_pooler_that_is_not_named_as_one_is_told() {
     let error = crate::rig::locks_of("postgres", pooler.port()).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("listen_url"), "{error}");
 }
+
+#[test]
+fn a_pooler_of_statements_is_no_place_for_locks() {
+    let rig = Rig::new();
+    let pooler = PgBouncer::in_mode(rig.server.port(), "statement");
+    let locks = locks(&rig, &pooler);
+    let error = locks.mutex("a").blocking().acquire_within(crate::rig::PATIENCE).unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("pool_mode = transaction"), "{error}");
+}

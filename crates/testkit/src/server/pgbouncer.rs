@@ -30,11 +30,20 @@ impl PgBouncer {
     /// When it cannot be started.
     #[must_use]
     pub fn start(server: u16) -> Self {
+        Self::in_mode(server, "transaction")
+    }
+
+    /// Starts one that gives away its connections for this long: `session`, `transaction` or `statement`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn in_mode(server: u16, mode: &str) -> Self {
         let directory = TempDir::new().expect("the system has room for a directory");
         let port = free_port();
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = trust\nauth_file = users\npool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 1000\n"
+             unix_socket_dir =\nauth_type = trust\nauth_file = users\npool_mode = {mode}\ndefault_pool_size = 3\nmax_client_conn = 1000\n"
         );
         let write = |name: &str, text: &str| {
             fs::write(directory.path().join(name), text).expect("a private directory takes a file");
