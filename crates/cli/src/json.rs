@@ -19,6 +19,7 @@ pub(crate) fn line(seen: &Seen<'_>) -> String {
         ("guarantee", text(&seen.guarantee)),
         ("holders", array(view.holders.iter().map(holder))),
         ("waiters", array(view.waiters.iter().map(waiter))),
+        ("problem", view.problem.as_deref().map_or_else(null, text)),
     ];
     object(&fields) + "\n"
 }
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(
             line(&seen(&view)),
             "{\"name\":\"a\\\"b\",\"engine\":\"file\",\"key\":\"/d/a%22b.lock\",\"mode\":null,\"limit\":null,\
-             \"guarantee\":\"exact\",\"holders\":[],\"waiters\":[]}\n"
+             \"guarantee\":\"exact\",\"holders\":[],\"waiters\":[],\"problem\":null}\n"
         );
     }
 

@@ -23,9 +23,13 @@ fn row(view: &View) -> Vec<String> {
         Some(holder) => who(holder),
         None => "-".into(),
     };
+    let (mode, holder) = match &view.problem {
+        Some(problem) => ("unreadable".into(), safe(problem)),
+        None => (view.mode.map_or_else(|| "free".into(), mode), holder),
+    };
     vec![
         safe(view.name.as_str()),
-        view.mode.map_or_else(|| "free".into(), mode),
+        mode,
         holder,
         or_dash(first.and_then(|holder| holder.token)),
         or_dash(first.and_then(|holder| holder.held).map(age)),

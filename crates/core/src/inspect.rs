@@ -12,7 +12,8 @@ pub trait Inspect: Send + Sync {
     /// As for `claim`.
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>>;
 
-    /// The names that begin with `prefix` and have a holder or a waiter, sorted.
+    /// The names that begin with `prefix` and have a holder or a waiter, or cannot be read, sorted. One that cannot be read hides no
+    /// other.
     ///
     /// # Errors
     /// As for `claim`.
@@ -50,13 +51,21 @@ pub struct View {
     pub holders: Vec<HolderView>,
     /// Who waits, first in line first.
     pub waiters: Vec<WaiterView>,
+    /// In a list: why it cannot be told who holds it. What stands there is in the way of claims.
+    pub problem: Option<String>,
 }
 
 impl View {
     /// A free name.
     #[must_use]
     pub fn free(name: Name, key: String) -> Self {
-        Self { name, key, mode: None, holders: Vec::new(), waiters: Vec::new() }
+        Self { name, key, mode: None, holders: Vec::new(), waiters: Vec::new(), problem: None }
+    }
+
+    /// A name of which nothing is known but what went wrong at the look.
+    #[must_use]
+    pub fn unreadable(name: Name, key: String, error: &EngineError) -> Self {
+        Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
     }
 
     /// One holder more, who holds it so.

@@ -11,7 +11,7 @@ use crate::{
     scripts::{Item, Script},
 };
 use leasehold_core::{
-    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
+    BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
     queue::KEPT_OWNER,
 };
 
@@ -73,8 +73,12 @@ impl RedisEngine {
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
                 Ok(view) => views.push(view),
-                // A key of another type is no lock; it is only in the way of one.
-                Err(error) if error.fault == leasehold_core::Fault::Misconfigured => {}
+                // A key of another type, a card that nobody can read: in the way of claims, and not of the others here.
+                Err(error)
+                    if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
+                {
+                    views.push(View::unreadable(name, lock, &error));
+                }
                 Err(error) => return Err(error),
             }
         }

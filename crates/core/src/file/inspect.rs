@@ -39,9 +39,14 @@ impl Inspect for FileEngine {
             let mut views = Vec::new();
             let kernel = KernelLocks::read(self.dir.fs);
             for name in self.names(prefix)? {
-                let view = self.look(&name, &kernel)?;
-                if !view.holders.is_empty() || !view.waiters.is_empty() {
-                    views.push(view);
+                match self.look(&name, &kernel) {
+                    Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
+                    Ok(view) => views.push(view),
+                    // A damaged state file, or one of another user: in the way of claims, and not of the others here.
+                    Err(error) => {
+                        let key = Key::new(&self.dir, &name).shown();
+                        views.push(View::unreadable(name, key, &error));
+                    }
                 }
             }
             views.sort_by(|a, b| a.name.cmp(&b.name));

@@ -54,6 +54,9 @@ impl Process {
 /// Names the current boot of the machine.
 pub(super) fn boot_id() -> Result<[u8; 16], EngineError> {
     let text = fs::read_to_string(BOOT_ID).map_err(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            return sort("cannot read", BOOT_ID, error);
+        }
         let why = format!("cannot read {BOOT_ID}: {error}: the file engine needs /proc to tell one boot from the next: mount it");
         EngineError::new(Fault::Misconfigured, why).with_source(error)
     })?;

@@ -18,6 +18,8 @@ local function show(id, h, mode, remaining)
   end
 end
 
+local SHOWN = 256 -- what is shown of a foreign value, in bytes: it may have gigabytes
+
 local foreign = s.value
 if c.mode == 'x' then
   if s.value == value_of(c.holder) then
@@ -56,4 +58,4 @@ for _, id in ipairs(call('ZRANGE', s.places, 0, -1)) do
     wait(id)
   end
 end
-return { us, 'seen', us, foreign or '', foreign and call('PTTL', s.lock) or -1, holders, waiters }
+return { us, 'seen', us, (foreign or ''):sub(1, SHOWN), foreign and call('PTTL', s.lock) or -1, holders, waiters }

@@ -115,6 +115,26 @@ fn what_is_no_string_is_refused_and_ends_a_hold() {
     assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
 
+/// One bad entry hides no other, and is a line of its own; a value of megabytes is told by its beginning.
+#[test]
+fn a_list_names_what_it_cannot_read_and_cuts_what_is_long() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let (good, garbled) = (acquire(&locks, "good"), acquire(&locks, "garbled"));
+    let card = &rig.server.command(&["KEYS", "leasehold:*clock:garbled"])[0];
+    rig.says(&["SET", card, "no card"]);
+    rig.says(&["LPUSH", "lock:list", "x"]);
+    rig.says(&["EVAL", "redis.call('SET', KEYS[1], ('x'):rep(40000000))", "1", "lock:long"]);
+    let views = rig.run(locks.list("")).unwrap();
+    let told: Vec<_> =
+        views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();
+    assert_eq!(told, [("garbled", 0, true), ("good", 1, false), ("list", 0, true), ("long", 1, false)]);
+    assert_eq!(views[3].holders[0].id.len(), 64, "the beginning");
+    rig.says(&["DEL", "lock:list", "lock:long"]);
+    good.release_blocking().unwrap();
+    drop(garbled);
+}
+
 #[test]
 fn another_layout_is_refused() {
     let rig = Rig::new();

@@ -133,11 +133,13 @@ fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
     row.try_get(at).map_err(|_| foreign())
 }
 
-/// Makes the tables. Several clients may do so at once.
+/// Makes the tables. Several clients may do so at once, and wait for each other for longer than for a row.
 async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
     let schema = about(quoted, SCHEMA);
     let (begin, end) = if conn.keeps() { ("BEGIN;", "COMMIT;") } else { ("", "") };
-    let text = format!("{begin} SELECT pg_advisory_xact_lock(7810210); {schema} {end}");
+    let text = format!(
+        "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock(7810210); {schema} {end}"
+    );
     conn.run(&text).await.map_err(|error| {
         let failed = sort(&error, At::Before);
         let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };

@@ -80,6 +80,18 @@ fn many_clients_make_the_tables_at_once() {
 }
 
 #[test]
+fn who_makes_the_tables_waits_for_another_who_does() {
+    let rig = Rig::new();
+    std::thread::scope(|scope| {
+        let maker = "SELECT pg_advisory_lock(7810210); SELECT pg_sleep(1)";
+        scope.spawn(|| rig.server.says(maker));
+        let sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        until("it is at it", || rig.server.says(sleeps).len() == 1);
+        rig.locks().mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
+    });
+}
+
+#[test]
 fn tables_of_another_version_or_of_somebody_else_are_not_touched() {
     let rig = Rig::new();
     acquire(&rig.locks(), "a").release_blocking().unwrap();

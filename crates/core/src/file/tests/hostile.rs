@@ -55,6 +55,21 @@ fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
 }
 
 #[test]
+fn a_list_names_what_it_cannot_read() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    for text in ["bad", "good"] {
+        held(create(&engine, &claim(text, Mode::Exclusive)));
+    }
+    std::fs::write(scratch.state_file("bad"), "nothing of ours".repeat(1000)).unwrap();
+    // Another process, which has not read it before.
+    let views = pollster::block_on(crate::Inspect::list(&scratch.engine(), "")).unwrap();
+    let told: Vec<_> =
+        views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();
+    assert_eq!(told, [("bad", 0, true), ("good", 1, false)]);
+}
+
+#[test]
 fn foreign_content_and_other_layouts_are_refused_and_kept() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
