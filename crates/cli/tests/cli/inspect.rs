@@ -23,13 +23,15 @@ fn a_free_name_is_shown_as_free() {
     let value = dir.show("x");
     assert_eq!(
         keys(&value),
-        sorted(&["name", "engine", "key", "mode", "limit", "guarantee", "holders", "waiters"])
+        sorted(&["name", "engine", "key", "mode", "limit", "guarantee", "holders", "waiters", "problem"])
     );
     assert_eq!(
         (&value["name"], &value["engine"], &value["guarantee"]),
         (&"x".into(), &"file".into(), &"exact".into())
     );
-    assert_eq!((&value["mode"], &value["limit"]), (&Value::Null, &Value::Null));
+    for absent in ["mode", "limit", "problem"] {
+        assert_eq!(value[absent], Value::Null, "{absent}");
+    }
     assert_eq!(value["key"], format!("{}/x.lock", dir.locks().display()));
     assert_eq!(
         (value["holders"].clone(), value["waiters"].clone()),

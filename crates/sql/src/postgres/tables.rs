@@ -120,9 +120,11 @@ impl Tables {
     }
 }
 
-/// A statement, about the tables in this schema.
+/// A statement, about the tables in this schema, which may be called like one of them.
 fn about(quoted: &str, text: &str) -> String {
-    COLUMNS.iter().fold(text.to_owned(), |text, (table, _)| text.replace(table, &format!("{quoted}.{table}")))
+    let tables = || COLUMNS.iter().map(|(table, _)| *table).zip('\u{1}'..);
+    let marked = tables().fold(text.to_owned(), |text, (table, mark)| text.replace(table, &mark.to_string()));
+    tables().fold(marked, |text, (table, mark)| text.replace(mark, &format!("{quoted}.{table}")))
 }
 
 fn foreign() -> Failed {

@@ -194,7 +194,8 @@ fn what_would_run_with_our_rights_is_refused() {
 #[test]
 fn tables_are_found_where_the_user_or_the_url_says() {
     let rig = Rig::new();
-    rig.server.says("CREATE SCHEMA \"o\"\"dd\"; CREATE SCHEMA mine; CREATE ROLE someone SUPERUSER LOGIN");
+    rig.server.says("CREATE SCHEMA \"o\"\"dd\"; CREATE SCHEMA mine; CREATE SCHEMA leasehold_lock");
+    rig.server.says("CREATE ROLE someone SUPERUSER LOGIN");
     rig.server.says("ALTER ROLE someone SET search_path = mine");
     let port = rig.server.port();
     acquire(&locks_of("someone", port), "a").release_blocking().unwrap();
@@ -207,9 +208,10 @@ fn tables_are_found_where_the_user_or_the_url_says() {
     let held = acquire(&of("mine"), "a");
     assert!(locks_of("someone", port).mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     let odd = acquire(&of("o\"dd"), "a");
+    acquire(&of("leasehold_lock"), "a").release_blocking().unwrap();
     assert_eq!(
         rig.server.says("SELECT schemaname FROM pg_tables WHERE tablename = 'leasehold_lock' ORDER BY 1"),
-        ["mine", "o\"dd"]
+        ["leasehold_lock", "mine", "o\"dd"]
     );
     let error = of("nowhere").mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("nowhere"), "{error}");
