@@ -32,14 +32,13 @@ pub(crate) fn instant(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fa
 
 /// What takes too long for each change: the lints of every package without features, with each feature alone, with the
 /// default features, and of the peers.
-pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    setup::for_checks(steps, workspace)?;
+pub(crate) fn nightly(workspace: &Workspace) -> Vec<Job> {
     let default = clippy(workspace, "lints, default features", &["--workspace", "--all-targets"]);
     let alone = workspace.packages.iter().flat_map(feature_sets).map(|set| lints_of(workspace, &set));
     let mut peers = workspace.peers("clippy");
     peers.args(["--locked", "--all-targets", "--", "-D", "warnings"]);
     let peers = Job { name: "lints, peers".to_owned(), command: peers };
-    one_after_another(steps, [default].into_iter().chain(alone).chain([peers]))
+    [default].into_iter().chain(alone).chain([peers]).collect()
 }
 
 fn one_after_another(steps: &mut Steps, jobs: impl IntoIterator<Item = Job>) -> Result<(), Failure> {

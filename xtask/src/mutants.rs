@@ -70,6 +70,11 @@ pub(crate) fn gate(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> 
     Ok(())
 }
 
+/// The names of all mutants, in their order.
+pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>, String> {
+    Ok(chosen(workspace, &[])?.into_iter().map(|mutant| mutant.name).collect())
+}
+
 /// The mutants that are named by a part of their names, or all, in their order.
 fn chosen(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> {
     let mut mutants = Vec::new();

@@ -49,6 +49,19 @@ impl Suite {
         command
     }
 
+    /// The names of its tests.
+    ///
+    /// # Errors
+    /// When the program does not tell them.
+    pub(crate) fn tests(&self) -> Result<Vec<String>, String> {
+        let listed = self.command().args(["--list", "--format", "terse"]).output();
+        let listed = listed.map_err(|error| format!("{self} cannot be run: {error}"))?;
+        let lines = String::from_utf8_lossy(&listed.stdout);
+        let tests: Vec<_> =
+            lines.lines().filter_map(|line| line.strip_suffix(": test").map(str::to_owned)).collect();
+        if tests.is_empty() { Err(format!("{self} has no tests")) } else { Ok(tests) }
+    }
+
     fn read(message: &Value, workspace: &Workspace) -> Option<Self> {
         if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
             return None;

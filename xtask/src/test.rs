@@ -3,7 +3,7 @@
 //! Both compile the tests first. Then the test programs run side by side, for they mostly wait, and beside them the checks
 //! that only need processors: lints, documentation, dependencies.
 
-use std::{collections::VecDeque, fs, num::NonZero, process::Command, thread};
+use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
 use crate::{
     check, own_rules,
@@ -34,6 +34,13 @@ pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fail
     in_tiers(steps, workspace, vec![tests, Lane { width: 1, jobs: checks }])
 }
 
+/// Where the servers of tests keep their data, if there is room for it: in memory.
+const MEMORY: &str = "/dev/shm";
+/// In bytes: what all servers need that run at a time, several times over.
+const ROOM: u64 = 6 << 30;
+/// Tells the testkit.
+const DATA: &str = "LEASEHOLD_TEST_DATA";
+
 /// Before a change lands: everything but what takes a night.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_lints(steps)?;
@@ -52,7 +59,7 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     let dependencies = [setup::cargo_deny_job(workspace)].into_iter().flatten();
     let dependencies = dependencies.chain(check::dependencies(workspace)).collect();
     let lanes = vec![
-        tests(suites, &[Tier::Quick, Tier::Test]),
+        in_memory(tests(suites, &[Tier::Quick, Tier::Test])),
         Lane { width: 1, jobs: checks },
         Lane { width: 1, jobs: dependencies },
     ];
@@ -60,19 +67,32 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     setup::clean_up(workspace).map_err(|reason| Failure::new("clean up", reason))
 }
 
-/// What only runs at night: the tests of the last tier, one after another.
-pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+/// What only runs at night: each test of the last tier, the crowds, and the tests of the peers.
+pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Job>, Failure> {
     steps.step("set up the system", || setup::for_tests(workspace))?;
     let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED))?;
+    let mut jobs = Vec::new();
+    for suite in suites.iter().filter(|suite| tiers::of(suite) == Some(Tier::Nightly)) {
+        let tests = suite.tests().map_err(|reason| Failure::new("list the tests", reason))?;
+        jobs.extend(tests.into_iter().map(|test| {
+            let mut command = suite.command();
+            command.args(["--exact", &test]);
+            Job { name: format!("{suite}, {test}"), command }
+        }));
+    }
     let is_sql = |suite: &&Suite| suite.package == "leasehold-sql" && suite.kind == Kind::Integration;
-    let crowds: Vec<_> = suites.iter().filter(is_sql).map(crowd).collect();
-    let mut lane = tests(suites, &[Tier::Nightly]);
-    lane.width = 1;
-    lane.jobs.extend(crowds);
+    jobs.extend(suites.iter().filter(is_sql).map(crowd));
     let mut peers = workspace.peers("test");
     peers.arg("--locked");
-    lane.jobs.push_back(Job { name: format!("tests of {PEERS}"), command: peers });
-    in_tiers(steps, workspace, vec![lane])
+    jobs.push(Job { name: format!("tests of {PEERS}"), command: peers });
+    Ok(jobs)
+}
+
+/// Runs one of these jobs.
+pub(crate) fn one(workspace: &Workspace, job: Job) -> Result<(), String> {
+    let logs = logs(workspace)?;
+    let ended = side_by_side::run(vec![Lane { width: 1, jobs: [job].into() }], &logs);
+    sum_up(&ended)
 }
 
 /// The conformance suite with a thousand claims in its largest case, where `./test` has fewer.
@@ -100,6 +120,22 @@ fn tests(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
     Lane { width: cores + MORE_PROGRAMS, jobs: suites.iter().map(job).collect() }
 }
 
+/// Lets servers keep their data in memory: else tests wait for a disk that they share with whatever else runs.
+fn in_memory(mut lane: Lane) -> Lane {
+    if free(MEMORY).is_some_and(|free| free > ROOM) {
+        for job in &mut lane.jobs {
+            job.command.env(DATA, MEMORY);
+        }
+    }
+    lane
+}
+
+/// The bytes that are free on the file system of this directory, by `df`.
+fn free(directory: &str) -> Option<u64> {
+    let told = Command::new("df").args(["--block-size=1", "--output=avail", directory]).output().ok()?;
+    String::from_utf8_lossy(&told.stdout).lines().nth(1)?.trim().parse().ok()
+}
+
 fn doc_tests(workspace: &Workspace) -> Job {
     let mut cargo = workspace.cargo("test");
     cargo.args(["--locked", "--workspace", "--all-features", "--doc"]);
@@ -107,12 +143,16 @@ fn doc_tests(workspace: &Workspace) -> Job {
 }
 
 fn in_tiers(steps: &mut Steps, workspace: &Workspace, lanes: Vec<Lane>) -> Result<(), Failure> {
-    let logs = workspace.target.join("test-logs");
-    let ended = steps.step("tests and checks", || -> Result<_, String> {
-        fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
-        Ok(side_by_side::run(lanes, &logs))
-    })?;
+    let ended =
+        steps.step("tests and checks", || Ok::<_, String>(side_by_side::run(lanes, &logs(workspace)?)))?;
     sum_up(&ended).map_err(|reason| Failure::new("tests and checks", reason))
+}
+
+/// The folder of what jobs write.
+fn logs(workspace: &Workspace) -> Result<PathBuf, String> {
+    let logs = workspace.target.join("test-logs");
+    fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
+    Ok(logs)
 }
 
 /// Prints what took how long and how many tests passed; the names of the jobs that failed.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::stopwatch::Stopwatch;
 
-/// How many leases are tried, each twice as long as the one before it.
+/// How often a test of a lease is tried.
 const TRIES: u32 = 5;
 
 /// Runs a test of a hold that must live on, with a lease of this time. Where the machine withheld much of that time, and the hold
@@ -14,22 +14,46 @@ const TRIES: u32 = 5;
 /// When the hold was lost though the machine gave the time, or each time. The message begins with `what`.
 #[track_caller]
 pub fn with_room(lease: Duration, what: &str, lives: impl Fn(Duration) -> bool) {
-    let mut lease = lease;
-    for _ in 0..TRIES {
+    tried((0..TRIES).map(|number| lease * 2_u32.pow(number)), what, lives, withheld);
+}
+
+/// The same with a lease whose length the test cannot choose: it runs again with the same one.
+///
+/// # Panics
+/// When the hold was lost though the machine gave the time, or each time. The message begins with `what`.
+#[track_caller]
+pub fn with_tries(lease: Duration, what: &str, lives: impl Fn() -> bool) {
+    tried((0..TRIES).map(|_| lease), what, |_| lives(), withheld);
+}
+
+/// The time that the machine has withheld.
+fn withheld(watch: &Stopwatch) -> Duration {
+    watch.elapsed().saturating_sub(watch.given())
+}
+
+#[track_caller]
+fn tried(
+    leases: impl Iterator<Item = Duration>,
+    what: &str,
+    lives: impl Fn(Duration) -> bool,
+    withheld: impl Fn(&Stopwatch) -> Duration,
+) {
+    let mut last = Duration::ZERO;
+    for lease in leases {
         let watch = Stopwatch::start();
         if lives(lease) {
             return;
         }
-        let withheld = watch.elapsed().saturating_sub(watch.given());
+        let withheld = withheld(&watch);
         assert!(withheld > lease / 4, "{what}: not with {lease:?}, of which the machine took {withheld:?}");
-        lease *= 2;
+        last = lease;
     }
-    panic!("{what}: not in {TRIES} tries, the last with {:?}", lease / 2);
+    panic!("{what}: not in {TRIES} tries, the last with {last:?}");
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, thread::sleep};
+    use std::cell::RefCell;
 
     use super::*;
 
@@ -40,18 +64,26 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "it lives: not with 3600s")]
+    fn nor_is_it_tried_again_with_the_same_lease() {
+        with_tries(Duration::from_secs(3600), "it lives", || false);
+    }
+
+    #[test]
     fn what_fails_for_want_of_time_is_tried_with_more() {
-        let leases = Cell::new(Vec::new());
-        // The yardstick has not counted what has just begun, as if it had been withheld.
-        let lease = Duration::from_millis(2);
-        with_room(lease, "it lives", |lease| {
-            leases.set([leases.take(), vec![lease]].concat());
-            sleep(lease);
-            let tries = leases.take();
-            let lives = tries.len() == 2;
-            leases.set(tries);
-            lives
-        });
-        assert_eq!(leases.take(), [lease, lease * 2]);
+        let (lease, leases) = (Duration::from_secs(1), RefCell::new(Vec::new()));
+        let lives = |lease| {
+            leases.borrow_mut().push(lease);
+            leases.borrow().len() == 3
+        };
+        tried((0..TRIES).map(|number| lease * 2_u32.pow(number)), "it lives", lives, |_| lease * 2);
+        assert_eq!(*leases.borrow(), [lease, lease * 2, lease * 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "it lives: not in 5 tries, the last with 1s")]
+    fn tries_come_to_an_end() {
+        let lease = Duration::from_secs(1);
+        tried((0..TRIES).map(|_| lease), "it lives", |_| false, |_| lease);
     }
 }

@@ -17,16 +17,16 @@ pub(super) const POSTGRES: &[&str] = &["postgres-free", "postgres-handover", "po
 pub(super) const OTHERS: &[&str] = &["mysql-free", "mysql-waiters", "sqlite-free", "sqlite-handover"];
 pub(super) const BUILD: &[&str] = &["build"];
 
-/// Runs the benches one after another; the others also when one fails.
-pub(super) fn run(night: &Night<'_>, benches: &[&str]) -> Result<(), String> {
+/// Builds what is measured.
+pub(super) fn build(night: &Night<'_>) -> Result<(), String> {
     let mut command = night.workspace.cargo("build");
-    succeed(command.args(["--quiet", "--release", "--locked", "-p", "leasehold-cli"]))?;
-    let mut failures = Vec::new();
-    for bench in benches {
-        let ended = night.tell(&log(bench), night.program("leasehold-bench").arg(bench));
-        failures.extend(ended.err().map(|reason| format!("{bench}: {reason}")));
-    }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    succeed(command.args(["--quiet", "--release", "--locked", "-p", "leasehold-cli"]))
+}
+
+/// Runs this bench.
+pub(super) fn run(night: &Night<'_>, bench: &str) -> Result<(), String> {
+    let ended = night.tell(&log(bench), night.program("leasehold-bench").arg(bench));
+    ended.map_err(|reason| format!("{bench}: {reason}"))
 }
 
 fn log(bench: &str) -> String {

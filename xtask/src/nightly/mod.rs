@@ -1,13 +1,14 @@
 //! `cargo xtask nightly [--hours N] [--fresh]`: all that takes too long for each change.
 //!
-//! A night is a list of [`parts`], each with a share of the hours. What is done is kept below `target/nightly`: a night that is
+//! A night is a list of [`parts`], each with a share of the hours. A part whose work does not fit into its share goes on in the
+//! next night where it stopped ([`circle`]). What is done is kept below `target/nightly`: a night that is
 //! interrupted goes on where it was, and a new one begins when the last is whole, or with `--fresh`. A part that fails does not
 //! keep the others from running. In the end the figures are printed as the tables of the documentation.
 
 mod bench;
+mod circle;
 mod command;
 mod marks;
-mod mutants;
 mod night;
 mod parts;
 mod proof;
@@ -47,7 +48,7 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
         }
         let share = Duration::from_secs_f64(typed.hours * 36.0 * part.share);
         println!("== {}: {:.1} min, {}", part.name, share.as_secs_f64() / 60.0, part.why);
-        let failure = part.work.run(steps, &night, share).err();
+        let failure = part.run(steps, &night, share).err();
         if let Some(reason) = &failure {
             eprintln!("xtask: {} failed: {reason}", part.name);
         }

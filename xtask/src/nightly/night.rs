@@ -33,7 +33,7 @@ impl<'w> Night<'w> {
         Self::at(workspace, dir, now, fresh).map_err(|error| format!("target/nightly: {error}"))
     }
 
-    fn at(workspace: &'w Workspace, dir: PathBuf, now: u64, fresh: bool) -> io::Result<Self> {
+    pub(super) fn at(workspace: &'w Workspace, dir: PathBuf, now: u64, fresh: bool) -> io::Result<Self> {
         let kept =
             fs::read(dir.join(STATE)).ok().and_then(|kept| serde_json::from_slice::<Value>(&kept).ok());
         if let Some(kept) = kept.filter(|kept| !fresh && kept["whole"] == false)

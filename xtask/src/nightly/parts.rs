@@ -1,19 +1,20 @@
 //! The parts of a night, in their order: first what is quick to fail, last what needs a quiet machine.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use super::{bench, mutants, night::Night, simulation, storms};
+use super::{bench, circle::Circle, night::Night, simulation, storms};
 use crate::{
-    check,
+    check, mutants,
     run::{Failure, Steps},
+    setup,
+    side_by_side::Job,
     test,
 };
 
 /// A part of a night.
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// How many hundredths of the night. What does a fixed amount of work is not cut: this is what it takes of eight hours on
-    /// two processors.
+    /// How many hundredths of the night. All work but that of `fenced`, `model` and `peers` is cut to it.
     pub(super) share: f64,
     /// Why it is worth that.
     pub(super) why: &'static str,
@@ -23,9 +24,9 @@ pub(super) struct Part {
 /// What a part does.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    /// The test programs of the last tier, and the tests of the peers.
+    /// The test programs of the last tier, and the tests of the peers: as many as fit into its share.
     Tests,
-    /// The lints of each package with each feature alone, and of the peers.
+    /// The lints of each package with each feature alone, and of the peers: as many as fit into its share.
     Lints,
     /// Storms on an engine, for its share.
     Storm(&'static str),
@@ -36,7 +37,7 @@ pub(super) enum Work {
     /// As many as fit into its share.
     Mutants,
     Peers,
-    /// A group of benches.
+    /// A group of benches: as many as fit into its share.
     Bench(&'static str, &'static [&'static str]),
 }
 
@@ -44,8 +45,8 @@ const ALIKE: &str = "as long as every engine";
 
 /// The table of shares.
 pub(super) const PARTS: [Part; 24] = [
-    part("lints", 6.0, "a fixed amount: about eighty runs of clippy", Work::Lints),
-    part("tests", 6.0, "a fixed amount: two storms on every engine, the tests of the peers", Work::Tests),
+    part("lints", 6.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
+    part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
     part("model", 1.5, "a fixed amount: all worlds within the large bounds", Work::Model),
     part("simulation", 8.0, "two million seeds: it finds most for its time", Work::Simulation),
@@ -59,9 +60,9 @@ pub(super) const PARTS: [Part; 24] = [
     part("storm on sqlite", 4.0, ALIKE, Work::Storm("sqlite")),
     part("storm on file", 4.0, ALIKE, Work::Storm("file")),
     part("storm on memory", 4.0, ALIKE, Work::Storm("memory")),
-    part("peers", 1.5, "a fixed amount: the two rounds of each in docs/proof.md", Work::Peers),
+    part("peers", 1.5, "two rounds of each, as in docs/proof.md; one in a short night", Work::Peers),
     part("mutants", 24.0, "two hours: about half of them, the other half the next night", Work::Mutants),
-    part("benches", 1.5, "a fixed amount, as all benches", Work::Bench("", bench::LOCAL)),
+    part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 2.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part("benches of etcd", 1.5, "as redis", Work::Bench("etcd", bench::ETCD)),
     part("benches of zookeeper", 1.5, "as redis", Work::Bench("ZooKeeper", bench::ZOOKEEPER)),
@@ -79,32 +80,78 @@ const fn part(name: &'static str, share: f64, why: &'static str, work: Work) -> 
     Part { name, share, why, work }
 }
 
-impl Work {
+/// Mutants at a time: their killers are built and run without them once for all.
+const MUTANTS: usize = 6;
+/// Less than this is too short for two rounds of each peer.
+const TWO_ROUNDS: Duration = Duration::from_secs(300);
+
+impl Part {
     /// Does it. What has a share of the time ends soon after it.
-    pub(super) fn run(self, steps: &mut Steps, night: &Night<'_>, share: Duration) -> Result<(), Failure> {
-        match self {
-            Self::Tests => test::nightly(steps, night.workspace),
-            Self::Lints => check::nightly(steps, night.workspace),
-            Self::Mutants => mutants::run(steps, night, share),
-            Self::Storm(engine) => {
-                steps.step(&format!("storm on {engine}"), || storms::run(night, engine, share))
+    pub(super) fn run(&self, steps: &mut Steps, night: &Night<'_>, share: Duration) -> Result<(), Failure> {
+        let workspace = night.workspace;
+        match self.work {
+            Work::Tests => {
+                let jobs = test::nightly(steps, workspace)?;
+                self.jobs(night, share, jobs, |job| test::one(workspace, job))
             }
-            Self::Simulation => steps.step("simulation", || simulation::run(night, share)),
-            Self::Bench(heading, benches) => {
-                steps.step(&format!("benches, {heading}"), || bench::run(night, benches))
+            Work::Lints => {
+                setup::for_checks(steps, workspace)?;
+                self.jobs(night, share, check::nightly(workspace), |mut job| {
+                    steps.command(&job.name, &mut job.command)
+                })
             }
-            Self::Fenced => steps.step("fenced", || {
-                let mut fenced = night.program("leasehold-e2e");
-                night.tell("fenced", fenced.args(["fenced", "--seconds", "60"]).args(night.seed()))
-            }),
-            Self::Model => steps.step("model", || night.tell("model", &mut night.program("leasehold-model"))),
-            Self::Peers => steps.step("peers", || {
-                let mut peers = night.workspace.peers("run");
-                peers.args(["--release", "--locked", "--", "--rounds", "2", "--seed", "1"]);
-                night.tell("peers", &mut peers)
-            }),
+            Work::Mutants => {
+                let names = mutants::names(workspace).map_err(|reason| Failure::new(self.name, reason))?;
+                let circle = Circle { part: self.name, pieces: &names, batch: MUTANTS };
+                circle.run(night, share, |batch| mutants::gate(steps, workspace, batch))
+            }
+            Work::Bench(heading, benches) => {
+                steps.step(&format!("build for benches, {heading}"), || bench::build(night))?;
+                let names: Vec<String> = benches.iter().map(|&bench| bench.to_owned()).collect();
+                let circle = Circle { part: self.name, pieces: &names, batch: 1 };
+                circle.run(night, share, |batch| {
+                    batch.iter().try_for_each(|bench| {
+                        steps.step(&format!("bench {bench}"), || bench::run(night, bench))
+                    })
+                })
+            }
+            Work::Storm(engine) => steps.step(self.name, || storms::run(night, engine, share)),
+            Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
+            Work::Fenced => steps.step(self.name, || fenced(night)),
+            Work::Model => {
+                steps.step(self.name, || night.tell("model", &mut night.program("leasehold-model")))
+            }
+            Work::Peers => steps.step(self.name, || peers(night, share)),
         }
     }
+
+    /// Runs jobs until the time is up.
+    fn jobs<E: ToString>(
+        &self,
+        night: &Night<'_>,
+        share: Duration,
+        jobs: Vec<Job>,
+        mut run: impl FnMut(Job) -> Result<(), E>,
+    ) -> Result<(), Failure> {
+        let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
+        let mut jobs: BTreeMap<String, Job> = names.iter().cloned().zip(jobs).collect();
+        let circle = Circle { part: self.name, pieces: &names, batch: 1 };
+        circle.run(night, share, |batch| {
+            batch.iter().filter_map(|&name| jobs.remove(name)).try_for_each(&mut run)
+        })
+    }
+}
+
+fn fenced(night: &Night<'_>) -> Result<(), String> {
+    let mut fenced = night.program("leasehold-e2e");
+    night.tell("fenced", fenced.args(["fenced", "--seconds", "60"]).args(night.seed()))
+}
+
+fn peers(night: &Night<'_>, share: Duration) -> Result<(), String> {
+    let mut peers = night.workspace.peers("run");
+    let rounds = if share < TWO_ROUNDS { "1" } else { "2" };
+    peers.args(["--release", "--locked", "--", "--rounds", rounds, "--seed", "1"]);
+    night.tell("peers", &mut peers)
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ use super::{
     locks::{Key, LockFile},
     open::Missing,
     proc::program,
+    promise::promise,
     state::StateFile,
     table::{is_alive, read_cards, zero},
 };
 use crate::{
-    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Level, Mode, Name, View,
-    WaiterView,
+    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Mode, Name, View, WaiterView,
 };
 
 /// How often a table is read again that changed while it was read, before what is torn is left out.
@@ -31,7 +31,7 @@ const LOOKS: usize = 3;
 
 impl Inspect for FileEngine {
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        Box::pin(async move { Ok(self.promise()) })
+        Box::pin(async move { Ok(promise(&self.dir)) })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
@@ -69,23 +69,6 @@ impl Inspect for FileEngine {
 }
 
 impl FileEngine {
-    fn promise(&self) -> Guarantee {
-        let mut promise = Guarantee::new(
-            Level::Exact,
-            &[
-                "the kernel of this host keeps the lock until its holder lets go or is gone: other hosts are not excluded",
-                "flock(1) on the lock file excludes and is excluded, but takes no place in line, counts no permits and does not see --at-least",
-                "a lock file that is removed or replaced ends the exclusion: holders are told at their next check",
-                "--at-least and the order of waiters end with a reboot; tokens go on growing",
-            ],
-        );
-        promise.notes.push(match self.dir.shared {
-            Some(group) => format!("the directory {} is shared by group {group}", self.dir.path.display()),
-            None => format!("only one user's programs meet in {}", self.dir.path.display()),
-        });
-        promise
-    }
-
     /// The names with a lock file that begin with `prefix`.
     fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
         let failed = |error| sort("cannot list", &self.dir.path.display().to_string(), error);

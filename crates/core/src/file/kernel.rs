@@ -6,7 +6,9 @@ use nix::sys::stat::{major, minor};
 
 /// File systems that give `stat` another device number than `/proc/locks`: btrfs and overlay. There the inode alone
 /// must do, in a directory of one file system.
-const OTHER_DEVICE: [i64; 2] = [0x9123_683E, 0x794C_7630];
+const OTHER_DEVICE: [i64; 2] = [0x9123_683E, OVERLAY];
+/// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
+pub(super) const OVERLAY: i64 = 0x794C_7630;
 
 /// One flock on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,6 +29,7 @@ mod line;
 mod locks;
 mod open;
 mod proc;
+mod promise;
 mod ready;
 mod release;
 mod series;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::{
     child::{Server, free_port},
-    directory::{copy, remove},
+    directory::{copy, remove, scratch},
 };
 
 /// How long one question may take: a server that is short of a leader answers within a second.
@@ -39,7 +39,7 @@ impl Node {
         let port = free_port();
         Self {
             process: None,
-            directory: tempfile::tempdir().expect("a temporary directory can be made"),
+            directory: scratch(),
             port,
             peer_port: free_port(),
             health_port: port,

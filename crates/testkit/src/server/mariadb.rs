@@ -57,7 +57,7 @@ impl MariadbServer {
     #[must_use]
     pub fn copy(&self, options: &[&str]) -> Self {
         assert!(self.process.is_none(), "the data of a server that runs change");
-        let directory = TempDir::new().expect("the system has room for a directory");
+        let directory = directory::scratch();
         directory::copy(&self.directory.path().join("data"), &directory.path().join("data"));
         Self::in_directory(directory, options)
     }
@@ -193,7 +193,7 @@ impl MariadbServer {
 
 /// A directory with the data of a server that was never used.
 fn fresh() -> TempDir {
-    let directory = TempDir::new().expect("the system has room for a directory");
+    let directory = directory::scratch();
     Maker { name: "mariadb", program: PROGRAM.as_ref() }.put(&directory.path().join("data"), make);
     directory
 }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::{
     child::{Server, free_port},
+    directory::scratch,
     postgres_programs::{as_user_arguments, give_away, psql},
 };
 
@@ -39,7 +40,7 @@ impl PgBouncer {
     /// When it cannot be started.
     #[must_use]
     pub fn in_mode(server: u16, mode: &str) -> Self {
-        let directory = TempDir::new().expect("the system has room for a directory");
+        let directory = scratch();
         let port = free_port();
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::{
     child::{Server, free_port},
     clock::WallClock,
+    directory::scratch,
     postgres_programs::{USER, as_user, as_user_arguments, give_away, program, psql},
     template::Maker,
 };
@@ -50,7 +51,7 @@ impl PostgresServer {
     /// When it cannot be started.
     #[must_use]
     pub fn durable(settings: &[&str]) -> Self {
-        Self::in_directory(TempDir::new().expect("the system has room for a directory"), settings)
+        Self::in_directory(scratch(), settings)
     }
 
     /// Starts one that takes encrypted connections only, of users with a password.
@@ -60,7 +61,7 @@ impl PostgresServer {
     #[must_use]
     #[cfg(feature = "tls")]
     pub fn encrypted(user: &str, password: &str) -> Self {
-        let directory = TempDir::new().expect("the system has room for a directory");
+        let directory = scratch();
         super::certificates::write(directory.path());
         use std::os::unix::fs::PermissionsExt;
         let key = directory.path().join("server.key");
@@ -80,7 +81,7 @@ impl PostgresServer {
     /// When it cannot be started.
     #[must_use]
     pub fn with_clock() -> Self {
-        let directory = TempDir::new().expect("the system has room for a directory");
+        let directory = scratch();
         let clock = WallClock::new(directory.path());
         let mut server = Self::in_directory(directory, &["fsync=off"]);
         server.clock = Some(clock);
@@ -103,7 +104,7 @@ impl PostgresServer {
     /// When it cannot be started.
     #[must_use]
     pub fn replica(&self) -> Self {
-        let directory = TempDir::new().expect("the system has room for a directory");
+        let directory = scratch();
         give_away(directory.path());
         let port = self.port.to_string();
         let copy =

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::{
     child::{Server, free_port},
     clock::WallClock,
+    directory::scratch,
 };
 
 /// A private Redis server: no persistence unless its arguments say so.
@@ -77,7 +78,7 @@ impl RedisServer {
     }
 
     fn prepared(arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let directory = scratch();
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self {
             process: None,

@@ -7,8 +7,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tempfile::TempDir;
-
 use super::directory;
 
 /// What a program that makes such data is, so that those of another one are not used.
@@ -40,7 +38,7 @@ impl Maker<'_> {
         alone.lock().expect("a file can be locked");
         if !made.exists() {
             // A server that runs as another user cannot reach into the directory of cargo's.
-            let scratch = TempDir::new().expect("the system has room for a directory");
+            let scratch = directory::scratch();
             let fresh = scratch.path().join("data");
             make(&fresh);
             directory::remove(&draft);

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::{
     child::{Server, free_port},
-    directory::{copy, remove},
+    directory::{copy, remove, scratch},
     java::{class_path, java, java_arguments},
 };
 
@@ -63,7 +63,7 @@ pub(super) struct Status {
 impl Node {
     /// One that does not run yet.
     pub(super) fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let directory = scratch();
         Self { process: None, directory, port: free_port(), lines: Vec::new(), id: None }
     }
 

@@ -3,15 +3,19 @@
 use std::{
     cell::{Cell, RefCell},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Engine, Grant, Hint, Hold, How, Mode, Name, Previous, Profile, Release, Released,
+    Answer, Claim, ClaimId, Engine, EngineError, Fault, Grant, Hint, Hold, How, Mode, Name, Previous,
+    Profile, Release, Released,
 };
 
 use super::{Disturbance, Harness, case::Outcome};
-use crate::suite::case::{Stop, want};
+use crate::{
+    stopwatch::Stopwatch,
+    suite::case::{Stop, want},
+};
 
 /// The time for which a case that needs no expiry claims: far longer than any case runs.
 const LONG: Duration = Duration::from_secs(30);
@@ -20,6 +24,8 @@ const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(1);
 /// Over a ttl, until a lapsed hold must be gone: engines may count in coarse ticks.
 const GRACE: Duration = Duration::from_millis(250);
+/// How much of the time that an engine waits for an answer a machine may withhold: engines wait for 3 s and longer.
+const WITHHELD: Duration = Duration::from_millis(500);
 /// How often a claim is asked before its case fails: polled engines need some.
 const MAX_ASKS: usize = 200;
 /// How often a name is tried that must be free since a lease ran out, and the pause between two tries: the server may be
@@ -37,9 +43,11 @@ pub(super) struct Bench<'a> {
     stretch: u32,
     /// The shortest time that the case gave to a hold or a name.
     shortest: Cell<Option<Duration>>,
-    begun: Instant,
+    begun: Stopwatch,
     /// How long the case let time pass.
     passed: Cell<Duration>,
+    /// Whether an answer did not come in time, or no connection.
+    unanswered: Cell<bool>,
 }
 
 /// One client in one case.
@@ -65,15 +73,26 @@ impl<'a> Bench<'a> {
             made: RefCell::default(),
             stretch,
             shortest: Cell::default(),
-            begun: Instant::now(),
+            begun: Stopwatch::start(),
             passed: Cell::default(),
+            unanswered: Cell::default(),
         }
     }
 
-    /// Whether the machine took so long for the requests of the case that a short time may have run out too early.
+    /// Whether the machine took so long for the requests of the case that a short time may have run out too early, or withheld
+    /// much of the time for an answer that did not come.
     pub(super) fn was_slow(&self) -> bool {
         let took = self.begun.elapsed().saturating_sub(self.passed.get());
+        let withheld = self.begun.elapsed().saturating_sub(self.begun.given());
         self.shortest.get().is_some_and(|shortest| took > shortest / 4)
+            || self.unanswered.get() && withheld > WITHHELD
+    }
+
+    /// Takes note of an engine's error.
+    fn met(&self, error: &EngineError) {
+        if matches!(error.fault, Fault::Retry | Fault::Unknown) {
+            self.unanswered.set(true);
+        }
     }
 
     pub(super) fn profile(&self) -> &Profile {
@@ -189,9 +208,10 @@ pub(super) struct Contended<'a> {
 impl Client<'_> {
     /// Sends the claim; an error of a healthy engine fails the case.
     pub(super) async fn ask(&self, claim: &Claim, how: How) -> Outcome<Answer> {
-        self.send(claim, how)
-            .await
-            .map_err(|error| Stop::Fail(format!("{how:?} of {}: {error:?}", claim.name)))
+        self.send(claim, how).await.map_err(|error| {
+            self.bench.met(&error);
+            Stop::Fail(format!("{how:?} of {}: {error:?}", claim.name))
+        })
     }
 
     /// Sends the claim, for cases that expect an error.
@@ -279,6 +299,7 @@ impl Client<'_> {
         let mut answers = self.engine.release(std::slice::from_ref(order)).await;
         match (answers.pop(), answers.is_empty()) {
             (Some(Released::Unknown(error)), _) => {
+                self.bench.met(&error);
                 Err(Stop::Fail(format!("release of {}: {error:?}", order.name)))
             }
             (Some(answer), true) => Ok(answer),

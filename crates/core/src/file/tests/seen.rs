@@ -1,6 +1,10 @@
 //! What operators see.
 
-use super::{helper::Helper, *};
+use super::{
+    super::{dir::Dir, kernel::OVERLAY, promise::promise},
+    helper::Helper,
+    *,
+};
 use crate::{Inspect, Level, View};
 
 fn show(engine: &FileEngine, text: &str) -> View {
@@ -133,4 +137,15 @@ fn the_guarantee_is_exact_and_names_what_it_does_not_cover() {
     assert_eq!(promise.level, Level::Exact);
     assert!(promise.notes.iter().any(|note| note.contains("flock(1)")));
     assert!(promise.notes.iter().any(|note| note.contains(scratch.dir().to_str().unwrap())));
+}
+
+#[test]
+fn a_layer_of_a_container_is_best_effort() {
+    let scratch = Scratch::new();
+    let mut dir = Dir::open(Some(scratch.dir().to_owned())).unwrap();
+    assert_eq!(promise(&dir).level, Level::Exact);
+    dir.fs = OVERLAY;
+    let promise = promise(&dir);
+    assert_eq!(promise.level, Level::BestEffort);
+    assert!(promise.notes.iter().any(|note| note.contains("overlay") && note.contains("volume")));
 }

@@ -1,0 +1,29 @@
+//! What the file engine promises in a directory.
+
+use super::{dir::Dir, kernel::OVERLAY};
+use crate::{Guarantee, Level};
+
+pub(super) fn promise(dir: &Dir) -> Guarantee {
+    let shown = dir.path.display();
+    let mut promise = Guarantee::new(
+        Level::Exact,
+        &[
+            "the kernel of this host keeps the lock until its holder lets go or is gone: other hosts are not excluded",
+            "flock(1) on the lock file excludes and is excluded, but takes no place in line, counts no permits and does not see --at-least",
+            "a lock file that is removed or replaced ends the exclusion: holders are told at their next check",
+            "--at-least and the order of waiters end with a reboot; tokens go on growing",
+        ],
+    );
+    promise.notes.push(match dir.shared {
+        Some(group) => format!("the directory {shown} is shared by group {group}"),
+        None => format!("only one user's programs meet in {shown}"),
+    });
+    if dir.fs == OVERLAY {
+        promise.level = Level::BestEffort;
+        promise.notes.push(format!(
+            "the directory {shown} is on an overlay file system, which is often a layer of one container: programs outside of the \
+             container are not excluded; name a directory of a volume"
+        ));
+    }
+    promise
+}

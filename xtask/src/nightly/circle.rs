@@ -1,0 +1,138 @@
+//! Work in pieces, as many as fit into the time: each night goes on where the last one ended, in a circle.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::night::Night;
+use crate::run::Failure;
+
+/// What a part does in pieces.
+pub(super) struct Circle<'a> {
+    /// The name of the part: what is next is kept under it, longer than the night.
+    pub(super) part: &'a str,
+    /// The names of all pieces, in their order.
+    pub(super) pieces: &'a [String],
+    /// How many pieces are done at a time.
+    pub(super) batch: usize,
+}
+
+impl Circle<'_> {
+    /// Does batches until the time is up or this night has done each piece. A batch that has begun is ended, and the others are
+    /// done also when one fails.
+    pub(super) fn run<E: ToString>(
+        &self,
+        night: &Night<'_>,
+        time: Duration,
+        mut work: impl FnMut(&[&str]) -> Result<(), E>,
+    ) -> Result<(), Failure> {
+        let failed = |reason: String| Failure::new(self.part, reason);
+        let path = night.dir().join(self.part.replace(' ', "-") + ".json");
+        let mut round = Round::read(&fs::read_to_string(&path).unwrap_or_default(), night.begun());
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            let batch = round.batch(self.pieces, self.batch);
+            if batch.is_empty() {
+                break;
+            }
+            if let Err(failure) = work(&batch) {
+                let failure = failure.to_string();
+                eprintln!("xtask: {failure}");
+                round.complaints.push(failure);
+            }
+            round.next = batch.last().and_then(|last| following(self.pieces, last)).cloned();
+            round.tonight.extend(batch.into_iter().map(str::to_owned));
+            fs::write(&path, round.kept()).map_err(|error| failed(error.to_string()))?;
+        }
+        println!("{}: {} of {} in this night", self.part, round.tonight.len(), self.pieces.len());
+        if round.complaints.is_empty() { Ok(()) } else { Err(failed(round.complaints.join("; "))) }
+    }
+}
+
+fn following<'a>(all: &'a [String], name: &str) -> Option<&'a String> {
+    let at = all.iter().position(|other| other == name)?;
+    all.get(at + 1).or_else(|| all.first())
+}
+
+/// What is done of the circle.
+#[derive(Debug, Default, PartialEq)]
+struct Round {
+    /// In seconds since 1970: which night the rest is of.
+    night: u64,
+    /// With which piece to go on.
+    next: Option<String>,
+    tonight: Vec<String>,
+    complaints: Vec<String>,
+}
+
+impl Round {
+    /// Of another night only what is next counts.
+    fn read(kept: &str, night: u64) -> Self {
+        let kept: Value = serde_json::from_str(kept).unwrap_or_default();
+        let next = kept["next"].as_str().map(str::to_owned);
+        if kept["night"] != night {
+            return Self { night, next, ..Self::default() };
+        }
+        let list = |key: &str| -> Vec<String> {
+            let names = kept[key].as_array().into_iter().flatten();
+            names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+        };
+        Self { night, next, tonight: list("tonight"), complaints: list("complaints") }
+    }
+
+    fn kept(&self) -> String {
+        let Self { night, next, tonight, complaints } = self;
+        json!({ "night": night, "next": next, "tonight": tonight, "complaints": complaints }).to_string()
+    }
+
+    /// The next pieces that this night has not done.
+    fn batch<'a>(&self, all: &'a [String], size: usize) -> Vec<&'a str> {
+        let first = all.iter().position(|name| Some(name) == self.next.as_ref()).unwrap_or(0);
+        let (before, after) = all.split_at(first);
+        let left = after.iter().chain(before).filter(|name| !self.tonight.contains(name));
+        left.take(size).map(String::as_str).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_night_goes_on_where_the_last_ended_and_does_each_once() {
+        let all: Vec<String> = (0..8).map(|number| format!("{number}-x")).collect();
+        let mut round = Round { night: 1, next: Some("5-x".to_owned()), ..Round::default() };
+        assert_eq!(round.batch(&all, 6), ["5-x", "6-x", "7-x", "0-x", "1-x", "2-x"]);
+        round.tonight = round.batch(&all, 6).into_iter().map(str::to_owned).collect();
+        round.next = following(&all, "2-x").cloned();
+        assert_eq!(round.batch(&all, 6), ["3-x", "4-x"]);
+        assert_eq!(Round::read(&round.kept(), 1), round, "interrupted");
+        let other = Round::read(&round.kept(), 2);
+        assert_eq!((other.tonight.len(), other.next.as_deref()), (0, Some("3-x")), "the next night");
+        assert_eq!(following(&all, "7-x").map(String::as_str), Some("0-x"));
+        round.tonight.clone_from(&all);
+        assert!(round.batch(&all, 6).is_empty());
+    }
+
+    #[test]
+    fn a_short_night_does_one_batch_and_a_failure_keeps_no_other_from_it() {
+        let workspace =
+            crate::workspace::Workspace { root: "".into(), target: "".into(), packages: Vec::new() };
+        let dir = std::env::temp_dir().join(format!("xtask-circle-{}", std::process::id()));
+        let night = Night::at(&workspace, dir.clone(), 1, false).unwrap();
+        let pieces = ["a", "b", "c"].map(str::to_owned);
+        let circle = Circle { part: "some part", pieces: &pieces, batch: 1 };
+        let mut done = Vec::new();
+        let mut work = |batch: &[&str]| {
+            done.push(batch.join(","));
+            if batch == ["b"] { Err("b broke") } else { Ok(()) }
+        };
+        circle.run(&night, Duration::from_nanos(1), &mut work).unwrap();
+        let failure = circle.run(&night, Duration::from_secs(60), &mut work).unwrap_err();
+        assert_eq!((done.join(" ").as_str(), failure.to_string().contains("b broke")), ("a b c", true));
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
