@@ -69,8 +69,7 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
 
 /// What only runs at night: each test of the last tier, the crowds, and the tests of the peers.
 pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Job>, Failure> {
-    steps.step("set up the system", || setup::for_tests(workspace))?;
-    let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED))?;
+    let suites = suites(steps, workspace)?;
     let mut jobs = Vec::new();
     for suite in suites.iter().filter(|suite| tiers::of(suite) == Some(Tier::Nightly)) {
         let tests = suite.tests().map_err(|reason| Failure::new("list the tests", reason))?;
@@ -86,6 +85,12 @@ pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Jo
     peers.arg("--locked");
     jobs.push(Job { name: format!("tests of {PEERS}"), command: peers });
     Ok(jobs)
+}
+
+/// The test programs, on a system that has what they need.
+pub(crate) fn suites(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Suite>, Failure> {
+    steps.step("set up the system", || setup::for_tests(workspace))?;
+    steps.step("compile the tests", || suites::build(workspace, &TESTED))
 }
 
 /// Runs one of these jobs.

@@ -11,6 +11,7 @@ use nix::{
 
 use crate::{
     exit,
+    members::{Member, members},
     terminal::{Taken, Terminal},
 };
 
@@ -56,8 +57,19 @@ impl Child {
     }
 
     /// Sends a signal to the whole group. A group that is gone needs none.
-    pub(crate) fn send(&self, signal: Signal) {
-        let _ = killpg(self.group, signal);
+    ///
+    /// # Errors
+    /// `EPERM` when none of its processes may be signalled by this user.
+    pub(crate) fn send(&self, signal: Signal) -> Result<(), Errno> {
+        match killpg(self.group, signal) {
+            Err(Errno::EPERM) => Err(Errno::EPERM),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its processes that have not ended.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        members(self.group)
     }
 
     /// Whether the group may still have members. After CMD itself has ended, its number belongs to those it left behind,
@@ -76,6 +88,6 @@ impl Child {
         if let Some(terminal) = &self.terminal {
             terminal.give(self.group);
         }
-        self.send(Signal::SIGCONT);
+        let _ = self.send(Signal::SIGCONT);
     }
 }

@@ -21,7 +21,9 @@ number that grows with each grant, and LEASEHOLD_LINEAGE: where that changes,
 numbers begin anew. It runs in a process group of its own, in the foreground on a terminal.
 The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are passed on to it. When
 leasehold is killed, CMD is killed, too, unless it is a set-uid program: those
-clear the parent-death signal.
+clear the parent-death signal. When the lock is lost, processes of CMD that
+became another user (sudo) cannot be ended by this one: leasehold says so, with
+their numbers. Run leasehold itself under sudo then.
 
 The URL of the engine, first found wins: --url, LEASEHOLD_URL, the file named by
 LEASEHOLD_URL_FILE (mode 0600), /etc/leasehold/url, and else the file engine,

@@ -1,6 +1,6 @@
 //! The `leasehold` command: arguments as typed (`args`), what they mean (`plan`), one file per command (`cmd`), and the
 //! exit codes (`exit`). `run` adds `signals` and `waiter` (the loop), `nested` and `acquire` (the lock), `start`, `spawn`,
-//! `terminal` and `child` (CMD), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
+//! `terminal`, `child` and `members` (CMD), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
 //! together.
 
 mod acquire;
@@ -14,6 +14,7 @@ mod help;
 mod json;
 #[cfg(test)]
 mod man;
+mod members;
 mod nested;
 mod plan;
 mod signals;
@@ -26,7 +27,7 @@ mod text;
 mod usage;
 mod waiter;
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Parser;
 
@@ -39,11 +40,7 @@ fn main() -> ExitCode {
     let code = match Args::try_parse().map_err(usage::failure).and_then(dispatch) {
         Ok(code) => code,
         Err(Failure { code, message }) => {
-            if let Some(message) = message {
-                // In one piece, so that lines of several processes do not mix. Nobody is left to be told if this fails.
-                let _ =
-                    std::io::stderr().write_all(format!("leasehold: {}\n", text::safe(&message)).as_bytes());
-            }
+            message.iter().for_each(|message| text::say(message));
             code
         }
     };

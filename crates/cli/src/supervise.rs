@@ -10,11 +10,14 @@ use crate::{
     enforce::{Enforcer, Order},
     plan::Run,
     terminal::Taken,
+    text::say,
     waiter::{Waiter, now},
 };
 
 /// How often the end of a group is looked for, once CMD itself is gone and the lock is lost: no event tells of it.
 const LOOK_FOR_GROUP: Duration = Duration::from_millis(20);
+/// How often, after it was killed: the kernel needs some time for processes that have much memory, or wait for a disk.
+const LOOKS_AFTER_KILL: usize = 50;
 
 /// How it came out.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,10 +44,14 @@ pub(crate) struct Supervisor<'a> {
     asked: Option<Asked<'a>>,
     /// TERM that came in was passed on, so that a loss found by asking needs no second one.
     told: bool,
+    /// The engine and the name, for messages.
+    lock: String,
+    /// Whether it was said that some of CMD's processes cannot be ended.
+    complained: bool,
 }
 
 impl<'a> Supervisor<'a> {
-    pub(crate) fn new(plan: &Run, guard: &'a Guard, waiter: &'a Waiter, child: Child) -> Self {
+    pub(crate) fn new(plan: &Run, lock: String, guard: &'a Guard, waiter: &'a Waiter, child: Child) -> Self {
         Self {
             guard,
             waiter,
@@ -55,6 +62,8 @@ impl<'a> Supervisor<'a> {
             loss: None,
             asked: None,
             told: false,
+            lock,
+            complained: false,
         }
     }
 
@@ -63,7 +72,7 @@ impl<'a> Supervisor<'a> {
         let end = self.watch();
         if end.is_err() {
             // CMD must not go on without anybody who watches over the lock.
-            self.child.send(Signal::SIGKILL);
+            let _ = self.child.send(Signal::SIGKILL);
         }
         end
     }
@@ -108,14 +117,34 @@ impl<'a> Supervisor<'a> {
         match self.enforcer.step(now(), self.guard.stop(self.grace), self.loss) {
             Some(Order::Terminate) => {
                 if !std::mem::take(&mut self.told) {
-                    self.child.send(Signal::SIGTERM);
+                    self.end_by(Signal::SIGTERM);
                 }
                 // A stopped process hears nothing.
-                self.child.send(Signal::SIGCONT);
+                self.end_by(Signal::SIGCONT);
             }
-            Some(Order::Kill) => self.child.send(Signal::SIGKILL),
+            Some(Order::Kill) => self.end_by(Signal::SIGKILL),
             None => {}
         }
+    }
+
+    fn end_by(&mut self, signal: Signal) {
+        if self.child.send(signal).is_err() {
+            self.complain();
+        }
+    }
+
+    /// Some of CMD's processes became another user, as those of `sudo` do, and go on without the lock.
+    fn complain(&mut self) {
+        if std::mem::replace(&mut self.complained, true) {
+            return;
+        }
+        let left = self.child.members();
+        let named = left.iter().map(|member| format!("{} ({}, of user {})", member.pid, member.program, member.user));
+        let named = named.collect::<Vec<_>>().join(", ");
+        say(&format!(
+            "{}: lost, but this user may not end what runs under it as another user: process {named}: end it as root",
+            self.lock
+        ));
     }
 
     fn signal(&mut self, signal: Signal) {
@@ -123,14 +152,16 @@ impl<'a> Supervisor<'a> {
             Signal::SIGCHLD => {}
             Signal::SIGCONT => self.resume(),
             Signal::SIGTERM => {
-                self.child.send(signal);
+                let _ = self.child.send(signal);
                 if self.asked.is_none() && self.enforcer.stopped_by().is_none() {
                     let guard = self.guard;
                     self.asked = Some(Box::pin(guard.confirm()));
                     self.told = true;
                 }
             }
-            signal => self.child.send(signal),
+            signal => {
+                let _ = self.child.send(signal);
+            }
         }
     }
 
@@ -176,6 +207,22 @@ impl<'a> Supervisor<'a> {
             }
             self.enforce();
         }
+        self.bury()?;
         Ok(End::Lost { loss, code })
+    }
+
+    /// Waits until what was killed is gone, and says so of what cannot be ended.
+    fn bury(&mut self) -> Result<(), Errno> {
+        for _ in 0..LOOKS_AFTER_KILL {
+            if !self.child.is_there() {
+                return Ok(());
+            }
+            self.end_by(Signal::SIGKILL);
+            if self.complained {
+                return Ok(());
+            }
+            self.waiter.wait(Some(LOOK_FOR_GROUP))?;
+        }
+        Ok(())
     }
 }

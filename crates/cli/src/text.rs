@@ -1,6 +1,6 @@
 //! What `show` and `list` print for people, and what is safe to print to a terminal.
 
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, io::Write as _, time::Duration};
 
 use leasehold::{HolderView, View, WaiterView};
 
@@ -118,6 +118,12 @@ fn columns(rows: Vec<Vec<String>>) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Says one line to whoever started the command.
+pub(crate) fn say(message: &str) {
+    // In one piece, so that lines of several processes do not mix. Nobody is left to be told if this fails.
+    let _ = std::io::stderr().write_all(format!("leasehold: {}\n", safe(message)).as_bytes());
 }
 
 /// What others wrote, with nothing in it that a terminal acts on: control characters, and those that turn the direction

@@ -15,7 +15,7 @@ pub struct Locks {
     core: leasehold_core::Locks,
     #[cfg_attr(
         not(any(
-            feature = "file",
+            all(feature = "file", target_os = "linux"),
             feature = "redis",
             feature = "etcd",
             feature = "zookeeper",
@@ -58,7 +58,7 @@ impl Locks {
     ///
     /// # Errors
     /// The operating system's, when it has no descriptor left.
-    #[cfg(feature = "file")]
+    #[cfg(all(feature = "file", target_os = "linux"))]
     pub fn descriptor(&self, guard: &leasehold_core::Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
         match &self.own {
             Own::File(file) => file.descriptor(guard.id()),

@@ -51,7 +51,7 @@ pub use leasehold_zookeeper::HeldBy as ZookeeperCheck;
 pub use redis::RedisFence;
 
 /// The example of the README, so that it compiles for ever.
-#[cfg(all(doctest, feature = "file"))]
+#[cfg(all(doctest, feature = "file", target_os = "linux"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 

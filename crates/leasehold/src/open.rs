@@ -17,7 +17,7 @@ pub(crate) struct Opened {
 pub(crate) enum Own {
     #[cfg_attr(not(feature = "memory"), expect(dead_code, reason = "every other engine has more"))]
     Nothing,
-    #[cfg(feature = "file")]
+    #[cfg(all(feature = "file", target_os = "linux"))]
     File(Arc<leasehold_core::file::FileEngine>),
     #[cfg(feature = "redis")]
     Redis(Arc<leasehold_redis::RedisEngine>),
@@ -61,7 +61,7 @@ fn open_memory(_: &Url) -> Result<Opened, Error> {
     Err(not_compiled_in("memory"))
 }
 
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", target_os = "linux"))]
 fn open_file(url: &Url) -> Result<Opened, Error> {
     url.no_more()?;
     let rest = crate::url::decode(&url.rest)?;
@@ -78,6 +78,13 @@ fn open_file(url: &Url) -> Result<Opened, Error> {
     };
     let file = Arc::new(leasehold_core::file::FileEngine::open(dir, leasehold_core::Env::system())?);
     Ok(Opened { engine: Arc::clone(&file) as _, own: Own::File(file) })
+}
+
+#[cfg(all(feature = "file", not(target_os = "linux")))]
+fn open_file(_: &Url) -> Result<Opened, Error> {
+    Err(Error::misconfigured(
+        "the file engine needs Linux, whose kernel locks it uses: on this system use an engine with a server",
+    ))
 }
 
 #[cfg(not(feature = "file"))]

@@ -6,6 +6,7 @@
 //! - [`dropper`]: drops a future at each of its polls.
 //! - [`server`]: real servers, started for one test and ended with it.
 //! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
+//! - [`limits`]: what the operating system lets a test process have.
 //! - [`room`]: leases with room for what a busy machine does to their clients.
 //! - [`stopwatch`]: time limits that a busy machine cannot break.
 //! - [`check`]: the invariants, checked mechanically on such a history.
@@ -14,6 +15,7 @@ pub mod check;
 pub mod decorators;
 pub mod dropper;
 pub mod history;
+pub mod limits;
 #[cfg(feature = "oracle")]
 pub mod oracle;
 pub mod room;

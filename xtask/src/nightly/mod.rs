@@ -12,6 +12,7 @@ mod marks;
 mod night;
 mod parts;
 mod proof;
+mod servers;
 mod simulation;
 mod storms;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{bench, circle::Circle, night::Night, simulation, storms};
+use super::{bench, circle::Circle, night::Night, servers, simulation, storms};
 use crate::{
     check, mutants,
     run::{Failure, Steps},
@@ -39,12 +39,14 @@ pub(super) enum Work {
     Peers,
     /// A group of benches: as many as fit into its share.
     Bench(&'static str, &'static [&'static str]),
+    /// Older and newer servers: as many as fit into its share.
+    Servers,
 }
 
 const ALIKE: &str = "as long as every engine";
 
 /// The table of shares.
-pub(super) const PARTS: [Part; 24] = [
+pub(super) const PARTS: [Part; 25] = [
     part("lints", 6.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
@@ -61,7 +63,8 @@ pub(super) const PARTS: [Part; 24] = [
     part("storm on file", 4.0, ALIKE, Work::Storm("file")),
     part("storm on memory", 4.0, ALIKE, Work::Storm("memory")),
     part("peers", 1.5, "two rounds of each, as in docs/proof.md; one in a short night", Work::Peers),
-    part("mutants", 24.0, "two hours: about half of them, the other half the next night", Work::Mutants),
+    part("servers", 4.0, "a third of them, about a minute each", Work::Servers),
+    part("mutants", 20.0, "a hundred minutes: about 40 of every hundred, the others the next nights", Work::Mutants),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 2.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part("benches of etcd", 1.5, "as redis", Work::Bench("etcd", bench::ETCD)),
@@ -98,6 +101,15 @@ impl Part {
                 setup::for_checks(steps, workspace)?;
                 self.jobs(night, share, check::nightly(workspace), |mut job| {
                     steps.command(&job.name, &mut job.command)
+                })
+            }
+            Work::Servers => {
+                let suites = test::suites(steps, workspace)?;
+                let names = servers::RELEASES.map(|release| release.name.to_owned());
+                let circle = Circle { part: self.name, pieces: &names, batch: 1 };
+                circle.run(night, share, |batch| {
+                    let chosen = servers::RELEASES.iter().filter(|release| batch.contains(&release.name));
+                    chosen.into_iter().try_for_each(|release| servers::run(steps, night, &suites, release))
                 })
             }
             Work::Mutants => {

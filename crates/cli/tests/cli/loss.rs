@@ -2,7 +2,12 @@
 
 use std::fs;
 
-use crate::tools::{Dir, Running, code, one_line, stdout};
+use nix::sys::signal::{Signal, kill};
+
+use crate::{
+    start::{LEASEHOLD, program},
+    tools::{Dir, Running, code, one_line, stdout, until},
+};
 
 /// Puts another file where the lock file is.
 fn replace(dir: &Dir, name: &str) {
@@ -72,4 +77,45 @@ fn term_that_is_no_breaking_only_goes_on_to_cmd() {
     running.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(running.line(), "told");
     assert_eq!(code(&running.output()), 8);
+}
+
+/// As `sudo` does: CMD, or a process that it starts, becomes root under a `leasehold` of another user.
+#[test]
+fn processes_that_became_another_user_are_named_when_the_lock_is_lost() {
+    assert!(nix::unistd::geteuid().is_root(), "becoming another user needs root: run this test as root");
+    // A set-uid copy of setpriv: with it `nobody` becomes root in every respect.
+    for (script, is_alone) in [("exec ./become ARGS echo-ready", true), ("./become ARGS echo-ready; true", false)] {
+        let dir = Dir::new();
+        let copy = |from: &str, name: &str, mode: u32| {
+            let to = dir.path().join(name);
+            assert!(program("cp").arg(from).arg(&to).status().unwrap().success());
+            fs::set_permissions(&to, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            to
+        };
+        let leasehold = copy(LEASEHOLD, "leasehold", 0o755);
+        copy("/usr/bin/setpriv", "become", 0o4755);
+        fs::create_dir(dir.locks()).unwrap();
+        for path in [dir.path(), &dir.locks()] {
+            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        std::os::unix::fs::chown(dir.locks(), Some(65534), Some(65534)).unwrap();
+        let became = "--reuid=0 --regid=0 --clear-groups";
+        let script = script.replace("ARGS", became).replace("echo-ready", "sh -c 'echo $$; exec sleep 1000'");
+        let mut command = program("setpriv");
+        command.current_dir(dir.path()).args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(leasehold);
+        command.env("LEASEHOLD_URL", dir.url());
+        command.args(["run", "--ttl", "1s", "--grace", "100ms", "x", "--", "sh", "-c", &script]);
+        let mut running = Running::start(command);
+        let root = running.number();
+        replace(&dir, "x");
+        let said = running.complaint();
+        assert!(said.contains("lock \"x\"") && said.contains(&format!("{root} (sleep, of user root)")), "{said}");
+        assert!(crate::tools::is_running(root));
+        if !is_alone {
+            // What it may end, it ends.
+            until("the end", || running.has_ended());
+        }
+        kill(nix::unistd::Pid::from_raw(root), Signal::SIGKILL).unwrap();
+        assert_eq!(code(&running.wait()), 76);
+    }
 }

@@ -14,6 +14,7 @@ mod processes;
 mod redis;
 mod run;
 mod signals;
+mod silent;
 mod sql;
 mod start;
 mod terminal;

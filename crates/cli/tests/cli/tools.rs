@@ -203,6 +203,16 @@ impl Running {
         line.trim_end().to_owned()
     }
 
+    /// The next line of its standard error, without its end.
+    pub(crate) fn complaint(&mut self) -> String {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        let stderr = self.child().stderr.as_mut().unwrap();
+        while stderr.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+            line.extend(byte);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
     /// A number that it prints as a line.
     pub(crate) fn number(&mut self) -> i32 {
         let line = self.line();

@@ -7,7 +7,11 @@ use std::{
     ffi::{CStr, CString, OsString},
     fs::File,
     io::{Read, Write},
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
 };
 
 use nix::{
@@ -19,10 +23,11 @@ use nix::{
 
 use super::{
     card::RUNG,
-    dir::{BELLS, Dir, share},
+    dir::Dir,
     layout::card_at,
     line::Placed,
-    open::SAFELY,
+    open::{Missing, SAFELY},
+    place::{BELLS, Place, share},
     ready::Ready,
     state::StateFile,
 };
@@ -51,13 +56,14 @@ pub(super) struct Bell {
 impl Bell {
     /// Makes a new bell, and clears away some that were left by killed processes.
     pub(super) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
+        let place = dir.place(Missing::Leave).ok().flatten().ok_or(Errno::ENOENT)?;
         for _ in 0..TRIES {
             let mut id = [0; 16];
             env.entropy.fill(&mut id);
             let name = file_name(id);
-            let bells = File::from(dir.bells.try_clone().map_err(errno)?);
-            mkfifoat(&dir.bells, name.as_c_str(), dir.file_mode())?;
-            let pipe = match open(dir, &name) {
+            let bells = File::from(bells_of(place)?.try_clone().map_err(errno)?);
+            place.make(|| mkfifoat(&bells, name.as_c_str(), place.file_mode()))?;
+            let pipe = match open(&bells, &name) {
                 Ok(pipe) => pipe,
                 // Somebody swept it before we could lock it.
                 Err(Errno::ENOENT) => continue,
@@ -68,8 +74,8 @@ impl Bell {
             };
             // From here on its drop removes it.
             let bell = Self { id, pipe: Ready::new(pipe), dir: bells, pid: std::process::id() };
-            if bell.is_ours(dir)? {
-                sweep(dir, &name);
+            if bell.is_ours(place)? {
+                sweep(&dir.path, &bell.dir, &name);
                 return Ok(bell);
             }
         }
@@ -77,10 +83,10 @@ impl Bell {
     }
 
     /// Makes it what it should be; false if it was swept meanwhile.
-    fn is_ours(&self, dir: &Dir) -> Result<bool, Errno> {
+    fn is_ours(&self, place: &Place) -> Result<bool, Errno> {
         let pipe = self.pipe.get();
-        if let Some(group) = dir.shared {
-            share(pipe, group, dir.file_mode())?;
+        if let Some(group) = place.shared {
+            share(pipe, group, place.file_mode())?;
         }
         // A user's pipes have a common budget, of which a thousand of the default size would be all. Where even less is
         // left, the system has made it small already.
@@ -117,7 +123,9 @@ pub(super) fn ring(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) 
     }
     // Only into a pipe, whatever somebody put into its place. A full one rings already.
     if placed.card.bell != [0; 16]
-        && let Ok(mut pipe) = open(dir, &file_name(placed.card.bell))
+        && let Ok(Some(place)) = dir.place(Missing::Leave)
+        && let Ok(Some(bells)) = place.bells(Missing::Leave)
+        && let Ok(mut pipe) = open(bells, &file_name(placed.card.bell))
         && is_pipe(&pipe)
     {
         let _ = pipe.write(&[1]);
@@ -125,8 +133,8 @@ pub(super) fn ring(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) 
 }
 
 /// Opens both ends at once: that neither waits, nor fails without an owner, nor ends this process by SIGPIPE.
-fn open(dir: &Dir, name: &CStr) -> Result<File, Errno> {
-    openat(&dir.bells, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
+fn open(bells: impl AsFd, name: &CStr) -> Result<File, Errno> {
+    openat(bells, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
 }
 
 fn remove(bells: impl AsFd, name: &CStr) {
@@ -149,25 +157,31 @@ pub(super) fn is_rung(state: &StateFile, slot: u32) -> bool {
 }
 
 /// Removes bells that nobody has locked, from behind our own on, which is somewhere else for every process.
-fn sweep(dir: &Dir, own: &CStr) {
-    let Ok(entries) = std::fs::read_dir(dir.path.join(BELLS)) else { return };
+fn sweep(dir: &Path, bells: &File, own: &CStr) {
+    let Ok(entries) = std::fs::read_dir(dir.join(BELLS)) else { return };
     let mut names: Vec<OsString> = entries.flatten().take(LOOKED_AT).map(|entry| entry.file_name()).collect();
     names.sort();
     let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
     names.rotate_left(middle);
     for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(SWEEP) {
         let Ok(name) = CString::new(name.as_bytes()) else { continue };
-        let Ok(file) = open(dir, &name) else { continue };
-        if file.try_lock().is_ok() && is_same(&file, dir, &name) {
-            remove(&dir.bells, &name);
+        let Ok(file) = open(bells, &name) else { continue };
+        if file.try_lock().is_ok() && is_same(&file, bells, &name) {
+            remove(bells, &name);
         }
     }
 }
 
-fn is_same(file: &File, dir: &Dir, name: &CStr) -> bool {
+fn is_same(file: &File, bells: &File, name: &CStr) -> bool {
     let opened = fstat(file.as_fd());
-    let named = fstatat(&dir.bells, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+    let named = fstatat(bells, name, AtFlags::AT_SYMLINK_NOFOLLOW);
     matches!((opened, named), (Ok(a), Ok(b)) if a.st_ino == b.st_ino)
+}
+
+/// Where the bells of a directory are, made if they are not there yet.
+fn bells_of(place: &Place) -> Result<&OwnedFd, Errno> {
+    // Without it this process has no bell, and looks more often.
+    place.bells(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
 }
 
 fn file_name(id: [u8; 16]) -> CString {

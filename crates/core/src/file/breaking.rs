@@ -45,7 +45,7 @@ impl FileEngine {
 
     /// Whether this process has the kernel's lock on the file, as the kernel shows to who may see that process.
     fn has_flock(&self, lock: &LockFile, pid: u32) -> bool {
-        let holds = |flock: &Flock| !flock.waits && flock.pid == pid;
+        let holds = |flock: &Flock| !flock.waits && flock.pid == Some(pid);
         // The kernel's table may leave out a lock while it changes.
         (0..LOOKS).any(|_| lock.flocks(&self.dir).iter().any(holds))
     }

@@ -4,51 +4,43 @@ use std::{
     ffi::CString,
     fs::DirBuilder,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::OwnedFd,
         unix::{ffi::OsStrExt, fs::DirBuilderExt},
     },
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, open, openat},
+    fcntl::{OFlag, open},
     sys::{
-        stat::{FileStat, Mode, fchmod, fstat, lstat, mkdirat},
-        statfs::fstatfs,
+        stat::{FileStat, Mode, lstat},
+        statfs::{fstatfs, statfs},
     },
-    unistd::{Gid, Uid, User, fchown, fsync, geteuid},
+    unistd::{Gid, Uid, User, geteuid},
 };
 
-use super::error::{sort, sort_errno};
+use super::{
+    error::{sort, sort_errno},
+    open::Missing,
+    place::{Place, STATES, once},
+};
 use crate::{EngineError, Fault};
 
 const FOR_ROOT: &str = "/var/lib/leasehold";
 const FOR_OTHERS: &str = ".local/state/leasehold";
-/// Holds a state file for each lock file.
-const STATES: &str = ".state";
-/// Holds the files that waiting processes are rung by.
-pub(super) const BELLS: &str = ".bells";
-const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// An open lock directory that passed every check.
+/// A lock directory. Nothing is made before somebody claims a lock in it: a look leaves no trace.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
-    /// The directory itself: lock files.
-    pub(super) locks: OwnedFd,
-    /// Its `.state`: state files.
-    pub(super) states: OwnedFd,
-    /// Its `.bells`: bells.
-    pub(super) bells: OwnedFd,
-    /// The group that shares it, when it is shared.
-    pub(super) shared: Option<Gid>,
-    /// The number of its file system type (`statfs`).
-    pub(super) fs: i64,
+    place: OnceLock<Place>,
 }
 
 impl Dir {
-    /// Opens `path`, or the default one of this user, creating what is missing.
+    /// The directory at `path`, or the default one of this user, checked if it is there.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self, EngineError> {
         let path = match path {
             Some(path) => path,
@@ -59,26 +51,37 @@ impl Dir {
             return Err(misconfigured(format!("the lock directory {shown} is relative: give it from / on")));
         }
         // Without a trailing slash, which would follow a symbolic link.
-        let path: PathBuf = path.components().collect();
-        let shown = path.display().to_string();
-        refuse_link(&path, &shown)?;
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| sort("cannot create the lock directory", &shown, error))?;
-        let locks = open(&path, DIRECTORY, Mode::empty())
-            .map_err(|errno| sort_errno("cannot open the lock directory", &shown, errno))?;
-        let shared = check(&locks, &shown)?;
-        let fs = local_file_system(&locks, &shown)?;
-        let states = subdirectory(&locks, STATES, &shown, shared)?;
-        let bells = subdirectory(&locks, BELLS, &shown, shared)?;
-        Ok(Self { path, locks, states, bells, shared, fs })
+        let dir = Self { path: path.components().collect(), place: OnceLock::new() };
+        dir.place(Missing::Leave)?;
+        Ok(dir)
     }
 
-    /// The access mode of the files in it.
-    pub(super) fn file_mode(&self) -> Mode {
-        Mode::from_bits_truncate(if self.shared.is_some() { 0o660 } else { 0o600 })
+    /// The directory, opened; `None` when it is not there and is not to be made.
+    pub(super) fn place(&self, missing: Missing) -> Result<Option<&Place>, EngineError> {
+        once(&self.place, || {
+            let shown = self.path.display().to_string();
+            refuse_link(&self.path, &shown)?;
+            if missing == Missing::Create {
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&self.path)
+                    .map_err(|error| sort("cannot create the lock directory", &shown, error))?;
+            }
+            match open(&self.path, DIRECTORY, Mode::empty()) {
+                Ok(locks) => Place::check(locks, shown).map(Some),
+                Err(Errno::ENOENT) if missing != Missing::Create => Ok(None),
+                Err(errno) => Err(sort_errno("cannot open the lock directory", &shown, errno)),
+            }
+        })
+    }
+
+    /// The number of its file system type, or of the one in which it will be made.
+    pub(super) fn fs(&self) -> Option<i64> {
+        let there = self.place(Missing::Look).ok().flatten().map(|place| place.fs);
+        #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
+        let number = |dir: &Path| statfs(dir).ok().map(|stat| stat.filesystem_type().0 as i64);
+        there.or_else(|| self.path.ancestors().find_map(number))
     }
 
     /// The full path of a lock file, as system calls take it.
@@ -125,13 +128,7 @@ fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
 }
 
 /// Refuses a directory in which somebody outside could replace a lock file; answers the group that shares it.
-fn check(dir: &OwnedFd, shown: &str) -> Result<Option<Gid>, EngineError> {
-    let stat = fstat(dir).map_err(|errno| sort_errno("cannot look at the lock directory", shown, errno))?;
-    judge(&stat, geteuid())
-        .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}")))
-}
-
-fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
+pub(super) fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
     if stat.st_mode & 0o002 != 0 {
         return Err("can be written by everybody, who could replace a lock file: chmod o-w it".into());
     }
@@ -143,39 +140,6 @@ fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
         ));
     }
     Ok(shared.then(|| Gid::from_raw(stat.st_gid)))
-}
-
-fn subdirectory(
-    parent: &OwnedFd,
-    name: &str,
-    shown: &str,
-    shared: Option<Gid>,
-) -> Result<OwnedFd, EngineError> {
-    let path = format!("{shown}/{name}");
-    let mode = Mode::from_bits_truncate(if shared.is_some() { 0o2770 } else { 0o700 });
-    let made = match mkdirat(parent, name, mode) {
-        Ok(()) => true,
-        Err(Errno::EEXIST) => false,
-        Err(errno) => return Err(sort_errno("cannot create", &path, errno)),
-    };
-    let dir = openat(parent, name, DIRECTORY, Mode::empty())
-        .map_err(|errno| sort_errno("cannot open", &path, errno))?;
-    if made {
-        if let Some(group) = shared {
-            share(&dir, group, mode).map_err(|errno| sort_errno("cannot share", &path, errno))?;
-        }
-        fsync(parent).map_err(|errno| sort_errno("cannot sync", shown, errno))?;
-    }
-    check(&dir, &path)?;
-    Ok(dir)
-}
-
-/// Gives a new file or directory to the group of the shared directory, whatever umask and primary group are.
-pub(super) fn share(fd: &impl AsFd, group: Gid, mode: Mode) -> Result<(), Errno> {
-    if fstat(fd)?.st_gid != group.as_raw() {
-        fchown(fd, None, Some(group))?;
-    }
-    fchmod(fd, mode)
 }
 
 /// File systems whose locks another host may not see, or may lose: NFS, SMB, CIFS, SMB2, 9P, FUSE, AFS, kAFS, CEPH,
@@ -203,7 +167,7 @@ const NOT_LOCAL: [(u32, &str); 20] = [
     (0xAAD7_AAEA, "PanFS"),
 ];
 
-fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
+pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
     let stat = fstatfs(dir).map_err(|errno| sort_errno("cannot look at the file system of", shown, errno))?;
     #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
     let fs = stat.filesystem_type().0 as i64;
@@ -221,7 +185,7 @@ fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
 /// # Errors
 /// The operating system's.
 pub fn network_file_system(dir: &Path) -> std::io::Result<Option<&'static str>> {
-    let stat = nix::sys::statfs::statfs(dir)?;
+    let stat = statfs(dir)?;
     #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
     let fs = stat.filesystem_type().0 as i64;
     Ok(not_local(fs))

@@ -4,6 +4,7 @@ use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Mutex, time::Duration};
 
 use super::{
     claims::{Cell, Claims, Place, lock},
+    clock::machine_clock,
     dir::Dir,
     ear::Ear,
     error::opening,
@@ -36,7 +37,7 @@ pub struct FileEngine {
 
 impl FileEngine {
     /// Opens the lock directory `dir`, or the default one: `/var/lib/leasehold` for root, `.local/state/leasehold` in
-    /// the passwd home of anybody else. What is missing is created, for this user alone.
+    /// the passwd home of anybody else. What is missing is created by the first claim, for this user alone; a look creates nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured) for a relative path, something that is no
@@ -45,6 +46,7 @@ impl FileEngine {
     /// [`Refused`](crate::ErrorKind::Refused) for a full or read-only file system.
     pub fn open(dir: Option<PathBuf>, env: Env) -> Result<Self, Error> {
         let boot = boot_id().map_err(opening)?;
+        let env = Env { clock: machine_clock(env.clock), ..env };
         Self::open_in_boot(dir, env, boot)
     }
 

@@ -31,13 +31,16 @@ const LOOKS: usize = 3;
 
 impl Inspect for FileEngine {
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        Box::pin(async move { Ok(promise(&self.dir)) })
+        Box::pin(async move {
+            let shared = self.dir.place(Missing::Look)?.and_then(|place| place.shared);
+            Ok(promise(&self.dir.path, shared, self.dir.fs()))
+        })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
         Box::pin(async move {
             let mut views = Vec::new();
-            let kernel = KernelLocks::read(self.dir.fs);
+            let kernel = KernelLocks::read(self.dir.fs());
             for name in self.names(prefix)? {
                 match self.look(&name, &kernel) {
                     Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
@@ -55,7 +58,7 @@ impl Inspect for FileEngine {
     }
 
     fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        Box::pin(async move { self.look(name, &KernelLocks::read(self.dir.fs)) })
+        Box::pin(async move { self.look(name, &KernelLocks::read(self.dir.fs())) })
     }
 
     fn break_hold<'a>(
@@ -73,6 +76,9 @@ impl FileEngine {
     fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
         let failed = |error| sort("cannot list", &self.dir.path.display().to_string(), error);
         let mut names = Vec::new();
+        if self.dir.place(Missing::Look)?.is_none() {
+            return Ok(names);
+        }
         for entry in std::fs::read_dir(&self.dir.path).map_err(failed)? {
             let file = entry.map_err(failed)?.file_name();
             let name = match file.to_str().and_then(|file| Some((file, encode::decode(file)?))) {
@@ -101,7 +107,7 @@ impl FileEngine {
             if !view.holders.iter().any(|holder| holder.foreign) {
                 break;
             }
-            view = self.look_once(&key, &KernelLocks::read(self.dir.fs))?;
+            view = self.look_once(&key, &KernelLocks::read(self.dir.fs()))?;
         }
         Ok(view)
     }
@@ -121,7 +127,7 @@ impl FileEngine {
                     view.holders.push(holder(card, now));
                 }
             }
-            let own = flocks.iter().position(|flock| !flock.waits && flock.pid == card.process.pid);
+            let own = flocks.iter().position(|flock| !flock.waits && flock.pid == Some(card.process.pid));
             if let (State::Holding, Some(own)) = (card.state, own) {
                 flocks.swap_remove(own);
             }
@@ -134,12 +140,12 @@ impl FileEngine {
 
     /// The cards that count, holders first, then waiters in order. Read without the latch.
     fn standing(&self, key: &Key) -> Result<Vec<Placed>, EngineError> {
-        let Some(state) = self.states.get(&self.dir, key, Missing::Leave)? else { return Ok(Vec::new()) };
+        let Some(state) = self.states.look(&self.dir, key)? else { return Ok(Vec::new()) };
         let mut cards = self.read_unlatched(&state, &key.name)?;
         if cards.is_empty() {
             return Ok(cards);
         }
-        let Some(lock) = LockFile::open(&self.dir, key, Missing::Leave)? else { return Ok(Vec::new()) };
+        let Some(lock) = LockFile::open(&self.dir, key, Missing::Look)? else { return Ok(Vec::new()) };
         let now = self.env.clock.now();
         cards.retain(|placed| match placed.card.state {
             State::Kept => is_kept(&placed.card, now),
@@ -199,8 +205,9 @@ fn waiter(card: &Card, now: Instant) -> WaiterView {
 }
 
 fn add_foreign(view: &mut View, flock: Flock) {
-    let id = format!("pid {}", flock.pid);
-    let owner = program(flock.pid).map_or_else(|| id.clone(), |program| format!("{program} ({id})"));
+    let id = flock.pid.map_or_else(|| "pid unknown".to_owned(), |pid| format!("pid {pid}"));
+    let program = flock.pid.and_then(program);
+    let owner = program.map_or_else(|| id.clone(), |program| format!("{program} ({id})"));
     if flock.waits {
         view.waiters.push(WaiterView { id, owner, waiting: None });
         return;

@@ -1,4 +1,4 @@
-//! Who holds and waits for a flock, as the kernel tells in `/proc/locks`: looking disturbs nobody.
+//! Who holds and waits for a file as a whole, as the kernel tells in `/proc/locks`: looking disturbs nobody.
 
 use std::fs;
 
@@ -10,10 +10,11 @@ const OTHER_DEVICE: [i64; 2] = [0x9123_683E, OVERLAY];
 /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
 pub(super) const OVERLAY: i64 = 0x794C_7630;
 
-/// One flock on a file.
+/// One flock on a file, or another program's byte-range lock that reaches beyond its end, as `lockf(3)` takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flock {
-    pub(super) pid: u32,
+    /// `None`: the kernel does not tell, for the lock is an open file's.
+    pub(super) pid: Option<u32>,
     pub(super) exclusive: bool,
     /// Waits for it in the kernel instead of having it.
     pub(super) waits: bool,
@@ -28,29 +29,30 @@ pub(super) struct KernelLocks {
 
 impl KernelLocks {
     /// Reads them; none where `/proc/locks` cannot be read. Locks of other pid namespaces are not shown by the kernel.
-    pub(super) fn read(fs: i64) -> Self {
+    pub(super) fn read(fs: Option<i64>) -> Self {
         let text = fs::read_to_string("/proc/locks").unwrap_or_default();
-        Self { text, inode_alone: OTHER_DEVICE.contains(&fs) }
+        Self { text, inode_alone: fs.is_some_and(|fs| OTHER_DEVICE.contains(&fs)) }
     }
 
-    /// The flocks on one file.
+    /// The locks on one file as a whole.
     pub(super) fn on(&self, device: libc::dev_t, inode: libc::ino_t) -> Vec<Flock> {
         let device = format!("{:02x}:{:02x}", major(device), minor(device));
         self.text.lines().filter_map(|line| self.parse(line, &device, inode)).collect()
     }
 
-    /// `1: FLOCK  ADVISORY  WRITE 8081 fe:00:5333167 0 EOF`; a blocked one has `->` behind the number.
+    /// `1: FLOCK  ADVISORY  WRITE 8081 fe:00:5333167 0 EOF`; a blocked one has `->` behind the number. Our own latch and marks
+    /// end where they begin.
     fn parse(&self, line: &str, device: &str, inode: libc::ino_t) -> Option<Flock> {
         let mut words = line.split_ascii_whitespace().skip(1).peekable();
         let waits = words.next_if_eq(&"->").is_some();
-        if words.next()? != "FLOCK" {
+        if !matches!(words.next()?, "FLOCK" | "POSIX" | "OFDLCK") {
             return None;
         }
         let exclusive = words.nth(1)? == "WRITE";
-        let pid = words.next()?.parse().ok()?;
+        let pid = words.next()?.parse().ok();
         let (on, number) = words.next()?.rsplit_once(':')?;
         let same = number.parse() == Ok(inode) && (self.inode_alone || on == device);
-        same.then_some(Flock { pid, exclusive, waits })
+        (same && words.nth(1)? == "EOF").then_some(Flock { pid, exclusive, waits })
     }
 }
 
@@ -64,14 +66,19 @@ mod tests {
                     1: -> FLOCK  ADVISORY  READ 9 fe:00:533 0 EOF\n\
                     2: FLOCK  ADVISORY  WRITE 8082 fe:01:533 0 EOF\n\
                     3: OFDLCK ADVISORY  WRITE -1 fe:00:533 4611686018427387909 4611686018427387909\n\
-                    4: FLOCK nonsense\n";
+                    4: FLOCK nonsense\n\
+                    5: POSIX  ADVISORY  WRITE 8083 fe:00:533 0 EOF\n\
+                    6: POSIX  ADVISORY  WRITE 8084 fe:00:533 0 9\n\
+                    7: OFDLCK ADVISORY  READ -1 fe:00:533 0 EOF\n";
         let mut locks = KernelLocks { text: text.into(), inode_alone: false };
         let device = nix::sys::stat::makedev(0xfe, 0);
-        let holder = Flock { pid: 8081, exclusive: true, waits: false };
-        let waiter = Flock { pid: 9, exclusive: false, waits: true };
-        assert_eq!(locks.on(device, 533), [holder, waiter]);
+        let holder = Flock { pid: Some(8081), exclusive: true, waits: false };
+        let waiter = Flock { pid: Some(9), exclusive: false, waits: true };
+        let range = Flock { pid: Some(8083), ..holder };
+        let unknown = Flock { pid: None, exclusive: false, waits: false };
+        assert_eq!(locks.on(device, 533), [holder, waiter, range, unknown]);
         assert_eq!(locks.on(device, 534), []);
         locks.inode_alone = true;
-        assert_eq!(locks.on(device, 533).len(), 3);
+        assert_eq!(locks.on(device, 533).len(), 5);
     }
 }

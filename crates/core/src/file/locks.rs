@@ -95,13 +95,14 @@ pub(super) struct LockFile {
 impl LockFile {
     /// Opens the lock file of `key`; `None` when it is not there and is not to be created.
     pub(super) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
-        let opened = open_file(dir, &dir.locks, &key.file, missing, || key.shown())?;
+        let Some(place) = dir.place(missing)? else { return Ok(None) };
+        let opened = open_file(place, &place.locks, &key.file, missing, || key.shown())?;
         Ok(opened.map(|(file, stat)| Self { file, device: stat.st_dev, inode: stat.st_ino }))
     }
 
     /// The flocks on it, as the kernel shows them.
     pub(super) fn flocks(&self, dir: &Dir) -> Vec<Flock> {
-        KernelLocks::read(dir.fs).on(self.device, self.inode)
+        KernelLocks::read(dir.fs()).on(self.device, self.inode)
     }
 
     /// Whether the path still leads to this very file. Without that, others would lock another one.
@@ -162,6 +163,15 @@ impl LockFile {
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
         Ok(i32::from(probe.l_type) != libc::F_UNLCK)
+    }
+
+    /// Whether another program has locked the file as a whole by `fcntl(2)` or `lockf(3)`: such a lock lies over the latch and all
+    /// marks.
+    pub(super) fn is_locked_by_another_program(&self) -> Result<bool, EngineError> {
+        let mut probe = range(libc::F_WRLCK, LATCH);
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
+            .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
+        Ok(i32::from(probe.l_type) != libc::F_UNLCK && (probe.l_start, probe.l_len) != (LATCH, 1))
     }
 
     /// Lets everything go, as the kernel does when the last descriptor is closed.

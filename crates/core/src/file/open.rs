@@ -9,8 +9,8 @@ use nix::{
 };
 
 use super::{
-    dir::{Dir, share},
     error::{foreign, sort_errno},
+    place::{Place, share},
 };
 use crate::{EngineError, Fault};
 
@@ -27,26 +27,32 @@ pub(super) enum Missing {
     Create,
     /// Answer that it is not there.
     Leave,
+    /// The same, of a file that is only read: it may be on a read-only file system.
+    Look,
 }
 
 /// Opens a regular file with one name; `shown` is its path for messages.
 pub(super) fn open_file(
-    dir: &Dir,
+    place: &Place,
     at: &OwnedFd,
     file: &CStr,
     missing: Missing,
     shown: impl Fn() -> String,
 ) -> Result<Option<(File, FileStat)>, EngineError> {
     for _ in 0..TRIES {
-        let fd = match open_existing(at, file) {
+        let opened = match open_existing(at, file) {
+            Err(Errno::EROFS) if missing == Missing::Look => openat(at, file, OFlag::O_RDONLY | SAFELY, Mode::empty()),
+            opened => opened,
+        };
+        let fd = match opened {
             Ok(fd) => fd,
-            Err(Errno::ENOENT) if missing == Missing::Leave => return Ok(None),
-            Err(Errno::ENOENT) => match create(dir, at, file) {
+            Err(Errno::ENOENT) if missing != Missing::Create => return Ok(None),
+            Err(Errno::ENOENT) => match create(place, at, file) {
                 Ok(fd) => fd,
                 Err(Errno::EEXIST) => continue,
                 Err(errno) => return Err(sort_errno("cannot create", &shown(), errno)),
             },
-            Err(Errno::EACCES) if dir.shared.is_some() && is_being_created(at, file) => {
+            Err(Errno::EACCES) if place.shared.is_some() && is_being_created(at, file) => {
                 return Err(EngineError::new(Fault::Retry, format!("{} is just being created", shown())));
             }
             Err(errno) => return Err(sort_errno("cannot open", &shown(), errno)),
@@ -73,10 +79,10 @@ fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn create(dir: &Dir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
-    let mode = dir.file_mode();
-    let fd = openat(at, file, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY, mode)?;
-    if let Some(group) = dir.shared {
+fn create(place: &Place, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+    let (mode, flags) = (place.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY);
+    let fd = place.make(|| openat(at, file, flags, mode))?;
+    if let Some(group) = place.shared {
         share(&fd, group, mode)?;
     }
     Ok(fd)

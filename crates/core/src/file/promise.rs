@@ -1,10 +1,15 @@
 //! What the file engine promises in a directory.
 
-use super::{dir::Dir, kernel::OVERLAY};
+use std::path::Path;
+
+use nix::unistd::Gid;
+
+use super::kernel::OVERLAY;
 use crate::{Guarantee, Level};
 
-pub(super) fn promise(dir: &Dir) -> Guarantee {
-    let shown = dir.path.display();
+/// `shared`: the group that shares the directory; `fs`: the number of its file system type.
+pub(super) fn promise(dir: &Path, shared: Option<Gid>, fs: Option<i64>) -> Guarantee {
+    let shown = dir.display();
     let mut promise = Guarantee::new(
         Level::Exact,
         &[
@@ -14,11 +19,11 @@ pub(super) fn promise(dir: &Dir) -> Guarantee {
             "--at-least and the order of waiters end with a reboot; tokens go on growing",
         ],
     );
-    promise.notes.push(match dir.shared {
+    promise.notes.push(match shared {
         Some(group) => format!("the directory {shown} is shared by group {group}"),
         None => format!("only one user's programs meet in {shown}"),
     });
-    if dir.fs == OVERLAY {
+    if fs == Some(OVERLAY) {
         promise.level = Level::BestEffort;
         promise.notes.push(format!(
             "the directory {shown} is on an overlay file system, which is often a layer of one container: programs outside of the \

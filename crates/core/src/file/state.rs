@@ -35,7 +35,9 @@ pub(super) struct StateFile {
 impl StateFile {
     pub(super) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
         let shown = dir.state_path(&key.file.to_string_lossy());
-        let opened = open_file(dir, &dir.states, &key.file, missing, || shown.clone())?;
+        let Some(place) = dir.place(missing)? else { return Ok(None) };
+        let Some(states) = place.states(missing)? else { return Ok(None) };
+        let opened = open_file(place, states, &key.file, missing, || shown.clone())?;
         Ok(opened.map(|(file, _)| Self { file, shown }))
     }
 
@@ -103,7 +105,9 @@ impl StateFile {
         self.write(&tokens.to_bytes(), TOKENS as u64)?;
         let failed = |errno| sort_errno("cannot sync", &self.shown, errno);
         fsync(&self.file).map_err(failed)?;
-        fsync(&dir.states).map_err(failed)
+        let place = dir.place(Missing::Leave)?;
+        let states = place.map(|place| place.states(Missing::Leave)).transpose()?.flatten();
+        states.map_or(Ok(()), |states| fsync(states).map_err(failed))
     }
 
     pub(super) fn damaged(&self) -> EngineError {
@@ -132,6 +136,15 @@ impl States {
     pub(super) fn last(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
         let known = lock(&self.0).get(&key.name).cloned();
         known.map_or_else(|| self.get(dir, key, Missing::Leave), |known| Ok(Some(known)))
+    }
+
+    /// The same for a look, which may find a file that cannot be written.
+    pub(super) fn look(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
+        let known = lock(&self.0).get(&key.name).cloned();
+        match known.filter(|known| !known.is_removed()) {
+            Some(known) => Ok(Some(known)),
+            None => Ok(StateFile::open(dir, key, Missing::Look)?.map(Arc::new)),
+        }
     }
 
     /// The state file of `key`; `None` when it is not there and is not to be created.

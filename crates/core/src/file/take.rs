@@ -70,10 +70,11 @@ impl FileEngine {
     fn create(&self, claim: &Claim) -> Result<Created, EngineError> {
         let key = Key::new(&self.dir, &claim.name);
         for _ in 0..TRIES {
-            if let Some(lock) = LockFile::open(&self.dir, &key, Missing::Create)?
-                && let Some(done) = self.attempt(claim, &key, lock)?
-            {
-                return Ok(done);
+            let Some(lock) = LockFile::open(&self.dir, &key, Missing::Create)? else { continue };
+            match self.attempt(claim, &key, lock) {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) => {}
+                Err(error) => return self.held_or(&key, error),
             }
         }
         Err(EngineError::new(
@@ -83,6 +84,15 @@ impl FileEngine {
                 key.shown()
             ),
         ))
+    }
+
+    /// What a first claim that failed comes to. The error; but where another program has locked the file as a whole, no claim of
+    /// ours can set its mark, and the name is held by that program.
+    fn held_or(&self, key: &Key, error: EngineError) -> Result<Created, EngineError> {
+        match LockFile::open(&self.dir, key, Missing::Leave)? {
+            Some(lock) if lock.is_locked_by_another_program()? => Ok((None, too_late())),
+            _ => Err(error),
+        }
     }
 
     /// One attempt on one open file; `None` when the path leads to another by now.

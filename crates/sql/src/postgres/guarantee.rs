@@ -3,9 +3,12 @@
 use leasehold_core::{Guarantee, Level};
 use tokio_postgres::Row;
 
-/// Reads the settings that decide.
+/// Reads the settings that decide. A base backup and a subscriber to changes are sent what a replica is sent, but neither can be
+/// promoted. Who may not read the state of others reads null there, and counts base backups as replicas.
 pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), \
-    current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)";
+    current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication AS sent \
+    WHERE sent.state IS DISTINCT FROM 'backup' AND NOT EXISTS (SELECT FROM pg_replication_slots AS slot \
+    WHERE slot.active_pid = sent.pid AND slot.slot_type = 'logical'))";
 
 pub(crate) fn guarantee(row: &Row) -> Guarantee {
     let (commit, fsync, standby): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));

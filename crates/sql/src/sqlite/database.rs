@@ -1,7 +1,8 @@
 //! What the engine asks of a database, said to SQLite.
 
 use std::{
-    path::PathBuf,
+    future::ready,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock},
 };
 
@@ -14,6 +15,7 @@ use super::{
     error::before,
     guarantee::guarantee,
     look,
+    place::judge,
     rows::{read, write},
     source::File,
     transaction::Scope,
@@ -56,6 +58,12 @@ impl Sqlite {
         })?;
         // Where another was started at the same moment, this one ends at once, having opened nothing.
         Ok(self.worker.get_or_init(|| worker))
+    }
+
+    /// Whether nobody has made the file yet, in a directory that is there: a look finds nothing then, and makes nothing.
+    fn is_absent(&self) -> bool {
+        let is_there = |path: &Path| path.symlink_metadata().is_ok();
+        self.worker.get().is_none() && !is_there(&self.path) && self.path.parent().is_some_and(is_there)
     }
 
     async fn run<T: Send + 'static>(
@@ -216,6 +224,9 @@ impl Database for Sqlite {
     }
 
     fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
+        if self.is_absent() {
+            return Box::pin(ready(Ok(Vec::new())));
+        }
         let names = names.to_vec();
         Box::pin(self.run(Need::Read, move |scope| {
             names.into_iter().map(|name| scene(scope, &name).map(|scene| (name, scene))).collect()
@@ -223,6 +234,9 @@ impl Database for Sqlite {
     }
 
     fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
+        if self.is_absent() {
+            return Box::pin(ready(Ok(Vec::new())));
+        }
         let prefix = prefix.to_owned();
         Box::pin(self.run(Need::Read, move |scope| look::names(scope, &prefix)))
     }
@@ -243,6 +257,9 @@ impl Database for Sqlite {
     }
 
     fn guarantee(&self) -> Answered<'_, Guarantee> {
+        if self.is_absent() {
+            return Box::pin(ready(judge(&self.path).map(|()| guarantee())));
+        }
         // Of a file that can be used.
         Box::pin(self.run(Need::Read, |_| Ok(guarantee())))
     }

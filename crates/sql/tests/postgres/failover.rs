@@ -44,6 +44,17 @@ fn a_replica_that_is_promoted_is_another_lineage_and_holders_are_told() {
     assert!(next.token().number > token.number, "tokens go on with the clock");
 }
 
+#[test]
+fn a_subscriber_to_changes_is_no_replica() {
+    let rig = Rig::of(PostgresServer::durable(&["wal_level=logical"]));
+    acquire(&rig.locks(), "warm").release_blocking().unwrap();
+    let _subscriber = rig.server.subscriber();
+    until("it follows", || rig.server.says("SELECT count(*) FROM pg_stat_replication") == ["1"]);
+    let engine = rig.engine();
+    let said = rig.run(async move { engine.guarantee().await }).unwrap();
+    assert_eq!(said.level, Level::LeaseBounded, "{said:?}");
+}
+
 fn engine_of(config: Config) -> leasehold_sql::SqlEngine {
     engine(config, &Env::system())
 }

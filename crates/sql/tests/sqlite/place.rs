@@ -104,3 +104,13 @@ fn a_name_full_of_signs_is_a_path_like_any() {
     other.wait(&claim("job"));
     assert!(path.exists());
 }
+
+#[test]
+fn a_look_makes_nothing() {
+    let rig = Rig::new();
+    let client = Client::new(&rig.path());
+    assert!(client.show("job").unwrap().holders.is_empty());
+    assert_eq!(fs::read_dir(rig.dir()).unwrap().count(), 0);
+    client.hold(&claim("job"));
+    assert_eq!(client.show("job").unwrap().holders.len(), 1);
+}

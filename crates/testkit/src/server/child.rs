@@ -17,6 +17,8 @@ use std::{
 
 use nix::sys::signal::Signal;
 
+use crate::limits::raise_open_files;
+
 /// How long a server may take to become ready: far longer than the slowest needs on a busy machine.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How often it is asked.
@@ -49,6 +51,7 @@ impl Server {
         arguments: &[String],
         environment: &[(&str, String)],
     ) -> Self {
+        raise_open_files();
         let complaints = directory.join("complaints");
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", program])

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::{
     child::{Server, free_port},
     directory::{copy, remove, scratch},
+    system,
 };
 
 /// How long one question may take: a server that is short of a leader answers within a second.
@@ -59,7 +60,8 @@ impl Node {
         let all: Vec<String> =
             own.into_iter().map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
         self.kill();
-        self.process = Some(Server::start("etcd", self.directory.path(), &all, &[]));
+        let program = system::program("etcd").unwrap_or_else(|| "etcd".to_owned());
+        self.process = Some(Server::start(&program, self.directory.path(), &all, &[]));
     }
 
     /// Waits until it takes writes.

@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::directory::remove;
+use super::{directory::remove, system};
 
 /// Where the system's package manager puts libraries.
 const LIBRARIES: &str = "/usr/share/java";
@@ -76,8 +76,18 @@ pub(super) fn java_arguments(class_path: &str, directory: &Path) -> Vec<String> 
 
 /// Where these libraries are, and one that logs; each names those that it needs itself.
 pub(super) fn class_path(libraries: &[&str]) -> String {
+    class_path_below(Path::new(LIBRARIES), libraries)
+}
+
+/// The same for a server: of the other system, if it is there.
+pub(super) fn server_class_path(libraries: &[&str]) -> String {
+    let other = system::file(LIBRARIES.trim_start_matches('/'));
+    class_path_below(other.as_deref().unwrap_or(Path::new(LIBRARIES)), libraries)
+}
+
+fn class_path_below(directory: &Path, libraries: &[&str]) -> String {
     let all = libraries.iter().chain(&["slf4j-simple"]);
-    all.map(|name| format!("{LIBRARIES}/{name}.jar")).collect::<Vec<_>>().join(":")
+    all.map(|name| format!("{}/{name}.jar", directory.display())).collect::<Vec<_>>().join(":")
 }
 
 /// Runs `java` with these lines as its input, and answers what it said on both of its outputs, line by line; panics when it says

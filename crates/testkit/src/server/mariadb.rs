@@ -1,22 +1,20 @@
-//! A private MariaDB.
+//! A private MariaDB, or a MySQL of another system.
 
 use std::{
     fs,
-    path::Path,
     process::{Command, Output},
 };
 
-use nix::{sys::signal::Signal, unistd::User};
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{
     child::{Server, free_port},
     directory,
+    mysql_programs::Program,
     template::Maker,
 };
 
-/// Debian keeps the server out of the path of users.
-const PROGRAM: &str = "/usr/sbin/mariadbd";
 const DATABASE: &str = "locks";
 /// A log as small as can be, for it is copied.
 const LOG_SIZE: &str = "--innodb-log-file-size=4M";
@@ -110,8 +108,6 @@ impl MariadbServer {
     pub fn restart(&mut self) {
         let directory = self.directory.path();
         let own = [
-            "--no-defaults".to_owned(),
-            format!("--user={}", user()),
             format!("--datadir={}", directory.join("data").display()),
             format!("--socket={}", directory.join("socket").display()),
             format!("--pid-file={}", directory.join("pid").display()),
@@ -121,8 +117,10 @@ impl MariadbServer {
             "--innodb-buffer-pool-size=32M".to_owned(),
             LOG_SIZE.to_owned(),
         ];
-        let all: Vec<String> = own.into_iter().chain(self.options.iter().cloned()).collect();
-        let mut process = Server::start(PROGRAM, directory, &all, &[]);
+        let program = Program::find();
+        let all: Vec<String> =
+            program.arguments().into_iter().chain(own).chain(self.options.iter().cloned()).collect();
+        let mut process = Server::start(&program.path.display().to_string(), directory, &all, &[]);
         let said = directory.join("complaints");
         let is_up = || fs::read_to_string(&said).is_ok_and(|said| said.contains("ready for connections"));
         // Who asks before starts a program for nothing. One of a cluster takes connections before it reads tables.
@@ -194,25 +192,8 @@ impl MariadbServer {
 /// A directory with the data of a server that was never used.
 fn fresh() -> TempDir {
     let directory = directory::scratch();
-    Maker { name: "mariadb", program: PROGRAM.as_ref() }.put(&directory.path().join("data"), make);
+    let program = Program::find();
+    let maker = Maker { name: program.name(), program: &program.path };
+    maker.put(&directory.path().join("data"), |data| program.make(data, DATABASE, &[LOG_SIZE]));
     directory
-}
-
-fn make(data: &Path) {
-    let output = Command::new("mariadb-install-db")
-        .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE])
-        .arg(format!("--user={}", user()))
-        .arg(format!("--datadir={}", data.display()))
-        .output()
-        .unwrap_or_else(|error| panic!("cannot start mariadb-install-db: {error}: run setup/debian"));
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "mariadb-install-db: {said}{}", String::from_utf8_lossy(&output.stderr));
-    // A database is a directory.
-    fs::create_dir(data.join(DATABASE)).expect("what was made can be added to");
-}
-
-/// As whom it runs: it refuses to be root unless it is told so.
-fn user() -> String {
-    let user = User::from_uid(nix::unistd::Uid::effective()).ok().flatten();
-    user.expect("whoever runs tests has a name").name
 }

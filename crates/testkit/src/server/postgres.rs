@@ -17,7 +17,8 @@ use super::{
     child::{Server, free_port},
     clock::WallClock,
     directory::scratch,
-    postgres_programs::{USER, as_user, as_user_arguments, give_away, program, psql},
+    postgres_programs::{USER, as_user, as_user_arguments, give_away, psql},
+    system::postgres_program,
     template::Maker,
 };
 
@@ -109,10 +110,25 @@ impl PostgresServer {
         let port = self.port.to_string();
         let copy =
             ["-h", "127.0.0.1", "-p", &port, "-U", USER, "-D", "data", "-R", "-c", "fast", "--no-sync"];
-        let made = as_user(directory.path(), &program("pg_basebackup")).args(copy).output();
+        let made = as_user(directory.path(), &postgres_program("pg_basebackup")).args(copy).output();
         let made = made.expect("every system has setpriv");
         assert!(made.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&made.stderr));
         Self::on_data(directory, &["fsync=off"])
+    }
+
+    /// A program that follows its changes, and is no replica. It ends when this is dropped. The server needs `wal_level=logical`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn subscriber(&self) -> impl Drop + use<> {
+        let directory = self.directory.path().join("subscriber");
+        fs::create_dir(&directory).expect("a private directory takes another");
+        let port = self.port.to_string();
+        let server = ["-h", "127.0.0.1", "-p", &port, "-U", USER, "-d", "postgres"];
+        let slot = ["--slot=subscriber", "--plugin=test_decoding", "--create-slot", "--start", "--file=-"];
+        let all: Vec<String> = server.into_iter().chain(slot).map(str::to_owned).collect();
+        Server::start(&postgres_program("pg_recvlogical"), &directory, &all, &[])
     }
 
     /// Makes a replica a server of its own.
@@ -125,7 +141,7 @@ impl PostgresServer {
 
     fn in_directory(directory: TempDir, settings: &[&str]) -> Self {
         give_away(directory.path());
-        let program = program("initdb");
+        let program = postgres_program("initdb");
         let maker = Maker { name: "postgres", program: program.as_ref() };
         maker.put(&directory.path().join("data"), |data| make(&program, data));
         Self::on_data(directory, settings)
@@ -173,7 +189,7 @@ impl PostgresServer {
     /// When it cannot be started.
     pub fn restart(&mut self) {
         let data = ["-D".to_owned(), "data".to_owned()];
-        let (first, rest) = as_user_arguments(self.directory.path(), &program("postgres"));
+        let (first, rest) = as_user_arguments(self.directory.path(), &postgres_program("postgres"));
         let all: Vec<String> = rest.into_iter().chain(data).chain(self.arguments.iter().cloned()).collect();
         let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
         let mut process = Server::start(&first, self.directory.path(), &all, &environment);

@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt, chown},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
@@ -47,19 +47,6 @@ pub(super) fn give_away(directory: &Path) {
     for path in ours.chain([directory.to_owned()]) {
         chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("root gives away what it owns");
     }
-}
-
-/// A program of the newest server that is installed: Debian keeps them out of the path.
-pub(super) fn program(name: &str) -> String {
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut found: Vec<(u32, PathBuf)> = versions
-        .filter_map(|version| {
-            let path = version.path().join("bin").join(name);
-            Some((version.file_name().to_str()?.parse().ok()?, path)).filter(|(_, path)| path.exists())
-        })
-        .collect();
-    found.sort();
-    found.pop().map_or_else(|| name.to_owned(), |(_, path)| path.display().to_string())
 }
 
 /// How a program is run as who owns a directory: a program, and what stands before its own arguments.

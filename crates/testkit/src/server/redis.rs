@@ -15,6 +15,7 @@ use super::{
     child::{Server, free_port},
     clock::WallClock,
     directory::scratch,
+    system,
 };
 
 /// A private Redis server: no persistence unless its arguments say so.
@@ -171,6 +172,9 @@ impl RedisServer {
     /// The server is found in the path, or is what Debian calls the checker of its files: one program, which does what its
     /// name says. So it needs no package that starts a service.
     fn program(&self) -> String {
+        if let Some(other) = ["redis-server", "valkey-server"].iter().find_map(|name| system::program(name)) {
+            return other;
+        }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let find =
             |name: &str| std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());

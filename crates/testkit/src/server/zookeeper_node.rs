@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{
     child::{Server, free_port},
     directory::{copy, remove, scratch},
-    java::{class_path, java, java_arguments},
+    java::{class_path, java, java_arguments, server_class_path},
 };
 
 /// How long a question may take.
@@ -84,7 +84,7 @@ impl Node {
             fs::create_dir_all(self.data()).expect("a private directory takes another");
             self.write("data/myid", &id.to_string());
         }
-        let mut arguments = java_arguments(&class_path(&LIBRARIES), self.directory());
+        let mut arguments = java_arguments(&server_class_path(&LIBRARIES), self.directory());
         arguments.extend(options);
         arguments.extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"].map(str::to_owned));
         self.process = Some(Server::start("java", self.directory.path(), &arguments, &[]));

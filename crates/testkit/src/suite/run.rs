@@ -17,6 +17,7 @@ use super::{
     case::{Case, Outcome, Stop},
     faults, names,
 };
+use crate::limits::raise_open_files;
 
 /// How long a case may run: far more than the longest needs on a slow server, and a hang becomes a failure.
 const CASE_LIMIT: Duration = Duration::from_secs(300);
@@ -43,6 +44,7 @@ pub fn engine(harness: &dyn Harness) -> Report {
 /// # Panics
 /// When no runtime can be built.
 pub fn run_engine(harness: &dyn Harness) -> Report {
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

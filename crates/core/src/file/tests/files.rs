@@ -1,7 +1,9 @@
 //! The files themselves: replaced, removed, left open, left behind.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
-use crate::Loss;
+use crate::{Inspect, Loss};
 
 fn open_in(dir: &Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -142,4 +144,55 @@ fn files_and_directories_are_for_their_user_alone_or_for_the_group_that_shares_t
     assert_eq!(mode(&shared.dir().join(".state")) & 0o777, 0o770);
     let bell = std::fs::read_dir(shared.dir().join(".bells")).unwrap().next().unwrap().unwrap();
     assert_eq!(mode(&bell.path()), 0o660);
+}
+
+/// Everything below a directory, with its owner.
+fn all_in(dir: &Path) -> Vec<(PathBuf, u32)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        use std::os::unix::fs::MetadataExt;
+        let meta = entry.metadata().unwrap();
+        all.push((entry.path(), meta.uid()));
+        if meta.is_dir() {
+            all.extend(all_in(&entry.path()));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_look_makes_nothing() {
+    let scratch = Scratch::new();
+    let look = || {
+        let engine = FileEngine::open(Some(scratch.dir()), Env::system()).unwrap();
+        assert!(pollster::block_on(engine.list("")).unwrap().is_empty());
+        assert!(pollster::block_on(engine.show(&name("job"))).unwrap().holders.is_empty());
+        pollster::block_on(engine.guarantee()).unwrap();
+    };
+    look();
+    assert!(!scratch.dir().exists(), "the directory was not there");
+    std::fs::create_dir(scratch.dir()).unwrap();
+    std::fs::set_permissions(scratch.dir(), PermissionsExt::from_mode(0o700)).unwrap();
+    look();
+    assert_eq!(all_in(&scratch.dir()), []);
+}
+
+/// What root did in an application's directory must not lock the application out.
+#[test]
+fn what_root_makes_in_a_users_directory_is_that_users() {
+    const USER: u32 = 65534;
+    assert!(nix::unistd::Uid::effective().is_root(), "making files of another user needs root: run this test as root");
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.dir()).unwrap();
+    std::fs::set_permissions(scratch.dir(), PermissionsExt::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(scratch.dir(), Some(USER), Some(USER)).unwrap();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&engine, &first));
+    waiting(create(&other, &second));
+    let all = all_in(&scratch.dir());
+    assert!(all.len() >= 5, "a lock file, a state, a bell, and their directories: {all:?}");
+    assert!(all.iter().all(|(_, owner)| *owner == USER), "{all:?}");
+    freed(&engine, &first);
+    held(ask(&other, &second));
 }

@@ -139,6 +139,17 @@ fn obeys() {
             ["try", text, how] => describe(create(&engine, &try_claim(text, mode(how)))),
             ["ask"] => describe(ask(&engine, claims.last().unwrap())),
             ["release"] => format!("{:?}", release(&engine, &claims.pop().unwrap())),
+            ["list"] => match pollster::block_on(crate::Inspect::list(&engine, "")) {
+                Ok(views) => {
+                    let shown = |view: &crate::View| format!("{}: {}", view.name, view.holders[0].owner);
+                    views.iter().map(shown).collect::<Vec<_>>().join(", ")
+                }
+                Err(error) => format!("{error:?}"),
+            },
+            ["keep", seconds] => {
+                let keep = Some(Duration::from_secs(seconds.parse().unwrap()));
+                format!("{:?}", release_as(&engine, Release { keep, ..order(&claims.pop().unwrap(), None) }))
+            }
             ["many", prefix] => loop {
                 let next = claim(&format!("{prefix}{}", claims.len()), Mode::Exclusive);
                 claims.push(next.clone());

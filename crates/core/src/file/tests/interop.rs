@@ -1,8 +1,14 @@
 //! util-linux `flock(1)` on the same file, in both directions.
 
 use std::{
+    fs::File,
     io::Read,
     process::{Child, Stdio},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl},
 };
 
 use super::*;
@@ -122,4 +128,39 @@ fn what_others_wrote_into_the_lock_file_stays() {
     waiting(create(&engine, &claim("job", Mode::Shared)));
     freed(&engine, &first);
     assert_eq!(std::fs::read_to_string(scratch.lock_file("job")).unwrap(), "1234\n");
+}
+
+/// As `lockf(3)` locks a file: from its beginning to beyond any end.
+fn lock_as_a_whole(file: &std::fs::File) -> Result<(), Errno> {
+    let range = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_OFD_SETLK(&range)).map(drop)
+}
+
+/// Programs that lock by `fcntl(2)`: `lockf` of Python and of C, portalocker.
+#[test]
+fn a_lock_of_fcntl_on_the_whole_file_is_a_holder_and_excluded_by_ours() {
+    for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
+        let scratch = Scratch::new();
+        let engine = scratch.engine();
+        let open = || File::options().write(true).create(true).truncate(false).open(scratch.lock_file("job"));
+        let other = open().unwrap();
+        lock_as_a_whole(&other).unwrap();
+        let first = claim("job", mode);
+        taken(create(&engine, &try_claim("job", mode)));
+        let hint = taken(create(&engine, &first));
+        assert!(hint.ask_in.is_some(), "it is asked again: {hint:?}");
+        let shown = pollster::block_on(engine.show(&first.name)).unwrap();
+        assert!(shown.holders.len() == 1 && shown.holders[0].foreign, "{shown:?}");
+        drop(other);
+        held(create(&engine, &first));
+        assert_eq!(lock_as_a_whole(&open().unwrap()), Err(Errno::EAGAIN), "{mode}");
+        freed(&engine, &first);
+        assert_eq!(lock_as_a_whole(&open().unwrap()), Ok(()), "{mode}");
+    }
 }

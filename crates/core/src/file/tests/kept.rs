@@ -94,3 +94,22 @@ fn permits_that_become_kept_while_somebody_looks_are_kept() {
     taken(create(&engine, &try_claim("quota", mode(2))));
     held(create(&engine, &try_claim("quota", mode(1))));
 }
+
+/// The stamp is of the machine's clock: a container may be shown another one.
+#[test]
+fn a_name_is_kept_as_long_between_time_namespaces() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let user: &[&str] = if nix::unistd::Uid::effective().is_root() { &[] } else { &["--user", "--map-root-user"] };
+    let unshare = [&["unshare", "--time", "--fork", "--boottime", "86400"], user].concat();
+    let mut shifted = super::helper::Helper::start_as(&unshare, &scratch.dir());
+    let ours = claim("ours", Mode::Exclusive);
+    held(create(&engine, &ours));
+    keep(&engine, &ours, 3600);
+    assert_eq!(shifted.tell("try ours exclusive"), "taken", "its clock is a day ahead");
+    let said = shifted.tell("claim theirs exclusive");
+    assert!(said.starts_with("held"), "{said}");
+    assert_eq!(shifted.tell("keep 3600"), "Freed");
+    let left = taken(create(&engine, &try_claim("theirs", Mode::Exclusive))).ask_in.unwrap();
+    assert!(left <= Duration::from_secs(3600), "{left:?}");
+}

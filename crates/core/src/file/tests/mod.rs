@@ -57,7 +57,10 @@ impl Scratch {
         self.0.join("locks")
     }
 
+    /// On a directory that is there already.
     fn engine(&self) -> FileEngine {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.dir()).unwrap();
         FileEngine::open(Some(self.dir()), Env::system()).unwrap()
     }
 

@@ -65,11 +65,16 @@ fn the_limit_of_open_files_is_refused_with_advice_and_nothing_breaks() {
 fn mounted(options: &str, dir: &Path) -> Helper {
     std::fs::create_dir(dir).unwrap();
     let script = format!("mount -t tmpfs -o mode=700,{options} none '{}' && exec \"$@\"", dir.display());
+    Helper::start_as(&unshared(&script), dir)
+}
+
+/// What runs a command behind a script in a mount namespace.
+fn unshared(script: &str) -> Vec<&str> {
     let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
-    let unshare = [&["unshare", "--mount"], user, &["sh", "-c", &script, "sh"]].concat();
+    let unshare = [&["unshare", "--mount"], user, &["sh", "-c", script, "sh"]].concat();
     let works = program(unshare[0]).args(&unshare[1..]).arg("true").status();
     assert!(works.is_ok_and(|status| status.success()), "this test needs mount namespaces: run it as root");
-    Helper::start_as(&unshare, dir)
+    unshare
 }
 
 #[test]
@@ -85,6 +90,22 @@ fn a_full_disk_is_refused_with_advice() {
 #[test]
 fn a_read_only_file_system_is_refused() {
     let scratch = Scratch::new();
-    let said = mounted("ro", &scratch.dir()).hear();
+    let said = mounted("ro", &scratch.dir()).tell("try job exclusive");
+    assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
+}
+
+#[test]
+fn a_read_only_file_system_can_be_looked_at() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    let first = claim("job", Mode::Exclusive);
+    held(create(&engine, &first));
+    let keep = Some(Duration::from_secs(3600));
+    assert!(matches!(release_as(&engine, Release { keep, ..order(&first, None) }), Released::Freed));
+    let dir = scratch.dir().display().to_string();
+    let script = format!("mount --bind '{dir}' '{dir}' && mount -o remount,ro,bind '{dir}' && exec \"$@\"");
+    let mut helper = Helper::start_as(&unshared(&script), &scratch.dir());
+    assert_eq!(helper.tell("list"), "job: kept");
+    let said = helper.tell("try job exclusive");
     assert!(said.contains("Refused") && said.contains("read-only"), "{said}");
 }

@@ -1,7 +1,7 @@
 //! What operators see.
 
 use super::{
-    super::{dir::Dir, kernel::OVERLAY, promise::promise},
+    super::{kernel::OVERLAY, promise::promise},
     helper::Helper,
     *,
 };
@@ -142,10 +142,9 @@ fn the_guarantee_is_exact_and_names_what_it_does_not_cover() {
 #[test]
 fn a_layer_of_a_container_is_best_effort() {
     let scratch = Scratch::new();
-    let mut dir = Dir::open(Some(scratch.dir().to_owned())).unwrap();
-    assert_eq!(promise(&dir).level, Level::Exact);
-    dir.fs = OVERLAY;
-    let promise = promise(&dir);
+    let promise_on = |fs| promise(&scratch.dir(), None, Some(fs));
+    assert_eq!(promise_on(0xEF53).level, Level::Exact);
+    let promise = promise_on(OVERLAY);
     assert_eq!(promise.level, Level::BestEffort);
     assert!(promise.notes.iter().any(|note| note.contains("overlay") && note.contains("volume")));
 }

@@ -1,0 +1,144 @@
+//! A lock directory that is there: what lies in it, and to whom that belongs.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::OnceLock,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::openat,
+    sys::stat::{Mode, fchmod, fstat, mkdirat},
+    unistd::{Gid, Uid, fchown, fsync, geteuid, setfsgid, setfsuid},
+};
+
+use super::{
+    dir::{DIRECTORY, judge, local_file_system},
+    error::sort_errno,
+    open::Missing,
+};
+use crate::{EngineError, Fault};
+
+/// Holds a state file for each lock file.
+pub(super) const STATES: &str = ".state";
+/// Holds the files that waiting processes are rung by.
+pub(super) const BELLS: &str = ".bells";
+
+/// A lock directory that is there, and passed every check.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The directory itself: lock files.
+    pub(super) locks: OwnedFd,
+    /// Its `.state`: state files.
+    states: OnceLock<OwnedFd>,
+    /// Its `.bells`: bells.
+    bells: OnceLock<OwnedFd>,
+    /// The group that shares it, when it is shared.
+    pub(super) shared: Option<Gid>,
+    /// As whom root makes what is missing in it: else its owner could not use what root has made.
+    owner: Option<(Uid, Gid)>,
+    /// The number of its file system type (`statfs`).
+    pub(super) fs: i64,
+    shown: String,
+}
+
+impl Place {
+    pub(super) fn check(locks: OwnedFd, shown: String) -> Result<Self, EngineError> {
+        let stat = fstat(&locks).map_err(|errno| sort_errno("cannot look at the lock directory", &shown, errno))?;
+        let user = geteuid();
+        let shared = judge(&stat, user)
+            .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}")))?;
+        let is_others = user.is_root() && stat.st_uid != 0 && shared.is_none();
+        let owner = is_others.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
+        let fs = local_file_system(&locks, &shown)?;
+        Ok(Self { locks, states: OnceLock::new(), bells: OnceLock::new(), shared, owner, fs, shown })
+    }
+
+    /// Its `.state`; `None` when it is not there and is not to be made.
+    pub(super) fn states(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
+        once(&self.states, || self.subdirectory(STATES, missing))
+    }
+
+    /// Its `.bells`; `None` when it is not there and is not to be made.
+    pub(super) fn bells(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
+        once(&self.bells, || self.subdirectory(BELLS, missing))
+    }
+
+    /// The access mode of the files in it.
+    pub(super) fn file_mode(&self) -> Mode {
+        Mode::from_bits_truncate(if self.shared.is_some() { 0o660 } else { 0o600 })
+    }
+
+    /// Makes a file or directory in it, which belongs to whom it is to belong.
+    pub(super) fn make<T>(&self, make: impl FnOnce() -> T) -> T {
+        let _owner = self.owner.map(Acting::as_user);
+        make()
+    }
+
+    fn subdirectory(&self, name: &str, missing: Missing) -> Result<Option<OwnedFd>, EngineError> {
+        let path = format!("{}/{name}", self.shown);
+        let mode = Mode::from_bits_truncate(if self.shared.is_some() { 0o2770 } else { 0o700 });
+        let made = missing == Missing::Create
+            && match self.make(|| mkdirat(&self.locks, name, mode)) {
+                Ok(()) => true,
+                Err(Errno::EEXIST) => false,
+                Err(errno) => return Err(sort_errno("cannot create", &path, errno)),
+            };
+        let dir = match openat(&self.locks, name, DIRECTORY, Mode::empty()) {
+            Ok(dir) => dir,
+            Err(Errno::ENOENT) if missing != Missing::Create => return Ok(None),
+            Err(errno) => return Err(sort_errno("cannot open", &path, errno)),
+        };
+        if made {
+            if let Some(group) = self.shared {
+                share(&dir, group, mode).map_err(|errno| sort_errno("cannot share", &path, errno))?;
+            }
+            fsync(&self.locks).map_err(|errno| sort_errno("cannot sync", &self.shown, errno))?;
+        }
+        let stat = fstat(&dir).map_err(|errno| sort_errno("cannot look at", &path, errno))?;
+        judge(&stat, geteuid())
+            .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {path} {reason}")))?;
+        Ok(Some(dir))
+    }
+}
+
+/// What is made once; `None` when it is not there yet.
+pub(super) fn once<T>(
+    cell: &OnceLock<T>,
+    make: impl FnOnce() -> Result<Option<T>, EngineError>,
+) -> Result<Option<&T>, EngineError> {
+    if cell.get().is_none()
+        && let Some(made) = make()?
+    {
+        // Another thread may have been faster: one is as good as the other.
+        let _ = cell.set(made);
+    }
+    Ok(cell.get())
+}
+
+/// This thread acts as another user towards file systems, until it is dropped.
+struct Acting((Uid, Gid));
+
+impl Acting {
+    fn as_user((user, group): (Uid, Gid)) -> Self {
+        // The group first: whoever is not root any more could not change it.
+        let group = setfsgid(group);
+        Self((setfsuid(user), group))
+    }
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let (user, group) = self.0;
+        setfsuid(user);
+        setfsgid(group);
+    }
+}
+
+/// Gives a new file or directory to the group of the shared directory, whatever umask and primary group are.
+pub(super) fn share(fd: &impl AsFd, group: Gid, mode: Mode) -> Result<(), Errno> {
+    if fstat(fd)?.st_gid != group.as_raw() {
+        fchown(fd, None, Some(group))?;
+    }
+    fchmod(fd, mode)
+}

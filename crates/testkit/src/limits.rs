@@ -1,0 +1,33 @@
+//! What the operating system lets a test process have.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Enough for all tests of one program that run at a time, and for the servers that they start.
+const OPEN_FILES: u64 = 8192;
+
+/// Raises the limit of open files of this process, and of what it starts from now on, as far as is useful and permitted: root may
+/// raise any limit. How many files it may have open then.
+pub fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
+    if soft >= OPEN_FILES {
+        return soft;
+    }
+    [(OPEN_FILES, hard.max(OPEN_FILES)), (hard.min(OPEN_FILES).max(soft), hard)]
+        .into_iter()
+        .find(|&(soft, hard)| setrlimit(Resource::RLIMIT_NOFILE, soft, hard).is_ok())
+        .map_or(soft, |(soft, _)| soft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_raised_once_and_never_lowered() {
+        let before = getrlimit(Resource::RLIMIT_NOFILE).unwrap().0;
+        let raised = raise_open_files();
+        assert!(raised >= before);
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0, raised);
+        assert_eq!(raise_open_files(), raised);
+    }
+}

