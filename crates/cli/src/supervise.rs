@@ -139,7 +139,8 @@ impl<'a> Supervisor<'a> {
             return;
         }
         let left = self.child.members();
-        let named = left.iter().map(|member| format!("{} ({}, of user {})", member.pid, member.program, member.user));
+        let named =
+            left.iter().map(|member| format!("{} ({}, of user {})", member.pid, member.program, member.user));
         let named = named.collect::<Vec<_>>().join(", ");
         say(&format!(
             "{}: lost, but this user may not end what runs under it as another user: process {named}: end it as root",

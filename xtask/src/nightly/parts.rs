@@ -64,7 +64,12 @@ pub(super) const PARTS: [Part; 25] = [
     part("storm on memory", 4.0, ALIKE, Work::Storm("memory")),
     part("peers", 1.5, "two rounds of each, as in docs/proof.md; one in a short night", Work::Peers),
     part("servers", 4.0, "a third of them, about a minute each", Work::Servers),
-    part("mutants", 20.0, "a hundred minutes: about 40 of every hundred, the others the next nights", Work::Mutants),
+    part(
+        "mutants",
+        20.0,
+        "a hundred minutes: about 40 of every hundred, the others the next nights",
+        Work::Mutants,
+    ),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 2.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part("benches of etcd", 1.5, "as redis", Work::Bench("etcd", bench::ETCD)),

@@ -35,7 +35,9 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     }
     let guard = acquire_whole(&plan, &locks, &waiter)?;
     let child = start(&plan, &locks, &guard, &waiter)?;
-    let end = Supervisor::new(&plan, lock(&plan, &locks), &guard, &waiter, child).see_through().map_err(waiting_failed)?;
+    let end = Supervisor::new(&plan, lock(&plan, &locks), &guard, &waiter, child)
+        .see_through()
+        .map_err(waiting_failed)?;
     match end {
         End::Lost { loss, code } => {
             drop(guard);

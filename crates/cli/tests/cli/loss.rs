@@ -84,7 +84,9 @@ fn term_that_is_no_breaking_only_goes_on_to_cmd() {
 fn processes_that_became_another_user_are_named_when_the_lock_is_lost() {
     assert!(nix::unistd::geteuid().is_root(), "becoming another user needs root: run this test as root");
     // A set-uid copy of setpriv: with it `nobody` becomes root in every respect.
-    for (script, is_alone) in [("exec ./become ARGS echo-ready", true), ("./become ARGS echo-ready; true", false)] {
+    for (script, is_alone) in
+        [("exec ./become ARGS echo-ready", true), ("./become ARGS echo-ready; true", false)]
+    {
         let dir = Dir::new();
         let copy = |from: &str, name: &str, mode: u32| {
             let to = dir.path().join(name);
@@ -102,14 +104,20 @@ fn processes_that_became_another_user_are_named_when_the_lock_is_lost() {
         let became = "--reuid=0 --regid=0 --clear-groups";
         let script = script.replace("ARGS", became).replace("echo-ready", "sh -c 'echo $$; exec sleep 1000'");
         let mut command = program("setpriv");
-        command.current_dir(dir.path()).args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(leasehold);
+        command
+            .current_dir(dir.path())
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(leasehold);
         command.env("LEASEHOLD_URL", dir.url());
         command.args(["run", "--ttl", "1s", "--grace", "100ms", "x", "--", "sh", "-c", &script]);
         let mut running = Running::start(command);
         let root = running.number();
         replace(&dir, "x");
         let said = running.complaint();
-        assert!(said.contains("lock \"x\"") && said.contains(&format!("{root} (sleep, of user root)")), "{said}");
+        assert!(
+            said.contains("lock \"x\"") && said.contains(&format!("{root} (sleep, of user root)")),
+            "{said}"
+        );
         assert!(crate::tools::is_running(root));
         if !is_alone {
             // What it may end, it ends.

@@ -55,7 +55,10 @@ mod tests {
     fn a_shifted_clock_is_set_right() {
         assert_eq!(ahead(""), 0);
         assert_eq!(ahead("monotonic           7         3\nboottime            0         0\n"), 0);
-        assert_eq!(ahead("monotonic           0         0\nboottime        86400       500\n"), 86_400 * NANOS + 500);
+        assert_eq!(
+            ahead("monotonic           0         0\nboottime        86400       500\n"),
+            86_400 * NANOS + 500
+        );
         let shown = |at, ahead| MachineClock { shifted: Arc::new(At(at)), ahead }.now().as_nanos();
         assert_eq!(ahead("boottime -5 0"), -5 * NANOS);
         assert_eq!((shown(700, 500), shown(700, -500), shown(700, 800)), (200, 1200, 0));

@@ -41,7 +41,9 @@ pub(super) fn open_file(
 ) -> Result<Option<(File, FileStat)>, EngineError> {
     for _ in 0..TRIES {
         let opened = match open_existing(at, file) {
-            Err(Errno::EROFS) if missing == Missing::Look => openat(at, file, OFlag::O_RDONLY | SAFELY, Mode::empty()),
+            Err(Errno::EROFS) if missing == Missing::Look => {
+                openat(at, file, OFlag::O_RDONLY | SAFELY, Mode::empty())
+            }
             opened => opened,
         };
         let fd = match opened {

@@ -44,10 +44,12 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn check(locks: OwnedFd, shown: String) -> Result<Self, EngineError> {
-        let stat = fstat(&locks).map_err(|errno| sort_errno("cannot look at the lock directory", &shown, errno))?;
+        let stat =
+            fstat(&locks).map_err(|errno| sort_errno("cannot look at the lock directory", &shown, errno))?;
         let user = geteuid();
-        let shared = judge(&stat, user)
-            .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}")))?;
+        let shared = judge(&stat, user).map_err(|reason| {
+            EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}"))
+        })?;
         let is_others = user.is_root() && stat.st_uid != 0 && shared.is_none();
         let owner = is_others.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
         let fs = local_file_system(&locks, &shown)?;
@@ -96,8 +98,9 @@ impl Place {
             fsync(&self.locks).map_err(|errno| sort_errno("cannot sync", &self.shown, errno))?;
         }
         let stat = fstat(&dir).map_err(|errno| sort_errno("cannot look at", &path, errno))?;
-        judge(&stat, geteuid())
-            .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {path} {reason}")))?;
+        judge(&stat, geteuid()).map_err(|reason| {
+            EngineError::new(Fault::Denied, format!("the lock directory {path} {reason}"))
+        })?;
         Ok(Some(dir))
     }
 }

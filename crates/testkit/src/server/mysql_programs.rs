@@ -78,7 +78,8 @@ impl Program {
             }
             Brand::Mysql => {
                 let (mut command, script) = (Command::new(&self.path), data.with_extension("sql"));
-                fs::write(&script, format!("CREATE DATABASE {database};\n")).expect("a private directory takes a file");
+                fs::write(&script, format!("CREATE DATABASE {database};\n"))
+                    .expect("a private directory takes a file");
                 command.args(self.arguments()).args(["--initialize-insecure", &directory]).args(options);
                 run(command.arg(format!("--init-file={}", script.display())))
             }

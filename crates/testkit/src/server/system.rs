@@ -29,7 +29,8 @@ pub(super) fn postgres_program(name: &str) -> String {
         let versions = fs::read_dir(system.join("usr/lib/postgresql")).into_iter().flatten().flatten();
         let found = versions.filter_map(|version| {
             let program = version.path().join("bin").join(name);
-            Some((version.file_name().to_str()?.parse::<u32>().ok()?, program)).filter(|(_, file)| file.exists())
+            Some((version.file_name().to_str()?.parse::<u32>().ok()?, program))
+                .filter(|(_, file)| file.exists())
         });
         found.max().map(|(_, program)| program.display().to_string())
     };

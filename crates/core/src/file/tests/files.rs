@@ -181,7 +181,10 @@ fn a_look_makes_nothing() {
 #[test]
 fn what_root_makes_in_a_users_directory_is_that_users() {
     const USER: u32 = 65534;
-    assert!(nix::unistd::Uid::effective().is_root(), "making files of another user needs root: run this test as root");
+    assert!(
+        nix::unistd::Uid::effective().is_root(),
+        "making files of another user needs root: run this test as root"
+    );
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.dir()).unwrap();
     std::fs::set_permissions(scratch.dir(), PermissionsExt::from_mode(0o700)).unwrap();

@@ -15,6 +15,7 @@ fn refused(engine: &FileEngine, text: &str) -> EngineError {
 fn a_symbolic_link_in_place_of_a_file_is_not_followed() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
+    held(create(&engine, &claim("first", Mode::Exclusive)));
     let victim = scratch.0.join("victim");
     std::fs::write(&victim, "").unwrap();
     symlink(&victim, scratch.lock_file("lock")).unwrap();
@@ -31,6 +32,7 @@ fn a_symbolic_link_in_place_of_a_file_is_not_followed() {
 fn a_hard_link_in_place_of_a_file_is_not_written() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
+    held(create(&engine, &claim("first", Mode::Exclusive)));
     let victim = scratch.0.join("victim");
     std::fs::write(&victim, "").unwrap();
     std::fs::hard_link(&victim, scratch.lock_file("lock")).unwrap();
@@ -116,16 +118,19 @@ fn which_directories_are_refused() {
         (scratch.0.join("link/"), ErrorKind::Denied, "symbolic link"),
         (scratch.0.join("file"), ErrorKind::Misconfigured, "not a directory"),
         (scratch.0.join("open"), ErrorKind::Denied, "everybody"),
-        (PathBuf::from("/proc/leasehold"), ErrorKind::Misconfigured, "/proc/leasehold"),
     ] {
         let error = refused(dir);
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(word), "{error}");
     }
-    assert!(
-        FileEngine::open(Some(scratch.0.join("a/b/c")), Env::system()).is_ok(),
-        "missing parents are created"
-    );
+    let first = |dir: PathBuf| {
+        let engine = FileEngine::open(Some(dir), Env::system()).unwrap();
+        create(&engine, &claim("job", Mode::Exclusive))
+    };
+    let error = first("/proc/leasehold".into()).unwrap_err();
+    assert!(error.fault == Fault::Misconfigured && error.message.contains("/proc/leasehold"), "{error}");
+    // Missing parents are created.
+    held(first(scratch.0.join("a/b/c")));
 }
 
 #[test]
@@ -140,7 +145,7 @@ fn names_that_look_like_paths_stay_in_the_directory() {
     let outside: Vec<_> =
         std::fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(outside, ["locks"]);
-    assert_eq!(std::fs::read_dir(scratch.dir()).unwrap().count(), 11 + 2);
+    assert_eq!(std::fs::read_dir(scratch.dir()).unwrap().count(), 11 + 1);
 }
 
 proptest! {

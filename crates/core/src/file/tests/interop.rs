@@ -155,7 +155,7 @@ fn a_lock_of_fcntl_on_the_whole_file_is_a_holder_and_excluded_by_ours() {
         taken(create(&engine, &try_claim("job", mode)));
         let hint = taken(create(&engine, &first));
         assert!(hint.ask_in.is_some(), "it is asked again: {hint:?}");
-        let shown = pollster::block_on(engine.show(&first.name)).unwrap();
+        let shown = pollster::block_on(crate::Inspect::show(&engine, &first.name)).unwrap();
         assert!(shown.holders.len() == 1 && shown.holders[0].foreign, "{shown:?}");
         drop(other);
         held(create(&engine, &first));

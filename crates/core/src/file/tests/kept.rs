@@ -100,7 +100,8 @@ fn permits_that_become_kept_while_somebody_looks_are_kept() {
 fn a_name_is_kept_as_long_between_time_namespaces() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    let user: &[&str] = if nix::unistd::Uid::effective().is_root() { &[] } else { &["--user", "--map-root-user"] };
+    let user: &[&str] =
+        if nix::unistd::Uid::effective().is_root() { &[] } else { &["--user", "--map-root-user"] };
     let unshare = [&["unshare", "--time", "--fork", "--boottime", "86400"], user].concat();
     let mut shifted = super::helper::Helper::start_as(&unshare, &scratch.dir());
     let ours = claim("ours", Mode::Exclusive);

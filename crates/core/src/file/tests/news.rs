@@ -186,7 +186,7 @@ fn without_a_bell_waiters_hear_of_a_release_all_the_same() {
     for deaf in [false, true] {
         let scratch = Scratch::new();
         let (holder, waiter) = (scratch.engine(), scratch.engine());
-        std::fs::remove_dir(scratch.dir().join(".bells")).unwrap();
+        std::fs::write(scratch.dir().join(".bells"), "in the place of a directory").unwrap();
         waiter.ear.deaf.store(deaf, Ordering::Relaxed);
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
         held(create(&holder, &first));
