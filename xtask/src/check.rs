@@ -31,14 +31,23 @@ pub(crate) fn instant(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fa
 }
 
 /// What takes too long for each change: the lints of every package without features, with each feature alone, with the
-/// default features, and of the peers.
+/// default features, and of the peers; and whether the library compiles for another system.
 pub(crate) fn nightly(workspace: &Workspace) -> Vec<Job> {
     let default = clippy(workspace, "lints, default features", &["--workspace", "--all-targets"]);
     let alone = workspace.packages.iter().flat_map(feature_sets).map(|set| lints_of(workspace, &set));
     let mut peers = workspace.peers("clippy");
     peers.args(["--locked", "--all-targets", "--", "-D", "warnings"]);
     let peers = Job { name: "lints, peers".to_owned(), command: peers };
-    [default].into_iter().chain(alone).chain([peers]).collect()
+    let other = elsewhere(workspace);
+    [other, default].into_iter().chain(alone).chain([peers]).collect()
+}
+
+/// The library compiles on a system that is not Linux: what needs no C compiler for that system.
+fn elsewhere(workspace: &Workspace) -> Job {
+    let mut check = workspace.cargo("check");
+    check.args(["--locked", "--package", "leasehold", "--target", setup::OTHER_SYSTEM]);
+    check.args(["--no-default-features", "--features", "memory,file,redis,etcd,zookeeper"]);
+    Job { name: format!("compile for {}", setup::OTHER_SYSTEM), command: check }
 }
 
 fn one_after_another(steps: &mut Steps, jobs: impl IntoIterator<Item = Job>) -> Result<(), Failure> {

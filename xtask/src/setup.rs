@@ -37,6 +37,15 @@ pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(),
     }
 }
 
+/// A system other than Linux, for which the library is compiled.
+pub(crate) const OTHER_SYSTEM: &str = "aarch64-apple-darwin";
+
+/// What compiling for another system needs: the standard library of that system.
+pub(crate) fn for_other_systems(steps: &mut Steps) -> Result<(), Failure> {
+    let mut add = Command::new("rustup");
+    steps.command(&format!("install {OTHER_SYSTEM}"), add.args(["target", "add", OTHER_SYSTEM]))
+}
+
 /// What the format and the lints need: rustfmt, clippy.
 pub(crate) fn for_lints(steps: &mut Steps) -> Result<(), Failure> {
     for (component, program) in [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")] {

@@ -104,6 +104,7 @@ impl Part {
             }
             Work::Lints => {
                 setup::for_checks(steps, workspace)?;
+                setup::for_other_systems(steps)?;
                 self.jobs(night, share, check::nightly(workspace), |mut job| {
                     steps.command(&job.name, &mut job.command)
                 })
