@@ -17,12 +17,14 @@ use tonic::{Code, Status};
 use crate::{
     config::Config,
     door,
-    error::sort_connecting,
+    error::{sort_connecting, wants_user},
     guarantee,
     hears::Hears,
-    lock_of, stream,
+    lock_of,
+    pulse::{Member, Pulse},
+    stream,
     watches::Watches,
-    wire::{Authenticate, Grpc, Http, KeepAlive, Spoken, Status as AskStatus, Watch},
+    wire::{Authenticate, Grpc, Http, KeepAlive, Spoken, Watch},
 };
 
 /// While a client needs the server, the member is asked so often how it is.
@@ -91,35 +93,46 @@ impl Conn {
         };
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
-            let status = grpc.call(AskStatus {}).await.map_err(failed)?;
-            Ok((grpc, status))
+            let said = match Member::ask(&grpc, config).await {
+                // Where it knows users, a newer one says nothing to strangers.
+                Err(status) if config.login.is_some() && wants_user(&status) => None,
+                said => Some(said.map_err(failed)?),
+            };
+            Ok((grpc, said))
         };
-        let (grpc, status) = door::within(limit, dialing).await.ok_or_else(|| late(limit))??;
+        let (grpc, said) = door::within(limit, dialing).await.ok_or_else(|| late(limit))??;
         if let Some((user, password)) = &config.login {
             let login = Authenticate { name: user.clone(), password: password.clone() };
             let known = door::within(LOGIN_LIMIT, grpc.call(login)).await;
             let known = known.ok_or_else(|| late(LOGIN_LIMIT))?.map_err(failed)?;
             grpc.be(&known.token).map_err(failed)?;
         }
+        let said = match said {
+            Some(said) => said,
+            None => {
+                let said = door::within(limit, Member::ask(&grpc, config)).await;
+                said.ok_or_else(|| late(limit))?.map_err(failed)?
+            }
+        };
         let unfit =
             |fault, why: &str| Err(EngineError::new(fault, format!("cannot connect to {member}: {why}")));
-        if !guarantee::is_served(&status.version) {
+        if !guarantee::is_served(&said.version) {
             return unfit(
                 Fault::Misconfigured,
-                &format!("it is etcd {}: 3.4 or newer is needed", status.version),
+                &format!("it is etcd {}: 3.4 or newer is needed", said.version),
             );
         }
-        if status.is_learner {
+        if said.is_learner {
             return unfit(Fault::Retry, "it is a learner, which serves no clients yet");
         }
-        if status.leader == 0 {
+        if !said.has_leader {
             return unfit(Fault::Retry, "the member has no leader: is a quorum up?");
         }
         let (orders, watch_orders) = mpsc::unbounded_channel::<Watch>();
         let (keep_alive, leases) = mpsc::unbounded_channel::<KeepAlive>();
         let (alive, gone) = oneshot::channel();
         let conn = Self {
-            cluster: status.header.map_or(0, |header| header.cluster_id),
+            cluster: said.cluster,
             member: member.clone(),
             watches: Arc::new(Watches::new(orders)),
             grpc: grpc.clone(),
@@ -137,7 +150,7 @@ impl Conn {
         let watched =
             watch(grpc.clone(), watch_orders, Arc::clone(&conn.watches), life(), Weak::clone(&hears));
         let kept = keep(grpc.clone(), leases, life(), Weak::clone(&hears));
-        let pulse = pulse(grpc, life(), hears);
+        let pulse = pulse(grpc, said.pulse, life(), hears);
         let last_words = LastWords { life: life(), broken };
         door::spawn(async move {
             tokio::select! {
@@ -256,7 +269,7 @@ async fn keep(
 
 /// Asks how the member is, as long as it is needed; ends when it says nothing, has had no leader for too long, or answers nothing
 /// else.
-async fn pulse(grpc: Grpc, life: Arc<Life>, hears: Weak<dyn Hears>) {
+async fn pulse(grpc: Grpc, pulse: Pulse, life: Arc<Life>, hears: Weak<dyn Hears>) {
     let mut leaderless = 0;
     loop {
         door::sleep(PULSE).await;
@@ -269,7 +282,7 @@ async fn pulse(grpc: Grpc, life: Arc<Life>, hears: Weak<dyn Hears>) {
         if !needed && lock_of(&life.load).requests == 0 {
             continue;
         }
-        match door::within(SILENCE, grpc.call(AskStatus {})).await {
+        match door::within(SILENCE, pulse.feel(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
             // Another error of the server is a sign of life; a connection that broke ends its streams.

@@ -58,6 +58,11 @@ pub(crate) fn wants_login(status: &Status) -> bool {
     said.contains("invalid auth token") || said.contains("revision of auth store is old")
 }
 
+/// The server knows users, and has not heard which one this is.
+pub(crate) fn wants_user(status: &Status) -> bool {
+    status.code() == Code::InvalidArgument && status.message().contains("user name is empty")
+}
+
 fn meaning(status: &Status) -> (Fault, &'static str) {
     let said = status.message();
     let has = |part: &str| said.contains(part);
@@ -69,7 +74,7 @@ fn meaning(status: &Status) -> (Fault, &'static str) {
         Code::InvalidArgument if has("authentication failed") => {
             (Fault::Denied, "the server does not accept the user or password of the URL")
         }
-        Code::InvalidArgument if has("user name is empty") => {
+        _ if wants_user(status) => {
             (Fault::Denied, "the server wants a user: write etcd://user:password@host")
         }
         Code::FailedPrecondition if has("authentication is not enabled") => {

@@ -1,10 +1,10 @@
 //! What is promised, by the cluster as it is now.
 
-use leasehold_core::{EngineError, Guarantee, Level};
+use leasehold_core::{EngineError, Fault, Guarantee, Level};
 
 use crate::{
     client::Client,
-    wire::{Members, Status},
+    wire::{Members, Status, StatusResponse},
 };
 
 /// The oldest server that has all that is asked of it: watches with numbers of ours, conditions on ranges and leases.
@@ -19,7 +19,11 @@ struct Facts {
 }
 
 pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
-    let (_, status) = client.ask(Status {}).await?;
+    let status = match client.ask(Status {}).await {
+        Ok((_, status)) => status,
+        Err(error) if error.fault == Fault::Denied => StatusResponse::default(),
+        Err(error) => return Err(error),
+    };
     let members = client.ask(Members {}).await.ok();
     let voters = members.map(|(_, said)| said.members.iter().filter(|member| !member.is_learner).count());
     Ok(judge(&Facts { version: status.version, alarms: status.errors, voters }))
@@ -36,9 +40,13 @@ fn judge(facts: &Facts) -> Guarantee {
         "a hold ends with its lease: whoever writes after that is stopped by the token alone".to_owned(),
         format!(
             "etcd {}: tokens are create revisions, which grow for ever unless an older snapshot is restored",
-            facts.version
+            if facts.version.is_empty() { "of unknown version" } else { &facts.version }
         ),
     ];
+    if facts.version.is_empty() {
+        // Releases that refuse are newer than all that have the bugs below.
+        notes.push("the user may not ask for the status: whether there are alarms is not known".to_owned());
+    }
     if let Some(version) = read(&facts.version) {
         for bug in BUGS.iter().filter(|bug| bug.is_in(version) && bug.members.fit(facts.voters)) {
             level = Level::BestEffort;

@@ -23,6 +23,7 @@ mod keep;
 mod keys;
 mod minder;
 mod news;
+mod pulse;
 mod release;
 mod renew;
 mod session;

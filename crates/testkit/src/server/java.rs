@@ -12,6 +12,9 @@ use super::{directory::remove, system};
 
 /// Where the system's package manager puts libraries.
 const LIBRARIES: &str = "/usr/share/java";
+/// What a ZooKeeper needs, by the beginnings of names.
+const NEEDED: [&str; 7] =
+    ["zookeeper-jute", "slf4j-api", "netty-", "metrics-core", "snappy-java", "commons-io", "commons-cli"];
 /// Quick to start rather than fast when warm, and nothing is left where the system keeps temporary files.
 const QUICK: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
@@ -81,8 +84,15 @@ pub(super) fn class_path(libraries: &[&str]) -> String {
 
 /// The same for a server: of the other system, if it is there.
 pub(super) fn server_class_path(libraries: &[&str]) -> String {
-    let other = system::file(LIBRARIES.trim_start_matches('/'));
-    class_path_below(other.as_deref().unwrap_or(Path::new(LIBRARIES)), libraries)
+    let Some(other) = system::file(LIBRARIES.trim_start_matches('/')) else { return class_path(libraries) };
+    // First: a library names those that it needs by where they are in a system, so that ours would be found.
+    let needed = fs::read_dir(&other).into_iter().flatten().flatten().map(|file| file.path());
+    let needed = needed.filter(|file| {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        NEEDED.iter().any(|needed| name.starts_with(needed)) && name.ends_with(".jar")
+    });
+    let needed: Vec<String> = needed.map(|file| file.display().to_string()).collect();
+    format!("{}:{}", needed.join(":"), class_path_below(&other, libraries))
 }
 
 fn class_path_below(directory: &Path, libraries: &[&str]) -> String {
