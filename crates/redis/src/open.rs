@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use futures_util::StreamExt;
 use leasehold_core::EngineError;
 use redis::{
-    AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
     aio::{MultiplexedConnection, PubSub, PubSubSink},
 };
 
@@ -85,7 +85,9 @@ fn info(config: &Config, protocol: ProtocolVersion) -> RedisConnectionInfo {
 fn knows_no_resp3(error: &RedisError) -> bool {
     let about_hello =
         error.detail().is_some_and(|detail| detail.contains("HELLO") || detail.contains("unknown command"));
-    error.code() == Some("NOPROTO") || (error.code().is_some() && about_hello)
+    error.kind() == ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || (error.code().is_some() && about_hello)
 }
 
 impl Dialed {

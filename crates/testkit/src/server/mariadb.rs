@@ -16,8 +16,8 @@ use super::{
 };
 
 const DATABASE: &str = "locks";
-/// A log as small as can be, for it is copied.
-const LOG_SIZE: &str = "--innodb-log-file-size=4M";
+/// A log as small as can be, for it is copied. MySQL has no such option any more.
+const LOG_SIZE: &str = "--loose-innodb-log-file-size=4M";
 
 /// A private MariaDB server with one database, `locks`, whose superuser `root` needs no password.
 ///
