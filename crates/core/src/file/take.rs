@@ -283,7 +283,7 @@ impl FileEngine {
         let mut seen = table.judge(asker, self.env.clock.now())?;
         let mut flocked = held;
         if !held && seen.verdict == Verdict::Free {
-            flocked = table.lock.try_flock(claim.mode)?;
+            flocked = flock(claim.mode, claim.may_queue, || table.lock.try_flock(claim.mode))?;
             if flocked {
                 table.refresh(self, key)?;
                 seen = table.judge(asker, self.env.clock.now())?;
@@ -355,6 +355,23 @@ impl FileEngine {
     }
 }
 
+/// Takes the flock for a claim that nobody in the table is in the way of. A claim that may stand beside others and is not asked again
+/// has patience with an exclusive one in passing: that has the flock before it comes to the table, and lets go when it cannot.
+fn flock(
+    mode: Mode,
+    may_queue: bool,
+    mut take: impl FnMut() -> Result<bool, EngineError>,
+) -> Result<bool, EngineError> {
+    let is_last_chance = !may_queue && mode != Mode::Exclusive;
+    for _ in 1..if is_last_chance { LATCH_TRIES_BESIDE } else { 1 } {
+        if take()? {
+            return Ok(true);
+        }
+        std::thread::yield_now();
+    }
+    take()
+}
+
 fn too_late() -> Answer {
     Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ahead: None })
 }
@@ -380,4 +397,29 @@ fn clash(wanted: Mode, other: Mode) -> EngineError {
 
 fn vanished() -> EngineError {
     EngineError::new(Fault::Retry, "the state file was removed while it was opened")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tries(mode: Mode, may_queue: bool, free_at: usize) -> (bool, usize) {
+        let mut tries = 0;
+        let taken = flock(mode, may_queue, || {
+            tries += 1;
+            Ok(tries >= free_at)
+        });
+        (taken.unwrap(), tries)
+    }
+
+    /// I13.
+    #[test]
+    fn a_try_that_may_stand_beside_others_outlasts_an_exclusive_claim_in_passing() {
+        for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+            assert_eq!(tries(mode, false, 40), (true, 40));
+            assert_eq!(tries(mode, false, usize::MAX), (false, LATCH_TRIES_BESIDE), "it comes to an end");
+            assert_eq!(tries(mode, true, 40), (false, 1), "it is asked again");
+        }
+        assert_eq!(tries(Mode::Exclusive, false, 40), (false, 1), "whoever has it is in its way");
+    }
 }
