@@ -1,6 +1,6 @@
 //! Looks at all worlds of the model, and prints what was found.
 //!
-//! `cargo run --release -p leasehold-model`, or with the names of some runs behind `--`.
+//! `cargo run --release -p leasehold-model`, or with the names of some runs behind `--`; `--list` prints all names.
 
 use std::{
     process::ExitCode,
@@ -15,6 +15,10 @@ const PACE: Duration = Duration::from_secs(10);
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
     let parts = [("the protocol", SMALL), ("the protocol, further", LARGE), ("with a mistake", MISTAKES)];
+    if names == ["--list"] {
+        parts.iter().flat_map(|(_, runs)| *runs).for_each(|run| println!("{}", run.name));
+        return ExitCode::SUCCESS;
+    }
     let (mut seen, mut complaints) = ([0; Sight::ALL.len()], Vec::new());
     for (title, runs) in parts {
         println!("\n{title:<36} {:>12} {:>6} {:>9}  result", "worlds", "depth", "seconds");

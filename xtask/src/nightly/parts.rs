@@ -14,7 +14,7 @@ use crate::{
 /// A part of a night.
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// How many hundredths of the night. All work but that of `fenced`, `model` and `peers` is cut to it.
+    /// How many hundredths of the night. All work but that of `fenced` and `peers` is cut to it.
     pub(super) share: f64,
     /// Why it is worth that.
     pub(super) why: &'static str,
@@ -33,6 +33,7 @@ pub(super) enum Work {
     Fenced,
     /// Seeds that were never run, for its share.
     Simulation,
+    /// Runs of the model: as many as fit into its share.
     Model,
     /// As many as fit into its share.
     Mutants,
@@ -50,7 +51,7 @@ pub(super) const PARTS: [Part; 25] = [
     part("lints", 6.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
-    part("model", 1.5, "a fixed amount: all worlds within the large bounds", Work::Model),
+    part("model", 1.5, "all in eight hours: the worlds within the large bounds", Work::Model),
     part("simulation", 8.0, "two million seeds: it finds most for its time", Work::Simulation),
     part("storm on redis", 4.0, "several minutes for each of its three configurations", Work::Storm("redis")),
     part("storm on etcd", 4.0, ALIKE, Work::Storm("etcd")),
@@ -137,7 +138,13 @@ impl Part {
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),
             Work::Model => {
-                steps.step(self.name, || night.tell("model", &mut night.program("leasehold-model")))
+                let names = steps.step("list the runs of the model", || runs_of_the_model(night))?;
+                let circle = Circle { part: self.name, pieces: &names, batch: 1 };
+                circle.run(night, share, |batch| {
+                    let mut model = night.program("leasehold-model");
+                    let name = format!("model, {}", batch.join(", "));
+                    steps.step(&name, || night.tell("model", model.args(batch)))
+                })
             }
             Work::Peers => steps.step(self.name, || peers(night, share)),
         }
@@ -158,6 +165,13 @@ impl Part {
             batch.iter().filter_map(|&name| jobs.remove(name)).try_for_each(&mut run)
         })
     }
+}
+
+fn runs_of_the_model(night: &Night<'_>) -> Result<Vec<String>, String> {
+    let listed = night.program("leasehold-model").arg("--list").output();
+    let listed = listed.map_err(|error| format!("the model cannot be run: {error}"))?;
+    let names: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
+    if names.is_empty() { Err("the model has no runs".to_owned()) } else { Ok(names) }
 }
 
 fn fenced(night: &Night<'_>) -> Result<(), String> {
