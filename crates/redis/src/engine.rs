@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Fault, Flights, Grant, Hint, Hold,
-    How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token, queue::entry_life,
+    How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token,
+    queue::{WATCHERS, entry_life},
 };
 
 use crate::{
@@ -76,14 +77,17 @@ impl RedisEngine {
         let said = said?;
         let answer = answer(claim, &said);
         self.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
-        if matches!(answer, Ok(Answer::Waiting(Hint { ahead: Some(0), .. }))) && said.ends_with(" 1") {
+        if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
+            && said.ends_with(" 1")
+            && (ahead as usize) < WATCHERS
+        {
             self.watch(&conn, claim).await;
         }
         answer
     }
 
-    /// The claim is first in line for a lock that another program holds: the server is to say when that ends. If it cannot,
-    /// asking finds it.
+    /// The claim is among the first in line for a lock that another program holds: the server is to say when that ends. If it
+    /// cannot, asking finds it. Not the first alone, because its process may hang, or its machine be gone without a word.
     async fn watch(&self, conn: &Conn, claim: &Claim) {
         let Ok(keys) = self.keys(&claim.name) else { return };
         let lock = keys.lock();

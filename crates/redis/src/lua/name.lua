@@ -341,7 +341,14 @@ local function heard(channel, words)
   return type(listeners) == 'number' and listeners > 0
 end
 
--- Grants to the head of the line as long as it fits; what is granted is pushed to its client.
+-- False if the client of a claim is gone. The message tells nothing, and clients ignore it.
+local function listens(e)
+  local listeners = redis.pcall('PUBLISH', e.channel, 'there')
+  return type(listeners) ~= 'number' or listeners > 0
+end
+
+-- Grants to the head of the line as long as it fits; what is granted is pushed to its client. While another program holds,
+-- nothing is granted, but a head whose client is gone makes way: nobody would tell it when the other program is done.
 local function settle(s)
   while s.c.mode ~= 'x' and not resting(s) do
     local id = call('ZRANGE', s.line, 0, 0)[1]
@@ -351,11 +358,14 @@ local function settle(s)
       return
     end
     local e = entry(s, id)
-    if e and not (fits(s, e) and newest_token()) then
+    local gone = e and is_foreign(s) and id ~= speaker and not listens(e)
+    if e and not gone and not (fits(s, e) and newest_token()) then
       return
     end
     call('ZREM', s.line, id)
-    if e then
+    if gone then
+      silence(s, id, e)
+    elseif e then
       local token = mint(e)
       if id == speaker or heard(e.channel, {
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,

@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Answer, Engine, ErrorKind, Hold, How, Loss, Mode, News, Previous, Release};
+use leasehold_core::{Answer, Claim, Engine, ErrorKind, Hold, How, Loss, Mode, News, Previous, Release};
+use leasehold_redis::RedisEngine;
 use leasehold_testkit::room::with_room;
 
 use crate::rig::{PATIENCE, Rig, acquire};
@@ -96,6 +97,47 @@ fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
                 assert!(matches!(news[..], [News::Ring { id, .. }] if id == claim.id), "{news:?}");
             }
         }
+    });
+}
+
+/// The client of `claim` stands second in line behind one that says nothing more, and hears of the end of a foreign lock.
+async fn is_told(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
+    let answer = engine.claim(claim, How::Ask).await.unwrap();
+    assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(place)), "{answer:?}");
+    rig.says(&["DEL", "lock:a"]);
+    let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+    assert!(matches!(news[..], [News::Ring { id, .. }] if id == claim.id), "{news:?}");
+}
+
+#[test]
+fn a_dead_first_in_line_for_a_foreign_lock_makes_way_for_who_is_behind_it() {
+    let rig = Rig::new();
+    let (dead, alive) = ([rig.engine(), rig.engine(), rig.engine(), rig.engine()], rig.engine());
+    rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+    let mine = rig.claim("a");
+    rig.run(async {
+        for engine in &dead {
+            assert!(matches!(engine.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
+        }
+        let answer = alive.claim(&mine, How::Create).await.unwrap();
+        assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(4)), "{answer:?}");
+        drop(dead);
+        rig.until("the server knows", || rig.server.command(&["PUBSUB", "CHANNELS"]).len() == 1);
+        // The lock is not free when this one asks, as where others take it at once whenever it is.
+        is_told(&rig, &alive, &mine, 0).await;
+    });
+}
+
+#[test]
+fn a_first_in_line_for_a_foreign_lock_that_hangs_does_not_keep_the_next_asleep() {
+    let rig = Rig::new();
+    let (hangs, alive) = (rig.engine(), rig.engine());
+    rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+    let mine = rig.claim("a");
+    rig.run(async {
+        assert!(matches!(hangs.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
+        assert!(matches!(alive.claim(&mine, How::Create).await, Ok(Answer::Waiting(_))));
+        is_told(&rig, &alive, &mine, 1).await;
     });
 }
 
