@@ -29,6 +29,8 @@ const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Du
 const TOKENS: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is told of a key that other programs may use for something else.
+const NO_LOCK: &str = "the key of this lock holds something else than a string, without an expiry: delete it, or choose another name or prefix";
 /// How long after it was sent a request may still be applied; `lua/name.lua` keeps tombstones as long.
 const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
@@ -78,7 +80,7 @@ impl RedisEngine {
         let answer = answer(claim, &said);
         self.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
-            && said.ends_with(" 1")
+            && !said.ends_with(" 0")
             && (ahead as usize) < WATCHERS
         {
             self.watch(&conn, claim).await;
@@ -281,7 +283,12 @@ fn held<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
 fn hint<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Hint> {
     let ahead = words.next()?.parse().ok()?;
     let free_in: i64 = words.next()?.parse().ok()?;
-    Some(Hint { ahead: Some(ahead), ask_in: u64::try_from(free_in).ok().map(Duration::from_millis) })
+    let obstacle = (words.next()? == "2").then_some(NO_LOCK);
+    Some(Hint {
+        ahead: Some(ahead),
+        ask_in: u64::try_from(free_in).ok().map(Duration::from_millis),
+        obstacle,
+    })
 }
 
 pub(crate) fn unknown_layout() -> EngineError {

@@ -4,7 +4,7 @@
 -- (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           STRING  exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
---                            Expires with the hold. Anything else is a foreign lock, and never touched.
+--                            Expires with the hold. Anything else, of whatever type, is a foreign lock, and never touched.
 --   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended. There whenever
 --                            somebody holds or stands in line (msgpack, or words: head.lua).
 --   <side>q<lock>    ZSET    the line: claim id by order of arrival
@@ -57,12 +57,24 @@ local function in_words(c)
   }, ' ')
 end
 
+-- What stands under the key of a lock; if that is no string, its type in brackets, which no value of ours is, and true.
+local function value_under(lock)
+  local value = redis.pcall('GET', lock)
+  if type(value) ~= 'table' then
+    return value
+  elseif not value.err:find('WRONGTYPE', 1, true) then
+    return call('GET', lock) -- fails as before
+  end
+  local kind = redis.pcall('TYPE', lock)
+  return '(' .. (kind.ok or 'no string') .. ')', true
+end
+
 local function load(lock, side)
   local s = {
     lock = lock, side = side, card = side .. 'c' .. lock, line = side .. 'q' .. lock,
     entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock,
   }
-  s.value = call('GET', lock)
+  s.value, s.typed = value_under(lock)
   local card = call('GET', s.card)
   s.c = card and read(card) or { v = VERSION }
   if s.c.v ~= VERSION then

@@ -142,7 +142,7 @@ fn a_first_in_line_for_a_foreign_lock_that_hangs_does_not_keep_the_next_asleep()
 }
 
 #[test]
-fn what_is_no_string_is_refused_and_ends_a_hold() {
+fn what_is_no_string_ends_a_hold_and_is_left_as_it_is() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
@@ -151,8 +151,6 @@ fn what_is_no_string_is_refused_and_ends_a_hold() {
     // Its renewal hears of it, not its clock.
     assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert!(!guard.check());
-    let error = locks.mutex("a").blocking().acquire().unwrap_err();
-    assert!(error.is_misconfigured() && error.to_string().contains("something else"), "{error}");
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
@@ -170,7 +168,7 @@ fn a_list_names_what_it_cannot_read_and_cuts_what_is_long() {
     let views = rig.run(locks.list("")).unwrap();
     let told: Vec<_> =
         views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();
-    assert_eq!(told, [("garbled", 0, true), ("good", 1, false), ("list", 0, true), ("long", 1, false)]);
+    assert_eq!(told, [("garbled", 0, true), ("good", 1, false), ("list", 1, false), ("long", 1, false)]);
     assert_eq!(views[3].holders[0].id.len(), 64, "the beginning");
     rig.says(&["DEL", "lock:list", "lock:long"]);
     good.release_blocking().unwrap();

@@ -10,6 +10,7 @@ mod counter;
 mod encrypted;
 mod fence;
 mod foreign;
+mod foreign_types;
 mod neighbours;
 mod oracle;
 mod outages;
