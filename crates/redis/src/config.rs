@@ -23,7 +23,8 @@ pub struct Config {
     pub(crate) password: Option<String>,
     pub(crate) db: u32,
     pub(crate) prefix: String,
-    pub(crate) gap: Duration,
+    /// `None`: as long as other programs usually need, where one was seen.
+    pub(crate) gap: Option<Duration>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -47,7 +48,7 @@ impl Config {
             password: None,
             db: 0,
             prefix: DEFAULT_PREFIX.to_owned(),
-            gap: Duration::ZERO,
+            gap: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -134,11 +135,13 @@ impl Config {
 
     /// For how long, in whole milliseconds, a name is left to other programs whenever it went from one of ours to the next for ten
     /// times as long; 10 s at most. They do not stand in our line, but try from time to time: choose the pause between their
-    /// tries. Without a gap, the default, they may never get a name for which ours always wait. Readers that follow each other
-    /// without a break leave none.
+    /// tries. Readers that follow each other without a break leave none.
+    ///
+    /// By default there are gaps of 100 ms, and only for a name under which another program was seen in the last five minutes.
+    /// With [`Duration::ZERO`] there are none: other programs may never get a name for which ours always wait.
     #[must_use]
     pub fn gap(mut self, gap: Duration) -> Self {
-        self.gap = gap.min(MAX_GAP);
+        self.gap = Some(gap.min(MAX_GAP));
         self
     }
 }

@@ -40,6 +40,8 @@ pub struct RedisEngine {
     ears: Arc<Ears>,
     flights: Flights,
     channel: String,
+    /// What a release is to do for other programs, as `lua/release.lua` reads it.
+    for_others: String,
     clock: Arc<dyn leasehold_core::Clock>,
     profile: Profile,
 }
@@ -53,9 +55,10 @@ impl RedisEngine {
         let client = ClaimId(env.lineage().get().to_be_bytes());
         let (channel, clock) = (channel(client), Arc::clone(&env.clock));
         let ears = Ears::new(&config.prefix);
+        let for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
         let dialer = Dialer::new(config, channel.clone(), Arc::clone(&clock), Arc::clone(&ears));
         let link = Link::new(dialer, Arc::clone(&clock));
-        Self { link, ears, flights: Flights::default(), channel, clock, profile: profile() }
+        Self { link, ears, flights: Flights::default(), channel, for_others, clock, profile: profile() }
     }
 
     pub(crate) fn keys<'a>(&'a self, name: &'a leasehold_core::Name) -> Result<Keys<'a>, EngineError> {
@@ -176,8 +179,7 @@ impl RedisEngine {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
                 let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
-                let gap = millis(self.link.dialer().config.gap);
-                let ended = format_args!("{how} {keep} {} {gap}", u8::from(bury));
+                let ended = format_args!("{how} {keep} {} {}", u8::from(bury), self.for_others);
                 Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
             };
             let items = releases.iter().map(item).collect::<Result<_, EngineError>>()?;

@@ -84,6 +84,9 @@ local function one(at)
 
   local function answer()
     prune(s)
+    if is_foreign(s) then
+      note_foreign(s)
+    end
     settle(s)
     local granted = answer_holder()
     if granted then

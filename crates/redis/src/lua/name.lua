@@ -12,6 +12,7 @@
 --   <side>z<lock>    ZSET    claim id of each waiter -> when its place ends, in server ms
 --   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
 --   <side>d<lock><id> STRING a dead claim: no request of it may create anything
+--   <side>s<lock>    STRING  another program was seen under the lock in the last minutes
 -- and for all names of a prefix together
 --   <counter>        STRING  the newest token; expires an hour after the time that it stands for
 --
@@ -25,6 +26,7 @@ local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
 local MAX_HOLDERS = 16384
 local PRUNED_AT_ONCE = 1000  -- bounds one script
+local SEEN_LIFE = 300000     -- how long a foreign lock is remembered, in ms
 local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
 
 local counter = KEYS[1]
@@ -117,6 +119,14 @@ local function value_of(h)
     return 'kept.' .. int(h.token)
   end
   return h.id .. '.' .. int(h.token) .. h.state
+end
+
+-- Another program holds: for some minutes from now on, it gets its turn. See leave_gap() in release.lua.
+local function note_foreign(s)
+  local seen = s.side .. 's' .. s.lock
+  if call('PTTL', seen) < SEEN_LIFE / 2 then
+    call('SET', seen, '1', 'PX', SEEN_LIFE)
+  end
 end
 
 local function has_line(s)

@@ -264,8 +264,57 @@ fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
     })
 }
 
+/// As long as a name goes from one of ours to the next before another program has its turn, by default.
+const USUAL_RUN: Duration = Duration::from_secs(1);
+
+#[test]
+fn by_default_a_name_is_left_to_others_where_another_program_was_seen_and_nowhere_else() {
+    for seen in [false, true] {
+        let rig = Rig::new();
+        let (one, two) = (rig.engine(), rig.engine());
+        let (mut early, first, next) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
+        early.may_queue = false;
+        rig.run(async {
+            if seen {
+                rig.says(&["SET", "lock:a", "theirs", "PX", "60000"]);
+                assert!(matches!(one.claim(&early, How::Create).await, Ok(Answer::Taken(_))));
+                rig.says(&["DEL", "lock:a"]);
+            }
+            let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
+            assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
+            tokio::time::sleep(USUAL_RUN).await;
+            one.release(&[Release {
+                name: first.name.clone(),
+                id: first.id,
+                mode: first.mode,
+                token: Some(grant.token),
+                keep: None,
+                ended: Previous::Clean,
+            }])
+            .await;
+            let news = tokio::time::timeout(PATIENCE, two.news()).await.unwrap();
+            assert_eq!(seen, matches!(&news[..], [News::Ring { id, .. }] if *id == next.id), "{news:?}");
+            assert_eq!(!seen, matches!(&news[..], [News::Granted { id, .. }] if *id == next.id), "{news:?}");
+        });
+    }
+}
+
+#[test]
+fn by_default_a_program_that_polls_does_not_starve_once_it_was_seen() {
+    let rig = Rig::new();
+    assert_eq!(rig.says(&["SET", "lock:a", "theirs", "PX", "300"]), "OK");
+    takes_turns(&rig);
+}
+
 #[test]
 fn with_a_gap_a_program_that_polls_does_not_starve() {
+    let mut rig = Rig::new();
+    rig.config = rig.config.gap(Duration::from_millis(100));
+    takes_turns(&rig);
+}
+
+/// Two of ours always want the name, and a program that tries now and then gets it all the same, again and again.
+fn takes_turns(rig: &Rig) {
     /// Ends the threads also when this one panics.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -273,8 +322,6 @@ fn with_a_gap_a_program_that_polls_does_not_starve() {
             self.0.store(true, Relaxed);
         }
     }
-    let mut rig = Rig::new();
-    rig.config = rig.config.gap(Duration::from_millis(100));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = Stop(&over);
@@ -289,8 +336,10 @@ fn with_a_gap_a_program_that_polls_does_not_starve() {
             });
         }
         rig.until("both are there", || !rig.show("a").waiters.is_empty());
-        rig.until("the other program gets it", || {
-            rig.says(&["SET", "lock:a", "theirs", "NX", "PX", "300"]) == "OK"
-        });
+        for _ in 0..3 {
+            rig.until("the other program gets it", || {
+                rig.says(&["SET", "lock:a", "theirs", "NX", "PX", "300"]) == "OK"
+            });
+        }
     });
 }
