@@ -55,7 +55,12 @@ impl RedisEngine {
         let client = ClaimId(env.lineage().get().to_be_bytes());
         let (channel, clock) = (channel(client), Arc::clone(&env.clock));
         let ears = Ears::new(&config.prefix);
-        let for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
+        let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
+        let bell = config.bell.as_ref().map_or("", |(_, words)| words);
+        if !bell.is_empty() {
+            for_others += " ";
+            for_others += bell;
+        }
         let dialer = Dialer::new(config, channel.clone(), Arc::clone(&clock), Arc::clone(&ears));
         let link = Link::new(dialer, Arc::clone(&clock));
         Self { link, ears, flights: Flights::default(), channel, for_others, clock, profile: profile() }
@@ -196,6 +201,13 @@ impl RedisEngine {
     fn released(&self, word: &str, release: &Release) -> Released {
         let released = match word {
             "freed" => Released::Freed,
+            "unrung" => {
+                tracing::warn!(
+                    name = release.name.as_str(),
+                    "the lock was freed, but its bell did not ring: other programs sleep on. Has the user the rights of docs/engines/redis.md?"
+                );
+                Released::Freed
+            }
             "absent" | "layout" => Released::NotThere,
             error if is_foreign_type(error) => Released::NotThere,
             error => return Released::Unknown(said_in_script(error)),

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod bells;
 mod clocks;
 mod conformance;
 mod counter;
