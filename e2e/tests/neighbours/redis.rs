@@ -78,7 +78,7 @@ fn npm_redis_semaphore_mutex() {
     take_turns("mutex", "prefix=mutex:");
 }
 
-/// Its lock is a sorted set: we wait while it stands.
+/// Its lock is a sorted set: we wait while it stands, and it fails while ours does.
 #[test]
 fn npm_redis_semaphore_semaphore() {
     let server = RedisServer::start(&[]);
@@ -90,5 +90,8 @@ fn npm_redis_semaphore_semaphore() {
     assert!(request.acquire_within(Duration::from_millis(300)).unwrap_err().is_timed_out());
     let waits = spawn(move || request.acquire());
     theirs.finish();
-    waits.join().unwrap().unwrap().release_blocking().unwrap();
+    let guard = waits.join().unwrap().unwrap();
+    let mut theirs = Neighbour::start("semaphore", "hold", &server.port().to_string(), "shared", 0);
+    assert_eq!(theirs.says(), "", "it does not hold");
+    guard.release_blocking().unwrap();
 }
