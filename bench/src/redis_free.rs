@@ -85,7 +85,7 @@ impl Client {
         let claim = call(&self.claim).arg(&[id, ASKED, "1"]).to_owned();
         let (_, held): (u64, String) = claim.query_async(&mut self.connection).await?;
         let token = held.split(' ').nth(1).ok_or("no token")?;
-        let release = call(&self.release).arg(&[&format!("{id}.{token}"), "c 0 0 0", "1"]).to_owned();
+        let release = call(&self.release).arg(&[&format!("{id}.{token}"), "c 0 0 a", "1"]).to_owned();
         let (_, freed): (u64, String) = release.query_async(&mut self.connection).await?;
         if freed == "freed" { Ok(()) } else { Err(freed.into()) }
     }
@@ -147,7 +147,7 @@ impl Raw {
             for name in names {
                 let (side, id) = (format!("leasehold:{{{name}}}"), format!("{name:032x}"));
                 claims.extend([&side, &id, ASKED].map(str::to_owned));
-                releases.extend([side, format!("{id}.{TOKEN}"), "c 0 0 0".to_owned()]);
+                releases.extend([side, format!("{id}.{TOKEN}"), "c 0 0 a".to_owned()]);
             }
             claims.push("1".to_owned());
             releases.push("1".to_owned());

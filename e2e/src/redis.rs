@@ -230,7 +230,7 @@ fn lapses(world: &Redis, key: &str) -> bool {
         Some('c') => lapses_within(HOLDS_LIFE) && world.says(&["EVAL", REMEMBERS, "1", key]).join("") == "1",
         Some('q' | 'z') => lapses_within(LINE_LIFE),
         Some('e' | 'h') => lapses_within(HOLDS_LIFE),
-        Some(kind) => kind == 'd' || key.starts_with("leasehold:{}t"),
+        Some(kind) => matches!(kind, 'd' | 's') || key.starts_with("leasehold:{}t"),
         None => false,
     }
 }

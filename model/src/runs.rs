@@ -87,6 +87,11 @@ pub const SMALL: &[Run] = &[
     Run::new("in_line_behind_the_known_dead", KNOWN_DEAD).shows(&[PassedOver]),
     Run::new("in_line_for_the_dead", Rules { faults: Faults { dead_holders: 1, ..NO_FAULTS }, ..PROMPT }),
     Run::new("in_line_for_another_program", Rules { foreign: 1, ..PROMPT }).shows(&[ForeignBetween]),
+    Run::new(
+        "in_line_behind_the_dead_for_another_program",
+        Rules { foreign: 1, renews: false, ..KNOWN_DEAD },
+    )
+    .shows(&[ForeignBetween, PassedOver]),
 ];
 
 /// The further runs of the program: minutes each.

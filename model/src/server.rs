@@ -132,6 +132,17 @@ impl Server {
 
     /// Grants to the first in line whom anybody listens for, and pushes the grant.
     pub(crate) fn settle(&mut self, call: &mut Call<'_>) {
+        // Nobody would tell it when the other program is done.
+        while self.is_foreign()
+            && let Some(&id) = self.line.first()
+            && id != call.speaker
+            && !call.wires[id].is_heard()
+            && !call.rules.has(Bug::StopAtDeaf)
+        {
+            call.sights.add(Sight::PassedOver);
+            self.line.remove(0);
+            self.silence(id);
+        }
         while self.holder.is_none()
             && !self.is_foreign()
             && let Some(&id) = self.line.first()

@@ -121,6 +121,11 @@ impl Wire {
         if self.ear == Ear::Open {
             self.pushes.push(Aged::new(grant));
         }
+        self.is_heard()
+    }
+
+    /// Whether anybody seems to listen to the channel of the client.
+    pub(crate) fn is_heard(&self) -> bool {
         self.ear != Ear::Shut
     }
 

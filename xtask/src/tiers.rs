@@ -39,7 +39,7 @@ pub(crate) struct Row {
 }
 
 /// Integration tests, the longest first: in this order they are started. Unit tests are quick, all of them.
-const TABLE: [Row; 23] = [
+const TABLE: [Row; 24] = [
     row("e2e", "rows", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
@@ -63,6 +63,7 @@ const TABLE: [Row; 23] = [
     row("", "unit tests", Tier::Quick, "the unit tests of every package"),
     row("", "doc tests", Tier::Test, "the examples in the documentation"),
     row("e2e", "smoke", Tier::Nightly, "longer storms on every engine, one after another"),
+    row("e2e", "neighbours", Tier::Nightly, "beside programs that lock with packages of PyPI and npm"),
 ];
 
 const fn row(package: &'static str, target: &'static str, tier: Tier, why: &'static str) -> Row {

@@ -126,6 +126,9 @@ pub struct Hint {
     pub ask_in: Option<Duration>,
     /// How many claims stand in line before this one.
     pub ahead: Option<u32>,
+    /// What stands in the way, if nobody knows that it will ever end by itself: told to whoever waits in vain, as a
+    /// misconfiguration.
+    pub obstacle: Option<&'static str>,
 }
 
 /// A granted claim, as `renew` takes it. Engines compare the id *and* the token with what they store.

@@ -118,7 +118,8 @@ impl Request {
     ///
     /// # Errors
     /// [`is_timed_out`](Error::is_timed_out) if the name was taken all the while, [`is_unreachable`](Error::is_unreachable)
-    /// if the engine could not be reached when the wait ended, else as [`acquire`](Self::acquire).
+    /// if the engine could not be reached when the wait ended, [`is_misconfigured`](Error::is_misconfigured) if something stood
+    /// in the way then that does not end by itself, else as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

@@ -19,7 +19,7 @@ fn pause(next: &Next) -> Duration {
 }
 
 fn hint(ahead: Option<u32>, ask_in: Option<u64>) -> Hint {
-    Hint { ahead, ask_in: ask_in.map(Duration::from_millis) }
+    Hint { ahead, ask_in: ask_in.map(Duration::from_millis), obstacle: None }
 }
 
 fn failed(fault: Fault) -> Result<Answer, EngineError> {

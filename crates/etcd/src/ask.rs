@@ -46,7 +46,7 @@ impl Client {
         let standing = Standing::read(&dir, claim.mode, &there, None);
         if known && standing.before.is_some() {
             self.lives_on(claim);
-            return Ok(Answer::Waiting(Hint { ahead: standing.ahead, ask_in: None }));
+            return Ok(Answer::Waiting(Hint { ahead: standing.ahead, ..Hint::default() }));
         }
         Ok(self.stands(claim, &dir, &conn, Told { revision, seen, ttl, standing }))
     }

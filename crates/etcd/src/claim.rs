@@ -183,7 +183,7 @@ impl Client {
         self.end_only_use(session).await;
         let first = said.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
         let kept = first.and_then(|kv| Card::read(&kv.value)).filter(|card| card.state == State::Kept);
-        Ok(Some(Answer::Taken(Hint { ask_in: kept.map(|card| card.time), ahead: None })))
+        Ok(Some(Answer::Taken(Hint { ask_in: kept.map(|card| card.time), ..Hint::default() })))
     }
 
     /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.

@@ -97,7 +97,7 @@ impl Client {
             if !(same && conn.watches.has(Target::Before(claim.id))) {
                 self.watch(claim, dir, conn, seen, (key, &before));
             }
-            return Answer::Waiting(Hint { ahead, ask_in: None });
+            return Answer::Waiting(Hint { ahead, ..Hint::default() });
         }
         entry.holds(revision, true, now.after(ttl));
         book.watch_for(claim.id);

@@ -102,6 +102,9 @@ fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     if let Some(gap) = url.take_duration("gap")? {
         config = config.gap(gap);
     }
+    if let Some(bell) = url.take("bell") {
+        config = config.bell(bell.parse()?)?;
+    }
     if let Some(db) = url.take("db") {
         let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
         config = config.db(db);

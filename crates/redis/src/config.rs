@@ -5,6 +5,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use leasehold_core::{Error, Place};
 use percent_encoding::percent_decode_str;
 
+use crate::bell::Bell;
+
 /// What lock keys begin with, unless the URL says otherwise.
 pub const DEFAULT_PREFIX: &str = "lock:";
 /// The port of a URL without one.
@@ -23,7 +25,10 @@ pub struct Config {
     pub(crate) password: Option<String>,
     pub(crate) db: u32,
     pub(crate) prefix: String,
-    pub(crate) gap: Duration,
+    /// `None`: as long as other programs usually need, where one was seen.
+    pub(crate) gap: Option<Duration>,
+    /// Whom a release wakes, and how the scripts are told.
+    pub(crate) bell: Option<(Bell, String)>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -47,7 +52,8 @@ impl Config {
             password: None,
             db: 0,
             prefix: DEFAULT_PREFIX.to_owned(),
-            gap: Duration::ZERO,
+            gap: None,
+            bell: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -121,7 +127,8 @@ impl Config {
     /// What lock keys begin with; [`DEFAULT_PREFIX`] by default. An empty one makes the key the bare name.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for one with control characters, or of more than 128 bytes.
+    /// [`is_misconfigured`](Error::is_misconfigured) for one with control characters, of more than 128 bytes, or that the
+    /// [`bell`](Self::bell) does not go with.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         if prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control) {
             return Err(Error::misconfigured(format!(
@@ -129,16 +136,31 @@ impl Config {
             )));
         }
         prefix.clone_into(&mut self.prefix);
+        match self.bell.take() {
+            Some((bell, _)) => self.bell(bell),
+            None => Ok(self),
+        }
+    }
+
+    /// Wakes the waiters of another program whenever a lock of ours becomes free: of one that sleeps until a bell rings, and would
+    /// sleep on otherwise. Who holds and who waits exclude each other without it.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys of this [`prefix`](Self::prefix).
+    pub fn bell(mut self, bell: Bell) -> Result<Self, Error> {
+        self.bell = Some((bell, bell.words(&self.prefix)?));
         Ok(self)
     }
 
     /// For how long, in whole milliseconds, a name is left to other programs whenever it went from one of ours to the next for ten
     /// times as long; 10 s at most. They do not stand in our line, but try from time to time: choose the pause between their
-    /// tries. Without a gap, the default, they may never get a name for which ours always wait. Readers that follow each other
-    /// without a break leave none.
+    /// tries. Readers that follow each other without a break leave none.
+    ///
+    /// By default there are gaps of 100 ms, and only for a name under which another program was seen in the last five minutes.
+    /// With [`Duration::ZERO`] there are none: other programs may never get a name for which ours always wait.
     #[must_use]
     pub fn gap(mut self, gap: Duration) -> Self {
-        self.gap = gap.min(MAX_GAP);
+        self.gap = Some(gap.min(MAX_GAP));
         self
     }
 }

@@ -107,9 +107,10 @@ impl Conn {
     pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
         let _under_way = self.ears.under_way();
         let mut asked = redis::pipe();
-        asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("GET").arg(lock);
-        let value: (Option<Vec<u8>>,) = asked.query_async(&mut self.mux.clone()).await.map_err(sort)?;
-        Ok(value.0.is_none())
+        // Whatever its type and size.
+        asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("EXISTS").arg(lock);
+        let found: (u64,) = asked.query_async(&mut self.mux.clone()).await.map_err(sort)?;
+        Ok(found.0 == 0)
     }
 
     /// Sends a command that is no script.

@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Fault, Flights, Grant, Hint, Hold,
-    How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token, queue::entry_life,
+    How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token,
+    queue::{WATCHERS, entry_life},
 };
 
 use crate::{
@@ -28,6 +29,8 @@ const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Du
 const TOKENS: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is told of a key that other programs may use for something else.
+const NO_LOCK: &str = "the key of this lock holds something else than a string, without an expiry: delete it, or choose another name or prefix";
 /// How long after it was sent a request may still be applied; `lua/name.lua` keeps tombstones as long.
 const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
@@ -37,6 +40,8 @@ pub struct RedisEngine {
     ears: Arc<Ears>,
     flights: Flights,
     channel: String,
+    /// What a release is to do for other programs, as `lua/release.lua` reads it.
+    for_others: String,
     clock: Arc<dyn leasehold_core::Clock>,
     profile: Profile,
 }
@@ -50,9 +55,15 @@ impl RedisEngine {
         let client = ClaimId(env.lineage().get().to_be_bytes());
         let (channel, clock) = (channel(client), Arc::clone(&env.clock));
         let ears = Ears::new(&config.prefix);
+        let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
+        let bell = config.bell.as_ref().map_or("", |(_, words)| words);
+        if !bell.is_empty() {
+            for_others += " ";
+            for_others += bell;
+        }
         let dialer = Dialer::new(config, channel.clone(), Arc::clone(&clock), Arc::clone(&ears));
         let link = Link::new(dialer, Arc::clone(&clock));
-        Self { link, ears, flights: Flights::default(), channel, clock, profile: profile() }
+        Self { link, ears, flights: Flights::default(), channel, for_others, clock, profile: profile() }
     }
 
     pub(crate) fn keys<'a>(&'a self, name: &'a leasehold_core::Name) -> Result<Keys<'a>, EngineError> {
@@ -76,14 +87,17 @@ impl RedisEngine {
         let said = said?;
         let answer = answer(claim, &said);
         self.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
-        if matches!(answer, Ok(Answer::Waiting(Hint { ahead: Some(0), .. }))) && said.ends_with(" 1") {
+        if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
+            && !said.ends_with(" 0")
+            && (ahead as usize) < WATCHERS
+        {
             self.watch(&conn, claim).await;
         }
         answer
     }
 
-    /// The claim is first in line for a lock that another program holds: the server is to say when that ends. If it cannot,
-    /// asking finds it.
+    /// The claim is among the first in line for a lock that another program holds: the server is to say when that ends. If it
+    /// cannot, asking finds it. Not the first alone, because its process may hang, or its machine be gone without a word.
     async fn watch(&self, conn: &Conn, claim: &Claim) {
         let Ok(keys) = self.keys(&claim.name) else { return };
         let lock = keys.lock();
@@ -170,8 +184,7 @@ impl RedisEngine {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
                 let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
-                let gap = millis(self.link.dialer().config.gap);
-                let ended = format_args!("{how} {keep} {} {gap}", u8::from(bury));
+                let ended = format_args!("{how} {keep} {} {}", u8::from(bury), self.for_others);
                 Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
             };
             let items = releases.iter().map(item).collect::<Result<_, EngineError>>()?;
@@ -188,6 +201,13 @@ impl RedisEngine {
     fn released(&self, word: &str, release: &Release) -> Released {
         let released = match word {
             "freed" => Released::Freed,
+            "unrung" => {
+                tracing::warn!(
+                    name = release.name.as_str(),
+                    "the lock was freed, but its bell did not ring: other programs sleep on. Has the user the rights of docs/engines/redis.md?"
+                );
+                Released::Freed
+            }
             "absent" | "layout" => Released::NotThere,
             error if is_foreign_type(error) => Released::NotThere,
             error => return Released::Unknown(said_in_script(error)),
@@ -277,7 +297,12 @@ fn held<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
 fn hint<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Hint> {
     let ahead = words.next()?.parse().ok()?;
     let free_in: i64 = words.next()?.parse().ok()?;
-    Some(Hint { ahead: Some(ahead), ask_in: u64::try_from(free_in).ok().map(Duration::from_millis) })
+    let obstacle = (words.next()? == "2").then_some(NO_LOCK);
+    Some(Hint {
+        ahead: Some(ahead),
+        ask_in: u64::try_from(free_in).ok().map(Duration::from_millis),
+        obstacle,
+    })
 }
 
 pub(crate) fn unknown_layout() -> EngineError {

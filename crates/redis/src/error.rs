@@ -77,9 +77,10 @@ fn said(code: &str, detail: &str) -> EngineError {
         _ if detail.contains("max number of clients") => {
             (Fault::Retry, "the server has too many connections")
         }
-        _ if detail.contains("unknown command") => {
-            (Fault::Misconfigured, "the server lacks a command: Redis 6.0 or newer, or Valkey, is needed")
-        }
+        _ if detail.contains("unknown command") => (
+            Fault::Misconfigured,
+            "the server lacks a command, or has it renamed: Redis 6.0 or newer, or Valkey, is needed",
+        ),
         _ => (Fault::Internal, "the server answered with an error"),
     };
     let detail = detail.trim();

@@ -88,7 +88,8 @@ impl RedisEngine {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
-        let item = Item::new(&keys).number(token).number(force.into());
+        let bell = self.link.dialer().config.bell.as_ref().map_or("", |(_, words)| words);
+        let item = Item::new(&keys).number(token).number(force.into()).text(bell.as_bytes());
         let said = self.link.conn().await?.run(Script::Break, [item].into()).await?;
         match Reply::new(said).text()?.as_str() {
             "done" => Ok(Broken::Done),

@@ -5,6 +5,7 @@
 //! inside the same script and pushed to it (`lua/name.lua` tells the keys and the rules). Documentation for users:
 //! `docs/engines/redis.md`.
 
+mod bell;
 mod config;
 mod conn;
 mod dial;
@@ -21,6 +22,7 @@ mod reply;
 mod scripts;
 mod stream;
 
+pub use bell::Bell;
 pub use config::{Address, Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Said};

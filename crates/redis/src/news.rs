@@ -32,8 +32,8 @@ pub(crate) struct Ears {
     pub(crate) mailbox: Mailbox,
     clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
-    /// Locks that other programs hold, and the claim at the head of our line for each.
-    watched: Mutex<HashMap<String, ClaimId>>,
+    /// Locks that other programs hold, and our claims that wait for each, if they are among the first in line.
+    watched: Mutex<HashMap<String, HashSet<ClaimId>>>,
     in_flight: AtomicUsize,
     /// What the server's clock said when the connection was made, in microseconds.
     floor: AtomicU64,
@@ -88,7 +88,10 @@ impl Ears {
             let waited = waiting.remove(&claim);
             drop(waiting);
             if waited {
-                lock_of(&self.watched).retain(|_, watcher| *watcher != claim);
+                lock_of(&self.watched).retain(|_, watchers| {
+                    watchers.remove(&claim);
+                    !watchers.is_empty()
+                });
             }
         } else if waiting.insert(claim) && waiting.len() == 1 {
             self.interest.notify_one();
@@ -97,15 +100,15 @@ impl Ears {
 
     /// When the server says that this lock changed, the claim is to ask. Bounded by the claims that wait.
     pub(crate) fn watch(&self, lock: String, claim: ClaimId) {
-        lock_of(&self.watched).insert(lock, claim);
+        lock_of(&self.watched).entry(lock).or_default().insert(claim);
     }
 
     /// The lock changed.
     pub(crate) fn changed(&self, lock: &str) {
-        if let Some(id) = lock_of(&self.watched).remove(lock)
-            && let Some(name) = self.name(lock)
-        {
-            self.mailbox.push(News::Ring { name, id });
+        let watchers = lock_of(&self.watched).remove(lock);
+        let Some(name) = self.name(lock) else { return };
+        for id in watchers.into_iter().flatten() {
+            self.mailbox.push(News::Ring { name: name.clone(), id });
         }
     }
 

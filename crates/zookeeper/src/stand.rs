@@ -129,7 +129,7 @@ impl Client {
             // It belongs to others, who let nobody look. That it is gone the list tells.
             Err(failed) if failed.is(Code::NO_AUTH) => {
                 self.waits(claim, own, Before::Unknown);
-                Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED), ahead: None })))
+                Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED), ..Hint::default() })))
             }
             Err(failed) => Err(failed),
         }
@@ -150,7 +150,7 @@ impl Client {
         let mut book = self.book();
         match book.get(claim.id).map(|entry| &entry.place) {
             Some(Place::Waiting { before, .. }) => {
-                Answer::Waiting(Hint { ahead: before.ahead(), ask_in: None })
+                Answer::Waiting(Hint { ahead: before.ahead(), ..Hint::default() })
             }
             Some(Place::Gone) | None => Answer::Gone,
             _ => Answer::Waiting(Hint::default()),

@@ -217,7 +217,11 @@ impl FileEngine {
         if !self.ear.is_near(entry.claim.id)
             && let Some(ahead) = self.far_behind(entry, ticket)?
         {
-            return Ok(Answer::Waiting(Hint { ask_in: Some(self.pace(ahead)), ahead: Some(ahead) }));
+            return Ok(Answer::Waiting(Hint {
+                ask_in: Some(self.pace(ahead)),
+                ahead: Some(ahead),
+                obstacle: None,
+            }));
         }
         let latch = entry.lock.latch()?;
         if !entry.lock.is_current(&entry.key)? {
@@ -324,7 +328,7 @@ impl FileEngine {
             Verdict::Kept(until) => until.since(self.env.clock.now()),
             _ => self.pace(seen.ahead),
         };
-        Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead) }
+        Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead), obstacle: None }
     }
 
     fn pace(&self, ahead: u32) -> Duration {
@@ -373,7 +377,7 @@ fn flock(
 }
 
 fn too_late() -> Answer {
-    Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ahead: None })
+    Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ..Hint::default() })
 }
 
 fn entry(claim: &Claim, key: &Key, lock: LockFile, place: Place) -> Box<Entry> {

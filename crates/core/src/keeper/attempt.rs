@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::{
-    Answer, Claim, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
+    Answer, Claim, EngineError, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
     local::{Asked, Sent},
     shared::{Lifeline, Shared},
     wait::{Next, Wait},
@@ -104,10 +104,10 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
         }
         Ok(Answer::Taken(hint)) => {
             armed.certain = true;
-            Err((taken(life, asked, 1), hint))
+            Err((in_the_way(life, asked, hint), hint))
         }
         // An engine that queues what may not queue is wrong, but leaves nothing behind through us.
-        Ok(Answer::Waiting(hint)) => Err((taken(life, asked, 1), hint)),
+        Ok(Answer::Waiting(hint)) => Err((in_the_way(life, asked, hint), hint)),
         Ok(Answer::Gone) => Err((taken(life, asked, 1), Hint::default())),
         Err(error) => {
             armed.certain = error.fault != Fault::Unknown;
@@ -122,6 +122,17 @@ fn unanswered(shared: &Shared, asked: &Asked) -> Error {
     let (engine, name) = (shared.profile.engine, asked.name.as_str());
     let message = format!("{engine} lock {name:?}: not acquired: the engine has not answered in time");
     Error::new(ErrorKind::Unreachable, message)
+}
+
+/// Another holds it, or something of which nobody knows that it will ever end.
+fn in_the_way(shared: &Shared, asked: &Asked, hint: Hint) -> Error {
+    match hint.obstacle {
+        None => taken(shared, asked, 1),
+        Some(what) => {
+            let error = EngineError::new(Fault::Misconfigured, what);
+            Error::from_engine(error, &asked.name, shared.profile.engine)
+        }
+    }
 }
 
 fn taken(shared: &Shared, asked: &Asked, tries: u32) -> Error {

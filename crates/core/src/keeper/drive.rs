@@ -141,7 +141,7 @@ impl Drive {
         if answer.is_ok() {
             self.shared.heard();
         }
-        Shared::trouble(&self.control, answer.as_ref().err());
+        Shared::trouble(&self.control, answer);
     }
 }
 

@@ -7,8 +7,8 @@ use super::{
     state::{Control, InFlight, LocalHold, NameState, Start, Terms},
 };
 use crate::{
-    Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Grant, How, Instant, Loss, Mode, Name, Previous,
-    Release, Token,
+    Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Fault, Grant, How, Instant, Loss, Mode, Name,
+    Previous, Release, Token,
     keeper::{Work, at_once},
     lease::Lease,
     observe::Event,
@@ -56,7 +56,7 @@ impl Shared {
             match at_once(self.engine.claim(&claim, How::Create)) {
                 Ok(Answer::Held(grant)) => start = self.granted(&claim, &grant, Arrival::Answered(sent)),
                 answer => {
-                    Self::trouble(&control, answer.as_ref().err());
+                    Self::trouble(&control, &answer);
                     return self.give(Work::Drive { claim, control, first: Some((sent, answer)) });
                 }
             }
@@ -197,8 +197,14 @@ impl Shared {
     }
 
     /// Remembers the trouble of a claim for those who give up waiting meanwhile.
-    pub(crate) fn trouble(control: &Control, trouble: Option<&EngineError>) {
-        let trouble = trouble.map(|error| EngineError::new(error.fault, error.message.clone()));
+    pub(crate) fn trouble(control: &Control, answer: &Result<Answer, EngineError>) {
+        let trouble = match answer {
+            Ok(Answer::Waiting(hint) | Answer::Taken(hint)) => {
+                hint.obstacle.map(|obstacle| EngineError::new(Fault::Misconfigured, obstacle))
+            }
+            Ok(_) => None,
+            Err(error) => Some(error.again()),
+        };
         *control.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 }

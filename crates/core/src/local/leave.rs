@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::state::{NameState, Start, Ticket, Waiter};
-use crate::{Error, ErrorKind, Name, shared::Shared};
+use crate::{Error, ErrorKind, Fault, Name, shared::Shared};
 
 /// An engine that owes an answer for so long may not know any more who holds: what it said before does not count.
 const SILENT: Duration = Duration::from_millis(500);
@@ -27,8 +27,8 @@ impl Shared {
         let waited = self.now().since(waiter.since);
         let (engine, text) = (self.profile.engine, name.as_str());
         let error = match trouble {
-            Some(trouble) => Error::new(
-                ErrorKind::Unreachable,
+            Some((kind, trouble)) => Error::new(
+                kind,
                 format!("{engine} lock {text:?}: not acquired within {waited:.1?}: {trouble}"),
             ),
             None => Error::new(
@@ -40,17 +40,17 @@ impl Shared {
     }
 
     /// Takes a request out of the line, with what the engine last complained of.
-    fn leave(self: &Arc<Self>, name: &Name, ticket: Ticket) -> Option<(Waiter, Option<String>)> {
+    fn leave(self: &Arc<Self>, name: &Name, ticket: Ticket) -> Option<(Waiter, Option<(ErrorKind, String)>)> {
         let mut shard = self.table.shard(name);
         let state = shard.get_mut(name)?;
         let waiter = state.line.leave(ticket)?;
         let trouble = state.claim.as_ref().and_then(|claim| {
             let silent = claim.control.unanswered(self.now());
             if silent >= SILENT {
-                return Some(format!("no answer for {silent:.1?}"));
+                return Some((ErrorKind::Unreachable, format!("no answer for {silent:.1?}")));
             }
             let trouble = claim.control.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-            trouble.as_ref().map(ToString::to_string)
+            trouble.as_ref().map(|trouble| (kind_of(trouble.fault), trouble.to_string()))
         });
         let start = self.realign(name, state);
         if state.is_idle() {
@@ -75,5 +75,13 @@ impl Shared {
             state.claim = None;
         }
         self.advance(name, state)
+    }
+}
+
+/// What the last complaint about a claim in line means at the end of the wait: an outage, unless it would never have ended.
+const fn kind_of(fault: Fault) -> ErrorKind {
+    match fault {
+        Fault::Misconfigured => ErrorKind::Misconfigured,
+        _ => ErrorKind::Unreachable,
     }
 }

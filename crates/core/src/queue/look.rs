@@ -59,13 +59,13 @@ impl<C> Queue<C> {
     /// What a claim in line is told.
     pub(super) fn hint(&self, place: usize, now: Instant) -> Hint {
         let ask_in = if place < WATCHERS { self.frees_in(now) } else { None };
-        Hint { ask_in, ahead: u32::try_from(place).ok() }
+        Hint { ask_in, ahead: u32::try_from(place).ok(), obstacle: None }
     }
 
     /// What a claim that may not wait is told.
     pub(super) fn hint_outside(&self, now: Instant) -> Hint {
         let ahead = self.line.as_ref().map_or(0, |line| line.waiting.len());
-        Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok() }
+        Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }
     }
 
     /// The time until the first holder lapses.

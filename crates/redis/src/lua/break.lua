@@ -1,7 +1,7 @@
 -- Ends the hold whose block of tokens contains a number.
 --
 -- KEYS 2 lock
--- ARGV 1 side · 2 token · 3 force 1 or 0
+-- ARGV 1 side · 2 token · 3 force 1 or 0 · 4 bell, or nothing
 -- Answers {server us, done or absent or layout}.
 -- Invariant: without force the hold stands as a tombstone until its holder lets go or its lease ends, so that two never hold.
 local number, force = tonumber(ARGV[2]), ARGV[3] == '1'
@@ -83,4 +83,7 @@ end
 local told = find()
 settle(s)
 save(s)
+if told == 'done' and not s.value then
+  ring(s, ARGV[4])
+end
 return { us, told }

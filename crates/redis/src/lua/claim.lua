@@ -5,8 +5,9 @@
 --      s) · ttl ms · claim time ms · lease of a place in line, ms · may queue 1 or 0 · tokens · channel · owner; and last of
 --      all the server's microseconds when the connection was made
 -- Answers {server us, then for each claim one of:
---   held <token> <tokens> <ttl ms> <how the hold before ended> · waiting <ahead> <free in ms or -1> <foreign 1 or 0>
---   taken <ahead> <free in ms or -1> · gone · clash <limit> · full · counter · layout, or the server's error}.
+--   held <token> <tokens> <ttl ms> <how the hold before ended> · waiting <ahead> <free in ms or -1> <foreign>
+--   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or the server's error}.
+-- foreign is 1 while another program holds, 2 while what is no string stands there without an expiry, else 0.
 -- Invariant: ask creates nothing; a dead claim is gone; nobody passes a live claim in line.
 local function one(at)
   local a, id = asked(at), ARGV[3 * at - 1]
@@ -23,7 +24,11 @@ local function one(at)
 
   local function hint(what, ahead)
     local told = (what == 'taken' or ahead < WATCHERS) and frees_in(s) or -1
-    return table.concat({ what, ahead, told, is_foreign(s) and 1 or 0 }, ' ')
+    local foreign = is_foreign(s) and 1 or 0
+    if foreign == 1 and s.typed and call('PTTL', s.lock) == -1 then
+      foreign = 2 -- as likely no lock at all
+    end
+    return table.concat({ what, ahead, told, foreign }, ' ')
   end
 
   local function held(h)
@@ -79,6 +84,9 @@ local function one(at)
 
   local function answer()
     prune(s)
+    if is_foreign(s) then
+      note_foreign(s)
+    end
     settle(s)
     local granted = answer_holder()
     if granted then

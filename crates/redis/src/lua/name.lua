@@ -4,7 +4,7 @@
 -- (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           STRING  exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
---                            Expires with the hold. Anything else is a foreign lock, and never touched.
+--                            Expires with the hold. Anything else, of whatever type, is a foreign lock, and never touched.
 --   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended. There whenever
 --                            somebody holds or stands in line (msgpack, or words: head.lua).
 --   <side>q<lock>    ZSET    the line: claim id by order of arrival
@@ -12,6 +12,7 @@
 --   <side>z<lock>    ZSET    claim id of each waiter -> when its place ends, in server ms
 --   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
 --   <side>d<lock><id> STRING a dead claim: no request of it may create anything
+--   <side>s<lock>    STRING  another program was seen under the lock in the last minutes
 -- and for all names of a prefix together
 --   <counter>        STRING  the newest token; expires an hour after the time that it stands for
 --
@@ -25,6 +26,7 @@ local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
 local MAX_HOLDERS = 16384
 local PRUNED_AT_ONCE = 1000  -- bounds one script
+local SEEN_LIFE = 300000     -- how long a foreign lock is remembered, in ms
 local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
 
 local counter = KEYS[1]
@@ -57,12 +59,24 @@ local function in_words(c)
   }, ' ')
 end
 
+-- What stands under the key of a lock; if that is no string, its type in brackets, which no value of ours is, and true.
+local function value_under(lock)
+  local value = redis.pcall('GET', lock)
+  if type(value) ~= 'table' then
+    return value
+  elseif not value.err:find('WRONGTYPE', 1, true) then
+    return call('GET', lock) -- fails as before
+  end
+  local kind = redis.pcall('TYPE', lock)
+  return '(' .. (kind.ok or 'no string') .. ')', true
+end
+
 local function load(lock, side)
   local s = {
     lock = lock, side = side, card = side .. 'c' .. lock, line = side .. 'q' .. lock,
     entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock,
   }
-  s.value = call('GET', lock)
+  s.value, s.typed = value_under(lock)
   local card = call('GET', s.card)
   s.c = card and read(card) or { v = VERSION }
   if s.c.v ~= VERSION then
@@ -105,6 +119,14 @@ local function value_of(h)
     return 'kept.' .. int(h.token)
   end
   return h.id .. '.' .. int(h.token) .. h.state
+end
+
+-- Another program holds: for some minutes from now on, it gets its turn. See leave_gap() in release.lua.
+local function note_foreign(s)
+  local seen = s.side .. 's' .. s.lock
+  if call('PTTL', seen) < SEEN_LIFE / 2 then
+    call('SET', seen, '1', 'PX', SEEN_LIFE)
+  end
 end
 
 local function has_line(s)
@@ -341,7 +363,38 @@ local function heard(channel, words)
   return type(listeners) == 'number' and listeners > 0
 end
 
--- Grants to the head of the line as long as it fits; what is granted is pushed to its client.
+-- The lock is free: wakes who sleeps until a bell rings, each as the release of its own program does. Other programs stand in
+-- no line: one of them is enough. False if that failed.
+local function ring(s, bell)
+  local kind, registry = bell:match('^(%l*) ?(.*)$')
+  local name, steps = s.lock:sub(#'lock:' + 1), {}
+  if kind == 'prl' then
+    local signal = 'lock-signal:' .. name
+    steps = { { 'DEL', signal }, { 'LPUSH', signal, '1' }, { 'PEXPIRE', signal, '1000' } }
+  elseif kind == 'walrus' then
+    -- With an expiry, which its own have not: what nobody waits for any more wakes nobody.
+    local event = 'lock.event:' .. name
+    steps = { { 'LPUSH', event, '1' }, { 'LTRIM', event, '0', '0' }, { 'PEXPIRE', event, int(ENDED_LIFE) } }
+  elseif kind == 'spring' then
+    steps = { { 'PUBLISH', registry .. '-channel:' .. s.lock, s.lock } }
+  end
+  for _, step in ipairs(steps) do
+    local said = redis.pcall(unpack(step))
+    if type(said) == 'table' and said.err then
+      return false
+    end
+  end
+  return true
+end
+
+-- False if the client of a claim is gone. The message tells nothing, and clients ignore it.
+local function listens(e)
+  local listeners = redis.pcall('PUBLISH', e.channel, 'there')
+  return type(listeners) ~= 'number' or listeners > 0
+end
+
+-- Grants to the head of the line as long as it fits; what is granted is pushed to its client. While another program holds,
+-- nothing is granted, but a head whose client is gone makes way: nobody would tell it when the other program is done.
 local function settle(s)
   while s.c.mode ~= 'x' and not resting(s) do
     local id = call('ZRANGE', s.line, 0, 0)[1]
@@ -351,11 +404,14 @@ local function settle(s)
       return
     end
     local e = entry(s, id)
-    if e and not (fits(s, e) and newest_token()) then
+    local gone = e and is_foreign(s) and id ~= speaker and not listens(e)
+    if e and not gone and not (fits(s, e) and newest_token()) then
       return
     end
     call('ZREM', s.line, id)
-    if e then
+    if gone then
+      silence(s, id, e)
+    elseif e then
       local token = mint(e)
       if id == speaker or heard(e.channel, {
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,

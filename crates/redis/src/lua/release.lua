@@ -2,23 +2,27 @@
 --
 -- KEYS 2.. a lock for each release
 -- ARGV for each release: side, <id>.<token> or <id>. alone, and in words: how it ended (c or a, or what its own grant said) ·
---      keep ms or 0 · bury 1 or 0 · gap ms or 0; and last of all the server's microseconds when the connection was made
--- Answers {server us, then for each release: freed, absent, layout, or the server's error}.
+--      keep ms or 0 · bury 1 or 0 · gap ms, or a: where another program was seen, as long as most of them pause between
+--      their tries · perhaps a bell: see ring(); and last of all the server's microseconds when the connection was made
+-- Answers {server us, then for each release: freed, unrung (freed, but the bell did not ring), absent, layout, or the server's error}.
 -- Invariant: only one's own claim is touched, and nothing of it is left; freed is only a hold with that token, if there is one;
 -- whoever is next in line is granted before the answer leaves.
-local RUN = 10 -- so gaps cost a tenth of the time
+local RUN = 10     -- so gaps cost a tenth of the time
+local USUAL = 100  -- a gap that nobody chose, in ms
 
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
-  local how, keep, buried, gap = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%d+)$')
-  keep, buried, gap, speaker = tonumber(keep), buried == '1', tonumber(gap), id
+  local how, keep, buried, gap, bell = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
+  keep, buried, speaker = tonumber(keep), buried == '1', id
   local s = load(KEYS[at + 1], side)
   if not s then
     return 'layout'
   end
+  gap = tonumber(gap) or call('EXISTS', side .. 's' .. s.lock) * USUAL
   arm(s)
   prune(s)
   local c = s.c
+  local was_held = c.mode
 
   local function note(h)
     s.dirty = true
@@ -121,6 +125,9 @@ local function one(at)
     if e then
       heard(e.channel, { 'ring', first, s.lock })
     end
+  end
+  if was_held and not s.value and not ring(s, bell) and told == 'freed' then
+    return 'unrung'
   end
   return told
 end

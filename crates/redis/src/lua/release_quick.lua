@@ -2,7 +2,10 @@
 -- as words and listens: most releases. Stands before name.lua and release.lua, which do everything else; apart, because
 -- defining their functions costs more than this.
 
--- Grants to the first in line, as settle() does; or frees the name, if the line has gone.
+local AUTOMATIC = 'c 0 0 a'
+
+-- Grants to the first in line, as settle() does; or frees the name, if the line has gone. Not where another program was seen
+-- that may have its turn: see leave_gap() in release.lua.
 local function hand_over(at, value)
   local lock, side, mine = KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
   local pushed = value == mine .. '?'
@@ -21,7 +24,7 @@ local function hand_over(at, value)
   end
   local claim, tokens, channel, owner = (call('HGET', entries, first) or ''):match('^1 %d+ (%d+) (%d+) (%S+) (.*)$')
   local till = tonumber(call('ZSCORE', places, first) or 0)
-  if not owner or till <= us / 1000 then
+  if not owner or till <= us / 1000 or ARGV[3 * at] == AUTOMATIC and call('EXISTS', side .. 's' .. lock) == 1 then
     return nil
   end
   local newest, single = next_tokens(tonumber(tokens), 1)
@@ -59,7 +62,7 @@ local function quick()
   end
   for at, value in ipairs(values) do
     local lock, n = KEYS[at + 1], #freed
-    if ARGV[3 * at] ~= 'c 0 0 0' then
+    if ARGV[3 * at] ~= AUTOMATIC and ARGV[3 * at] ~= 'c 0 0 0' then
       -- not plain
     elseif nobody_waits and value == ARGV[3 * at - 1] then
       freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock

@@ -6,7 +6,7 @@
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
 local function one(at)
   local lock, side, mine, ttl = KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1], tonumber(ARGV[3 * at])
-  local value, id, token = call('GET', lock), mine:match('^(%x+)%.(%d+)$')
+  local value, id, token = (value_under(lock)), mine:match('^(%x+)%.(%d+)$')
   if value == mine .. '!' then
     return 'broken'
   end

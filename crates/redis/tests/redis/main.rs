@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod bells;
 mod clocks;
 mod conformance;
 mod counter;
@@ -10,6 +11,7 @@ mod counter;
 mod encrypted;
 mod fence;
 mod foreign;
+mod foreign_types;
 mod neighbours;
 mod oracle;
 mod outages;

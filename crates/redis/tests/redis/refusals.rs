@@ -36,6 +36,65 @@ fn a_user_without_rights_is_denied() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
+/// The server lets the script run, and refuses a step of it.
+#[test]
+fn a_user_without_the_right_to_a_step_of_a_script_is_denied() {
+    for lacks in ["-set", "-zadd", "-hset", "-pttl", "-exists"] {
+        let rig = Rig::new();
+        rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", lacks]);
+        let locks = locks_of(&rig, "poor", "pw");
+        let error = locks.semaphore("a", 2).blocking().acquire().unwrap_err();
+        assert!(error.is_denied() && error.to_string().contains("give it the rights"), "{lacks}: {error}");
+        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{lacks}");
+    }
+}
+
+#[test]
+fn a_server_without_scripts_is_a_misconfiguration() {
+    for lacks in ["SCRIPT", "EVALSHA"] {
+        let rig = Rig::with(&["--rename-command", lacks, ""]);
+        let error = rig.locks().mutex("a").blocking().acquire().unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains(lacks), "{error}");
+    }
+}
+
+#[test]
+fn a_node_of_a_cluster_is_a_misconfiguration() {
+    let rig = Rig::with(&["--cluster-enabled", "yes"]);
+    rig.says(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    rig.until("it serves", || rig.says(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    let error = rig.locks().mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("Redis Cluster"), "{error}");
+}
+
+/// What the server was just taught is forgotten before it is called.
+#[test]
+fn a_server_that_forgets_its_scripts_is_asked_again() {
+    let rig = Rig::new();
+    let (over, port) = (std::sync::atomic::AtomicBool::new(false), rig.server.port());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = leasehold_testkit::server::redis_command(port, &["-r", "50", "SCRIPT", "FLUSH"]);
+            }
+        });
+        let locks = rig.locks();
+        let ends: Vec<_> = (0..15)
+            .map(|_| {
+                locks
+                    .mutex("a")
+                    .blocking()
+                    .acquire_within(PATIENCE)
+                    .and_then(leasehold_core::Guard::release_blocking)
+            })
+            .collect();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        for end in ends {
+            end.unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_full_memory_refuses_claims_but_no_renewal_and_no_release() {
     with_room(Duration::from_secs(2), "renewed for longer than its lease", |ttl| {

@@ -96,8 +96,8 @@ impl Rig {
         }
     }
 
-    /// Every key that should not be there at rest: the newest tokens stay for an hour, tombstones for seconds, and what is
-    /// remembered of an unclean end for an hour.
+    /// Every key that should not be there at rest: the newest tokens stay for an hour, tombstones for seconds, what is
+    /// remembered of an unclean end for an hour, and of another program for five minutes.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut keys = self.server.command(&["--raw", "KEYS", "*"]);
         let remembers = "local c = redis.call('GET', KEYS[1])
@@ -107,7 +107,7 @@ impl Rig {
             match kind.and_then(|(_, kind)| kind.chars().next()) {
                 // The card of a name whose hold ended, or lapsed, without having been released.
                 Some('c') => self.says(&["EVAL", remembers, "1", key]) == "1",
-                Some(kind) => kind == 'd' || key.starts_with("leasehold:{}t"),
+                Some(kind) => matches!(kind, 'd' | 's') || key.starts_with("leasehold:{}t"),
                 None => false,
             }
         };

@@ -1,0 +1,74 @@
+//! Programs that sleep until a bell rings, instead of trying now and then: a release of ours rings it as theirs does.
+
+use std::str::FromStr;
+
+use leasehold_core::Error;
+
+/// What the keys of python-redis-lock and walrus begin with.
+const LOCK: &str = "lock:";
+
+/// Whose waiters a release wakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bell {
+    /// python-redis-lock, in a URL `prl`: an item in the list `lock-signal:NAME`, for a second. Keys begin with `lock:`.
+    PythonRedisLock,
+    /// walrus: an item in the list `lock.event:NAME`. Keys begin with `lock:`.
+    Walrus,
+    /// The type `PUB_SUB_LOCK` of Spring's `RedisLockRegistry`: a message on the channel `REGISTRY-channel:KEY`. The prefix is
+    /// the registry key and a colon.
+    Spring,
+}
+
+impl FromStr for Bell {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "prl" => Ok(Self::PythonRedisLock),
+            "walrus" => Ok(Self::Walrus),
+            "spring" => Ok(Self::Spring),
+            // Not shown: in a URL it may be a part of the password.
+            _ => Err(Error::misconfigured(
+                "the URL option bell is none that is known: use prl, walrus or spring",
+            )),
+        }
+    }
+}
+
+impl Bell {
+    /// How the scripts are told of it, for the locks of this prefix. See `ring()` in `lua/name.lua`.
+    pub(crate) fn words(self, prefix: &str) -> Result<String, Error> {
+        let refused = |wanted: &str| {
+            Error::misconfigured(format!(
+                "this bell belongs to keys that begin with {wanted}: choose that prefix"
+            ))
+        };
+        match self {
+            Self::PythonRedisLock if prefix.starts_with(LOCK) => Ok("prl".to_owned()),
+            Self::Walrus if prefix.starts_with(LOCK) => Ok("walrus".to_owned()),
+            Self::PythonRedisLock | Self::Walrus => Err(refused(LOCK)),
+            Self::Spring => match prefix.strip_suffix(':') {
+                Some(registry) if !registry.is_empty() => Ok(format!("spring {registry}")),
+                _ => Err(refused("the registry key and a colon")),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bell_belongs_to_the_keys_of_its_program() {
+        let words = |bell: &str, prefix: &str| bell.parse::<Bell>().unwrap().words(prefix);
+        assert_eq!(words("prl", "lock:").unwrap(), "prl");
+        assert_eq!(words("walrus", "lock:team:").unwrap(), "walrus");
+        assert_eq!(words("spring", "my registry:").unwrap(), "spring my registry");
+        for (bell, prefix) in [("prl", ""), ("walrus", "app:"), ("spring", "registry"), ("spring", ":")] {
+            assert!(words(bell, prefix).unwrap_err().is_misconfigured(), "{bell} {prefix}");
+        }
+        assert!("gong".parse::<Bell>().unwrap_err().is_misconfigured());
+    }
+}

@@ -1,0 +1,114 @@
+//! Programs that sleep until a bell rings are woken by our releases: here by the commands that they send. The programs
+//! themselves are in `tests/neighbours`.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    thread::{JoinHandle, spawn},
+};
+
+use leasehold_core::{Inspect, Name};
+use leasehold_redis::Bell;
+
+use crate::{
+    conformance::as_user,
+    rig::{PATIENCE, Rig, acquire},
+};
+
+/// A release of ours rings within this time, in seconds, or does not.
+const ASLEEP: &str = "30";
+
+fn with(bell: Bell) -> Rig {
+    let mut rig = Rig::new();
+    rig.config = rig.config.bell(bell).unwrap();
+    rig
+}
+
+/// A program that sleeps on a list, and what it hears there.
+fn sleeper(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
+    let port = rig.server.port();
+    let sleeps = spawn(move || {
+        let heard = leasehold_testkit::server::redis_command(port, &["BLPOP", list, ASLEEP]);
+        String::from_utf8(heard.stdout).unwrap().lines().map(ToOwned::to_owned).collect()
+    });
+    rig.until("it sleeps", || rig.says(&["CLIENT", "LIST"]).contains("cmd=blpop"));
+    sleeps
+}
+
+/// Whoever was woken takes the lock, as those programs do.
+fn is_free(rig: &Rig) {
+    assert_eq!(rig.says(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
+    rig.says(&["DEL", "lock:a"]);
+}
+
+#[test]
+fn a_release_rings_for_programs_that_sleep_on_a_list() {
+    for (bell, list, life) in
+        [(Bell::PythonRedisLock, "lock-signal:a", 1000), (Bell::Walrus, "lock.event:a", 3_600_000)]
+    {
+        let rig = with(bell);
+        let locks = rig.locks();
+        for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
+            let guard = request.blocking().acquire().unwrap();
+            let sleeps = sleeper(&rig, list);
+            guard.release_blocking().unwrap();
+            assert_eq!(sleeps.join().unwrap(), [list, "1"]);
+            is_free(&rig);
+        }
+        // What nobody hears goes by itself, and does not pile up.
+        for _ in 0..2 {
+            acquire(&locks, "a").release_blocking().unwrap();
+        }
+        let left: i64 = rig.says(&["PTTL", list]).parse().unwrap();
+        assert!(left <= life && matches!(&*rig.says(&["LLEN", list]), "0" | "1"), "{left}");
+        assert!(left != -1, "for ever");
+    }
+}
+
+#[test]
+fn a_release_rings_for_spring() {
+    let mut rig = Rig::new();
+    rig.config = rig.config.prefix("registry:").unwrap().bell(Bell::Spring).unwrap();
+    let mut ear = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
+    ear.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
+    rig.until("it listens", || rig.says(&["PUBSUB", "NUMPAT"]) == "1");
+    acquire(&rig.locks(), "a").release_blocking().unwrap();
+    let mut lines = BufReader::new(ear).lines().map(Result::unwrap);
+    lines.find(|line| line == "pmessage").unwrap();
+    let heard: Vec<_> = lines.filter(|line| !line.starts_with('$')).take(3).collect();
+    assert_eq!(heard, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);
+}
+
+/// Holds for which nobody else needs to wake.
+#[test]
+fn what_does_not_free_the_lock_rings_no_bell() {
+    let rig = with(Bell::PythonRedisLock);
+    let (locks, other) = (rig.locks(), rig.locks());
+    let rings = || rig.says(&["LLEN", "lock-signal:a"]);
+    let guard = acquire(&locks, "a");
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    guard.release_blocking().unwrap();
+    let guard = waiting.join().unwrap().unwrap();
+    assert_eq!(rings(), "0", "it was handed on");
+    rig.run(guard.release_at_least(PATIENCE)).unwrap();
+    assert_eq!(rings(), "0", "it is kept");
+}
+
+#[test]
+fn a_hold_that_is_broken_by_force_rings() {
+    let rig = with(Bell::PythonRedisLock);
+    let guard = acquire(&rig.locks(), "a");
+    let sleeps = sleeper(&rig, "lock-signal:a");
+    let (engine, name) = (rig.engine(), Name::new("a").unwrap());
+    rig.run(engine.break_hold(&name, guard.token().number, true)).unwrap();
+    assert_eq!(sleeps.join().unwrap(), ["lock-signal:a", "1"]);
+}
+
+#[test]
+fn a_bell_that_may_not_ring_does_not_stop_a_release() {
+    let (_directory, mut rig) = as_user("leasehold");
+    rig.config = rig.config.bell(Bell::PythonRedisLock).unwrap();
+    acquire(&rig.locks(), "a").release_blocking().unwrap();
+    assert_eq!(rig.says(&["EXISTS", "lock:a", "lock-signal:a"]), "0");
+}

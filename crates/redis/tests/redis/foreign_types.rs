@@ -1,0 +1,111 @@
+//! Locks of other programs that are no strings: held by another, as any other foreign lock.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Engine, How, Mode, News};
+
+use crate::rig::{PATIENCE, Rig};
+
+/// What each makes of its key, and how its release looks.
+struct Layout {
+    program: &'static str,
+    kind: &'static str,
+    take: &'static [&'static [&'static str]],
+    free: &'static [&'static str],
+}
+
+const LAYOUTS: [Layout; 3] = [
+    Layout {
+        program: "Symfony's RedisStore, exclusive",
+        kind: "(zset)",
+        take: &[&["ZADD", "lock:a", "99999999999999", "dG9rZW4=", "99999999999999", "__write__"]],
+        free: &["ZREM", "lock:a", "dG9rZW4=", "__write__"],
+    },
+    Layout {
+        program: "Semaphore of redis-semaphore",
+        kind: "(zset)",
+        take: &[&["ZADD", "lock:a", "1763900000000", "9e1fa6a4-91d4-4ac1-a4a8-2b3d2a3f1a77"]],
+        free: &["ZREM", "lock:a", "9e1fa6a4-91d4-4ac1-a4a8-2b3d2a3f1a77"],
+    },
+    Layout {
+        program: "RLock of Redisson",
+        kind: "(hash)",
+        take: &[&["HSET", "lock:a", "285475da-9152-4c83-822a-67ee2f116a79:52", "1"]],
+        free: &["DEL", "lock:a"],
+    },
+];
+
+impl Layout {
+    fn take(&self, rig: &Rig) {
+        self.take.iter().for_each(|command| drop(rig.says(command)));
+        assert_eq!(rig.says(&["PEXPIRE", "lock:a", "60000"]), "1", "{}", self.program);
+    }
+}
+
+#[test]
+fn a_foreign_lock_of_another_type_is_shown_and_waited_for_in_every_mode() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    for layout in &LAYOUTS {
+        layout.take(&rig);
+        let program = layout.program;
+        for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 3)].map(|r| r.blocking())
+        {
+            let error = request.try_acquire().unwrap_err();
+            assert!(error.is_taken(), "{program}: {error}");
+            let error = request.acquire_within(Duration::from_millis(300)).unwrap_err();
+            assert!(error.is_timed_out(), "{program}: {error}");
+            // A name is one kind of lock, also for those who leave its line.
+            rig.until("it left the line", || rig.show("a").waiters.is_empty());
+        }
+        let view = rig.show("a");
+        let [holder] = &view.holders[..] else { panic!("{program}: {view:?}") };
+        assert!(
+            holder.foreign && holder.id == layout.kind && view.mode == Some(Mode::Exclusive),
+            "{holder:?}"
+        );
+        assert!(holder.remaining.is_some_and(|left| left <= Duration::from_secs(60)), "{holder:?}");
+        rig.says(layout.free);
+        locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
+    }
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn the_end_of_a_foreign_lock_of_another_type_rings_the_first_in_line() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    for layout in &LAYOUTS {
+        let claim = rig.claim("a");
+        layout.take(&rig);
+        rig.run(async {
+            let answer = engine.claim(&claim, How::Create).await.unwrap();
+            assert!(matches!(answer, Answer::Waiting(hint) if hint.obstacle.is_none()), "{answer:?}");
+            rig.says(layout.free);
+            let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+            assert!(matches!(news[..], [News::Ring { id, .. }] if id == claim.id), "{news:?}");
+            assert!(matches!(engine.claim(&claim, How::Ask).await, Ok(Answer::Held(_))));
+        });
+        rig.says(&["DEL", "lock:a"]);
+    }
+}
+
+/// It may be data of a program that knows of no lock.
+#[test]
+fn what_never_expires_and_is_no_string_is_waited_for_and_then_told_as_a_misconfiguration() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    rig.says(&["LPUSH", "lock:a", "x"]);
+    let request = locks.mutex("a").blocking();
+    for error in
+        [request.try_acquire().unwrap_err(), request.acquire_within(Duration::from_millis(300)).unwrap_err()]
+    {
+        assert!(error.is_misconfigured() && error.to_string().contains("something else"), "{error}");
+    }
+    assert_eq!(rig.says(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
+    let waiting = std::thread::spawn(move || request.acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.says(&["DEL", "lock:a"]);
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}

@@ -1,0 +1,99 @@
+//! Programs that lock with packages of PyPI and npm. What they need is installed once for each list of versions, below
+//! `target/tmp`, by `pip` and `npm`: the machine that runs these tests has them, beside `python3` and `node`.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+const PYTHON: [&str; 6] = [
+    "redis==8.1.0",
+    "python-redis-lock==4.0.1",
+    "walrus==0.9.8",
+    "filelock==4.2.11",
+    "portalocker==4.4.2",
+    "fasteners==0.20",
+];
+const NODE: [&str; 4] = [
+    "ioredis@5.4.1",
+    "redlock4@npm:redlock@4.2.0",
+    "redlock5@npm:redlock@5.0.0-beta.2",
+    "redis-semaphore@5.8.0",
+];
+/// For what never comes if it does not come soon.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Where the packages are.
+static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours");
+    let (list, wanted) = (place.join("list"), [&PYTHON[..], &NODE[..]].concat().join("\n"));
+    if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
+        return place;
+    }
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"]);
+    installed(pip.arg(place.join("python")).args(PYTHON));
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]);
+    installed(npm.arg(&place).args(NODE));
+    fs::write(list, wanted).unwrap();
+    place
+});
+
+fn installed(command: &mut Command) {
+    let said = command.output().unwrap_or_else(|error| {
+        panic!("{command:?}: {error}: this needs python3 with pip, and node with npm, and their registries")
+    });
+    assert!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr));
+}
+
+/// A program that locks with a package.
+pub(crate) struct Neighbour(Child);
+
+impl Neighbour {
+    /// `kind` is a package as the scripts beside this file call it.
+    pub(crate) fn start(kind: &str, what: &str, place: &str, name: &str, sections: usize) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
+        let is_node = ["redlock4", "redlock5", "mutex", "semaphore"].contains(&kind);
+        let (program, script) = if is_node { ("node", "neighbour.cjs") } else { ("python3", "neighbour.py") };
+        let mut command = Command::new(program);
+        command.arg(folder.join(script)).args([what, kind, place, name, &sections.to_string()]);
+        command.env("PYTHONPATH", PACKAGES.join("python")).env("NODE_PATH", PACKAGES.join("node_modules"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")))
+    }
+
+    /// What it says first: "held", or "taken".
+    pub(crate) fn says(&mut self) -> String {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Lets it go, and waits until it has done what it was started for.
+    pub(crate) fn finish(mut self) {
+        drop(self.0.stdin.take());
+        let limit = Instant::now() + PATIENCE;
+        while Instant::now() < limit {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return assert!(status.success(), "it failed: {status}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it sleeps on");
+    }
+}
+
+/// Also when a test fails.
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
