@@ -5,6 +5,7 @@
 
 mod breaking;
 mod conformance;
+mod contended;
 mod fence;
 mod ghosts;
 mod go;
