@@ -12,6 +12,7 @@ mod go;
 mod interop;
 mod large;
 mod leases;
+mod liar;
 mod oracle;
 mod outages;
 mod rig;

@@ -10,6 +10,7 @@ mod counter;
 mod encrypted;
 mod fence;
 mod foreign;
+mod liar;
 mod neighbours;
 mod oracle;
 mod outages;
