@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    Failure, contended, etcd_handover, handover, holds, postgres_handover, redis_handover, redis_line,
-    sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover, zookeeper_holds,
+    Failure, contended, etcd_handover, etcd_line, handover, holds, postgres_handover, redis_handover,
+    redis_line, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover, zookeeper_holds,
 };
 
 /// Starts this program as a child that does `what`.
@@ -36,6 +36,7 @@ pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
         ["published", port] => redis_handover::hear(port),
         ["etcd-handover", keeper, from, port] => etcd_handover::child(keeper, from, port),
         ["watched", port] => etcd_handover::hear(port),
+        ["etcd-line", tasks, url] => etcd_line::child(tasks, url),
         ["zookeeper-handover", keeper, from, port] => zookeeper_handover::child(keeper, from, port),
         ["zookeeper-watched", port] => zookeeper_handover::hear(port),
         ["zookeeper-holds", port] => zookeeper_holds::child(port),

@@ -11,6 +11,7 @@ mod etcd_bare;
 mod etcd_free;
 mod etcd_handover;
 mod etcd_holds;
+mod etcd_line;
 mod etcd_words;
 mod free;
 mod handover;
@@ -44,7 +45,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 26] = [
+const BENCHES: [Bench; 27] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -58,6 +59,7 @@ const BENCHES: [Bench; 26] = [
     ("redis-names", "what a million names leave on Redis", redis_holds::names),
     ("etcd-free", "acquire and release of free names on etcd", etcd_free::bench),
     ("etcd-handover", "hand-over between two processes on etcd", etcd_handover::bench),
+    ("etcd-line", "one name on etcd, several tasks in each of several processes", etcd_line::bench),
     ("etcd-holds", "10,000 holds on etcd that are renewed, for a minute", etcd_holds::bench),
     ("zookeeper-free", "acquire and release of free names on ZooKeeper", zookeeper_free::bench),
     ("zookeeper-handover", "hand-over between two processes on ZooKeeper", zookeeper_handover::bench),

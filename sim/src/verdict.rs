@@ -6,7 +6,7 @@ use leasehold_core::queue::MIN_ENTRY_LIFE;
 use leasehold_testkit::check::{self, Invariant, Terms};
 
 use crate::{
-    client::REQUEST_TIMEOUT,
+    client::{PATIENCE, REQUEST_TIMEOUT},
     journal::Record,
     notice,
     plan::{Fault, Manner, Plan},
@@ -81,6 +81,13 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
     }
 }
 
+/// A request whose way and whose answer are both slow may take longer than its client waits, by a clock that runs a fifth too fast: it
+/// is sent again then.
+fn asked_again(plan: &Plan) -> Duration {
+    let slow = plan.delay.1 * 20;
+    if slow * 6 / 5 > PATIENCE { PATIENCE + slow } else { Duration::ZERO }
+}
+
 /// What is asked of the run.
 fn terms(plan: &Plan) -> Terms {
     let promise = plan.promise();
@@ -109,7 +116,7 @@ fn terms(plan: &Plan) -> Terms {
     // The slowest message takes ten times as long, and few of the four of a hand-over are slow.
     let slowest = plan.delay.1 * 14;
     if promise.calm {
-        terms.wake += poll + slowest;
+        terms.wake += poll + slowest + asked_again(plan);
     } else {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;

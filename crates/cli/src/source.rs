@@ -90,7 +90,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-/// Reads the one line that is no comment, if nobody else but root could have written it.
+/// Reads the file, if nobody else but root could have written it.
 fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String, Failure> {
     let stat = file.metadata().map_err(|error| unreadable(what, &error))?;
     if !stat.is_file() {
@@ -108,6 +108,11 @@ fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String
     if text.len() as u64 > MAX_BYTES {
         return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it is to hold one URL")));
     }
+    uncommented(&text, what)
+}
+
+/// The one line that is no comment.
+fn uncommented(text: &str, what: &str) -> Result<String, Failure> {
     let said = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     checked(&said.collect::<Vec<_>>().join("\n"), what)
 }
@@ -249,6 +254,25 @@ mod tests {
         let two = file(dir.path(), "two", "redis://h\nredis://i\n", 0o644);
         assert!(message(none(&two), CONFIG).contains("more than one line"));
         assert!(message(none(&file(dir.path(), "only", "# none\n", 0o644)), CONFIG).contains("is empty"));
+    }
+
+    #[test]
+    fn any_text_of_a_url_file_is_read_from_random_bytes() {
+        let samples =
+            ["# ours\n\nredis://me:hunter2@h\n# end", "\r\n\tetcd://a,b\u{85}", "\u{feff}file:", "#\0\n"];
+        leasehold_testkit::fuzz::run(&samples.map(|text| text.as_bytes().to_vec()), |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            match uncommented(text, "the file") {
+                Ok(url) => {
+                    assert!(
+                        !url.is_empty() && !url.contains(char::is_control) && !url.starts_with('#'),
+                        "{url:?}"
+                    );
+                    assert!(text.lines().any(|line| line.trim() == url), "{url:?} is no line of {text:?}");
+                }
+                Err(failure) => assert!(!format!("{failure:?}").contains("hunter2"), "{failure:?}"),
+            }
+        });
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Cell {
         Some(self.loss.get().copied().unwrap_or(passed))
     }
 
+    /// Whether the keeper has told the loss.
+    pub(crate) fn is_told(&self) -> bool {
+        self.loss.get().is_some()
+    }
+
     /// Resolves when the keeper has told the loss. Cancel safe.
     pub(crate) async fn told(&self) -> Loss {
         loop {

@@ -181,7 +181,8 @@ impl Guard {
     /// future does not end that; [`close`](crate::Locks::close) and the end of the process do.
     ///
     /// # Errors
-    /// As [`release`](Self::release).
+    /// As [`release`](Self::release), and what the engine says that refuses to keep the name now, as a full server does: the name is
+    /// free when its lease has run out, at the latest.
     pub fn release_at_least(
         mut self,
         at_least: Duration,

@@ -2,6 +2,7 @@
 //!
 //! Users name the crate `leasehold`; engine authors and tests name this one.
 
+mod bounded;
 mod cell;
 mod claim;
 mod engine;
@@ -35,6 +36,7 @@ mod time;
 mod token;
 mod wait;
 
+pub use bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};
 pub use claim::{
     Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, News, Previous, Release, Released, Renewed,
 };

@@ -34,7 +34,8 @@ impl Client {
         if let (Mode::Permits { limit, .. }, true) = (claim.mode, known) {
             before = before.limit(limit.into());
         }
-        let reads = vec![Range::key(&key).into(), before.into()];
+        let itself = Range::key(&dir.itself()).keys_only();
+        let reads = vec![Range::key(&key).into(), before.into(), itself.into()];
         let (conn, mut said) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
         let seen = said.revision();
         let own = said.range(0).ok_or_else(unreadable)?.kvs.pop();
@@ -43,8 +44,10 @@ impl Client {
             return Ok(self.is_gone(claim));
         }
         let there = said.range(1).ok_or_else(unreadable)?;
-        let standing = Standing::read(&dir, claim.mode, &there, None);
-        if known && standing.before.is_some() {
+        let foreign = said.range(2).ok_or_else(unreadable)?.kvs.pop();
+        let is_foreign = foreign.is_some();
+        let standing = Standing::read(&dir, claim.mode, &there, None).beside(foreign);
+        if known && !is_foreign && standing.before.is_some() {
             self.lives_on(claim);
             return Ok(Answer::Waiting(Hint { ahead: standing.ahead, ..Hint::default() }));
         }
@@ -76,6 +79,6 @@ impl Client {
 }
 
 /// Whether an operator broke it, or nobody holds by it any more.
-fn is_no_claim(value: &[u8]) -> bool {
+pub(crate) fn is_no_claim(value: &[u8]) -> bool {
     Card::read(value).is_some_and(|card| card.state != State::Claim)
 }

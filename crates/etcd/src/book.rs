@@ -11,6 +11,9 @@ use leasehold_core::{Claim, ClaimId, Instant, Name, queue::entry_life};
 
 use crate::{keys::Dir, session::Seat};
 
+/// A hold that lasts so long is watched: somebody may delete its key. Most are over before.
+const WATCHED_AFTER: Duration = Duration::from_millis(100);
+
 /// One claim.
 pub(crate) struct Entry {
     pub(crate) seat: Seat,
@@ -24,6 +27,8 @@ pub(crate) struct Entry {
     pub(crate) until: Instant,
     /// When it is looked at whether its time is over.
     due: Instant,
+    /// When its key begins to be watched, once it holds.
+    watched_at: Instant,
     pub(crate) place: Place,
 }
 
@@ -70,6 +75,8 @@ pub(crate) struct Book {
     entries: HashMap<ClaimId, Entry>,
     /// When each is to be looked at; it may have spoken since.
     due: BTreeSet<(Instant, ClaimId)>,
+    /// When the key of each that holds begins to be watched.
+    unwatched: BTreeSet<(Instant, ClaimId)>,
     /// The keys of the entries: each is of one claim at a time.
     keys: HashSet<Vec<u8>>,
 }
@@ -86,6 +93,7 @@ impl Entry {
             life,
             until: now.after(life),
             due: now.after(life),
+            watched_at: Instant::NEVER,
             place: Place::Made,
         }
     }
@@ -104,16 +112,6 @@ impl Entry {
     pub(crate) fn waits(&mut self, revision: i64, before: Before, now: Instant) {
         self.place = Place::Waiting { revision, before };
         self.speaks(now);
-    }
-
-    /// Whether it is known to wait for the deletion of the same key.
-    pub(crate) fn waits_for_the_same(&self, before: &Before) -> bool {
-        match (&self.place, before) {
-            (Place::Waiting { before: Before::Last { key, .. }, .. }, Before::Last { key: now, .. }) => {
-                key == now
-            }
-            _ => false,
-        }
     }
 
     /// It holds until `until`, unless it speaks again.
@@ -190,12 +188,14 @@ impl Book {
     pub(crate) fn remove(&mut self, id: ClaimId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.due.remove(&(entry.due, id));
+        self.unwatched.remove(&(entry.watched_at, id));
         self.keys.remove(&entry.key);
         Some(entry)
     }
 
-    /// It may be due earlier than before.
-    pub(crate) fn watch_for(&mut self, id: ClaimId) {
+    /// It holds since `now`: it may be due earlier than before, and is to be watched if it lasts.
+    pub(crate) fn watch_for(&mut self, id: ClaimId, now: Instant) {
+        self.watch_at(id, now.after(WATCHED_AFTER));
         let Some(entry) = self.entries.get_mut(&id) else { return };
         if entry.until < entry.due {
             self.due.remove(&(entry.due, id));
@@ -204,13 +204,45 @@ impl Book {
         }
     }
 
+    fn watch_at(&mut self, id: ClaimId, at: Instant) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        self.unwatched.remove(&(entry.watched_at, id));
+        entry.watched_at = at;
+        self.unwatched.insert((at, id));
+    }
+
+    /// A new connection, on which nothing is watched yet.
+    pub(crate) fn watch_anew(&mut self, now: Instant) {
+        let holds =
+            |(id, entry): (&ClaimId, &Entry)| matches!(entry.place, Place::Held { .. }).then_some(*id);
+        let held: Vec<ClaimId> = self.entries.iter().filter_map(holds).collect();
+        held.into_iter().for_each(|id| self.watch_at(id, now));
+    }
+
+    /// Those that hold and are to be watched from now on: their keys, and the revisions at which these were created.
+    pub(crate) fn lasting(&mut self, now: Instant) -> Vec<(ClaimId, Vec<u8>, i64)> {
+        let mut lasting = Vec::new();
+        while let Some(&(at, id)) = self.unwatched.first()
+            && at <= now
+        {
+            self.unwatched.pop_first();
+            if let Some(entry) = self.entries.get(&id)
+                && let Place::Held { revision, .. } = entry.place
+            {
+                lasting.push((id, entry.key.clone(), revision));
+            }
+        }
+        lasting
+    }
+
     pub(crate) fn entries(&self) -> impl Iterator<Item = (ClaimId, &Entry)> {
         self.entries.iter().map(|(id, entry)| (*id, entry))
     }
 
     /// When the next one is to be looked at.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        let first = [self.due.first(), self.unwatched.first()];
+        first.into_iter().flatten().map(|(at, _)| *at).min()
     }
 
     /// Those whose time is over. That they are ended is taken for granted.
@@ -317,7 +349,9 @@ mod tests {
         let mut book = Book::default();
         book.enter(&claim(1), seat(at(0)), &dir(), at(0));
         book.get(id).unwrap().holds(5, false, at(2));
-        book.watch_for(id);
+        book.watch_for(id, at(0));
+        assert_eq!(book.next_due(), Some(at(0).after(WATCHED_AFTER)));
+        assert_eq!(book.lasting(at(1)), [(id, key("/locks/a/7"), 5)]);
         assert_eq!(book.next_due(), Some(at(2)));
         assert_eq!(book.overdue(at(1)), []);
         assert_eq!(book.overdue(at(2)), [Overdue::End(id)]);
@@ -330,10 +364,27 @@ mod tests {
         assert_eq!(book.get(id).unwrap().place, Place::Made);
         // One that did speak is over when its time is.
         book.get(id).unwrap().holds(9, true, at(40));
-        book.watch_for(id);
+        book.watch_for(id, at(40));
         assert_eq!(book.overdue(at(100)), [Overdue::End(id)]);
         assert!(book.ended(id, at(100)).is_some());
         assert!(book.get(id).is_none() && book.next_due().is_none(), "nothing is left of it");
+    }
+
+    /// What is watched is so on one connection.
+    #[test]
+    fn what_is_held_is_watched_anew_on_each_connection() {
+        let (id, at) = (ClaimId([1; 16]), |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000));
+        let mut book = Book::default();
+        for number in [1, 2] {
+            book.enter(&claim(number), seat(at(0)), &dir(), at(0));
+        }
+        book.get(id).unwrap().holds(5, true, at(20));
+        book.watch_for(id, at(0));
+        assert_eq!(book.lasting(at(0)), [], "it may be over soon");
+        assert_eq!(book.lasting(at(1)).len(), 1);
+        assert_eq!(book.lasting(at(1)), [], "once for each connection");
+        book.watch_anew(at(3));
+        assert_eq!(book.lasting(at(3)).len(), 1, "the other one stands in line");
     }
 
     #[test]

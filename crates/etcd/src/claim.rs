@@ -20,7 +20,7 @@ use crate::{
 const TRIES: u32 = 8;
 
 /// Where the reads of a transaction that made nothing stand: the key, the epoch, another kind of lock (and another limit), what
-/// came before.
+/// came before, the key of clients that have no line.
 const KEY: usize = 0;
 const EPOCH: usize = 1;
 const OTHERS: usize = 2;
@@ -127,7 +127,8 @@ impl Client {
     ) -> Result<Answer, EngineError> {
         let revision = said.revision();
         let there = said.range(1).ok_or_else(unreadable)?;
-        let standing = Standing::read(dir, claim.mode, &there, Some(revision));
+        let foreign = said.range(2).ok_or_else(unreadable)?.kvs.pop();
+        let standing = Standing::read(dir, claim.mode, &there, Some(revision)).beside(foreign);
         if standing.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
             self.take_back(claim).await?;
             return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
@@ -198,7 +199,7 @@ impl Client {
 }
 
 /// Creates the key, if it is not there, its epoch is the newest, no other kind of lock is here and, for an attempt, nothing
-/// that it would have to wait for.
+/// that it would have to wait for: no claim in line, and no client without a line that holds.
 fn request(
     dir: &Dir,
     claim: &Claim,
@@ -212,8 +213,12 @@ fn request(
     let mut conditions = vec![compare::created(&key, 0), compare::changed(&epoch_key, epoch)];
     conditions.extend(others.iter().map(compare::empty));
     let blockers = dir.blockers(claim.mode);
-    if !claim.may_queue && claim.mode.limit().is_none() {
-        conditions.push(compare::empty(&blockers));
+    let itself = dir.itself();
+    if !claim.may_queue {
+        conditions.push(compare::created(&itself, 0));
+        if claim.mode.limit().is_none() {
+            conditions.push(compare::empty(&blockers));
+        }
     }
     let card = Card { state: State::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
@@ -222,7 +227,11 @@ fn request(
     let put = Put { key, value: card.text(), lease: session.id };
     Txn {
         compare: conditions,
-        success: vec![put.into(), what_blocks(dir, claim.mode).into()],
+        success: vec![
+            put.into(),
+            what_blocks(dir, claim.mode).into(),
+            Range::key(&itself).keys_only().into(),
+        ],
         failure: reads,
     }
 }

@@ -213,6 +213,11 @@ impl Client {
         conn.watches.watch(Target::Bell(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX }, false);
     }
 
+    /// For tasks that are not to keep it alive.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
+    }
+
     /// Nothing of this claim is watched any more.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {

@@ -9,7 +9,7 @@ pub(crate) trait Hears: Send + Sync {
     /// Something happened to a key that is watched.
     fn happened(&self, target: Target, event: &Event);
 
-    /// Between the last look at it and the begin of its watch, something may have happened.
+    /// Between the last look at it and the begin of its watch something may have happened: somebody has to look once more.
     fn missed(&self, target: Target);
 
     /// The server watches it no longer: what happens now is not told.

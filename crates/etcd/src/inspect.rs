@@ -9,9 +9,9 @@ use crate::{
     EtcdEngine,
     card::{Card, State},
     client::{Client, Failed},
-    error::is_lease_gone,
+    error::{is_lease_gone, unreadable},
     guarantee,
-    keys::{Dir, beginning, epoch, name_of},
+    keys::{Dir, beginning, epoch, itself_of, name_of},
     view::{Leases, Line, lines, view},
     wire::{DeleteRange, KeyValue, Left, Order, Put, Range, TimeToLive, Txn, compare},
 };
@@ -24,8 +24,8 @@ const LEASES: usize = 64;
 impl Client {
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let dir = self.dir(name);
-        let (_, there) = self.ask(whole(&dir)).await?;
-        let lines = lines(&dir, &there.kvs);
+        let there = self.whole(&dir).await?;
+        let lines = lines(&dir, &there);
         let leases = self.leases(lines.iter()).await?;
         Ok(view(name.clone(), &dir, &lines, &leases))
     }
@@ -33,7 +33,8 @@ impl Client {
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let mut names: BTreeMap<Name, Vec<KeyValue>> = BTreeMap::new();
         for kv in self.read_all(beginning(self.prefix(), prefix)).await? {
-            if let Some((name, _)) = name_of(self.prefix(), &kv.key) {
+            let name = name_of(self.prefix(), &kv.key).map(|(name, _)| name);
+            if let Some(name) = name.or_else(|| itself_of(self.prefix(), &kv.key)) {
                 names.entry(name).or_default().push(kv);
             }
         }
@@ -47,6 +48,17 @@ impl Client {
         // Many names are held by one lease.
         let leases = self.leases(all.iter().flat_map(|(_, _, lines)| lines)).await?;
         Ok(all.iter().map(|(name, dir, lines)| view(Name::clone(name), dir, lines, &leases)).collect())
+    }
+
+    /// A directory with all that is in it, and the key of clients that have no line, in the order in which they were created.
+    async fn whole(&self, dir: &Dir) -> Result<Vec<KeyValue>, EngineError> {
+        let reads =
+            vec![Range::between(&dir.all()).by_age(Order::Ascend).into(), Range::key(&dir.itself()).into()];
+        let (_, mut said) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
+        let mut there = said.range(0).ok_or_else(unreadable)?.kvs;
+        there.extend(said.range(1).ok_or_else(unreadable)?.kvs);
+        there.sort_by_key(|kv| kv.create_revision);
+        Ok(there)
     }
 
     /// Everything in a span, page by page, as it was at one moment.
@@ -94,8 +106,8 @@ impl Client {
 
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let dir = self.dir(name);
-        let (_, there) = self.ask(whole(&dir)).await?;
-        let lines = lines(&dir, &there.kvs);
+        let there = self.whole(&dir).await?;
+        let lines = lines(&dir, &there);
         let held =
             lines.iter().find(|line| line.holds && u64::try_from(line.kv.create_revision) == Ok(token));
         let Some(line) = held else { return Ok(Broken::NotHeld) };
@@ -169,9 +181,4 @@ impl Inspect for EtcdEngine {
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(self.client.break_hold(name, token, force))
     }
-}
-
-/// Reads a directory with all that is in it, in the order of the line.
-fn whole(dir: &Dir) -> Range {
-    Range::between(&dir.all()).by_age(Order::Ascend)
 }

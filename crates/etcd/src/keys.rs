@@ -16,6 +16,9 @@
 //! `~` sorts after all that the official clients write, which is hexadecimal: so the keys that readers wait for are one
 //! range, and so are the keys of every other kind of lock.
 //!
+//! `<prefix>/<name>` itself is the key of clients that have no line: Python's `etcd3` and `etcd3gw`, Node's `etcd3`. They look for no
+//! other key. While it is there, one of them holds the name. We do not write it.
+//!
 //! What belongs to a lease of ours stands outside of the prefix, so that no name meets it: `leasehold/<prefix>/`.
 
 use leasehold_core::{EngineError, Fault, Mode, Name};
@@ -39,6 +42,11 @@ impl Dir {
     /// What an official client is given for this name.
     pub(crate) fn shown(&self) -> String {
         self.0[..self.0.len() - 1].to_owned()
+    }
+
+    /// The key of clients that have no line.
+    pub(crate) fn itself(&self) -> Vec<u8> {
+        self.shown().into_bytes()
     }
 
     /// A key for a claim on this lease: there is one for each number.
@@ -115,6 +123,11 @@ pub(crate) fn name_of<'a>(prefix: &str, key: &'a [u8]) -> Option<(Name, &'a str)
     let name = Name::new(&percent_decode_str(escaped).decode_utf8().ok()?).ok()?;
     // What is written in another way than ours is not its directory.
     (escape(name.as_str()) == escaped).then_some((name, below))
+}
+
+/// The name that a client without a line holds by this key; `None` if it is another key.
+pub(crate) fn itself_of(prefix: &str, key: &[u8]) -> Option<Name> {
+    name_of(prefix, &[key, b"/"].concat()).filter(|(_, below)| below.is_empty()).map(|(name, _)| name)
 }
 
 /// Where the directories of all names that begin with `start` are.
@@ -205,6 +218,11 @@ mod tests {
         assert_eq!(dir.below(b"/locks/b/694d7d1a"), None);
         assert_eq!(name_of("/locks", b"/locks/a%2fb/1"), None, "small letters are not ours");
         assert_eq!(name_of("/locks", b"/locks/a"), None);
+        assert_eq!(dir.itself(), b"/locks/a%2Fb%25");
+        assert_eq!(itself_of("/locks", &dir.itself()).unwrap().as_str(), "a/b%");
+        for other in ["/locks", "/locks/", "/locks/a/b", "/locks/a%2fb", "/other/a"] {
+            assert_eq!(itself_of("/locks", other.as_bytes()), None, "{other}");
+        }
     }
 
     #[test]

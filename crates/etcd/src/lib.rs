@@ -16,6 +16,9 @@ mod door;
 mod engine;
 mod error;
 mod fence;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod guarantee;
 mod hears;
 mod inspect;

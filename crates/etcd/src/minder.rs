@@ -1,5 +1,5 @@
-//! What a client does by itself while it has leases: keeps them alive, ends claims for which nobody spoke in time, and names that
-//! were kept for long enough.
+//! What a client does by itself while it has leases: keeps them alive, watches the keys of what is held for long, ends claims for which
+//! nobody spoke in time, and names that were kept for long enough.
 
 use std::{
     sync::{Arc, Weak},
@@ -10,7 +10,14 @@ use leasehold_core::Instant;
 use tokio::sync::Notify;
 
 use crate::{
-    book::Overdue, client::Client, door, engine::REQUEST_TIMEOUT, lock_of, session::Want, wire::Revoke,
+    book::Overdue,
+    client::Client,
+    door,
+    engine::REQUEST_TIMEOUT,
+    lock_of,
+    session::Want,
+    watches::{Begin, Target},
+    wire::Revoke,
 };
 
 /// The longest sleep: timers stop while the machine is suspended, the clock does not.
@@ -62,7 +69,15 @@ impl Client {
                 Want::Forget => self.lease_is_gone(session.id),
             }
         }
-        let overdue = self.book().overdue(now);
+        let (overdue, lasting) = {
+            let mut book = self.book();
+            (book.overdue(now), book.lasting(now))
+        };
+        if let Some(conn) = self.link.live() {
+            for (id, key, revision) in lasting {
+                conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision }, false);
+            }
+        }
         for overdue in overdue {
             match overdue {
                 Overdue::Forget(id) => drop(self.book().remove(id)),

@@ -3,11 +3,14 @@
 use leasehold_core::{ClaimId, Instant, Loss, News};
 
 use crate::{
-    book::{Before, Place},
+    ask::is_no_claim,
+    book::{Before, Entry, Place},
     client::{Client, grant},
+    door,
+    engine::REQUEST_TIMEOUT,
     hears::Hears,
     watches::Target,
-    wire::Event,
+    wire::{Event, Range},
 };
 
 impl Hears for Client {
@@ -33,10 +36,18 @@ impl Hears for Client {
     }
 
     fn missed(&self, target: Target) {
-        let (Target::Before(id) | Target::Own(id)) = target else { return };
-        let name = self.book().get(id).map(|entry| entry.name.clone());
-        // What it waits for is watched all the same.
-        name.into_iter().for_each(|name| self.mailbox.push(News::Ring { name, id }));
+        let client = self.weak();
+        door::spawn(async move {
+            let Some(client) = client.upgrade() else { return };
+            let look = async {
+                match target {
+                    Target::Before(id) => client.look_before(id).await,
+                    Target::Own(id) => client.look_at_hold(id).await,
+                    Target::Bell(_) => {}
+                }
+            };
+            let _ = door::within(REQUEST_TIMEOUT, look).await;
+        });
     }
 
     fn unwatched(&self, target: Target) {
@@ -58,6 +69,7 @@ impl Hears for Client {
 
     fn connected_again(&self) {
         let Some(conn) = self.link.live() else { return };
+        self.book().watch_anew(self.now());
         for session in self.sessions.all() {
             self.listen_to_bell(&conn, session.id);
             session.ask_again();
@@ -96,7 +108,7 @@ impl Client {
             }
         };
         let Some((name, grant)) = granted else { return self.ring(id) };
-        self.book().watch_for(id);
+        self.book().watch_for(id, now);
         self.sooner.notify_one();
         conn.watches.leave(Target::Before(id));
         self.mailbox.push(News::Granted { name, id, grant, since: Some(now) });
@@ -114,6 +126,35 @@ impl Client {
             // What became of it its renewal finds out.
             Some(_) => self.mailbox.push(News::AskAll),
             None => self.ring(id),
+        }
+    }
+
+    /// Whether what a claim waits for is still there. A key is used again: one that was created after the claim's own is another.
+    async fn look_before(&self, id: ClaimId) {
+        let waits = |entry: &Entry| match &entry.place {
+            Place::Waiting { revision, before: Before::Last { key, .. } } => Some((*revision, key.clone())),
+            _ => None,
+        };
+        let Some((revision, key)) = self.book().get(id).and_then(|entry| waits(entry)) else { return };
+        match self.ask(Range::key(&key).keys_only()).await {
+            Ok((_, there)) if there.kvs.iter().any(|kv| kv.create_revision < revision) => {}
+            Ok(_) => self.deleted_before(id, &key),
+            Err(_) => self.ring(id),
+        }
+    }
+
+    /// Whether the key of a hold is still there. If that is not to be learnt, its next renewal tells.
+    async fn look_at_hold(&self, id: ClaimId) {
+        let held = |entry: &Entry| match entry.place {
+            Place::Held { revision, .. } => Some((entry.name.clone(), entry.key.clone(), revision)),
+            _ => None,
+        };
+        let Some((name, key, revision)) = self.book().get(id).and_then(|entry| held(entry)) else { return };
+        let Ok((_, there)) = self.ask(Range::key(&key)).await else { return };
+        match there.kvs.iter().find(|kv| kv.create_revision == revision) {
+            None => self.mailbox.push(News::Lost { name, id, loss: Loss::Gone }),
+            Some(kv) if is_no_claim(&kv.value) => self.mailbox.push(News::AskAll),
+            Some(_) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     conn::Conn,
     keys::Dir,
     watches::{Begin, Target},
-    wire::{Order, Range, RangeResponse},
+    wire::{KeyValue, Order, Range, RangeResponse},
 };
 
 /// What comes before a claim.
@@ -37,7 +37,12 @@ impl Standing {
                 if fits(&before, most) {
                     return Self { before: None, ahead: None };
                 }
-                let holders = (1..=before.len()).take_while(|&first| fits(&before[..first], limit)).count();
+                let mut taken = 0_u64;
+                let holds = |(_, count): &&(Vec<u8>, u32)| {
+                    taken += u64::from(*count);
+                    taken <= u64::from(limit)
+                };
+                let holders = before.iter().take_while(holds).count();
                 let ahead = u32::try_from(before.len() - holders).ok();
                 Self { before: Some(Before::Permits { before, most }), ahead }
             }
@@ -45,12 +50,25 @@ impl Standing {
                 let keys: Vec<&[u8]> = others.map(|kv| &*kv.key).collect();
                 let Some(last) = keys.first() else { return Self { before: None, ahead: None } };
                 // The server counts without regard to the age of keys, so its count is of use only to who is the newest.
-                let all = there.count - i64::from(mode == Mode::Exclusive);
-                let ahead = own.and_then(|_| u32::try_from(all - 1).ok());
+                let itself = i64::from(mode == Mode::Exclusive);
+                let ahead = own.and_then(|_| u32::try_from(there.count.saturating_sub(itself + 1)).ok());
                 let sole = keys.len() == 1 && !there.more;
                 Self { before: Some(Before::Last { key: last.to_vec(), sole }), ahead }
             }
         }
+    }
+}
+
+impl Standing {
+    /// The same beside a client without a line that holds by this key: whoever is next in line has to ask whether it is still there.
+    pub(crate) fn beside(self, foreign: Option<KeyValue>) -> Self {
+        let Some(foreign) = foreign else { return self };
+        let before = match self.before {
+            None => Before::Last { key: foreign.key, sole: false },
+            Some(Before::Last { key, .. }) => Before::Last { key, sole: false },
+            Some(Before::Permits { .. } | Before::Unknown) => Before::Unknown,
+        };
+        Self { before: Some(before), ahead: self.ahead }
     }
 }
 
@@ -91,34 +109,34 @@ impl Client {
             Place::Made | Place::Waiting { .. } => before.is_none(),
         };
         if let Some(before) = before.filter(|_| !holds) {
-            let (same, key) = (entry.waits_for_the_same(&before), entry.key.clone());
+            let key = entry.key.clone();
             entry.waits(revision, before.clone(), now);
             drop(book);
-            if !(same && conn.watches.has(Target::Before(claim.id))) {
-                self.watch(claim, dir, conn, seen, (key, &before));
-            }
+            watch(claim, dir, conn, seen, (key, &before));
             return Answer::Waiting(Hint { ahead, ..Hint::default() });
         }
         entry.holds(revision, true, now.after(ttl));
-        book.watch_for(claim.id);
+        book.watch_for(claim.id, now);
         drop(book);
-        self.unwatch(claim.id);
+        // Its own key is watched as long as it holds.
+        conn.watches.leave(Target::Before(claim.id));
         self.sooner.notify_one();
         Self::held(conn, revision, ttl)
     }
+}
 
-    /// Watches what the claim waits for and its own key, from where they were seen.
-    fn watch(&self, claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u8>, &Before)) {
-        let (span, begin) = match before {
-            Before::Last { key, .. } => ((key.clone(), Vec::new()), Begin::Now { seen }),
-            // All that happens to it has to be counted.
-            Before::Permits { .. } | Before::Unknown => (dir.all(), Begin::After(seen)),
-        };
-        conn.watches.watch(Target::Before(claim.id), span, begin, true);
-        if !conn.watches.has(Target::Own(claim.id)) {
-            conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), Begin::After(seen), false);
+/// Watches the claim's own key and what it waits for, from where they were seen.
+fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u8>, &Before)) {
+    let (span, begin, own_begin) = match before {
+        // Who looks because the second of both watches missed something sees what the first one missed.
+        Before::Last { key, .. } => {
+            ((key.clone(), Vec::new()), Begin::Now { seen }, Begin::Now { seen: i64::MAX })
         }
-    }
+        // All that happens to it has to be counted.
+        Before::Permits { .. } | Before::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
+    };
+    conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), own_begin, false);
+    conn.watches.watch(Target::Before(claim.id), span, begin, true);
 }
 
 #[cfg(test)]
@@ -150,6 +168,12 @@ mod tests {
         assert_eq!(read_more.before, sole("x", false));
         let asked = Standing::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
         assert_eq!((asked.before, asked.ahead), (sole("x", false), None));
+        let foreign = || Some(KeyValue { key: b"/locks/a".to_vec(), ..KeyValue::default() });
+        let waits = |key: &str| Some(Before::Last { key: key.as_bytes().to_vec(), sole: false });
+        let beside = |keys: &[&str]| read(Mode::Exclusive, keys).beside(foreign()).before;
+        assert_eq!(beside(&["own"]), waits("/locks/a"));
+        assert_eq!(beside(&["own", "x"]), waits("/locks/a/x"), "and then it asks");
+        assert!(read(Mode::Exclusive, &["own"]).beside(None).before.is_none());
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);
         let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
@@ -157,5 +181,6 @@ mod tests {
         let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
         assert!(waits.before.is_some());
         assert_eq!(waits.ahead, Some(0), "all three hold");
+        assert_eq!(waits.beside(foreign()).before, Some(Before::Unknown));
     }
 }

@@ -28,11 +28,16 @@ pub(crate) struct Line<'a> {
 /// The keys of a directory, in the order in which they were created, and which of them hold.
 pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
     let (mut writers, mut all, mut taken) = (0_u64, 0_u64, 0_u64);
+    let shown = dir.shown();
     let mut lines = Vec::new();
     for kv in kvs {
-        let Some(below) = dir.below(&kv.key) else { continue };
+        // A client without a line holds as long as its key is there, whoever else does.
+        let is_itself = kv.key == dir.itself();
+        let below = if is_itself { Some(shown.as_str()) } else { dir.below(&kv.key) };
+        let Some(below) = below else { continue };
         let mode = dir.mode(&kv.key);
         let holds = match mode {
+            _ if is_itself => true,
             Mode::Exclusive => all == 0,
             Mode::Shared => writers == 0,
             Mode::Permits { count, limit } => {

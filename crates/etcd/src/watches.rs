@@ -45,16 +45,18 @@ pub(crate) enum Begin {
     /// From after this revision on. Where there are newer ones already, the server tells of them, and of all that follows, within a
     /// tenth of a second.
     After(i64),
-    /// From when the server hears of it: it tells at once. If there is something newer than this revision by then, it is watched
-    /// from after that on, and told to be missed, so that who is in a hurry asks.
+    /// From when the server hears of it: it tells at once. If the server's data is newer than this revision by then,
+    /// [`Hears::missed`] is told, so that somebody looks once at what happened in between. Such a watch is never behind: the server
+    /// tells watches that are behind ten times a second only.
     Now { seen: i64 },
 }
 
 #[derive(Default)]
 struct Known {
-    /// By the number of a watch, whom it concerns; and, where it begins at once, what it watches and what was seen before.
-    targets: HashMap<i64, (Target, Option<(i64, Span)>)>,
-    numbers: HashMap<Target, i64>,
+    /// By the number of a watch, whom it concerns; and, where it begins at once, what was seen before.
+    targets: HashMap<i64, (Target, Option<i64>)>,
+    /// The number of the watch of each target, and what it watches.
+    numbers: HashMap<Target, (i64, Span)>,
 }
 
 impl Watches {
@@ -62,17 +64,20 @@ impl Watches {
         Self { orders, last: AtomicI64::new(0), known: Mutex::default() }
     }
 
-    /// Watches, in place of what was watched for this target.
-    pub(crate) fn watch(&self, target: Target, (key, range_end): Span, begin: Begin, deletions_only: bool) {
-        let (start_revision, again) = match begin {
-            Begin::After(revision) => (revision + 1, None),
-            Begin::Now { seen } => (0, Some((seen, (key.clone(), range_end.clone())))),
+    /// Watches, in place of what was watched for this target. What is watched for it already goes on.
+    pub(crate) fn watch(&self, target: Target, span: Span, begin: Begin, deletions_only: bool) {
+        let (start_revision, seen) = match begin {
+            Begin::After(revision) => (revision.saturating_add(1), None),
+            Begin::Now { seen } => (0, Some(seen)),
         };
-        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut known = lock_of(&self.known);
-        known.targets.insert(number, (target, again));
-        let before = known.numbers.insert(target, number);
-        if let Some(before) = before {
+        if known.numbers.get(&target).is_some_and(|(_, watched)| *watched == span) {
+            return;
+        }
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (key, range_end) = span.clone();
+        known.targets.insert(number, (target, seen));
+        if let Some((before, _)) = known.numbers.insert(target, (number, span)) {
             known.targets.remove(&before);
             self.order(WatchOrder::Cancel(Cancel { watch_id: before }));
         }
@@ -89,7 +94,7 @@ impl Watches {
     /// Watches for it no longer.
     pub(crate) fn leave(&self, target: Target) {
         let mut known = lock_of(&self.known);
-        if let Some(number) = known.numbers.remove(&target) {
+        if let Some((number, _)) = known.numbers.remove(&target) {
             known.targets.remove(&number);
             self.order(WatchOrder::Cancel(Cancel { watch_id: number }));
         }
@@ -98,17 +103,13 @@ impl Watches {
     /// What the server says. False if it refused a watch without saying which: the user may not look there, or has to log in
     /// anew.
     pub(crate) fn hear(&self, watched: Watched, hears: &dyn Hears) -> bool {
-        let target = lock_of(&self.known).targets.get(&watched.watch_id).cloned();
-        let Some((target, again)) = target else {
+        let target = lock_of(&self.known).targets.get(&watched.watch_id).copied();
+        let Some((target, seen)) = target else {
             return !(watched.canceled && watched.watch_id == REFUSED);
         };
         let begins = watched.header.as_ref().map_or(0, |header| header.revision);
-        if watched.created
-            && let Some((seen, span)) = again.filter(|(seen, _)| *seen < begins)
-        {
-            self.watch(target, span, Begin::After(seen), true);
+        if watched.created && seen.is_some_and(|seen| seen < begins) {
             hears.missed(target);
-            return true;
         }
         for event in &watched.events {
             hears.happened(target, event);
@@ -122,7 +123,7 @@ impl Watches {
             );
             let mut known = lock_of(&self.known);
             known.targets.remove(&watched.watch_id);
-            if known.numbers.get(&target) == Some(&watched.watch_id) {
+            if known.numbers.get(&target).is_some_and(|(number, _)| *number == watched.watch_id) {
                 known.numbers.remove(&target);
             }
             drop(known);
@@ -188,6 +189,7 @@ mod tests {
             (Begin::Now { seen: 5 }, 6, true),
             (Begin::After(5), 6, false),
         ] {
+            watches.leave(BEFORE);
             watches.watch(BEFORE, span(), begin, true);
             let number = watches.last.load(Ordering::Relaxed);
             watches.hear(Watched { created: true, ..said(number, begins_at) }, &heard);
@@ -200,7 +202,28 @@ mod tests {
                 starts.push(create.start_revision);
             }
         }
-        assert_eq!(starts, [0, 0, 6, 6], "what was missed is watched from where it was seen");
+        assert_eq!(
+            starts,
+            [0, 0, 6],
+            "what was missed is looked for: a watch that begins in the past is behind"
+        );
+    }
+
+    #[test]
+    fn what_is_watched_already_is_not_watched_anew() {
+        let (orders, mut sent) = mpsc::unbounded_channel();
+        let watches = Watches::new(orders);
+        for key in [b"a", b"a", b"b", b"b"] {
+            watches.watch(BEFORE, (key.to_vec(), Vec::new()), Begin::Now { seen: 5 }, true);
+        }
+        let mut said = Vec::new();
+        while let Ok(order) = sent.try_recv() {
+            said.push(match order.order.unwrap() {
+                WatchOrder::Create(create) => String::from_utf8(create.key).unwrap(),
+                WatchOrder::Cancel(_) => "cancel".to_owned(),
+            });
+        }
+        assert_eq!(said, ["a", "cancel", "b"]);
     }
 
     #[test]
@@ -208,7 +231,7 @@ mod tests {
         let (orders, _sent) = mpsc::unbounded_channel();
         let (watches, heard) = (Watches::new(orders), Heard::default());
         let span = || (b"k".to_vec(), Vec::new());
-        watches.watch(BEFORE, span(), Begin::After(1), true);
+        watches.watch(BEFORE, (b"before".to_vec(), Vec::new()), Begin::After(1), true);
         watches.watch(BEFORE, span(), Begin::After(2), true);
         let event = |number| Watched { events: vec![Event::default()], ..said(number, 9) };
         assert!(watches.hear(event(1), &heard) && watches.hear(event(2), &heard));

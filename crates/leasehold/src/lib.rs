@@ -19,6 +19,9 @@ mod duration;
 mod etcd;
 #[cfg(any(feature = "redis", feature = "etcd"))]
 mod fence;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod open;
 #[cfg(feature = "redis")]
 mod redis;

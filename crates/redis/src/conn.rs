@@ -135,8 +135,8 @@ async fn pulse(
         // An error is a sign of life; a connection that broke ends its driver.
         let time = async {
             let sent = clock.now();
-            if let Ok((seconds, micros)) = redis::cmd("TIME").query_async::<(u64, u64)>(&mut mux).await {
-                ears.learn(sent, clock.now(), seconds * 1_000_000 + micros);
+            if let Ok(time) = redis::cmd("TIME").query_async(&mut mux).await {
+                ears.learn(sent, clock.now(), open::micros(time));
             }
         };
         let sign = async {

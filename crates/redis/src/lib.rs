@@ -12,6 +12,10 @@ mod dial;
 mod engine;
 mod error;
 mod fence;
+mod frames;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod guarantee;
 mod inspect;
 mod keys;

@@ -104,9 +104,13 @@ impl Dialed {
                 return Err(error);
             }
         }
-        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(mux).await?;
-        Ok(seconds * 1_000_000 + micros)
+        Ok(micros(redis::cmd("TIME").query_async(mux).await?))
     }
+}
+
+/// The answer to `TIME`, in microseconds. A server may send any numbers.
+pub(crate) fn micros((seconds, micros): (u64, u64)) -> u64 {
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
 /// Teaches a server a script that it does not know: each is sent once to a server, not once on each connection, for it may write

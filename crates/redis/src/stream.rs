@@ -1,6 +1,6 @@
 //! The bytes under a connection: TCP, a unix socket, TLS.
 
-use leasehold_core::{EngineError, Place};
+use leasehold_core::{Bounded, EngineError, Place};
 #[cfg(feature = "tls")]
 use leasehold_tls::TlsError;
 use tokio::{
@@ -11,6 +11,7 @@ use tokio::{
 use crate::{
     config::{Address, Config},
     error::sort_connecting,
+    frames::Replies,
 };
 
 /// What a connection reads and writes.
@@ -18,6 +19,7 @@ pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
+/// Connects. The connection keeps the bound on the size of replies.
 pub(crate) async fn open(config: &Config) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| sort_connecting(error.into(), &config.address.to_string());
     match &config.address {
@@ -28,12 +30,17 @@ pub(crate) async fn open(config: &Config) -> Result<Box<dyn Bytes>, EngineError>
             #[cfg(feature = "tls")]
             if let Some(tls) = &config.tls {
                 let wrapped = tls.connect(stream, host, &[]).await;
-                return Ok(Box::new(wrapped.map_err(|error| not_encrypted(error, &config.address))?));
+                let wrapped = wrapped.map_err(|error| not_encrypted(error, &config.address))?;
+                return Ok(bounded(wrapped));
             }
-            Ok(Box::new(stream))
+            Ok(bounded(stream))
         }
-        Address::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?)),
+        Address::Unix(path) => Ok(bounded(UnixStream::connect(path).await.map_err(failed)?)),
     }
+}
+
+fn bounded(stream: impl Bytes) -> Box<dyn Bytes> {
+    Box::new(Bounded::new(stream, Replies::new()))
 }
 
 #[cfg(feature = "tls")]

@@ -19,6 +19,9 @@ mod database;
 mod door;
 mod engine;
 mod fence;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod line;
 mod minder;
 #[cfg(feature = "mysql")]

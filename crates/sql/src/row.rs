@@ -60,6 +60,12 @@ pub(crate) const DEAD: i16 = 6;
 const STANDS: [Stand; 6] =
     [Stand::Held, Stand::Pushed, Stand::Broken, Stand::Kept, Stand::Waiting, Stand::Silent];
 
+/// The first token of a grant of so many, of which this one is the last, whatever somebody else wrote into the row.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) fn first(last: i64, tokens: i32) -> i64 {
+    last.saturating_sub(tokens.into()).saturating_add(1)
+}
+
 /// What a number in a row means.
 pub(crate) fn stand_of(number: i16) -> Option<Stand> {
     STANDS.get(usize::try_from(number).ok()?).copied()

@@ -202,7 +202,7 @@ impl Scene {
             let place = match entry.stand {
                 // Who came back to the line stands at its end.
                 Stand::Waiting if place <= before => {
-                    last += 1;
+                    last = last.saturating_add(1);
                     last
                 }
                 _ => place,

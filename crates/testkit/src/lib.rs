@@ -4,6 +4,7 @@
 //! - `oracle`, a feature: random requests, answered as the memory engine does.
 //! - [`decorators`]: engines that lose, repeat, delay and count what passes through them.
 //! - [`dropper`]: drops a future at each of its polls.
+//! - [`fuzz`]: random bytes for parsers of what others wrote.
 //! - [`server`]: real servers, started for one test and ended with it.
 //! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
 //! - [`limits`]: what the operating system lets a test process have.
@@ -14,6 +15,7 @@
 pub mod check;
 pub mod decorators;
 pub mod dropper;
+pub mod fuzz;
 pub mod history;
 pub mod limits;
 #[cfg(feature = "oracle")]

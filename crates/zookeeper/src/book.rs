@@ -10,7 +10,10 @@ use std::{
 
 use leasehold_core::{Claim, ClaimId, Instant, Mode, Name, queue::entry_life};
 
-use crate::sessions::{Seat, Session};
+use crate::{
+    sessions::{Seat, Session},
+    wire::Created,
+};
 
 /// A hold that lasts so long is watched: an operator may break it. Most are over before.
 const WATCHED_AFTER: Duration = Duration::from_millis(100);
@@ -56,6 +59,21 @@ pub(crate) struct Own {
     pub(crate) path: String,
     /// The change that made it: the token of a lock.
     pub(crate) czxid: i64,
+}
+
+impl Own {
+    /// What a server says that it made, asked to append a number to `asked`. `None` if that cannot be.
+    pub(crate) fn made(asked: &str, Created { path, stat }: Created) -> Option<Self> {
+        let number = path.strip_prefix(asked)?;
+        let digits = number.strip_prefix('-').unwrap_or(number);
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then_some(Self { path, czxid: stat.czxid })
+    }
+
+    /// What it is called in its line.
+    pub(crate) fn name(&self) -> &str {
+        self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
+    }
 }
 
 /// What a claim in line waits for.

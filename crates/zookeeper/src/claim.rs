@@ -174,12 +174,14 @@ impl Client {
         let sent = self.now();
         let (created, listed) =
             (way.conn.send(&create), way.conn.send(&Children { path: &line, watch: false }));
-        let created = created.answer().await;
+        // Of what it cannot have made nobody knows what it made.
+        let created =
+            created.answer().await.and_then(|made| Own::made(&create.path, made).ok_or(Failed::Unreadable));
         if !created.as_ref().is_err_and(Failed::is_unknown) {
             self.set_unsettled(claim, false);
         }
         let own = match created {
-            Ok(created) => Own { path: created.path, czxid: created.stat.czxid },
+            Ok(own) => own,
             Err(failed) if failed.is(Code::NO_NODE) => {
                 self.make(&way.conn, way.dir.path(), Kind::Container, Vec::new()).await?;
                 if let Some(limit) = claim.mode.limit() {

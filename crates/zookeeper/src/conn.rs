@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Clock, EngineError, Fault, Instant, Place};
+use leasehold_core::{Clock, EngineError, Fault, Instant, LONGEST_REPLY, Place};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::{Notify, oneshot},
@@ -23,10 +23,11 @@ use crate::{
     wire::{Event, Header, Hello, Op, Reader, Welcome, XID_EVENT},
 };
 
-/// The longest answer that is read: a list of some hundred thousand children.
-const MAX_ANSWER: usize = 64 << 20;
 /// The longest welcome: it has some forty bytes.
 const MAX_WELCOME: usize = 1024;
+/// The shortest timeout of a session that a server grants, in milliseconds: two ticks, and no clock ticks faster. It would be kept
+/// alive without a rest.
+const SHORTEST_TIMEOUT: i32 = 20;
 /// More room than this is not kept for what is read.
 const KEPT_ROOM: usize = 256 * 1024;
 
@@ -70,6 +71,9 @@ impl Conn {
         let mut message = vec![0; length];
         read.read_exact(&mut message).await.map_err(failed)?;
         let welcome = Welcome::read(&message).ok_or_else(stranger)?;
+        if welcome.session != 0 && welcome.timeout_millis < SHORTEST_TIMEOUT {
+            return Err(stranger());
+        }
         Ok(((read, write), welcome))
     }
 
@@ -155,7 +159,7 @@ async fn hear(
         let mut rest = &heard[..];
         while let Some((length, after)) = rest.split_first_chunk::<4>() {
             let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-            if length > MAX_ANSWER {
+            if length > LONGEST_REPLY {
                 return "an answer is too long";
             }
             let Some((message, after)) = after.split_at_checked(length) else { break };

@@ -35,9 +35,7 @@ impl Failed {
     pub(crate) fn is_unknown(&self) -> bool {
         match self {
             Self::Unanswered | Self::Unreadable => true,
-            Self::Refused(code) => {
-                matches!(*code, Code::CONNECTION_LOSS | Code::TIMEOUT | Code::REQUEST_TIMEOUT)
-            }
+            Self::Refused(code) => meaning(*code).0 == Fault::Unknown,
             Self::Unsent | Self::Here(_) => false,
         }
     }
@@ -45,15 +43,11 @@ impl Failed {
 
 impl From<Failed> for EngineError {
     fn from(failed: Failed) -> Self {
-        let unknown = failed.is_unknown();
         match failed {
             Failed::Here((fault, message)) => Self::new(fault, message),
             Failed::Unsent => Self::new(Fault::Retry, "the connection broke before the request left"),
             Failed::Unanswered => Self::new(Fault::Unknown, "the connection broke before the answer came"),
             Failed::Unreadable => Self::new(Fault::Unknown, "the server answered with something unexpected"),
-            Failed::Refused(code) if unknown => {
-                Self::new(Fault::Unknown, format!("the server does not know what became of it ({code})"))
-            }
             Failed::Refused(code) => {
                 let (fault, what) = meaning(code);
                 Self::new(fault, format!("{what} ({code})"))
@@ -108,7 +102,28 @@ fn meaning(code: Code) -> (Fault, &'static str) {
             (Fault::Retry, "the session ended while it was needed")
         }
         Code::NO_NODE => (Fault::Retry, "the directory was deleted meanwhile"),
-        _ => (Fault::Internal, "the server refused the request"),
+        // Where one of these is expected it is not an error.
+        Code::BAD_VERSION | Code::NODE_EXISTS | Code::NOT_EMPTY => {
+            (Fault::Retry, "the directory was changed meanwhile")
+        }
+        Code::NO_CHILDREN => (
+            Fault::Misconfigured,
+            "a node on the way to the directory ends with somebody's session: delete it, or use another prefix=",
+        ),
+        Code::LOCAL_SESSION => (
+            Fault::Misconfigured,
+            "the server gives sessions of its own, by which nothing is held: set localSessionsUpgradingEnabled",
+        ),
+        Code::BAD_ARGUMENTS | Code::MARSHALLING => (
+            Fault::Misconfigured,
+            "the server does not understand the request: is it ZooKeeper 3.5.3 or newer?",
+        ),
+        Code::DATA_INCONSISTENCY => (Fault::Refused, "the server says that its data is corrupt"),
+        Code::CONNECTION_LOSS | Code::TIMEOUT | Code::REQUEST_TIMEOUT => {
+            (Fault::Unknown, "the server does not know what became of it")
+        }
+        // A newer server may say so of anything.
+        _ => (Fault::Unknown, "the server answered with an error that is not known here"),
     }
 }
 
@@ -126,7 +141,9 @@ mod tests {
             (Failed::Refused(Code::NO_AUTH), Fault::Denied),
             (Failed::Refused(Code::SESSION_EXPIRED), Fault::Retry),
             (Failed::Refused(Code::UNIMPLEMENTED), Fault::Misconfigured),
-            (Failed::Refused(Code(-999)), Fault::Internal),
+            (Failed::Refused(Code::NODE_EXISTS), Fault::Retry),
+            (Failed::Refused(Code(-999)), Fault::Unknown),
+            (Failed::Refused(Code(1)), Fault::Unknown),
             (Failed::Here((Fault::Denied, String::new())), Fault::Denied),
         ] {
             assert_eq!(failed.is_unknown(), fault == Fault::Unknown, "{failed:?}");

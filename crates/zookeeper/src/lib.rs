@@ -14,6 +14,9 @@ mod conn;
 mod door;
 mod engine;
 mod error;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod guarantee;
 mod inspect;
 mod keys;

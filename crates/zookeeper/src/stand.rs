@@ -39,7 +39,7 @@ impl Client {
         for _ in 0..TRIES {
             self.delete_strays(claim, way, own, &mut children).await?;
             let nodes = keys::line(&children);
-            let Some(standing) = standing(&nodes, &own.path[line.len() + 1..], claim.mode) else {
+            let Some(standing) = standing(&nodes, own.name(), claim.mode) else {
                 return Ok(Tried::Answer(self.give_up(claim)));
             };
             if new && let Some(clash) = self.clash(claim, way, &children).await? {
@@ -91,8 +91,7 @@ impl Client {
         children: &mut Vec<String>,
     ) -> Result<(), Failed> {
         let line = way.dir.line(claim.mode);
-        let is_stray =
-            |name: &mut String| keys::is_of(name, claim.id) && own.path[line.len() + 1..] != **name;
+        let is_stray = |name: &mut String| keys::is_of(name, claim.id) && own.name() != name.as_str();
         let strays: Vec<String> =
             children.extract_if(.., is_stray).map(|name| format!("{line}/{name}")).collect();
         if strays.is_empty() {

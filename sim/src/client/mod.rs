@@ -9,3 +9,4 @@ mod port;
 pub(crate) use clock::ClientClock;
 pub(crate) use engine::{REQUEST_TIMEOUT, Remote};
 pub(crate) use host::{ClientDice, Host};
+pub(crate) use port::PATIENCE;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How long the client library waits for an answer: sometimes it is more patient than core, which has less time to renew.
-const PATIENCE: Duration = Duration::from_millis(700);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What came of a request.
 pub(super) type Said = Result<Reply, EngineError>;

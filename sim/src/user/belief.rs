@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{ErrorKind, Guard, Instant, Loss};
+use leasehold_core::{ErrorKind, Guard, Instant, Loss, Mode};
 use leasehold_testkit::history::What;
 use tokio::sync::oneshot;
 
@@ -59,7 +59,9 @@ impl<'a> Belief<'a> {
         });
         user.journal.clockwork().note(*id, || format!("{} was granted to {id:x}", lock.name));
         let now = user.now();
-        let since = (left.unwrap_or(now), now);
+        // A process that was stopped before it confirmed a pushed grant counts from the push, of which nothing is noted.
+        let pushed = !user.plan.stops_in_steps().is_zero();
+        let since = (if pushed { Instant::from_nanos(0) } else { left.unwrap_or(now) }, now);
         Self { attempt, guard, deadline, since, told, _watch }
     }
 
@@ -132,10 +134,11 @@ impl Attempt<'_> {
     }
 
     /// The first deadline is the last. Not of what is confirmed, nor of a pushed grant, which is made as long as was asked for
-    /// once; not where a stop may have come between reading the clock and reading the deadline, nor in doubt.
+    /// once; nor of a shared hold, which others of the process may renew; not where a stop may have come between reading the clock
+    /// and reading the deadline, nor in doubt.
     fn is_fixed(&self) -> bool {
         let (op, plan) = (self.op, &self.user.plan);
-        let is_last = !op.renew && !op.confirm && op.patience == Patience::Try;
+        let is_last = self.mode() != Mode::Shared && !op.renew && !op.confirm && op.patience == Patience::Try;
         is_last && plan.stops_in_steps().is_zero() && plan.promise().no_doubt
     }
 

@@ -10,7 +10,7 @@ use crate::run::succeed;
 pub(super) const LOCAL: &[&str] = &["free", "contended", "handover", "command", "holds"];
 pub(super) const REDIS: &[&str] =
     &["redis-free", "redis-handover", "redis-contended", "redis-crowd", "redis-names", "redis-holds"];
-pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-holds"];
+pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-line", "etcd-holds"];
 pub(super) const ZOOKEEPER: &[&str] =
     &["zookeeper-free", "zookeeper-handover", "zookeeper-holds", "zookeeper-recipes"];
 pub(super) const POSTGRES: &[&str] = &["postgres-free", "postgres-handover", "postgres-notify"];

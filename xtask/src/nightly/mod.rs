@@ -8,6 +8,7 @@
 mod bench;
 mod circle;
 mod command;
+mod fuzz;
 mod marks;
 mod night;
 mod parts;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{bench, circle::Circle, night::Night, servers, simulation, storms};
+use super::{bench, circle::Circle, fuzz, night::Night, servers, simulation, storms};
 use crate::{
     check, mutants,
     run::{Failure, Steps},
@@ -31,6 +31,8 @@ pub(super) enum Work {
     /// Storms on an engine, for its share.
     Storm(&'static str),
     Fenced,
+    /// Random bytes for parsers, for its share.
+    Fuzz,
     /// Seeds that were never run, for its share.
     Simulation,
     /// Runs of the model: as many as fit into its share.
@@ -47,10 +49,11 @@ pub(super) enum Work {
 const ALIKE: &str = "as long as every engine";
 
 /// The table of shares.
-pub(super) const PARTS: [Part; 25] = [
-    part("lints", 6.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
+pub(super) const PARTS: [Part; 26] = [
+    part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
+    part("fuzz", 6.0, "two minutes for each of fourteen parsers", Work::Fuzz),
     part("model", 1.5, "all in eight hours: the worlds within the large bounds", Work::Model),
     part("simulation", 8.0, "two million seeds: it finds most for its time", Work::Simulation),
     part("storm on redis", 4.0, "several minutes for each of its three configurations", Work::Storm("redis")),
@@ -65,12 +68,7 @@ pub(super) const PARTS: [Part; 25] = [
     part("storm on memory", 4.0, ALIKE, Work::Storm("memory")),
     part("peers", 1.5, "two rounds of each, as in docs/proof.md; one in a short night", Work::Peers),
     part("servers", 4.0, "a third of them, about a minute each", Work::Servers),
-    part(
-        "mutants",
-        20.0,
-        "a hundred minutes: about 40 of every hundred, the others the next nights",
-        Work::Mutants,
-    ),
+    part("mutants", 16.0, "eighty minutes: about a third of them, the others the next nights", Work::Mutants),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 2.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part("benches of etcd", 1.5, "as redis", Work::Bench("etcd", bench::ETCD)),
@@ -79,7 +77,7 @@ pub(super) const PARTS: [Part; 25] = [
     part("benches of mysql and sqlite", 1.5, "as redis", Work::Bench("MariaDB, SQLite", bench::OTHERS)),
     part(
         "bench of the build",
-        3.0,
+        2.0,
         "it builds the command anew each time",
         Work::Bench("Build", bench::BUILD),
     ),
@@ -137,6 +135,7 @@ impl Part {
             Work::Storm(engine) => steps.step(self.name, || storms::run(night, engine, share)),
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),
+            Work::Fuzz => steps.step(self.name, || fuzz::run(night, share)),
             Work::Model => {
                 let names = steps.step("list the runs of the model", || runs_of_the_model(night))?;
                 let circle = Circle { part: self.name, pieces: &names, batch: 1 };

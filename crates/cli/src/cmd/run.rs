@@ -78,10 +78,13 @@ fn release(plan: &Run, locks: &Locks, guard: Guard, waiter: &Waiter, code: u8) -
         },
         None => "no answer".to_owned(),
     };
-    // CMD did run to its end under the lock.
+    // CMD did run to its end under the lock. That the name is not kept after it is a failure of what was asked of us.
+    let (code, what) = match plan.at_least {
+        Some(_) if code == exit::DONE => (exit::UNAVAILABLE, "not kept for --at-least"),
+        _ => (code, "not released"),
+    };
     let lock = lock(plan, locks);
-    let message =
-        format!("{lock}: not released ({why}): it is free when its lease has run out, at the latest");
+    let message = format!("{lock}: {what} ({why}): it is free when its lease has run out, at the latest");
     Err(Failure::new(code, message))
 }
 

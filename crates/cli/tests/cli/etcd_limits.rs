@@ -175,3 +175,16 @@ fn a_full_server_refuses_new_claims_only() {
     assert_eq!(stdout(&waiter.output()), "mine\n");
     assert_eq!(stdout(&site.call(&["list"])), "");
 }
+
+/// A7: the server takes deletions alone, and no new lease.
+#[test]
+fn a_name_that_a_full_server_cannot_keep_is_not_said_to_be_kept() {
+    let site = Site(EtcdServer::start(&["--quota-backend-bytes=1000000"]));
+    let holder = site.holder(&["--ttl", "12s", "--at-least", "1h"], HOLD);
+    let full = "x".repeat(100_000);
+    until("it is full", || !etcd_command(site.0.port(), &["put", "big", &full]).status.success());
+    let output = holder.output();
+    assert_eq!(code(&output), 69, "{output:?}");
+    let said = one_line(&output);
+    assert!(said.contains("not kept for --at-least") && said.contains("database is full"), "{said}");
+}

@@ -22,6 +22,9 @@ mod encode;
 mod engine;
 mod error;
 mod far;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod grant;
 mod inspect;
 mod kernel;

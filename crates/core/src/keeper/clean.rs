@@ -72,6 +72,18 @@ impl Parcel {
         let _ = reply.send(result);
     }
 
+    /// The engine did not do it. Who wants the name kept is told at once if the engine refuses: that may last longer than the process.
+    fn refused(mut self, error: &EngineError) -> Self {
+        let refuses = matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
+        if refuses
+            && self.release.keep.is_some()
+            && let Some(OfHold { reply, .. }) = self.hold.take()
+        {
+            let _ = reply.send(Err(Error::from_engine(error.again(), &self.release.name, "this")));
+        }
+        self
+    }
+
     fn abandon(self) {
         if let Some(hold) = self.hold {
             let _ = hold
@@ -123,7 +135,8 @@ async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
         match answers.next() {
             Some(Released::Freed) => parcel.done(true, now),
             Some(Released::NotThere) => parcel.done(false, now),
-            Some(Released::Unknown(_)) | None => rest.push(parcel.sent_before()),
+            Some(Released::Unknown(error)) => rest.push(parcel.refused(&error).sent_before()),
+            None => rest.push(parcel.sent_before()),
         }
     }
     rest

@@ -43,7 +43,8 @@ impl Shared {
             return LetGo::Done(truth(name, lost));
         };
         let hold = &mut state.holds[at];
-        hold.guards.retain(|other| !Arc::ptr_eq(other, cell));
+        // One that was told its loss, by a `max_hold` of its own, may be kept for long: nobody uses the hold by it (R6).
+        hold.guards.retain(|other| !Arc::ptr_eq(other, cell) && !other.is_told());
         hold.keep_until = hold.keep_until.max(ending.keep_until);
         hold.ended = hold.ended.worse(ending.ended);
         if !hold.guards.is_empty() {

@@ -43,6 +43,26 @@ fn run_cancels_the_work_when_the_hold_is_lost() {
     assert!(after.unwrap_err().is_lost(), "nothing runs under a lost hold");
 }
 
+/// R6, seed 9109624 of the simulation: the hold was renewed until the guard that was lost long ago was dropped.
+#[test]
+fn a_hold_is_free_when_all_its_guards_but_those_told_their_loss_have_left() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, ..) = client(&store, &env);
+        let reads = || locks.rw("x").read().ttl(TTL);
+        let ended = reads().max_hold(TTL).acquire().await.unwrap();
+        let lasts = reads().acquire().await.unwrap();
+        assert_eq!(ended.lost().await, Loss::MaxHold);
+        assert!(lasts.check());
+        lasts.release().await.unwrap();
+        let (other, ..) = client(&store, &env);
+        let next = other.rw("x").write().try_acquire().await.unwrap();
+        assert_eq!(next.previous(), Previous::Clean);
+        drop(ended);
+        assert!(next.check(), "a guard that was lost frees nothing");
+    });
+}
+
 #[test]
 fn max_hold_ends_a_hold_that_is_renewed() {
     paused().block_on(async {

@@ -2,24 +2,24 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::{
+    Authenticate, Authenticated, Grant, Granted, Http, KeepAlive, KeptAlive, Left, Members, MembersResponse,
+    Range, RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive, Txn, TxnResponse,
+    Watch, Watched,
+    bounded::{Answer, Bounded},
+};
 use futures_util::Stream;
+use leasehold_core::LONGEST_REPLY;
 use tonic::{
     IntoStreamingRequest, Request, Status, Streaming,
     client::Grpc as Client,
     codegen::http::{Uri, uri::PathAndQuery},
     metadata::{Ascii, MetadataMap, MetadataValue},
 };
-use tonic_prost::ProstCodec;
-
-use super::{
-    Authenticate, Authenticated, Grant, Granted, Http, KeepAlive, KeptAlive, Left, Members, MembersResponse,
-    Range, RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive, Txn, TxnResponse,
-    Watch, Watched,
-};
 
 /// A request with one answer, and where it is sent.
 pub(crate) trait Spoken: prost::Message + Default + Clone + 'static {
-    type Answer: prost::Message + Default + 'static;
+    type Answer: Answer;
     const PATH: &'static str;
 
     /// The revision of the server's data that an answer knew of, where answers come in one order.
@@ -67,9 +67,6 @@ impl Spoken for Txn {
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
-/// The longest answer: a line of as many claims as are let into one, with the longest of names.
-const LONGEST_ANSWER: usize = 64 << 20;
-
 /// One connection. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Grpc {
@@ -82,7 +79,7 @@ impl Grpc {
     pub(crate) fn new(http: Http) -> Self {
         // Every request names a host; the server does not look at it.
         let client = Client::with_origin(http, Uri::from_static("http://etcd"));
-        let client = client.max_decoding_message_size(LONGEST_ANSWER);
+        let client = client.max_decoding_message_size(LONGEST_REPLY);
         Self { client, token: Arc::default() }
     }
 
@@ -98,7 +95,7 @@ impl Grpc {
         let mut client = self.ready().await?;
         let mut request = Request::new(request);
         self.sign(request.metadata_mut());
-        let codec = ProstCodec::<R, R::Answer>::default();
+        let codec = Bounded::<R, R::Answer>::new();
         Ok(client.unary(request, PathAndQuery::from_static(R::PATH), codec).await?.into_inner())
     }
 
@@ -123,12 +120,12 @@ impl Grpc {
     ) -> Result<Streaming<A>, Status>
     where
         Q: prost::Message + 'static,
-        A: prost::Message + Default + 'static,
+        A: Answer,
     {
         let mut client = self.ready().await?;
         let mut request = requests.into_streaming_request();
         self.sign(request.metadata_mut());
-        let codec = ProstCodec::<Q, A>::default();
+        let codec = Bounded::<Q, A>::new();
         Ok(client.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner())
     }
 

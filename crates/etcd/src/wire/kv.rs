@@ -1,6 +1,9 @@
 //! Keys and transactions.
 
-use super::Header;
+use super::{
+    Header,
+    bounded::{Answer, PLAIN, Shape},
+};
 
 /// A key with its value and its history.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -249,6 +252,18 @@ pub(crate) struct TxnResponse {
     pub(crate) responses: Vec<Done>,
 }
 
+const RANGE: Shape = Shape(&[(2, &PLAIN)]);
+const DELETED: Shape = Shape(&[(3, &PLAIN)]);
+const DONE: Shape = Shape(&[(1, &RANGE), (2, &PLAIN), (3, &DELETED)]);
+
+impl Answer for RangeResponse {
+    const SHAPE: Shape = RANGE;
+}
+
+impl Answer for TxnResponse {
+    const SHAPE: Shape = Shape(&[(3, &DONE)]);
+}
+
 impl From<Request> for Step {
     fn from(request: Request) -> Self {
         Self { request: Some(request) }
@@ -305,7 +320,7 @@ impl Range {
     /// Only what was created before this revision.
     pub(crate) fn before(mut self, revision: i64) -> Self {
         // 0 would be no bound; no key is as old as the first revision.
-        self.max_create_revision = (revision - 1).max(1);
+        self.max_create_revision = revision.saturating_sub(1).max(1);
         self
     }
 }

@@ -1,5 +1,7 @@
 //! Leases.
 
+use super::bounded::Answer;
+
 /// A new lease of at least this many seconds. The server chooses its id.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Grant {
@@ -56,3 +58,8 @@ pub(crate) struct Left {
     #[prost(int64, tag = "4")]
     pub(crate) granted: i64,
 }
+
+impl Answer for Granted {}
+impl Answer for Revoked {}
+impl Answer for KeptAlive {}
+impl Answer for Left {}

@@ -3,6 +3,7 @@
 //! Source: <https://github.com/etcd-io/etcd/blob/v3.4.23/etcdserver/etcdserverpb/rpc.proto>. Written out, so that building
 //! needs no compiler of protocols. Fields that are not read are left out, which the encoding allows.
 
+mod bounded;
 mod grpc;
 mod http;
 mod kv;
@@ -10,11 +11,15 @@ mod lease;
 mod server;
 mod watch;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use bounded::read;
 pub(crate) use grpc::{Grpc, Spoken};
 pub(crate) use http::Http;
 pub(crate) use kv::{
     Compare, DeleteRange, KeyValue, Order, Put, Range, RangeResponse, Txn, TxnResponse, compare,
 };
+#[cfg(test)]
+pub(crate) use kv::{Done, Response};
 pub(crate) use lease::{Grant, Granted, KeepAlive, KeptAlive, Left, Revoke, Revoked, TimeToLive};
 pub(crate) use server::{Authenticate, Authenticated, Members, MembersResponse, Status, StatusResponse};
 pub(crate) use watch::{Cancel, Create, Event, Order as WatchOrder, Watch, Watched};

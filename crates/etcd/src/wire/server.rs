@@ -1,6 +1,9 @@
 //! The server itself: who we are to it, and how it is.
 
-use super::Header;
+use super::{
+    Header,
+    bounded::{Answer, PLAIN, Shape},
+};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Authenticate {
@@ -48,4 +51,14 @@ pub(crate) struct Member {
 pub(crate) struct MembersResponse {
     #[prost(message, repeated, tag = "2")]
     pub(crate) members: Vec<Member>,
+}
+
+impl Answer for Authenticated {}
+
+impl Answer for StatusResponse {
+    const SHAPE: Shape = Shape(&[(8, &PLAIN)]);
+}
+
+impl Answer for MembersResponse {
+    const SHAPE: Shape = Shape(&[(2, &PLAIN)]);
 }

@@ -1,6 +1,10 @@
 //! Watches: many on one stream, told apart by the number that we give each.
 
-use super::{Header, kv::KeyValue};
+use super::{
+    Header,
+    bounded::{Answer, PLAIN, Shape},
+    kv::KeyValue,
+};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Watch {
@@ -70,6 +74,12 @@ pub(crate) struct Event {
     /// Of a deletion: the key, and as its mod revision the revision of the deletion.
     #[prost(message, optional, tag = "2")]
     pub(crate) kv: Option<KeyValue>,
+}
+
+const EVENT: Shape = Shape(&[(2, &PLAIN)]);
+
+impl Answer for Watched {
+    const SHAPE: Shape = Shape(&[(11, &EVENT)]);
 }
 
 impl Event {

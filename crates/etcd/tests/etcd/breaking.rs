@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Broken, Loss};
+use leasehold_core::{Broken, Guard, Locks, Loss};
 
 use crate::{
     go::Program,
@@ -58,4 +58,30 @@ fn a_key_without_a_lease_can_be_broken_by_force_only() {
     assert!(error.is_denied() && error.to_string().contains("--force"), "{error}");
     assert_eq!(rig.run(locks.break_hold("a", token, true)).unwrap(), Broken::Done);
     acquire(&locks, "a").release_blocking().unwrap();
+}
+
+/// A7: its renewal is hours away, and the name is free meanwhile.
+#[test]
+fn a_hold_whose_key_is_deleted_hears_it_from_the_server() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let locks = Locks::builder(engine).build();
+    let day = Duration::from_secs(24 * 3600);
+    let hold = |name: &str| locks.mutex(name).ttl(day).blocking().acquire_within(PATIENCE).unwrap();
+    let delete = |name: &str| drop(rig.server.command(&["del", &format!("/locks/{name}/"), "--prefix"]));
+    let hears = |guard: &Guard, when: &str| {
+        let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await });
+        assert_eq!(lost.ok(), Some(Loss::Gone), "{when}");
+        assert!(!guard.check(), "{when}");
+    };
+    let (early, late, after) = (hold("early"), hold("late"), hold("after"));
+    delete("early");
+    hears(&early, "deleted before, or when, its key began to be watched");
+    delete("late");
+    hears(&late, "deleted while its key was watched");
+    let made = proxy.connections();
+    proxy.reset();
+    rig.until("it connects anew", || proxy.connections() > made);
+    delete("after");
+    hears(&after, "deleted while it was held over another connection");
 }

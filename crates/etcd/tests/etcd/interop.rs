@@ -148,11 +148,55 @@ fn a_foreign_key_that_is_no_lock_holds_as_for_the_official_client_and_is_left_al
     rig.server.command(&["put", "/locks/plain", "mine"]);
     let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
-    let view = rig.show("a");
-    assert!(view.holders[0].foreign && view.holders[0].remaining.is_none(), "no expiry: {view:?}");
-    // It is in the directory of no name.
-    acquire(&locks, "plain").release_blocking().unwrap();
+    assert!(locks.mutex("plain").blocking().try_acquire().unwrap_err().is_taken());
+    for name in ["a", "plain"] {
+        let view = rig.show(name);
+        assert!(view.holders[0].foreign && view.holders[0].remaining.is_none(), "no expiry: {view:?}");
+    }
     let listed: Vec<_> = rig.run(locks.list("")).unwrap().into_iter().map(|view| view.name).collect();
-    assert_eq!(listed.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(listed.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["a", "plain"]);
     assert_eq!(rig.keys(), ["/locks/a/config", "/locks/plain"]);
+}
+
+/// A2: Python's `etcd3` and `etcd3gw` and Node's `etcd3` create the key of the name itself, and look for no other.
+#[test]
+fn a_client_without_a_line_is_waited_for_until_its_key_is_gone() {
+    let rig = Rig::new();
+    let (one, two) = (rig.locks(), rig.locks());
+    for name in ["m", "r", "s"] {
+        rig.server.command(&["put", &format!("/locks/{name}"), "0f8fad5b-d9cb-469f-a165-70867728950e"]);
+    }
+    assert!(one.mutex("m").blocking().try_acquire().unwrap_err().is_taken());
+    assert!(one.rw("r").read().blocking().try_acquire().unwrap_err().is_taken());
+    assert!(one.semaphore("s", 2).blocking().try_acquire().unwrap_err().is_taken());
+    let locks = rig.keys();
+    assert_eq!(locks, ["/locks/m", "/locks/r", "/locks/s"], "an attempt leaves nothing");
+    let view = rig.show("m");
+    assert!(
+        view.holders.len() == 1 && view.holders[0].foreign && view.holders[0].id == "/locks/m",
+        "{view:?}"
+    );
+
+    let first = wait_for(&one, "m");
+    rig.until("it stands in line", || rig.show("m").waiters.len() == 1);
+    let second = wait_for(&two, "m");
+    let (shared, permit) = {
+        let (reads, takes) = (one.clone(), two.clone());
+        (
+            spawn(move || reads.rw("r").read().blocking().acquire_within(PATIENCE)),
+            spawn(move || takes.semaphore("s", 2).blocking().acquire_within(PATIENCE)),
+        )
+    };
+    for (name, waiters) in [("m", 2), ("r", 1), ("s", 1)] {
+        rig.until("they stand in line", || rig.show(name).waiters.len() == waiters);
+        assert!(rig.show(name).holders[0].foreign, "it holds: {:?}", rig.show(name));
+    }
+    assert!(first.try_recv().is_err() && second.try_recv().is_err());
+    for name in ["m", "r", "s"] {
+        rig.server.command(&["del", &format!("/locks/{name}")]);
+    }
+    first.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    second.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+    shared.join().unwrap().unwrap().release_blocking().unwrap();
+    permit.join().unwrap().unwrap().release_blocking().unwrap();
 }

@@ -5,12 +5,14 @@
 
 mod breaking;
 mod conformance;
+mod contended;
 mod fence;
 mod ghosts;
 mod go;
 mod interop;
 mod large;
 mod leases;
+mod liar;
 mod oracle;
 mod outages;
 mod rig;

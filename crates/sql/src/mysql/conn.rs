@@ -1,13 +1,14 @@
 //! One connection to a server.
 
-use std::time::Duration;
+use std::{panic::AssertUnwindSafe, time::Duration};
 
-use leasehold_core::{Instant, Lineage};
-use mysql_async::{Row, prelude::Queryable};
+use futures_util::FutureExt;
+use leasehold_core::{Instant, Lineage, Room, TooLong};
+use mysql_async::{Row, Value, prelude::Queryable};
 
 use super::{
     config::Config,
-    error::{Broke, not_connected},
+    error::{Broke, Commits, not_connected},
     tables,
 };
 use crate::{database::Failed, door, engine::REQUEST_TIMEOUT};
@@ -17,6 +18,8 @@ const DIAL_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long it may take that a connection says that it is still there: on another one the request may still be in time.
 const PING_LIMIT: Duration = Duration::from_secs(1);
+/// What a set, a row or a column takes in memory beside its bytes.
+const PART: u64 = 64;
 
 /// What one of several statements brought.
 pub(super) struct Set {
@@ -33,6 +36,8 @@ pub(super) struct Conn {
     lineage: Lineage,
     /// Whether the server ends transactions that nobody goes on with.
     watched: bool,
+    /// The driver panicked in the middle of an answer: what comes next on the connection is anything.
+    confused: bool,
     /// When something was answered on it last.
     pub(super) spoke: Instant,
 }
@@ -41,9 +46,10 @@ impl Conn {
     /// Connects, and makes the tables if they are not there.
     pub(super) async fn open(config: &Config, now: Instant) -> Result<Self, Failed> {
         let dialing = async {
-            let conn = mysql_async::Conn::new(config.opts()?).await;
-            let conn = conn.map_err(not_connected)?;
-            let mut conn = Self { conn, lineage: Lineage::new(0), watched: false, spoke: now };
+            let conn = caught(mysql_async::Conn::new(config.opts()?)).await;
+            let conn = conn.map_err(|broke| broke.sort(Commits::Never))?.map_err(not_connected)?;
+            let (lineage, watched) = (Lineage::new(0), false);
+            let mut conn = Self { conn, lineage, watched, confused: false, spoke: now };
             let known = tables::known(&mut conn).await?;
             (conn.lineage, conn.watched) = (known.lineage, known.watched);
             Ok(conn)
@@ -65,13 +71,23 @@ impl Conn {
     }
 
     async fn answers(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
-        let mut sets = Vec::new();
+        let answers = caught(self.sets(text)).await;
+        self.confused |= answers.is_err();
+        answers?
+    }
+
+    async fn sets(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
+        let (mut sets, mut room) = (Vec::new(), Ok(Room::whole()));
         let mut result = self.conn.query_iter(text).await.map_err(|error| Broke::of(error, 0))?;
         // One that brings no rows looks empty before it is read: the first is read in any case.
         while sets.is_empty() || !result.is_empty() {
             let (changed, last) = (result.affected_rows(), result.last_insert_id());
-            // In the midst of its rows: it was done, as far as anybody knows.
-            let rows = result.collect::<Row>().await.map_err(|error| Broke::of(error, sets.len() + 1))?;
+            room = room.and_then(|mut room: Room| room.take(PART).map(|()| room));
+            let rows;
+            // An error among its rows: as far as anybody knows, the statement was done.
+            let read = result.reduce((Vec::new(), room), within).await;
+            (rows, room) = read.map_err(|error| Broke::of(error, sets.len() + 1))?;
+            room.map_err(|error| Broke::Lost(error.to_string()))?;
             sets.push(Set { rows, changed, last });
         }
         // The driver keeps an error of any but the first until it is asked again.
@@ -85,7 +101,7 @@ impl Conn {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.conn.is_disconnected()
+        self.confused || self.conn.is_disconnected()
     }
 
     /// Begins a transaction that the server ends when nobody goes on with it.
@@ -102,4 +118,31 @@ impl Conn {
     pub(super) fn begins(&self) -> usize {
         if self.watched { 1 } else { 2 }
     }
+}
+
+/// Turns a panic of the driver into an error: it panics at some malformed answers, as at one with more columns than an address has bits
+/// for. Where it asks for less, but for more than there is, the allocator ends the process: nothing can be put between this driver and
+/// its connection.
+async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Broke> {
+    let nonsense = |_| Broke::Lost("its answer is malformed: is it a MySQL server?".to_owned());
+    AssertUnwindSafe(work).catch_unwind().await.map_err(nonsense)
+}
+
+/// Collects the rows of an answer within the bound. Rows beyond it are dropped until the answer, or the time of the request, ends.
+fn within(
+    (mut rows, room): (Vec<Row>, Result<Room, TooLong>),
+    row: Row,
+) -> (Vec<Row>, Result<Room, TooLong>) {
+    let column = |at| match row.as_ref(at) {
+        Some(Value::Bytes(bytes)) => PART + bytes.len() as u64,
+        _ => PART,
+    };
+    let takes = PART + (0..row.len()).map(column).sum::<u64>();
+    let room = room.and_then(|mut room| room.take(takes).map(|()| room));
+    if room.is_ok() {
+        rows.push(row);
+    } else {
+        rows = Vec::new();
+    }
+    (rows, room)
 }

@@ -6,7 +6,7 @@ use mysql_async::{Row, prelude::FromValue};
 use super::text::{bytes, words};
 use crate::{
     database::Failed,
-    row::{ClaimRow, ClientId, LockRow},
+    row::{ClaimRow, ClientId, LockRow, first},
 };
 
 /// Reads a row, column by column.
@@ -63,7 +63,7 @@ impl<'a> Columns<'a> {
             place_expires: 0,
             client: self.client()?,
         };
-        let held = ClaimRow { token: token - i64::from(held.tokens) + 1, ..held };
+        let held = ClaimRow { token: first(token, held.tokens), ..held };
         Ok(LockRow {
             token,
             holder: holder.map(|_| held),

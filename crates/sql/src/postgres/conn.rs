@@ -18,6 +18,7 @@ use super::{
     error::{At, sort},
     hears::Hears,
     statements::{COUNT, Sql},
+    stream::{self, Plain},
     tables::Tables,
 };
 use crate::{database::Failed, door};
@@ -90,7 +91,16 @@ impl Conn {
             door::spawn(drive(connection, hears));
             return Ok(Self::of(client, direct));
         }
-        let (client, connection) = server.connect(NoTls).await.map_err(failed)?;
+        if Plain::serves(&server) {
+            Plain::prepare(&mut server);
+            let (client, connection) = server.connect(Plain).await.map_err(failed)?;
+            door::spawn(drive(connection, hears));
+            return Ok(Self::of(client, direct));
+        }
+        let near = stream::near(&server).await.map_err(|error| {
+            config.say(Failed::new(Fault::Retry, format!("error connecting to server: {error}")))
+        })?;
+        let (client, connection) = server.connect_raw(near, NoTls).await.map_err(failed)?;
         door::spawn(drive(connection, hears));
         Ok(Self::of(client, direct))
     }

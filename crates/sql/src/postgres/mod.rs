@@ -7,14 +7,16 @@ mod ear;
 mod error;
 mod guarantee;
 mod hears;
+pub(crate) mod messages;
 mod play;
 mod pool;
 mod rows;
 mod statements;
+mod stream;
 mod tables;
 #[cfg(feature = "tls")]
 mod tls;
-mod told;
+pub(crate) mod told;
 
 use std::sync::Arc;
 

@@ -69,7 +69,7 @@ pub(super) fn lapses(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64
         )?;
         let mut one = |name: &Name| {
             let first: Option<i64> = found.query_row([name.as_str()], |row| row.get(0))?;
-            Ok(first.map(|first| (name.clone(), first - scope.now)))
+            Ok(first.map(|first| (name.clone(), first.saturating_sub(scope.now))))
         };
         names.iter().filter_map(|name| one(name).transpose()).collect::<Result<Vec<_>, Error>>()
     };

@@ -12,7 +12,7 @@ mod look;
 mod opened;
 mod patience;
 mod place;
-mod rows;
+pub(crate) mod rows;
 mod source;
 mod tables;
 mod transaction;

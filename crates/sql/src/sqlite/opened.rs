@@ -2,8 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use leasehold_core::{Clock, Fault, Lineage};
-use rusqlite::{Connection, OpenFlags};
+use leasehold_core::{Clock, Fault, LONGEST_REPLY, Lineage};
+use rusqlite::{Connection, OpenFlags, limits::Limit};
 
 use super::{
     error::before,
@@ -43,6 +43,7 @@ impl Opened {
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let connection = Connection::open_with_flags(path, flags).map_err(before)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before)?;
         // SQLite's own patience sleeps ever longer and lets others pass: see `patiently`.
         connection.busy_timeout(Duration::ZERO).map_err(before)?;
         let mode: String =

@@ -1,12 +1,12 @@
 //! Rows of one name, read and written.
 
-use leasehold_core::{ClaimId, Name};
+use leasehold_core::{ClaimId, Name, Room};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 
 use crate::{
     database::Failed,
     door::wall_micros,
-    row::{ClaimRow, ClientId, LockRow},
+    row::{ClaimRow, ClientId, LockRow, first},
     step::{Done, Scene},
 };
 
@@ -57,7 +57,17 @@ pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Scene, Error> {
 }
 
 fn claims(within: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
-    within.prepare_cached(CLAIMS)?.query_map([name.as_str()], claim_row)?.collect()
+    let (mut claims, mut room) = (Vec::new(), Room::whole());
+    for claim in within.prepare_cached(CLAIMS)?.query_map([name.as_str()], claim_row)? {
+        let claim = claim?;
+        let takes = (size_of::<ClaimRow>() + claim.owner.len()) as u64;
+        room.take(takes).map_err(|error| {
+            let too_big = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_TOOBIG);
+            Error::SqliteFailure(too_big, Some(error.to_string()))
+        })?;
+        claims.push(claim);
+    }
+    Ok(claims)
 }
 
 /// Writes what changed.
@@ -109,7 +119,7 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, done: &Done) -> Result<(), E
     Ok(())
 }
 
-fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
+pub(crate) fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
     let (token, tokens): (i64, i32) = (row.get(0)?, row.get(2)?);
     let holder = match row.get::<_, Option<[u8; 16]>>(1)? {
         Some(id) => Some(ClaimRow {
@@ -119,7 +129,7 @@ fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
             mode: 0,
             count: 0,
             most: 0,
-            token: token - i64::from(tokens) + 1,
+            token: first(token, tokens),
             tokens,
             previous: row.get(3)?,
             owner: row.get(4)?,
@@ -142,7 +152,7 @@ fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
     })
 }
 
-pub(super) fn claim_row(row: &Row<'_>) -> Result<ClaimRow, Error> {
+pub(crate) fn claim_row(row: &Row<'_>) -> Result<ClaimRow, Error> {
     Ok(ClaimRow {
         id: ClaimId(row.get(0)?),
         stand: row.get(1)?,

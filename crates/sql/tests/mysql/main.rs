@@ -8,6 +8,7 @@ mod conformance;
 #[cfg(feature = "tls")]
 mod encrypted;
 mod guarantee;
+mod liar;
 mod lineage;
 mod names;
 mod oracle;

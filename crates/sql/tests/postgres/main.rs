@@ -9,6 +9,7 @@ mod crowd;
 mod encrypted;
 mod failover;
 mod hostile;
+mod liar;
 mod many;
 mod names;
 mod oracle;

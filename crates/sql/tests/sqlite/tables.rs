@@ -128,3 +128,24 @@ fn many_who_come_to_an_empty_file_at_once_make_one_set_of_tables() {
     assert!(tokens.iter().all(|token| token.lineage == tokens[0].lineage), "{tokens:?}");
     assert_eq!(rig.left().len(), 6);
 }
+
+/// B5: whoever may write the file may write rows of any size.
+#[test]
+fn rows_that_are_too_large_are_refused_and_other_names_go_on() {
+    let rig = Rig::new();
+    let client = Client::new(&rig.path());
+    for name in ["large", "many"] {
+        client.hold(&claim(name));
+    }
+    rig.does("UPDATE leasehold_lock SET owner = hex(zeroblob(40000000)) WHERE name = 'large'");
+    // Each is small enough.
+    for _ in 0..7 {
+        client.wait(&claim("many"));
+    }
+    rig.does("UPDATE leasehold_claim SET owner = hex(zeroblob(5000000)) WHERE name = 'many'");
+    for name in ["large", "many"] {
+        let error = client.create(&claim(name)).unwrap_err();
+        assert_eq!(error.fault, Fault::Refused, "{name}: {error:?}");
+    }
+    client.hold(&claim("other"));
+}

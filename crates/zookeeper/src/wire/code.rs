@@ -10,13 +10,16 @@ pub(crate) struct Code(pub(crate) i32);
 impl Code {
     /// The steps of a multi after the one that failed.
     pub(crate) const SKIPPED: Self = Self(-2);
+    pub(crate) const DATA_INCONSISTENCY: Self = Self(-3);
     pub(crate) const CONNECTION_LOSS: Self = Self(-4);
+    pub(crate) const MARSHALLING: Self = Self(-5);
     pub(crate) const UNIMPLEMENTED: Self = Self(-6);
     pub(crate) const TIMEOUT: Self = Self(-7);
     pub(crate) const BAD_ARGUMENTS: Self = Self(-8);
     pub(crate) const NO_NODE: Self = Self(-101);
     pub(crate) const NO_AUTH: Self = Self(-102);
     pub(crate) const BAD_VERSION: Self = Self(-103);
+    pub(crate) const NO_CHILDREN: Self = Self(-108);
     pub(crate) const NODE_EXISTS: Self = Self(-110);
     pub(crate) const NOT_EMPTY: Self = Self(-111);
     pub(crate) const SESSION_EXPIRED: Self = Self(-112);
@@ -24,6 +27,7 @@ impl Code {
     pub(crate) const AUTH_FAILED: Self = Self(-115);
     pub(crate) const SESSION_MOVED: Self = Self(-118);
     pub(crate) const NOT_READONLY: Self = Self(-119);
+    pub(crate) const LOCAL_SESSION: Self = Self(-120);
     pub(crate) const REQUEST_TIMEOUT: Self = Self(-122);
     pub(crate) const AUTH_REQUIRED: Self = Self(-124);
     pub(crate) const QUOTA_EXCEEDED: Self = Self(-125);
@@ -33,13 +37,16 @@ impl Code {
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match *self {
+            Self::DATA_INCONSISTENCY => "DataInconsistency",
             Self::CONNECTION_LOSS => "ConnectionLoss",
+            Self::MARSHALLING => "MarshallingError",
             Self::UNIMPLEMENTED => "Unimplemented",
             Self::TIMEOUT => "OperationTimeout",
             Self::BAD_ARGUMENTS => "BadArguments",
             Self::NO_NODE => "NoNode",
             Self::NO_AUTH => "NoAuth",
             Self::BAD_VERSION => "BadVersion",
+            Self::NO_CHILDREN => "NoChildrenForEphemerals",
             Self::NODE_EXISTS => "NodeExists",
             Self::NOT_EMPTY => "NotEmpty",
             Self::SESSION_EXPIRED => "SessionExpired",
@@ -47,6 +54,7 @@ impl fmt::Display for Code {
             Self::AUTH_FAILED => "AuthFailed",
             Self::SESSION_MOVED => "SessionMoved",
             Self::NOT_READONLY => "NotReadOnly",
+            Self::LOCAL_SESSION => "EphemeralOnLocalSession",
             Self::REQUEST_TIMEOUT => "RequestTimeout",
             Self::AUTH_REQUIRED => "SessionClosedRequireAuth",
             Self::QUOTA_EXCEEDED => "QuotaExceeded",

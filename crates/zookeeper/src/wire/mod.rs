@@ -11,7 +11,7 @@ pub(crate) use code::Code;
 pub(crate) use jute::{Reader, Writer};
 pub(crate) use multi::{Multi, Step};
 pub(crate) use ops::{
-    Acl, Auth, Children, Close, Create, Data, Delete, EVERYBODY, Exists, Kind, MAKER, Op, Ping, SetData,
-    Stat, Sync,
+    Acl, Auth, Children, Close, Create, Created, Data, Delete, EVERYBODY, Exists, Kind, MAKER, Op, Ping,
+    SetData, Stat, Sync,
 };
 pub(crate) use session::{Event, Happened, Header, Hello, Welcome, XID_AUTH, XID_EVENT, XID_PING};

@@ -1,6 +1,11 @@
 //! The requests.
 
+use leasehold_core::LONGEST_REPLY;
+
 use super::jute::{Reader, Writer};
+
+/// What the name of a node takes beside its letters.
+const CHILD: usize = 64;
 
 /// A request, and what is answered to it.
 pub(crate) trait Op {
@@ -219,7 +224,12 @@ impl Op for Children<'_> {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Vec<String>> {
-        let count = reader.int()?;
+        let count = usize::try_from(reader.int()?).unwrap_or(0);
+        // Each has a length at least, and takes more than that here.
+        let room = LONGEST_REPLY.checked_sub(reader.rest().len())?;
+        if count > reader.rest().len() / 4 || count > room / CHILD {
+            return None;
+        }
         (0..count).map(|_| reader.text()).collect()
     }
 }

@@ -7,6 +7,7 @@ mod breaking;
 mod conformance;
 mod ghosts;
 mod interop;
+mod liar;
 mod names;
 mod neighbours;
 mod oracle;

@@ -1,0 +1,72 @@
+//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+
+use super::{
+    card::Card,
+    encode::{Decoded, decode, file_name},
+    layout::{CARD, HEAD, Head, name_bytes},
+};
+
+/// A state file: its head, and the cards behind it.
+pub fn state(bytes: &[u8]) {
+    let mut head = [0; HEAD];
+    head.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    if let Ok(known) = Head::from_bytes(&head, bytes.len() as u64) {
+        let _ = (known, name_bytes(&head).len());
+    }
+    for cards in bytes.get(HEAD..).unwrap_or_default().chunks(CARD) {
+        let mut card = [0; CARD];
+        card.iter_mut().zip(cards).for_each(|(place, byte)| *place = *byte);
+        for bytes in [Card::right_sum(&card), card] {
+            if let Ok(Some(card)) = Card::from_bytes(&bytes) {
+                assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(Some(card)), "what is read can be written");
+            }
+        }
+    }
+}
+
+/// The name of a file in the lock directory.
+pub fn file(bytes: &[u8]) {
+    let Ok(name) = std::str::from_utf8(bytes) else { return };
+    if let Some(Decoded::Name(known)) = decode(name) {
+        assert_eq!(file_name(&known), name, "a name has one file");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testkit::fuzz;
+
+    use super::*;
+    use crate::file::{card::State, proc::Process};
+    use crate::{ClaimId, Instant, Lineage, Mode, Name};
+
+    #[test]
+    fn state_files_are_read_from_random_bytes() {
+        let card = Card {
+            state: State::Waiting,
+            id: ClaimId([7; 16]),
+            mode: Mode::Permits { count: 2, limit: 5 },
+            ticket: 11,
+            token: 40,
+            tokens: 10,
+            owner: "me@here:7".into(),
+            process: Process { pid: 4, started: 5 },
+            stops_on_term: true,
+            since: Instant::from_nanos(6),
+            bell: [8; 16],
+            kept_until: Instant::NEVER,
+            rung: Some(Instant::from_nanos(3)),
+            broken: 40,
+        };
+        let head = Head::new(Lineage::new(7), [1; 16]).to_bytes(&Name::new("nightly").unwrap());
+        let whole = [&head[..], &card.to_bytes(), &card.to_bytes()].concat();
+        fuzz::run(&[head.to_vec(), whole], state);
+    }
+
+    #[test]
+    fn names_of_files_are_read_from_random_bytes() {
+        let hashed = format!("%h{}.lock", "AB".repeat(32));
+        let names = ["nightly.lock", "a%2Fb%C3%A4.lock", "%2E..lock", &hashed];
+        fuzz::run(&names.map(|name| name.as_bytes().to_vec()), file);
+    }
+}

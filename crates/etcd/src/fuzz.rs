@@ -1,0 +1,166 @@
+//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+
+use leasehold_core::{Instant, Mode, Name};
+use tokio::sync::mpsc;
+
+use crate::{
+    card::Card,
+    hears::Hears,
+    keys::{self, Dir},
+    standing::Standing,
+    view::{Leases, lines, view},
+    watches::{Begin, Target, Watches},
+    wire::{
+        Authenticated, Event, Granted, KeptAlive, Left, MembersResponse, RangeResponse, StatusResponse,
+        TxnResponse, Watched, read,
+    },
+};
+
+const PREFIX: &str = "/locks";
+const MODES: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }];
+
+/// An answer of the server, behind a byte that says of which kind.
+pub fn answer(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    match kind % 9 {
+        0 => drop(read::<RangeResponse>(bytes).map(|there| stands(&there))),
+        1 => drop(read::<TxnResponse>(bytes).map(answered)),
+        2 => drop(read::<Watched>(bytes).map(heard)),
+        3 => drop(read::<Granted>(bytes)),
+        4 => drop(read::<KeptAlive>(bytes)),
+        5 => drop(read::<Left>(bytes)),
+        6 => drop(read::<Authenticated>(bytes)),
+        7 => drop(read::<StatusResponse>(bytes)),
+        _ => drop(read::<MembersResponse>(bytes)),
+    }
+}
+
+/// A key, a line end, and its value.
+pub fn key(bytes: &[u8]) {
+    let (key, value) = bytes
+        .iter()
+        .position(|&byte| byte == b'\n')
+        .map_or((bytes, &[][..]), |at| (&bytes[..at], &bytes[at + 1..]));
+    if let Some((name, below)) = keys::name_of(PREFIX, key) {
+        let dir = Dir::of(PREFIX, &name);
+        assert_eq!(dir.below(key), Some(below), "a key is in the directory of its name");
+        let _ = dir.mode(key);
+    }
+    if let Some(name) = keys::itself_of(PREFIX, key) {
+        assert_eq!(Dir::of(PREFIX, &name).itself(), key);
+    }
+    if let Some(card) = Card::read(value) {
+        assert_eq!(Card::read(&card.text()), Some(card), "what is read can be written");
+    }
+}
+
+fn dir() -> Dir {
+    Dir::of(PREFIX, &Name::new("a").expect("it is a name"))
+}
+
+fn stands(there: &RangeResponse) {
+    let dir = dir();
+    for mode in MODES {
+        for own in [None, Some(7)] {
+            let foreign = there.kvs.first().cloned();
+            drop(Standing::read(&dir, mode, there, own).beside(foreign));
+        }
+    }
+    let lines = lines(&dir, &there.kvs);
+    drop(view(Name::new("a").expect("it is a name"), &dir, &lines, &Leases::new()));
+}
+
+fn answered(mut said: TxnResponse) {
+    let _ = said.revision();
+    for step in 0..3 {
+        if let Some(there) = said.range(step) {
+            stands(&there);
+        }
+        drop(said.deleted(step));
+    }
+}
+
+fn heard(watched: Watched) {
+    let (orders, _sent) = mpsc::unbounded_channel();
+    let watches = Watches::new(orders);
+    for (lease, begin) in [(1, Begin::Now { seen: 5 }), (2, Begin::After(watched.watch_id))] {
+        watches.watch(Target::Bell(lease), (b"k".to_vec(), Vec::new()), begin, false);
+    }
+    for watch_id in [1, 2] {
+        watches.hear(Watched { watch_id, ..watched.clone() }, &Deaf);
+    }
+    watches.hear(watched, &Deaf);
+}
+
+struct Deaf;
+
+impl Hears for Deaf {
+    fn happened(&self, _: Target, event: &Event) {
+        let _ = event.is_deletion();
+    }
+
+    fn missed(&self, _: Target) {}
+
+    fn unwatched(&self, _: Target) {}
+
+    fn kept(&self, _: i64, _: Instant, _: u64) {}
+
+    fn connected_again(&self) {}
+
+    fn needs_server(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_core::ClaimId;
+    use leasehold_testkit::fuzz;
+    use prost::Message;
+
+    use super::*;
+    use crate::{
+        card::State,
+        wire::{Done, Header, KeyValue, Response},
+    };
+
+    fn card() -> Vec<u8> {
+        let time = Duration::from_secs(30);
+        Card { state: State::Claim, id: ClaimId([0xab; 16]), time, owner: "me@here:7".to_owned() }.text()
+    }
+
+    #[test]
+    fn answers_are_read_from_random_bytes() {
+        let header = Some(Header { cluster_id: 7, revision: 9 });
+        let kv = |key: &str| KeyValue {
+            key: key.as_bytes().to_vec(),
+            create_revision: 7,
+            mod_revision: 8,
+            value: card(),
+            lease: 5,
+        };
+        let kvs =
+            ["/locks/a", "/locks/a/7", "/locks/a/~p00000003.00000002.7", "/locks/a/~s7"].map(kv).to_vec();
+        let there = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
+        let done = Done { response: Some(Response::Range(there.clone())) };
+        let txn = TxnResponse { header: header.clone(), succeeded: true, responses: vec![done; 3] };
+        let event = Event { what: 1, kv: Some(kv("/locks/a/7")) };
+        let watched =
+            Watched { header, watch_id: 2, created: true, events: vec![event; 2], ..Watched::default() };
+        let kinds = [(0, there.encode_to_vec()), (1, txn.encode_to_vec()), (2, watched.encode_to_vec())];
+        let others = (3..9).map(|kind| (kind, b"\x10\x07\x18\x09\x42\x03abc".to_vec()));
+        let samples: Vec<_> =
+            kinds.into_iter().chain(others).map(|(kind, bytes)| [vec![kind], bytes].concat()).collect();
+        fuzz::run(&samples, answer);
+    }
+
+    #[test]
+    fn keys_and_cards_are_read_from_random_bytes() {
+        let keys =
+            ["/locks/a", "/locks/a%2Fb%25/7.1", "/locks/a/~p00000003.00000002.7", "/locks/ä/~s7", "/x"];
+        let samples: Vec<_> = keys.iter().map(|key| [key.as_bytes(), b"\n", &card()].concat()).collect();
+        fuzz::run(&samples, key);
+    }
+}

@@ -1,0 +1,46 @@
+//! One name that several tasks in each of two processes want all the time.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    thread::scope,
+};
+
+use crate::rig::{Rig, acquire};
+
+/// How often each task takes the name.
+const SECTIONS: usize = 40;
+
+/// How many watches the server says are behind its newest revision.
+fn watches_behind(port: u16) -> f64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let figure = page.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_slow_watcher_total "));
+    figure.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
+}
+
+/// G7: the server serves watches that are behind ten times a second, and who waits by one is granted as late.
+#[test]
+fn nobody_waits_by_a_watch_that_is_behind() {
+    let rig = Rig::new();
+    let clients = [rig.locks(), rig.locks()];
+    scope(|scope| {
+        let tasks: Vec<_> = (0..4)
+            .map(|task| {
+                let locks = clients[task % 2].clone();
+                scope.spawn(move || {
+                    (0..SECTIONS).for_each(|_| acquire(&locks, "a").release_blocking().unwrap())
+                })
+            })
+            .collect();
+        let (mut samples, mut behind) = (0, 0);
+        while tasks.iter().any(|task| !task.is_finished()) {
+            samples += 1;
+            behind += usize::from(watches_behind(rig.server.port()) > 0.0);
+        }
+        // One that begins while something is written may be behind for once.
+        assert!(behind * 4 <= samples, "{behind} of {samples} looks found watches that are behind");
+    });
+}

@@ -1,0 +1,88 @@
+//! Servers that send what no etcd sends: an answer takes bounded memory, and the client goes on with the next server.
+
+use std::{sync::Arc, time::Duration};
+
+use h2::server;
+use leasehold_core::{Env, Locks};
+use leasehold_etcd::{Config, EtcdEngine};
+use leasehold_testkit::server::Proxy;
+use tokio::{net::TcpListener, sync::mpsc};
+use tonic::codegen::{Bytes, http::Response};
+
+use crate::rig::{PATIENCE, Rig, acquire, member};
+
+/// A server that answers every call with this message of that length, whatever its real length.
+struct Liar {
+    port: u16,
+    /// What became of each answer: how many bytes of it the client let through.
+    answered: mpsc::UnboundedReceiver<usize>,
+}
+
+impl Liar {
+    async fn start(length: u32, message: Bytes) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (tell, answered) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (message, tell) = (message.clone(), tell.clone());
+                tokio::spawn(async move {
+                    let Ok(mut calls) = server::handshake(stream).await else { return };
+                    while let Some(Ok((_, mut respond))) = calls.accept().await {
+                        let head = Response::builder().header("content-type", "application/grpc");
+                        let Ok(mut out) = respond.send_response(head.body(()).unwrap(), false) else {
+                            return;
+                        };
+                        let begin = [&[0][..], &length.to_be_bytes()].concat();
+                        let (message, tell) = (message.clone(), tell.clone());
+                        tokio::spawn(async move {
+                            let _ = out.send_data(begin.into(), false);
+                            let mut sent = 0;
+                            for part in message.chunks(16 * 1024) {
+                                out.reserve_capacity(part.len());
+                                let room = std::future::poll_fn(|cx| out.poll_capacity(cx)).await;
+                                if !matches!(room, Some(Ok(_))) {
+                                    break;
+                                }
+                                if out.send_data(Bytes::copy_from_slice(part), false).is_err() {
+                                    break;
+                                }
+                                sent += part.len();
+                            }
+                            let _ = tell.send(sent);
+                        });
+                    }
+                });
+            }
+        });
+        Self { port, answered }
+    }
+}
+
+#[test]
+fn an_answer_takes_no_more_than_the_bound_and_the_client_goes_on() {
+    let rig = Rig::new();
+    let many = 32 << 20;
+    // Alarms without letters, of which each would take twelve times what it has on the wire.
+    let alarms = Bytes::from([0x42, 0].repeat(many / 2));
+    for (what, length, message) in [
+        ("a length beyond the bound", u32::MAX, Bytes::from(vec![0; many])),
+        ("a list of nothing", many as u32, alarms),
+        ("no message", 3, Bytes::from_static(b"\xff\xff\xff")),
+    ] {
+        let mut liar = rig.run(Liar::start(length, message));
+        let proxy = Proxy::start(liar.port);
+        let config = Config::new(vec![member(proxy.port())]);
+        let locks = Locks::builder(Arc::new(EtcdEngine::new(config, &Env::system()))).build();
+        let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(100)).unwrap_err();
+        assert!(!error.is_taken(), "{what}: {error}");
+        let answered = rig.run(async { tokio::time::timeout(PATIENCE, liar.answered.recv()).await });
+        let answered = answered.unwrap().unwrap();
+        if length == u32::MAX {
+            assert!(answered < many, "{what}: all {answered} bytes were read");
+        }
+        proxy.point_to(rig.server.port());
+        proxy.reset();
+        acquire(&locks, "a").release_blocking().unwrap();
+    }
+}

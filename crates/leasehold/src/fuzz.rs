@@ -1,0 +1,63 @@
+//! The parsers of what users type, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+
+use crate::{connect::Connect, open::open, parse_duration, url::Url};
+
+/// A URL. What it names is made as far as that needs neither a file nor a server.
+pub fn url(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let secret = "hunter2";
+    let shows = |said: String| assert!(!said.contains(secret), "an error shows a password: {said}");
+    let mut url = match Url::parse(text) {
+        Ok(url) => url,
+        Err(error) => return shows(format!("{error} {error:?}")),
+    };
+    if !url.scheme.contains(secret) {
+        shows(format!("{url:?}"));
+    }
+    // These make directories, keep what they are called, or read certificates.
+    let touches = matches!(url.scheme.as_str(), "file" | "sqlite" | "memory") || text.contains("=/");
+    if touches {
+        return;
+    }
+    if let Err(error) = url.take_duration("connect_timeout").and_then(|_| open(&mut url, &Connect::default()))
+    {
+        // Where a password stands in a URL; elsewhere the word is a name.
+        if text.contains(":hunter2@") && text.matches(secret).count() == 1 {
+            shows(format!("{error} {error:?}"));
+        }
+    }
+}
+
+/// A duration.
+pub fn duration(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(time) = parse_duration(text) {
+        let millis = format!("{}ms", time.as_millis());
+        assert_eq!(parse_duration(&millis).ok(), Some(time), "{text:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testkit::fuzz;
+
+    #[test]
+    fn urls_are_read_from_random_bytes() {
+        let samples = [
+            "redis://me:hunter2@host:6379/3?prefix=a%3A&connect_timeout=1s",
+            "redis+unix:///run/redis.sock?db=3",
+            "etcd://me:hunter2@[::1]:2379,host:7,b?prefix=locks",
+            "zookeeper://me:hunter2@a:2181,b/apps/x?layout=rw&prefix=%2Flocks",
+            "postgres://me:hunter2@host:5432/db?listen=postgres://h/d",
+            "mysql://me:hunter2@[::1]:3306/db",
+            "file:",
+        ];
+        fuzz::run(&samples.map(|url| url.as_bytes().to_vec()), super::url);
+    }
+
+    #[test]
+    fn durations_are_read_from_random_bytes() {
+        let samples = ["1500ms", "30s", "24h", "1d", "18446744073709551615d"];
+        fuzz::run(&samples.map(|text| text.as_bytes().to_vec()), super::duration);
+    }
+}

@@ -1,0 +1,101 @@
+//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+
+use leasehold_core::{Frames, TooLong};
+use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
+
+use crate::{
+    frames::Replies,
+    news::{Ears, Hear},
+    reply::Reply,
+};
+
+/// Bytes that a server sends.
+pub fn replies(bytes: &[u8]) {
+    let whole = Replies::new().follow(bytes);
+    for at_once in [1, 7] {
+        let mut replies = Replies::new();
+        let parts = bytes.chunks(at_once).try_for_each(|bytes| replies.follow(bytes));
+        assert_eq!(parts, whole, "the bound depends on how the bytes were cut");
+    }
+    let Ok(value) = redis::parse_redis_value(bytes) else { return };
+    first(bytes).expect("a reply that the client library reads is not refused");
+    read(&value);
+    match value {
+        Value::Push { kind, data } => pushed(kind, data),
+        Value::Array(data) => pushed(PushKind::Message, data),
+        _ => {}
+    }
+}
+
+/// Follows the first reply to its end: what comes after it the library did not look at.
+fn first(bytes: &[u8]) -> Result<(), TooLong> {
+    let mut replies = Replies::new();
+    for byte in bytes {
+        replies.follow(&[*byte])?;
+        if replies.is_between() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A message of our channel.
+pub fn message(bytes: &[u8]) {
+    Ears::new("lock:").hear(bytes);
+}
+
+/// Reads it in each of the ways in which answers of scripts are read.
+fn read(value: &Value) {
+    let ways: [fn(&mut Reply); 6] = [
+        |reply| drop(reply.number()),
+        |reply| drop(reply.count::<u32>()),
+        |reply| drop(reply.millis()),
+        |reply| drop(reply.text()),
+        |reply| drop(reply.texts()),
+        |reply| drop(reply.list()),
+    ];
+    for (at, way) in ways.iter().enumerate() {
+        let Ok(mut reply) = Reply::of(value.clone()) else { return };
+        way(&mut reply);
+        ways[(at + 1) % ways.len()](&mut reply);
+        drop(reply.all_text());
+    }
+}
+
+fn pushed(kind: PushKind, data: Vec<Value>) {
+    let ears = Ears::new("lock:");
+    let _ = Hear(ears).send(PushInfo { kind, data });
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testkit::fuzz;
+
+    use super::*;
+
+    const GRANTED: &str = "granted 000102030405060708090a0b0c0d0e0f 17 3 2000 5000000 l lock:a b";
+
+    #[test]
+    fn replies_are_read_from_random_bytes() {
+        let push = format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{GRANTED}\r\n", GRANTED.len());
+        let samples = [
+            "*3\r\n:1\r\n*2\r\n$1\r\na\r\n$2\r\n17\r\n+x\r\n",
+            "%1\r\n+a\r\n*1\r\n:2\r\n",
+            "|1\r\n+a\r\n:2\r\n~2\r\n:1\r\n,1.5\r\n",
+            "-NOSCRIPT no\r\n",
+            "=7\r\ntxt:abc\r\n",
+            "(12345678901234567890\r\n",
+            "#t\r\n_\r\n$-1\r\n*-1\r\n",
+            ">2\r\n+invalidate\r\n*1\r\n$6\r\nlock:a\r\n",
+            &push,
+        ];
+        fuzz::run(&samples.map(|sample| sample.as_bytes().to_vec()), replies);
+    }
+
+    #[test]
+    fn messages_are_read_from_random_bytes() {
+        let id = "000102030405060708090a0b0c0d0e0f";
+        let samples = [GRANTED.to_owned(), format!("broken {id} lock:a"), format!("ring {id} lock:ä")];
+        fuzz::run(&samples.map(String::into_bytes), message);
+    }
+}

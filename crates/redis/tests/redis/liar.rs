@@ -1,0 +1,40 @@
+//! Servers that send what no Redis sends: a reply takes bounded memory, and the client goes on.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Env, LONGEST_REPLY, Locks, Place};
+use leasehold_redis::{Address, Config, RedisEngine};
+use leasehold_testkit::server::{Liar, Lie};
+
+use crate::rig::Rig;
+
+/// What the kernel keeps of a connection, with room.
+const KERNEL: usize = 32 << 20;
+
+#[test]
+fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
+    let rig = Rig::new();
+    let part = format!("$1000\r\n{}\r\n", "x".repeat(1000));
+    for (begins, goes_on, most) in [
+        ("$2147483647\r\n", "x", 0),
+        ("*2147483647\r\n", part.as_str(), 0),
+        ("%9223372036854775807\r\n", part.as_str(), 0),
+        ("+", "x", LONGEST_REPLY),
+        ("*60000\r\n", part.as_str(), LONGEST_REPLY),
+    ] {
+        let endless = goes_on.repeat(1 + 64 * 1024 / goes_on.len());
+        let lie = Lie { answers: vec![begins.into()], endless: endless.into() };
+        let liar = Liar::telling(lie);
+        let config = Config::new(Address::Tcp(Place { host: "127.0.0.1".to_owned(), port: liar.port() }));
+        let locks = Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build();
+        let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(100)).unwrap_err();
+        assert!(!error.is_taken(), "{begins:?}: {error}");
+        rig.until("the client hangs up", || liar.ended() > 0);
+        assert!(liar.taken() <= most + KERNEL, "{begins:?}: {} bytes", liar.taken());
+        let before = liar.connections();
+        rig.until("the client connects anew", || {
+            assert!(locks.mutex("a").blocking().try_acquire().is_err());
+            liar.connections() > before
+        });
+    }
+}

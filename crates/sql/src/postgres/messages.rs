@@ -1,0 +1,200 @@
+//! The boundaries of messages in the bytes that a server sends
+//! (<https://www.postgresql.org/docs/15/protocol-message-formats.html>), to keep the bound on the size of one answer.
+
+use std::collections::HashSet;
+
+use leasehold_core::{Frames, Room, TooLong};
+
+/// The kind of a message and its length, which counts its own four bytes.
+const HEAD: usize = 5;
+/// What a message takes in memory beside its bytes.
+const MESSAGE: u64 = 64;
+/// The longest setting that a server reports, and how many it may report. The driver keeps the newest value of each for as long as the
+/// connection lasts: together they stay below the bound of one answer.
+const LONGEST_SETTING: u64 = 64 << 10;
+const MOST_SETTINGS: usize = 1000;
+
+/// The answer that is being read.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    head: [u8; HEAD],
+    /// How much of the head has arrived.
+    filled: usize,
+    /// How many bytes of the message are to come after its head.
+    left: u64,
+    /// Whether the server was ready for requests once.
+    begun: bool,
+    /// What is left of the bound: the driver keeps all messages of an answer until the server is ready for the next request.
+    answer: Room,
+    /// The name of the setting that the server reports now, as far as it has arrived.
+    name: Option<Vec<u8>>,
+    /// The names of the settings that the server reported.
+    settings: HashSet<Vec<u8>>,
+}
+
+impl Messages {
+    pub(crate) fn new() -> Self {
+        Self {
+            head: [0; HEAD],
+            filled: 0,
+            left: 0,
+            begun: false,
+            answer: Room::whole(),
+            name: None,
+            settings: HashSet::new(),
+        }
+    }
+
+    fn begins(&mut self) -> Result<(), TooLong> {
+        let [kind, length @ ..] = self.head;
+        let length = u64::from(u32::from_be_bytes(length));
+        self.left = length.checked_sub(HEAD as u64 - 1).ok_or(TooLong)?;
+        let takes = length + MESSAGE;
+        match kind {
+            // The driver hands notifications and notices on at once; those from before the first request it keeps.
+            b'A' | b'N' if self.begun => Room::whole().take(takes),
+            b'S' if length > LONGEST_SETTING => Err(TooLong),
+            b'S' => {
+                self.name = Some(Vec::new());
+                Ok(())
+            }
+            b'Z' => {
+                self.answer.take(takes)?;
+                (self.answer, self.begun) = (Room::whole(), true);
+                Ok(())
+            }
+            _ => self.answer.take(takes),
+        }
+    }
+
+    /// The next bytes of a message.
+    fn body(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        let Some(name) = &mut self.name else { return Ok(()) };
+        let end = bytes.iter().position(|&byte| byte == 0);
+        name.extend(bytes.iter().take(end.unwrap_or(bytes.len())));
+        if end.is_none() {
+            return Ok(());
+        }
+        self.settings.extend(self.name.take());
+        if self.settings.len() > MOST_SETTINGS { Err(TooLong) } else { Ok(()) }
+    }
+}
+
+impl Frames for Messages {
+    fn follow(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            if self.left > 0 {
+                let here = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                let (body, rest) = bytes.split_at(here);
+                self.body(body)?;
+                self.left -= here as u64;
+                bytes = rest;
+                continue;
+            }
+            self.name = None;
+            if let Some(place) = self.head.get_mut(self.filled) {
+                *place = byte;
+                self.filled += 1;
+            }
+            bytes = rest;
+            if self.filled == HEAD {
+                self.filled = 0;
+                self.begins()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::LONGEST_REPLY;
+
+    use super::*;
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).unwrap();
+        [&[kind], &length.to_be_bytes()[..], body].concat()
+    }
+
+    /// How many of these messages pass, at most four times as many as the bound has room for.
+    fn passed(messages: &mut Messages, bytes: &[u8]) -> usize {
+        let most = 4 * LONGEST_REPLY / bytes.len();
+        (0..most)
+            .take_while(|_| bytes.chunks(1000).try_for_each(|part| messages.follow(part)).is_ok())
+            .count()
+    }
+
+    /// A connection on which the server was ready for requests.
+    fn begun() -> Messages {
+        let mut messages = Messages::new();
+        messages.follow(&message(b'Z', b"I")).unwrap();
+        messages
+    }
+
+    #[test]
+    fn each_answer_has_the_whole_bound_however_it_was_cut() {
+        let answer = [
+            message(b'1', b""),
+            message(b'D', &[7; 30_000_000]),
+            message(b'D', &[7; 30_000_000]),
+            message(b'Z', b"I"),
+        ]
+        .concat();
+        for at_once in [1000, 4096, answer.len()] {
+            let mut messages = Messages::new();
+            for part in answer.repeat(2).chunks(at_once) {
+                messages.follow(part).unwrap();
+            }
+            assert_eq!((messages.left, messages.filled), (0, 0));
+        }
+        let mut slowly = Messages::new();
+        let answer = [message(b'R', &[0; 4]), message(b'Z', b"I"), message(b'A', b"xyz")].concat();
+        answer.iter().for_each(|&byte| slowly.follow(&[byte]).unwrap());
+        assert_eq!((slowly.left, slowly.filled, slowly.begun), (0, 0, true));
+    }
+
+    #[test]
+    fn a_header_that_asks_for_too_much_is_refused() {
+        for head in [
+            &b"R\x7f\xff\xff\xff"[..],
+            b"D\xff\xff\xff\xff",
+            b"D\x04\x00\x00\x00",
+            b"S\x00\x01\x00\x01",
+            b"Z\x00\x00\x00\x03",
+            b"HTTP/",
+        ] {
+            assert_eq!(Messages::new().follow(head), Err(TooLong), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_end_is_refused_and_a_stream_of_news_is_not() {
+        let row = message(b'D', &[7; 1000]);
+        assert!(passed(&mut Messages::new(), &row) <= LONGEST_REPLY / row.len());
+        // Empty rows take memory as well.
+        let nothing = message(b'D', b"\0\0");
+        assert!(passed(&mut Messages::new(), &nothing) * 64 <= LONGEST_REPLY);
+        for kind in [b'A', b'N'] {
+            let news = message(kind, &[7; 100_000]);
+            assert!(
+                passed(&mut Messages::new(), &news) <= LONGEST_REPLY / news.len(),
+                "before the first request"
+            );
+            assert_eq!(passed(&mut begun(), &news), 4 * LONGEST_REPLY / news.len());
+        }
+    }
+
+    /// A server may report a setting after each transaction that changed it, for as long as the connection lasts.
+    #[test]
+    fn a_setting_is_reported_as_often_as_it_changes_but_only_so_many_settings_are() {
+        let setting = message(b'S', &[b"search_path\0".as_slice(), &[b'x'; 60_000], b"\0"].concat());
+        assert_eq!(passed(&mut begun(), &setting), 4 * LONGEST_REPLY / setting.len());
+        let mut messages = begun();
+        let reported = (0..).take_while(|number| {
+            let setting = message(b'S', format!("setting{number}\0on\0").as_bytes());
+            setting.chunks(3).try_for_each(|part| messages.follow(part)).is_ok()
+        });
+        assert_eq!(reported.count(), MOST_SETTINGS);
+    }
+}

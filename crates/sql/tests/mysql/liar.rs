@@ -1,0 +1,68 @@
+//! Servers that send what no MySQL sends: the client survives, and goes on with the next server.
+
+use std::io;
+
+use leasehold_core::{Engine, Fault, How};
+use leasehold_testkit::server::{Liar, Proxy, Talk};
+
+use crate::rig::{Rig, claim, free, take};
+
+/// One packet.
+fn packet(number: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_le_bytes();
+    [&length[..3], &[number], body].concat()
+}
+
+/// The first packet of a server of version 8, with the flags of which the driver needs some.
+fn greeting() -> Vec<u8> {
+    let flags: u32 = 0x0001 | 0x0008 | 0x0200 | 0x2000 | 0x8000 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 24;
+    let [low, high] = [flags & 0xffff, flags >> 16].map(|half| (half as u16).to_le_bytes());
+    let body = [
+        b"\x0a8.0.30\0\x01\0\0\0saltsalt\0".as_slice(),
+        &low,
+        b"\x2d\x02\0",
+        &high,
+        b"\x15\0\0\0\0\0\0\0\0\0\0saltsaltsalt\0mysql_native_password\0",
+    ];
+    packet(0, &body.concat())
+}
+
+/// Lets anybody in, and answers every request with these packets.
+fn lets_in(talk: &mut Talk, answer: &[u8]) -> io::Result<()> {
+    talk.say(&greeting())?;
+    talk.hear()?;
+    talk.say(&packet(2, b"\0\0\0\x02\0\0\0"))?;
+    while talk.hear()? > 0 {
+        talk.say(answer)?;
+    }
+    Ok(())
+}
+
+/// B6: the driver reserves room for as many columns as the server says, and panics where no address is as large.
+#[test]
+fn an_answer_that_the_driver_panics_at_is_an_error_and_the_client_goes_on() {
+    let rig = Rig::new();
+    let column = packet(2, b"\x03def\0\0\0\x01c\0\x0c\x2d\0\xff\0\0\0\xfd\0\0\0\0\0");
+    for (what, answer) in [
+        ("a column count", packet(1, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff")),
+        ("an empty row", [packet(1, b"\x01"), column, packet(3, b"")].concat()),
+        ("an empty packet", packet(1, b"")),
+        ("a packet of another number", packet(9, b"\0\0\0\x02\0\0\0")),
+        ("a file to be sent", packet(1, b"\xfb/etc/passwd")),
+    ] {
+        let liar = Liar::start(move |talk| lets_in(talk, &answer));
+        let proxy = Proxy::start(liar.port());
+        let engine = rig.through(proxy.port());
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mine = claim("a");
+        let error = runtime.block_on(engine.claim(&mine, How::Create)).unwrap_err();
+        assert!(matches!(error.fault, Fault::Retry | Fault::Unknown), "{what}: {error:?}");
+        assert!(liar.connections() > 0, "{what}");
+        proxy.point_to(rig.server.port());
+        proxy.reset();
+        runtime.block_on(async {
+            let grant = take(&*engine, &mine).await;
+            free(&*engine, &mine, &grant).await;
+        });
+    }
+}

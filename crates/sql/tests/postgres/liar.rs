@@ -1,0 +1,41 @@
+//! Servers that send what no PostgreSQL sends: an answer takes bounded memory, and the client goes on.
+
+use std::time::Duration;
+
+use leasehold_core::LONGEST_REPLY;
+use leasehold_testkit::server::{Liar, Lie};
+
+use crate::rig::{locks_of, until};
+
+/// What the kernel keeps of a connection, with room.
+const KERNEL: usize = 32 << 20;
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap();
+    [&[kind], &length.to_be_bytes()[..], body].concat()
+}
+
+#[test]
+fn an_answer_takes_no_more_than_the_bound_and_the_client_goes_on() {
+    let welcome = message(b'R', &[0; 4]);
+    let notice = message(b'N', &[b"SWARNING\0M".as_slice(), &[b'x'; 1000], b"\0\0"].concat());
+    let lies: [(&str, Vec<u8>, &[u8], usize); 3] = [
+        ("a header", b"R\x7f\xff\xff\xff".to_vec(), &[b'x'; 1000], 0),
+        ("a header after the login", [&welcome[..], b"S\x7f\xff\xff\xff"].concat(), &[b'x'; 1000], 0),
+        ("notices without end", welcome, &notice, LONGEST_REPLY),
+    ];
+    for (what, answer, endless, most) in lies {
+        let lie = Lie { answers: vec![answer], endless: endless.repeat(64) };
+        let liar = Liar::telling(lie);
+        let locks = locks_of("postgres", liar.port());
+        let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(100)).unwrap_err();
+        assert!(!error.is_taken(), "{what}: {error}");
+        until("the client hangs up", || liar.ended() > 0);
+        assert!(liar.taken() <= most + KERNEL, "{what}: {} bytes", liar.taken());
+        let before = liar.connections();
+        until("the client connects anew", || {
+            assert!(locks.mutex("a").blocking().try_acquire().is_err());
+            liar.connections() > before
+        });
+    }
+}

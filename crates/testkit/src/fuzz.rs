@@ -1,0 +1,182 @@
+//! Random bytes for parsers: samples and their mutations, from a seed. The same targets are run by cargo-fuzz, which looks at what
+//! the bytes reach; see `fuzz/` in the repository.
+
+use std::{
+    fmt::Write as _,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    time::{Duration, Instant},
+};
+
+/// How many inputs a test runs: about a second or two without optimisation.
+const ROUNDS: u64 = 20_000;
+const SEED: u64 = 17;
+/// An input grows no longer by mutations: parsers are told apart by their first bytes.
+const LONGEST: usize = 4096;
+/// The most mutations of one input.
+const MUTATIONS: u64 = 6;
+/// The most prefixes of one sample.
+const PREFIXES: usize = 512;
+
+/// Numbers at which parsers go wrong.
+const NUMBERS: [u64; 12] = [
+    0,
+    1,
+    0x7f,
+    0x80,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    0x7fff_ffff_ffff_ffff,
+    0xffff_ffff_ffff_ffff,
+];
+
+/// Calls `target` with all samples, their beginnings, and mutations of them: 20,000 inputs, the same each time. With
+/// `LEASEHOLD_FUZZ_SECONDS` in the environment it goes on for so long, from the seed in `LEASEHOLD_SEED`.
+///
+/// # Panics
+/// When the target does. The input is printed.
+pub fn run(samples: &[Vec<u8>], target: impl Fn(&[u8])) {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let mut dice = Dice(number("LEASEHOLD_SEED").unwrap_or(SEED));
+    let limit = number("LEASEHOLD_FUZZ_SECONDS").map(Duration::from_secs);
+    one(&target, &[]);
+    for sample in samples {
+        one(&target, sample);
+        (0..sample.len().min(PREFIXES)).for_each(|end| one(&target, &sample[..end]));
+    }
+    let begin = Instant::now();
+    let mut rounds = 0;
+    while limit.map_or(rounds < ROUNDS, |limit| begin.elapsed() < limit) {
+        rounds += 1;
+        one(&target, &dice.input(samples));
+    }
+}
+
+fn one(target: &impl Fn(&[u8]), input: &[u8]) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) {
+        let mut hex = String::new();
+        for byte in input {
+            let _ = write!(hex, "{byte:02x}");
+        }
+        eprintln!("the target panicked at {} bytes: {hex}", input.len());
+        resume_unwind(panic);
+    }
+}
+
+/// Random numbers (<https://prng.di.unimi.it/splitmix64.c>).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `end`; 0 where that is 0.
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % (end.max(1) as u64)) as usize
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+        all.get(self.below(all.len()))
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+
+    fn input(&mut self, samples: &[Vec<u8>]) -> Vec<u8> {
+        let mut input = match self.of(samples) {
+            Some(sample) if self.below(16) > 0 => sample.clone(),
+            _ => {
+                let length = self.below(64);
+                self.bytes(length)
+            }
+        };
+        for _ in 0..=self.next() % MUTATIONS {
+            self.mutate(&mut input, samples);
+        }
+        input.truncate(LONGEST);
+        input
+    }
+
+    fn mutate(&mut self, input: &mut Vec<u8>, samples: &[Vec<u8>]) {
+        let at = self.below(input.len() + 1);
+        match self.below(8) {
+            0 => self.put(input, at, 1),
+            1 => {
+                if let Some(byte) = input.get_mut(at) {
+                    *byte ^= 1 << self.below(8);
+                }
+            }
+            2 => input.truncate(at),
+            3 => {
+                let end = (at + self.below(16)).min(input.len());
+                drop(input.drain(at..end));
+            }
+            4 => {
+                let (count, many) = (self.below(8), self.below(4));
+                let bytes = self.bytes(count).repeat(many);
+                drop(input.splice(at..at, bytes));
+            }
+            5 => {
+                let end = (at + self.below(32)).min(input.len());
+                let again = input[at..end].repeat(1 + self.below(8));
+                drop(input.splice(at..at, again));
+            }
+            6 => {
+                let width = [2, 4, 8][self.below(3)];
+                self.put(input, at, width);
+            }
+            _ => {
+                let other = self.of(samples).cloned().unwrap_or_default();
+                let from = self.below(other.len() + 1);
+                input.truncate(at);
+                input.extend(&other[from..]);
+            }
+        }
+    }
+
+    /// Writes a number over what is there.
+    fn put(&mut self, input: &mut [u8], at: usize, width: usize) {
+        let number = NUMBERS[self.below(NUMBERS.len())];
+        let (little, big) = (number.to_le_bytes(), number.to_be_bytes());
+        let bytes = if self.below(2) == 0 { &little[..width] } else { &big[8 - width..] };
+        input.iter_mut().skip(at).zip(bytes).for_each(|(place, byte)| *place = *byte);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn inputs_are_the_same_each_time_and_reach_what_samples_do_not() {
+        let inputs = || {
+            let inputs = RefCell::new(Vec::new());
+            run(&[b"sample".to_vec(), vec![0; 9]], |input| inputs.borrow_mut().push(input.to_vec()));
+            inputs.into_inner()
+        };
+        let all = inputs();
+        assert_eq!(all, inputs());
+        for wanted in [&b""[..], b"sam", b"sample", &[0; 9]] {
+            assert!(all.iter().any(|input| input == wanted), "{wanted:?}");
+        }
+        assert!(all.iter().any(|input| input.windows(4).any(|window| window == [0x7f, 0xff, 0xff, 0xff])));
+        assert!(all.iter().any(|input| input.len() > 100) && all.iter().all(|input| input.len() <= LONGEST));
+    }
+
+    #[test]
+    fn a_panic_of_the_target_is_one_of_the_run() {
+        let ran = catch_unwind(|| run(&[b"sample".to_vec()], |input| assert_ne!(input, b"samp")));
+        assert!(ran.is_err());
+    }
+}

@@ -1,0 +1,137 @@
+//! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+
+use leasehold_core::{ClaimId, Mode};
+
+use crate::{
+    book::Own,
+    card::{Card, is_broken, limit},
+    keys::{self, Node},
+    line::{holders, standing},
+    wire::{Children, Create, Created, Data, Event, Exists, Header, Multi, Op, Reader, Stat, Welcome},
+};
+
+/// A message of the server, behind a byte that says of which kind.
+pub fn answer(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    let reader = &mut Reader::new(bytes);
+    match kind % 8 {
+        0 => drop(Welcome::read(bytes)),
+        1 => drop(Header::read(reader).and_then(|_| Event::read(reader))),
+        2 => drop(Create::read(reader)),
+        3 => stands(&Children::read(reader).unwrap_or_default()),
+        4 => {
+            if let Some((data, _)) = Data::read(reader) {
+                value(&data);
+            }
+        }
+        5 => drop(Exists::read(reader)),
+        6 => drop(Multi::read(reader)),
+        _ => drop(Stat::read(reader)),
+    }
+}
+
+/// The name of a node, a line end, and its data.
+pub fn node(bytes: &[u8]) {
+    let (name, data) = bytes
+        .iter()
+        .position(|&byte| byte == b'\n')
+        .map_or((bytes, &[][..]), |at| (&bytes[..at], &bytes[at + 1..]));
+    value(data);
+    let Ok(name) = std::str::from_utf8(name) else { return };
+    if let Some(node) = Node::read(name) {
+        assert!(name.ends_with(|last: char| last.is_ascii_digit()), "{node:?}");
+        assert!(name.contains(&node.number.unsigned_abs().to_string()), "{node:?}");
+    }
+    let _ = keys::is_of(name, ClaimId([0xab; 16]));
+    if let Some(known) = keys::name_of(name) {
+        let dir = keys::Dir::of("", "/locks", &known);
+        assert_eq!(dir.shown().strip_prefix("/locks/"), Some(name));
+    }
+    let asked = "/locks/a/_c_x-lock-";
+    let made = Own::made(asked, Created { path: format!("/locks/a/{name}"), stat: Stat::default() });
+    if let Some(made) = made {
+        assert_eq!(made.name(), name);
+    }
+}
+
+fn value(data: &[u8]) {
+    let (_, _) = (is_broken(data), limit(data));
+    if let Some(card) = Card::read(data) {
+        assert_eq!(Card::read(&card.text()), Some(card), "what is read can be written");
+    }
+}
+
+fn stands(children: &[String]) {
+    let nodes = keys::line(children);
+    let _ = holders(&nodes);
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+        for own in children.iter().take(3) {
+            drop(standing(&nodes, own, mode));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_testkit::fuzz;
+
+    use super::*;
+    use crate::wire::Writer;
+
+    const NODES: [&str; 5] = [
+        "_c_abababab-abab-abab-abab-abababababab-lock-0000000007",
+        "_c_abababab-abab-abab-abab-abababababab-__READ__-2147483647",
+        "0011aa__rlock__0000000004",
+        "lock--000000001",
+        "leases",
+    ];
+
+    fn message(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
+        let mut writer = Writer::new();
+        write(&mut writer);
+        writer.finish().split_off(4)
+    }
+
+    fn card() -> Vec<u8> {
+        Card { broken: false, time: Duration::from_secs(30), owner: "me@here:7".to_owned() }.text()
+    }
+
+    #[test]
+    fn messages_are_read_from_random_bytes() {
+        let stat = [0x01; 68];
+        let children = message(|writer| {
+            writer.count(NODES.len());
+            for node in NODES {
+                writer.text(node);
+            }
+        });
+        let messages = [
+            message(|writer| {
+                writer.int(0).int(30_000).long(7).bytes(&[7; 16]).bool(false);
+            }),
+            message(|writer| {
+                writer.int(-1).long(-1).int(0).int(3).int(3).text("/locks/a");
+            }),
+            [message(|writer| _ = writer.text(NODES[0])), stat.to_vec()].concat(),
+            children,
+            [message(|writer| _ = writer.bytes(&card())), stat.to_vec()].concat(),
+            stat.to_vec(),
+            message(|writer| {
+                writer.int(1).bool(false).int(-1).text("/locks/a").int(2).bool(false).int(-1);
+                writer.int(-1).bool(false).int(-1).int(-101).int(-1).bool(true).int(-1);
+            }),
+        ];
+        let samples: Vec<_> =
+            (0_u8..).zip(messages).map(|(kind, message)| [vec![kind], message].concat()).collect();
+        fuzz::run(&samples, answer);
+    }
+
+    #[test]
+    fn nodes_and_cards_are_read_from_random_bytes() {
+        let names = NODES.iter().chain(&["a%2Fb", "läuft ✓", "_c_x-lock-0000000001"]);
+        let samples: Vec<_> = names.map(|name| [name.as_bytes(), b"\n", &card()].concat()).collect();
+        fuzz::run(&samples, node);
+    }
+}

@@ -1,0 +1,126 @@
+//! Servers that send what no ZooKeeper sends.
+
+use std::{io, sync::Arc};
+
+use leasehold_core::{Answer, Engine, EngineError, Env, Fault, How};
+use leasehold_testkit::server::{Liar, Talk};
+use leasehold_zookeeper::{Config, ZookeeperEngine};
+
+use crate::rig::{exclusive, place};
+
+/// The code of a request, and what is answered to it: an error, and what follows.
+type Answers = dyn Fn(i32) -> (i32, Vec<u8>) + Send + Sync;
+
+const EXISTS: i32 = 3;
+const CREATE: i32 = 15;
+const CHILDREN: i32 = 8;
+/// What is known of a node: all zeros.
+const STAT: [u8; 68] = [0; 68];
+
+fn text(text: &str) -> Vec<u8> {
+    [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+fn message(parts: &[&[u8]]) -> Vec<u8> {
+    let body = parts.concat();
+    [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
+}
+
+/// The next message of the client.
+fn heard(talk: &mut Talk) -> io::Result<Vec<u8>> {
+    let length = talk.hear_exactly(4)?;
+    let length = u32::from_be_bytes(length.try_into().unwrap());
+    talk.hear_exactly(length as usize)
+}
+
+fn int(bytes: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// Gives a session of this timeout to everybody, and answers as it is told.
+fn serves(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
+    heard(talk)?;
+    let session = 7_i64.to_be_bytes();
+    talk.say(&message(&[&[0; 4], &millis.to_be_bytes(), &session, &text("sixteen letters."), &[0]]))?;
+    loop {
+        let request = heard(talk)?;
+        let (xid, code) = (int(&request, 0), int(&request, 4));
+        let (error, body) = answers(code);
+        let zxid = 9_i64.to_be_bytes();
+        talk.say(&message(&[&xid.to_be_bytes(), &zxid, &error.to_be_bytes(), &body]))?;
+    }
+}
+
+/// As a server answers where nobody stands in line.
+fn honest(code: i32) -> (i32, Vec<u8>) {
+    match code {
+        EXISTS => (0, STAT.to_vec()),
+        CHILDREN => (0, vec![0; 4]),
+        _ => (0, Vec::new()),
+    }
+}
+
+/// What comes of a claim on such a server.
+fn claimed(
+    millis: i32,
+    answers: impl Fn(i32) -> (i32, Vec<u8>) + Send + Sync + 'static,
+) -> Result<Answer, EngineError> {
+    let liar = Liar::start(move |talk| serves(talk, millis, &answers));
+    let config = Config::new(vec![place(liar.port())]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
+    runtime.block_on(engine.claim(&exclusive("a"), How::Create))
+}
+
+/// B6: it was cut out of the path by its length.
+#[test]
+fn a_node_that_was_not_asked_for_is_no_node_of_ours() {
+    for path in ["", "/", "/locks", "/locks/a/", "/locks/b/_c_x-lock-0000000001", "\u{1f512}"] {
+        let answer = claimed(30_000, move |code| match code {
+            CREATE => (0, [text(path), STAT.to_vec()].concat()),
+            code => honest(code),
+        });
+        let error = answer.unwrap_err();
+        assert_eq!(error.fault, Fault::Unknown, "{path:?}: {error:?}");
+        assert!(error.to_string().contains("unexpected"), "{path:?}: {error}");
+    }
+}
+
+/// B6: a newer server may know errors that we do not.
+#[test]
+fn an_error_that_is_not_known_leaves_the_claim_unknown_and_is_no_fault_of_ours() {
+    for code in [-999, 1, -1, i32::MIN] {
+        let answer = claimed(30_000, move |asked| match asked {
+            CREATE => (code, Vec::new()),
+            asked => honest(asked),
+        });
+        let error = answer.unwrap_err();
+        assert_eq!(error.fault, Fault::Unknown, "{code}: {error:?}");
+        assert!(error.to_string().contains(&code.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_list_that_is_longer_than_its_answer_or_an_answer_cut_short_ends_in_an_error() {
+    for lied in [EXISTS, CREATE] {
+        let one_child = [vec![0, 0, 0, 1], vec![0x7f; 4]].concat();
+        for body in [vec![0x7f, 0xff, 0xff, 0xff], vec![0; 3], one_child, vec![0xff; 64]] {
+            let shown = body.clone();
+            let answer = claimed(30_000, move |code| match code {
+                code if code == lied => (0, body.clone()),
+                code => honest(code),
+            });
+            let error = answer.unwrap_err();
+            assert_eq!(error.fault, Fault::Unknown, "{lied}, {shown:?}: {error:?}");
+        }
+    }
+}
+
+/// It would be kept alive without a rest.
+#[test]
+fn a_session_of_no_time_is_refused() {
+    for millis in [0, -1, 19, i32::MIN] {
+        let error = claimed(millis, |_| (0, Vec::new())).unwrap_err();
+        assert_eq!(error.fault, Fault::Misconfigured, "{millis}: {error:?}");
+    }
+}
