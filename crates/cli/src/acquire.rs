@@ -10,6 +10,7 @@ use crate::{
     exit::{self, Failure},
     plan::{Run, Wait, Want},
     signals::ends_wait,
+    text,
     waiter::{Waiter, now},
 };
 
@@ -117,5 +118,8 @@ fn refused(plan: &Run, error: Error) -> Failure {
     if plan.quiet {
         return Failure::silent(plan.conflict);
     }
-    Failure::new(plan.conflict, format!("{error}: `leasehold show` tells by whom"))
+    Failure::new(
+        plan.conflict,
+        format!("{error}: `leasehold show {}` tells by whom", text::word(plan.name.as_str())),
+    )
 }

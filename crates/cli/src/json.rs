@@ -16,7 +16,7 @@ pub(crate) fn line(seen: &Seen<'_>) -> String {
         ("key", text(&view.key)),
         ("mode", view.mode.map_or_else(null, |mode| text(mode.word()))),
         ("limit", number(view.mode.and_then(leasehold::Mode::limit))),
-        ("guarantee", text(&seen.guarantee)),
+        ("guarantee", seen.judged.level().as_deref().map_or_else(null, text)),
         ("holders", array(view.holders.iter().map(holder))),
         ("waiters", array(view.waiters.iter().map(waiter))),
         ("problem", view.problem.as_deref().map_or_else(null, text)),
@@ -79,19 +79,21 @@ fn text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::{Mode, Name, View};
+    use leasehold::{Guarantee, Level, Mode, Name, View};
 
     use super::*;
+    use crate::cmd::show::Judged;
 
-    fn seen<'a>(view: &'a View) -> Seen<'a> {
-        Seen { engine: "file", guarantee: "exact".into(), view }
+    fn line_of(view: &View) -> String {
+        let judged = Judged(Ok(Guarantee::new(Level::Exact, &[])));
+        line(&Seen { engine: "file", judged: &judged, view })
     }
 
     #[test]
     fn a_free_name_has_all_fields_in_order() {
         let view = View::free(Name::new("a\"b").unwrap(), "/d/a%22b.lock".into());
         assert_eq!(
-            line(&seen(&view)),
+            line_of(&view),
             "{\"name\":\"a\\\"b\",\"engine\":\"file\",\"key\":\"/d/a%22b.lock\",\"mode\":null,\"limit\":null,\
              \"guarantee\":\"exact\",\"holders\":[],\"waiters\":[],\"problem\":null}\n"
         );
@@ -114,7 +116,7 @@ mod tests {
             owner: "x".into(),
             waiting: Some(Duration::from_secs(2)),
         });
-        let line = line(&seen(&view));
+        let line = line_of(&view);
         assert!(!line.trim_end().contains(char::is_control), "{line}");
         let value: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["mode"], "permit");

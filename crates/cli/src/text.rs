@@ -41,12 +41,19 @@ fn row(view: &View) -> Vec<String> {
 pub(crate) fn show(seen: &Seen<'_>) -> String {
     let view = seen.view;
     let line = |what: &str, value: String| vec![what.to_owned(), value];
-    let mut text = columns(vec![
+    let (level, notes) = match &seen.judged.0 {
+        Ok(guarantee) => (guarantee.level.to_string(), guarantee.notes.clone()),
+        Err(why) => ("guarantee not known".to_owned(), vec![why.clone()]),
+    };
+    let mut facts = vec![
         line("name", safe(view.name.as_str())),
-        line("engine", format!("{} ({})", seen.engine, seen.guarantee)),
+        line("engine", format!("{} ({level})", seen.engine)),
         line("key", safe(&view.key)),
         line("mode", view.mode.map_or_else(|| "free".into(), mode)),
-    ]);
+    ];
+    // What lowers the level comes first.
+    facts.extend(notes.iter().map(|note| line("note", safe(note))));
+    let mut text = columns(facts);
     if !view.holders.is_empty() {
         let head = ["HOLDER", "TOKEN", "HELD", "REMAINING", "ID"].map(str::to_owned).to_vec();
         text += "\n";
@@ -142,11 +149,23 @@ pub(crate) fn safe(text: &str) -> String {
     safe
 }
 
+/// Text as one word of a shell, so that a line can be copied.
+pub(crate) fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
+    let quoted = match text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    };
+    // It is no option, whatever it begins with.
+    if text.starts_with('-') { format!("-- {quoted}") } else { quoted }
+}
+
 #[cfg(test)]
 mod tests {
-    use leasehold::{Mode, Name};
+    use leasehold::{Guarantee, Level, Mode, Name};
 
     use super::*;
+    use crate::cmd::show::Judged;
 
     fn view() -> View {
         let mut view = View::free(Name::new("night").unwrap(), "/d/night.lock".into());
@@ -170,10 +189,12 @@ mod tests {
     #[test]
     fn a_held_name_is_shown_whole_and_safe() {
         let view = view();
-        let text = show(&Seen { engine: "file", guarantee: "exact".into(), view: &view });
+        let judged = Judged(Ok(Guarantee::new(Level::Exact, &["one host\u{1b}"])));
+        let text = show(&Seen { engine: "file", judged: &judged, view: &view });
         assert_eq!(
             text,
-            "name    night\nengine  file (exact)\nkey     /d/night.lock\nmode    exclusive\n\n\
+            "name    night\nengine  file (exact)\nkey     /d/night.lock\nmode    exclusive\n\
+             note    one host\\u{1b}\n\n\
              HOLDER              TOKEN  HELD   REMAINING  ID\n\
              \\u{1b}]0;evil\\u{7}  7      1h02m  no expiry  ab\n\n\
              WAITER  WAITING  ID\nme      1.5s     cd\n"
@@ -196,6 +217,12 @@ mod tests {
     fn ages_have_two_units_at_most() {
         let shown = [5, 1500, 59_999, 61_000, 3_725_000, 90_000_000].map(|ms| age(Duration::from_millis(ms)));
         assert_eq!(shown, ["5ms", "1.5s", "59s", "1m01s", "1h02m", "1d01h"]);
+    }
+
+    #[test]
+    fn a_name_is_one_word_of_a_shell() {
+        let shown = ["a/b", "two words", "it's", "-n", "$x"].map(word);
+        assert_eq!(shown, ["a/b", "'two words'", r"'it'\''s'", "-- -n", "'$x'"]);
     }
 
     #[test]

@@ -197,8 +197,29 @@ impl Guard {
     ///
     /// # Errors
     /// As [`release`](Self::release).
+    #[track_caller]
     pub fn release_blocking(self) -> Result<(), Error> {
-        pollster::block_on(self.release())
+        let life = Arc::clone(&self.life);
+        life.keeper.block_on(self.release())
+    }
+
+    /// [`release_at_least`](Self::release_at_least) for code without an executor.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn release_at_least_blocking(self, at_least: Duration) -> Result<(), Error> {
+        let life = Arc::clone(&self.life);
+        life.keeper.block_on(self.release_at_least(at_least))
+    }
+
+    /// [`confirm`](Self::confirm) for code without an executor: blocks the thread until the engine has answered.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn confirm_blocking(&self) -> Result<(), Error> {
+        self.life.keeper.block_on(self.confirm())
     }
 
     pub(crate) fn life(&self) -> &Arc<Lifeline> {

@@ -281,24 +281,30 @@ impl Blocking {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Panics
+    /// Where the wait could not end: in a task of the one thread that the [`Keeper`](crate::Keeper) runs on. So do all calls that block.
+    #[track_caller]
     pub fn acquire(&self) -> Result<Guard, Error> {
-        pollster::block_on(self.0.acquire())
+        self.0.life.keeper.block_on(self.0.acquire())
     }
 
     /// See [`Request::acquire_within`].
     ///
     /// # Errors
     /// As there.
+    #[track_caller]
     pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
-        pollster::block_on(self.0.acquire_within(limit))
+        self.0.life.keeper.block_on(self.0.acquire_within(limit))
     }
 
     /// See [`Request::try_acquire`].
     ///
     /// # Errors
     /// As there.
+    #[track_caller]
     pub fn try_acquire(&self) -> Result<Guard, Error> {
-        pollster::block_on(self.0.try_acquire())
+        self.0.life.keeper.block_on(self.0.try_acquire())
     }
 }
 

@@ -1,6 +1,9 @@
 //! `leasehold list`: the names that are held or waited for.
 
-use super::{connect, print, show::Seen};
+use super::{
+    connect, print,
+    show::{Judged, Seen},
+};
 use crate::{args, exit::Failure, json, text};
 
 /// Prints them, one a line.
@@ -10,8 +13,9 @@ pub(crate) fn list(args: &args::List, url: &str) -> Result<u8, Failure> {
     if !args.json {
         return print(&text::list(&views));
     }
-    let guarantee = pollster::block_on(locks.guarantee())?.level.to_string();
+    let judged = Judged::of(&locks);
+    judged.say_why_not();
     let engine = locks.profile().engine;
-    let lines = views.iter().map(|view| json::line(&Seen { engine, guarantee: guarantee.clone(), view }));
+    let lines = views.iter().map(|view| json::line(&Seen { engine, judged: &judged, view }));
     print(&lines.collect::<String>())
 }

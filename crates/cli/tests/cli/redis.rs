@@ -66,6 +66,40 @@ fn processes_exclude_each_other_and_are_shown() {
     assert_eq!(stdout(&site.call(&["list", "--json"])), "");
 }
 
+/// The locker of redis.acl may not ask for the settings of the server.
+#[test]
+fn who_may_not_judge_the_server_sees_the_rest() {
+    let site = Site::new();
+    let rule: Vec<_> = "ACL SETUSER default -info -config".split(' ').collect();
+    let _holder = site.holder(&["--owner", "first"], HOLD);
+    site.0.command(&rule);
+    let shown = site.call(&["show", "job"]);
+    assert_eq!(code(&shown), 0, "{shown:?}");
+    assert!(stdout(&shown).contains("redis (guarantee not known)") && stdout(&shown).contains("first"));
+    for look in [["show", "--json", "job"], ["list", "--json", "job"]] {
+        let output = site.call(&look);
+        assert_eq!(code(&output), 0, "{output:?}");
+        assert!(one_line(&output).contains("the guarantee is not known: redis engine"), "{output:?}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&value["guarantee"], &value["holders"][0]["owner"]),
+            (&serde_json::Value::Null, &"first".into())
+        );
+    }
+}
+
+#[test]
+fn a_look_gives_the_reasons_of_the_level() {
+    let site = Site::new();
+    let shown = site.call(&["show", "job"]);
+    assert!(stdout(&shown).contains("(best effort)") && stdout(&shown).contains("\nnote    "), "{shown:?}");
+    let holder = site.holder(&[], HOLD);
+    let refused = site.call(&["run", "-n", "job", "--", "true"]);
+    assert_eq!(code(&refused), 75);
+    assert!(one_line(&refused).contains("`leasehold show job` tells by whom"), "{refused:?}");
+    assert_eq!(code(&holder.output()), 0);
+}
+
 /// What is pushed to a waiting claim is a grant for two seconds.
 #[test]
 fn a_command_starts_under_a_whole_lease_also_after_a_wait() {

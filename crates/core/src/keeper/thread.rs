@@ -2,11 +2,16 @@
 
 use std::{
     fmt,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::oneshot,
+};
 
 use crate::{BoxFuture, Error, ErrorKind, process};
 
@@ -48,7 +53,7 @@ impl Keeper {
     }
 
     /// A keeper on a tokio runtime of the caller's: faster to reach from tasks of that runtime, but blocked when it is
-    /// blocked. When the runtime is dropped, holds are told lost and waits end with an error. The runtime needs its
+    /// blocked: where it has one thread only, a blocking call in a task of it would wait for ever, and panics instead. When the runtime is dropped, holds are told lost and waits end with an error. The runtime needs its
     /// time and I/O drivers.
     #[must_use]
     pub fn on(handle: Handle) -> Self {
@@ -86,6 +91,35 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// Waits for `future` on this thread, which sleeps meanwhile.
+    ///
+    /// # Panics
+    /// In a task of a runtime of one thread that is this keeper's own.
+    #[track_caller]
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        // An engine inside of this process may need no keeper.
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+        self.assert_not_blocked();
+        pollster::block_on(future)
+    }
+
+    /// Panics where blocking this thread would stop the keeper.
+    #[track_caller]
+    fn assert_not_blocked(&self) {
+        let Inner::Handle(handle) = &*self.inner else { return };
+        let inside = Handle::try_current().is_ok_and(|here| here.id() == handle.id());
+        if inside && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
+            // The threads of spawn_blocking are inside too, and may block. Only tokio can tell them from its tasks, where it panics
+            // and says that a function attempted to block the thread that drives them.
+            let (done, wait) = oneshot::channel();
+            let _ = done.send(());
+            let _ = wait.blocking_recv();
+        }
     }
 
     /// Waits for `duration`, in a task that it runs.

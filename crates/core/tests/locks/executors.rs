@@ -83,6 +83,30 @@ fn a_keeper_on_a_runtime_that_is_dropped_tells_everybody() {
     assert!(locks.mutex("z").blocking().acquire().unwrap_err().is_closed());
 }
 
+/// Its keeper would run on the thread that it blocks.
+#[test]
+fn a_blocking_call_on_the_only_thread_of_its_keeper_panics_and_leaves_nothing() {
+    let world = World::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let engine = leasehold_core::memory::MemoryEngine::new(std::sync::Arc::clone(&world.store));
+    let locks =
+        Locks::builder(std::sync::Arc::new(engine)).keeper(Keeper::on(runtime.handle().clone())).build();
+    let holder = world.client().mutex("x").blocking().acquire().unwrap();
+    runtime.block_on(async {
+        let (here, there) = (locks.clone(), locks.clone());
+        let blocked = tokio::spawn(async move { drop(here.mutex("x").blocking().acquire()) });
+        assert!(blocked.await.unwrap_err().is_panic(), "instead of waiting for ever");
+        // A thread beside it may block.
+        let beside = tokio::task::spawn_blocking(move || there.mutex("x").blocking().acquire().unwrap());
+        holder.release().await.unwrap();
+        let guard = beside.await.unwrap();
+        let guard = tokio::task::spawn_blocking(move || guard.confirm_blocking().map(|()| guard));
+        guard.await.unwrap().unwrap().release().await.unwrap();
+    });
+    drop((locks, runtime));
+    world.assert_at_rest();
+}
+
 #[test]
 fn several_locks_may_share_a_keeper() {
     let world = World::new();
