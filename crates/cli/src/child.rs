@@ -4,15 +4,15 @@ use nix::{
     errno::Errno,
     sys::{
         signal::{Signal, killpg},
-        wait::{WaitPidFlag, WaitStatus, waitpid},
+        wait::WaitStatus,
     },
     unistd::Pid,
 };
 
 use crate::{
     exit,
-    members::{Member, members},
     terminal::{Taken, Terminal},
+    tree,
 };
 
 /// A running CMD.
@@ -41,13 +41,18 @@ impl Child {
     /// # Errors
     /// The operating system's.
     pub(crate) fn change(&mut self) -> Result<Option<Change>, Errno> {
-        let status = waitpid(self.group, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED))?;
-        let change = match status {
-            // The system gives the low eight bits.
-            WaitStatus::Exited(_, code) => Change::Ended(code as u8),
-            WaitStatus::Signaled(_, signal, _) => Change::Ended(exit::by_signal(signal)),
-            WaitStatus::Stopped(_, signal) => Change::Stopped(signal),
-            _ => return Ok(None),
+        let change = loop {
+            match tree::reap()? {
+                // The system gives the low eight bits.
+                Some(WaitStatus::Exited(pid, code)) if pid == self.group => break Change::Ended(code as u8),
+                Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.group => {
+                    break Change::Ended(exit::by_signal(signal));
+                }
+                Some(WaitStatus::Stopped(pid, signal)) if pid == self.group => break Change::Stopped(signal),
+                // One that CMD left behind has ended.
+                Some(_) => {}
+                None => return Ok(None),
+            }
         };
         if let Change::Ended(_) = change {
             self.reaped = true;
@@ -61,21 +66,29 @@ impl Child {
     /// # Errors
     /// `EPERM` when none of its processes may be signalled by this user.
     pub(crate) fn send(&self, signal: Signal) -> Result<(), Errno> {
+        if self.reaped && !tree::has_child_in(self.group) {
+            return Ok(());
+        }
         match killpg(self.group, signal) {
             Err(Errno::EPERM) => Err(Errno::EPERM),
             _ => Ok(()),
         }
     }
 
-    /// Its processes that have not ended.
-    pub(crate) fn members(&self) -> Vec<Member> {
-        members(self.group)
+    /// Sends a signal to the group, and to what CMD left behind elsewhere.
+    ///
+    /// # Errors
+    /// `EPERM` when some of them may not be signalled by this user.
+    pub(crate) fn send_to_all(&self, signal: Signal) -> Result<(), Errno> {
+        let group = self.send(signal);
+        let left =
+            if self.reaped { tree::signal_children(signal) } else { tree::signal_left(signal, self.group) };
+        group.and(left)
     }
 
-    /// Whether the group may still have members. After CMD itself has ended, its number belongs to those it left behind,
-    /// and to nobody as soon as there are none.
-    pub(crate) fn is_there(&self) -> bool {
-        !self.reaped || killpg(self.group, None::<Signal>) != Err(Errno::ESRCH)
+    /// Whether anything of CMD's tree is there, after CMD itself has ended.
+    pub(crate) fn left_any(&self) -> bool {
+        !self.reaped || !tree::is_gone()
     }
 
     /// Takes the terminal from CMD, if there is one.

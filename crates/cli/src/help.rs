@@ -19,11 +19,21 @@ Where holds end with their process (ZooKeeper), leasehold stays and holds until
 CMD gets LEASEHOLD_NAME, LEASEHOLD_CLAIM (the id in `show`), LEASEHOLD_TOKEN, a
 number that grows with each grant, and LEASEHOLD_LINEAGE: where that changes,
 numbers begin anew. It runs in a process group of its own, in the foreground on a terminal.
-The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are passed on to it. When
-leasehold is killed, CMD is killed, too, unless it is a set-uid program: those
-clear the parent-death signal. When the lock is lost, processes of CMD that
-became another user (sudo) cannot be ended by this one: leasehold says so, with
-their numbers. Run leasehold itself under sudo then.
+The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are passed on to it.
+
+When the lock is lost, or leasehold is killed (KILL), CMD is ended with all that
+descends from it, also in sessions of its own; after a kill NAME is free as soon
+as they are gone. leasehold is two processes for that, the second one is called
+lh-guardian. If both are killed, only CMD itself ends, unless it is a set-uid
+program, and NAME is free after its ttl. Not ended are:
+  processes of CMD that became another user (sudo): leasehold says so, with
+  their numbers, and after a kill NAME stays taken until they end; run leasehold
+  itself under sudo then
+  work that CMD handed to others: docker, at, systemd-run, ssh
+
+When CMD ends by itself, what it left in the background goes on. On the file
+engine NAME stays taken until that has ended, as under flock, unless -o or
+--at-least is given; on the others it is free, so CMD should wait for it.
 
 The URL of the engine, first found wins: --url, LEASEHOLD_URL, the file named by
 LEASEHOLD_URL_FILE (mode 0600), /etc/leasehold/url, and else the file engine,

@@ -1,6 +1,6 @@
 //! The `leasehold` command: arguments as typed (`args`), what they mean (`plan`), one file per command (`cmd`), and the
-//! exit codes (`exit`). `run` adds `signals` and `waiter` (the loop), `nested` and `acquire` (the lock), `start`, `spawn`,
-//! `terminal`, `child` and `members` (CMD), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
+//! exit codes (`exit`). `run` adds `front` (the two processes that it is), `signals` and `waiter` (the loop), `nested` and
+//! `acquire` (the lock), `start`, `spawn`, `terminal`, `child` and `tree` (CMD), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
 //! together.
 
 mod acquire;
@@ -10,11 +10,11 @@ mod cmd;
 mod enforce;
 mod engines;
 mod exit;
+mod front;
 mod help;
 mod json;
 #[cfg(test)]
 mod man;
-mod members;
 mod nested;
 mod plan;
 mod signals;
@@ -24,6 +24,7 @@ mod start;
 mod supervise;
 mod terminal;
 mod text;
+mod tree;
 mod usage;
 mod waiter;
 

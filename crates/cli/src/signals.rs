@@ -28,10 +28,14 @@ const FORWARDED: [Signal; 8] = [
 /// The signals of this process, as it gets them from now on, and as it found them.
 pub(crate) struct Signals {
     fd: SignalFd,
+    taken: SigSet,
     found: Found,
 }
 
 impl Signals {
+    /// Stops the guardian when the whole process group of the front is to stop.
+    pub(crate) const WITH_GROUP: Signal = Signal::SIGTTIN;
+
     /// Blocks the signals that are passed on and reads them from now on. To be called before the first thread starts,
     /// for threads inherit what is blocked.
     ///
@@ -47,8 +51,20 @@ impl Signals {
         // Lets a process in the background take the terminal back.
         blocked.add(Signal::SIGTTOU);
         let found = crate::spawn::take_signals(&blocked)?;
+        Self::read(taken, found)
+    }
+
+    /// The same signals for a process that is forked off: a descriptor of its own.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no descriptor left.
+    pub(crate) fn again(&self) -> Result<Self, Errno> {
+        Self::read(self.taken, self.found)
+    }
+
+    fn read(taken: SigSet, found: Found) -> Result<Self, Errno> {
         let fd = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { fd, found })
+        Ok(Self { fd, taken, found })
     }
 
     /// What CMD is to find.
@@ -80,6 +96,14 @@ impl Signals {
     /// The operating system's.
     pub(crate) fn stop_group(&self) -> Result<(), Errno> {
         stop(Pid::from_raw(0))
+    }
+
+    /// Stops the guardian, and by that the process group of the front.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn stop_with_group(&self) -> Result<(), Errno> {
+        kill(Pid::this(), Self::WITH_GROUP)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Starting CMD: what it inherits, and what it must not.
 //!
-//! The only module of this command with unsafe code: asking for and resetting a signal's disposition, and the steps
+//! The only module of this command with unsafe code: asking for and resetting a signal's disposition, a fork, and the steps
 //! between fork and exec.
-#![expect(unsafe_code, reason = "signal dispositions and pre_exec have no safe interface")]
+#![expect(unsafe_code, reason = "signal dispositions, fork and pre_exec have no safe interface")]
 
 use std::{
     ffi::OsString,
@@ -21,7 +21,7 @@ use nix::{
         prctl::set_pdeathsig,
         signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction},
     },
-    unistd::{Pid, getpid, getppid, tcsetpgrp},
+    unistd::{ForkResult, Pid, getpid, getppid, tcsetpgrp},
 };
 
 /// How this process found its signals, which is how CMD is to find them.
@@ -66,6 +66,20 @@ pub(crate) fn take_signals(blocked: &SigSet) -> Result<Found, Errno> {
     unsafe { sigaction(Signal::SIGCHLD, &default)? };
     let mask = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     Ok(Found { mask })
+}
+
+/// Splits this process in two: in the one that goes on the answer is the number of the new one, in which it is `None`. Only a
+/// process with one thread may call it.
+///
+/// # Errors
+/// The operating system's, when it has no room for another process.
+pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
+    // SAFETY: with one thread no lock is held by another one that the new process lacks, so all it may do is as safe there as
+    // here.
+    match unsafe { nix::unistd::fork()? } {
+        ForkResult::Parent { child } => Ok(Some(child)),
+        ForkResult::Child => Ok(None),
+    }
 }
 
 /// Becomes CMD, which finds the signals as this process did.

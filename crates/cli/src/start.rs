@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use leasehold::{Guard, Locks};
-use nix::errno::Errno;
+use nix::{errno::Errno, unistd::Pid};
 
 use crate::{
     child::Child,
@@ -42,9 +42,20 @@ pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
     }
 }
 
-pub(crate) fn start(plan: &Run, locks: &Locks, guard: &Guard, waiter: &Waiter) -> Result<Child, Failure> {
+/// Whether what CMD left behind keeps the lock by the descriptor that it inherited.
+pub(crate) fn inherits(plan: &Run, locks: &Locks, guard: &Guard) -> bool {
+    plan.pass_descriptor && plan.at_least.is_none() && descriptor(locks, guard).is_ok_and(|fd| fd.is_some())
+}
+
+pub(crate) fn start(
+    plan: &Run,
+    locks: &Locks,
+    guard: &Guard,
+    waiter: &Waiter,
+    front: Pid,
+) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| not_started(plan, error);
-    let terminal = Terminal::find();
+    let terminal = Terminal::find(front);
     let group = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),

@@ -8,22 +8,25 @@ use nix::{errno::Errno, sys::signal::Signal};
 use crate::{
     child::{Change, Child},
     enforce::{Enforcer, Order},
+    exit,
     plan::Run,
     terminal::Taken,
     text::say,
+    tree,
     waiter::{Waiter, now},
 };
 
-/// How often the end of a group is looked for, once CMD itself is gone and the lock is lost: no event tells of it.
-const LOOK_FOR_GROUP: Duration = Duration::from_millis(20);
-/// How often, after it was killed: the kernel needs some time for processes that have much memory, or wait for a disk.
-const LOOKS_AFTER_KILL: usize = 50;
+/// How often the end of CMD's tree is looked for, once CMD itself is gone and the lock is lost: the end of a child tells of it,
+/// but not of a child that another process traces.
+const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
+/// How long, after it was killed: the kernel needs some time for processes that have much memory, or wait for a disk.
+const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// How it came out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// CMD ran to its end, and no loss was heard of.
-    Kept { code: u8 },
+    /// CMD ran to its end, and no loss was heard of. `heirs`: it left processes behind.
+    Kept { code: u8, heirs: bool },
     /// CMD was ended because the lock was lost, or was about to be.
     Lost { loss: Loss, code: u8 },
 }
@@ -46,6 +49,8 @@ pub(crate) struct Supervisor<'a> {
     told: bool,
     /// The engine and the name, for messages.
     lock: String,
+    /// The front was killed: nobody waits for CMD any more.
+    is_alone: bool,
     /// Whether it was said that some of CMD's processes cannot be ended.
     complained: bool,
 }
@@ -63,16 +68,17 @@ impl<'a> Supervisor<'a> {
             asked: None,
             told: false,
             lock,
+            is_alone: false,
             complained: false,
         }
     }
 
-    /// Until CMD has ended, and after a loss until its group has, too.
+    /// Until CMD has ended, and after a loss until its whole tree has, too.
     pub(crate) fn see_through(mut self) -> Result<End, Errno> {
         let end = self.watch();
         if end.is_err() {
             // CMD must not go on without anybody who watches over the lock.
-            let _ = self.child.send(Signal::SIGKILL);
+            let _ = self.child.send_to_all(Signal::SIGKILL);
         }
         end
     }
@@ -89,6 +95,21 @@ impl<'a> Supervisor<'a> {
             if let Some(signal) = self.waiter.wait(self.enforcer.sleep(now()))? {
                 self.signal(signal);
             }
+            if self.is_alone {
+                return self.abandoned();
+            }
+        }
+    }
+
+    /// The front was killed. The hold stands, and is renewed, until CMD's tree is gone: then its release lets the next one in.
+    fn abandoned(&mut self) -> Result<End, Errno> {
+        loop {
+            self.end_by(Signal::SIGKILL);
+            let _ = self.child.change();
+            if !self.child.left_any() {
+                return Ok(End::Kept { code: exit::by_signal(Signal::SIGKILL), heirs: false });
+            }
+            self.waiter.wait(Some(LOOK_FOR_TREE))?;
         }
     }
 
@@ -128,23 +149,22 @@ impl<'a> Supervisor<'a> {
     }
 
     fn end_by(&mut self, signal: Signal) {
-        if self.child.send(signal).is_err() {
+        if self.child.send_to_all(signal).is_err() {
             self.complain();
         }
     }
 
     /// Some of CMD's processes became another user, as those of `sudo` do, and go on without the lock.
     fn complain(&mut self) {
-        if std::mem::replace(&mut self.complained, true) {
+        let survivors = tree::survivors();
+        if survivors.is_empty() || std::mem::replace(&mut self.complained, true) {
             return;
         }
-        let left = self.child.members();
-        let named =
-            left.iter().map(|member| format!("{} ({}, of user {})", member.pid, member.program, member.user));
-        let named = named.collect::<Vec<_>>().join(", ");
+        let (lock, named) = (&self.lock, tree::named(&survivors));
+        let what =
+            if self.is_alone { "leasehold was killed, and the lock is kept, for" } else { "lost, but" };
         say(&format!(
-            "{}: lost, but this user may not end what runs under it as another user: process {named}: end it as root",
-            self.lock
+            "{lock}: {what} this user may not end what runs under it as another user: process {named}: end it as root"
         ));
     }
 
@@ -152,6 +172,7 @@ impl<'a> Supervisor<'a> {
         match signal {
             Signal::SIGCHLD => {}
             Signal::SIGCONT => self.resume(),
+            Signal::SIGKILL => self.is_alone = true,
             Signal::SIGTERM => {
                 let _ = self.child.send(signal);
                 if self.asked.is_none() && self.enforcer.stopped_by().is_none() {
@@ -176,7 +197,7 @@ impl<'a> Supervisor<'a> {
                 return Ok(());
             }
             // The terminal told CMD's group alone. The shell waits for all of ours.
-            Some(Taken::FromCmd) => self.waiter.signals().stop_group()?,
+            Some(Taken::FromCmd) => self.waiter.signals().stop_with_group()?,
             Some(Taken::WasOurs | Taken::Nothing) => self.waiter.signals().stop()?,
         }
         // Continued by SIGCONT, which is in line and will be passed on; or never stopped, because nobody could have
@@ -200,10 +221,12 @@ impl<'a> Supervisor<'a> {
             // It ended before it could be told. What it left running is told now.
             self.enforce();
         }
-        let Some(loss) = self.enforcer.stopped_by() else { return Ok(End::Kept { code }) };
-        while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.is_there()) {
+        let Some(loss) = self.enforcer.stopped_by() else {
+            return Ok(End::Kept { code, heirs: self.child.left_any() });
+        };
+        while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.left_any()) {
             let left = kill_at.saturating_sub(now());
-            if let Some(signal) = self.waiter.wait(Some(left.min(LOOK_FOR_GROUP)))? {
+            if let Some(signal) = self.waiter.wait(Some(left.min(LOOK_FOR_TREE)))? {
                 self.signal(signal);
             }
             self.enforce();
@@ -214,15 +237,20 @@ impl<'a> Supervisor<'a> {
 
     /// Waits until what was killed is gone, and says so of what cannot be ended.
     fn bury(&mut self) -> Result<(), Errno> {
-        for _ in 0..LOOKS_AFTER_KILL {
-            if !self.child.is_there() {
-                return Ok(());
-            }
+        let end = now() + END_WITHIN;
+        while self.child.left_any() {
             self.end_by(Signal::SIGKILL);
             if self.complained {
                 return Ok(());
             }
-            self.waiter.wait(Some(LOOK_FOR_GROUP))?;
+            if now() >= end {
+                say(&format!(
+                    "{}: lost, but what runs under it does not end: does it wait for a disk?",
+                    self.lock
+                ));
+                return Ok(());
+            }
+            self.waiter.wait(Some(LOOK_FOR_TREE))?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+use nix::unistd::{Pid, tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal of this process.
 pub(crate) struct Terminal {
@@ -18,12 +18,12 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// The controlling terminal, if this process has one.
-    pub(crate) fn find() -> Option<Self> {
+    /// The controlling terminal, if this process has one. `own` is the group that a shell puts into the foreground for it.
+    pub(crate) fn find(own: Pid) -> Option<Self> {
         // Not stdin: that may be a file while CMD asks for a password on the terminal.
         let tty =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok()?;
-        Some(Self { tty, own: getpgrp() })
+        Some(Self { tty, own })
     }
 
     /// Whether this process is in the foreground.

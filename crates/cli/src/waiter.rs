@@ -1,7 +1,8 @@
 //! The loop under everything that waits: signals, futures and time, on the one thread of this command.
 
 use std::{
-    os::fd::AsFd,
+    cell::Cell,
+    os::fd::{AsFd, OwnedFd},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
@@ -25,6 +26,9 @@ pub(crate) struct Waiter {
     signals: Signals,
     bell: Arc<Bell>,
     waker: Waker,
+    /// Can be read from when the process that this one works for is gone.
+    partner: Option<OwnedFd>,
+    is_alone: Cell<bool>,
 }
 
 /// Wakes the loop from another thread.
@@ -40,10 +44,11 @@ impl Wake for Bell {
 impl Waiter {
     /// # Errors
     /// The operating system's, when it has no descriptor left.
-    pub(crate) fn new(signals: Signals) -> Result<Self, Errno> {
+    pub(crate) fn new(signals: Signals, partner: Option<OwnedFd>) -> Result<Self, Errno> {
         let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let bell = Arc::new(Bell(fd));
-        Ok(Self { signals, waker: Waker::from(Arc::clone(&bell)), bell })
+        let waker = Waker::from(Arc::clone(&bell));
+        Ok(Self { signals, bell, waker, partner, is_alone: Cell::new(false) })
     }
 
     pub(crate) const fn signals(&self) -> &Signals {
@@ -56,18 +61,22 @@ impl Waiter {
     }
 
     /// Sleeps until a signal comes in, which is the answer; or until a future can go on or `limit` has passed, or a
-    /// little earlier, which is `None`.
+    /// little earlier, which is `None`. When the process that this one works for is gone, that is told once, as SIGKILL.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
-        let mut fds = [
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.bell.0.as_fd(), PollFlags::POLLIN),
-        ];
+        let partner = self.partner.as_ref().filter(|_| !self.is_alone.get());
+        let event = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut fds = vec![event(self.signals.as_fd()), event(self.bell.0.as_fd())];
+        fds.extend(partner.map(|partner| event(partner.as_fd())));
         match nix::poll::poll(&mut fds, timeout(limit)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
+        }
+        if fds.get(2).is_some_and(|partner| partner.any() == Some(true)) {
+            self.is_alone.set(true);
+            return Ok(Some(Signal::SIGKILL));
         }
         match self.bell.0.read() {
             Ok(_) | Err(Errno::EAGAIN) => self.signals.next(),

@@ -28,6 +28,13 @@ impl Owner {
         Self(clean.into())
     }
 
+    /// A new identity with the label `user@host:pid` of a process of this user: of the one that people see, for example, where
+    /// another one holds the lock for it.
+    #[must_use]
+    pub fn of_process(pid: u32) -> Self {
+        Self::new(&crate::process::label_of(pid))
+    }
+
     /// The label.
     #[must_use]
     pub fn label(&self) -> &str {

@@ -42,8 +42,13 @@ pub(crate) fn watch(farewell: fn()) {
     });
 }
 
-/// `user@host:pid`, as far as the system knows it.
+/// `user@host:pid` of this process, as far as the system knows it.
 pub(crate) fn label() -> String {
+    label_of(std::process::id())
+}
+
+/// As a process of this user and host is called.
+pub(crate) fn label_of(pid: u32) -> String {
     let uid = nix::unistd::geteuid();
     let user =
         nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
@@ -51,5 +56,5 @@ pub(crate) fn label() -> String {
         .ok()
         .and_then(|host| host.into_string().ok())
         .unwrap_or_else(|| "?".into());
-    format!("{user}@{host}:{}", std::process::id())
+    format!("{user}@{host}:{pid}")
 }

@@ -8,11 +8,12 @@ use nix::{errno::Errno, sys::signal::Signal};
 use crate::{
     acquire::acquire_whole,
     exit::{self, Failure},
+    front::{Came, Half, Partner, split},
     nested::nested,
     plan::Run,
     signals::{Signals, ends_wait},
     spawn::become_cmd,
-    start::{not_started, start},
+    start::{inherits, not_started, start},
     supervise::{End, Supervisor},
     waiter::Waiter,
 };
@@ -26,29 +27,50 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     // Before the engine starts its threads.
     let signals = Signals::take().map_err(|error| Failure::system("cannot take the signals", error))?;
-    let waiter = Waiter::new(signals).map_err(|error| Failure::system("cannot wait for events", error))?;
-    let connect = plan.owner.iter().fold(Connect::default(), |connect, owner| connect.owner(owner.label()));
-    let locks = connect.connect(&plan.url)?;
-    if nested(&plan, &locks, &waiter)? {
-        let error = become_cmd(&plan.program, &plan.arguments, waiter.signals().found());
-        return Err(not_started(&plan, error));
+    let found = signals.found();
+    match split(signals).map_err(|error| Failure::system("cannot start the guardian", error))? {
+        Half::Guardian(partner, waiter) => guard(&plan, &partner, &waiter),
+        Half::Front(front) => match front.see_through(&plan)? {
+            Came::Code(code) => Ok(code),
+            Came::Become => Err(not_started(&plan, become_cmd(&plan.program, &plan.arguments, found))),
+        },
     }
-    let guard = acquire_whole(&plan, &locks, &waiter)?;
-    let child = start(&plan, &locks, &guard, &waiter)?;
-    let end = Supervisor::new(&plan, lock(&plan, &locks), &guard, &waiter, child)
+}
+
+/// What the guardian does.
+fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> {
+    let owner = plan.owner.clone().unwrap_or_else(|| partner.owner());
+    let locks = Connect::default().owner(owner.label()).connect(&plan.url)?;
+    if nested(plan, &locks, waiter)? {
+        partner.hand_over().map_err(|error| Failure::system("cannot start CMD", error))?;
+        return Ok(exit::DONE);
+    }
+    let guard = acquire_whole(plan, &locks, waiter)?;
+    let child = start(plan, &locks, &guard, waiter, partner.group())?;
+    let end = Supervisor::new(plan, lock(plan, &locks), &guard, waiter, child)
         .see_through()
         .map_err(waiting_failed)?;
     match end {
         End::Lost { loss, code } => {
             drop(guard);
-            Err(lost(&plan, &locks, loss, code))
+            Err(lost(plan, &locks, loss, code))
         }
-        End::Kept { code } => release(&plan, &locks, guard, &waiter, code),
+        End::Kept { code, heirs } => {
+            let inherited = heirs && inherits(plan, &locks, &guard);
+            release(plan, &locks, guard, waiter, code, inherited)
+        }
     }
 }
 
-/// CMD has ended, and nothing was heard of a loss.
-fn release(plan: &Run, locks: &Locks, guard: Guard, waiter: &Waiter, code: u8) -> Result<u8, Failure> {
+/// CMD has ended, and nothing was heard of a loss. `inherited`: what it left behind keeps the lock.
+fn release(
+    plan: &Run,
+    locks: &Locks,
+    guard: Guard,
+    waiter: &Waiter,
+    code: u8,
+    inherited: bool,
+) -> Result<u8, Failure> {
     if locks.profile().life == Life::Process {
         // Such a hold is looked at now and then only. Others say so when they are released.
         let confirmed = waiter.block_on(guard.confirm(), Some(CONFIRM_WITHIN), ends_wait);
@@ -57,6 +79,11 @@ fn release(plan: &Run, locks: &Locks, guard: Guard, waiter: &Waiter, code: u8) -
         {
             return Err(lost(plan, locks, loss, code));
         }
+    }
+    if inherited {
+        // As under `flock`: it is free when the last process that CMD left behind has closed the descriptor.
+        std::mem::forget((guard, locks.clone()));
+        return Ok(code);
     }
     let released = match plan.at_least {
         Some(at_least) if code == exit::DONE && !locks.profile().can_keep => {

@@ -234,7 +234,7 @@ fn the_lock_of_a_killed_holder_is_free_when_its_lease_has_run_out() {
     let site = Site::new();
     let mut holder = site.holder(&["--ttl", "3s"], HOLD);
     let begin = Instant::now();
-    holder.signal(Signal::SIGKILL);
+    holder.kill_whole();
     drop(holder.wait());
     let taken = site.code(&["run", "-n", "job", "--", "true"]) == 75;
     assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its ttl");

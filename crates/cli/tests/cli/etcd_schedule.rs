@@ -7,7 +7,6 @@ use std::{
 };
 
 use leasehold_testkit::stopwatch::Stopwatch;
-use nix::sys::signal::Signal;
 
 use crate::{
     etcd::Site,
@@ -81,7 +80,7 @@ impl Fleet {
     fn pass_with_a_death(&self, tick: usize) {
         let mut runner = self.fire_all(tick);
         let (begin, died) = (Instant::now(), Stopwatch::start());
-        runner.signal(Signal::SIGKILL);
+        runner.kill_whole();
         drop(runner.wait());
         // Renewed each third of it, so that this is left for certain.
         self.fire_late(begin, TTL / 3);

@@ -27,6 +27,8 @@ fn help_of_run_says_what_surprises() {
         for words in [
             "different users do not exclude each other without a shared directory",
             "set-uid",
+            "became another user (sudo)",
+            "as under flock, unless -o",
             "Examples:",
             "LEASEHOLD_URL_FILE",
             "--at-least",

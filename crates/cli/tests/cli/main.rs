@@ -19,6 +19,7 @@ mod sql;
 mod start;
 mod terminal;
 mod tools;
+mod tree;
 mod url;
 mod zookeeper;
 mod zookeeper_limits;

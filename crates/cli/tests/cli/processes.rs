@@ -83,12 +83,12 @@ fn when_leasehold_is_killed_cmd_dies_and_the_name_is_free_at_once() {
     until("CMD's end", || !is_running(cmd));
 }
 
+/// As under `flock`.
 #[test]
 fn the_name_is_free_only_when_every_heir_of_the_descriptor_is_gone() {
     let dir = Dir::new();
-    let (mut running, heir) = with_heir(&dir, &[]);
-    running.signal(Signal::SIGKILL);
-    drop(running.wait());
+    let (running, heir) = with_heir(&dir, &[]);
+    assert_eq!(code(&running.output()), 0);
     assert!(heir.is_running());
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 75);
     drop(heir);
@@ -98,18 +98,8 @@ fn the_name_is_free_only_when_every_heir_of_the_descriptor_is_gone() {
 #[test]
 fn with_close_the_descriptor_stays_at_home() {
     let dir = Dir::new();
-    let (mut running, heir) = with_heir(&dir, &["-o"]);
+    let (running, heir) = with_heir(&dir, &["-o"]);
     assert_eq!(heir.locks(&dir), 0);
-    running.signal(Signal::SIGKILL);
-    drop(running.wait());
-    assert!(heir.is_running());
-    assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
-}
-
-#[test]
-fn the_end_of_cmd_frees_the_name_even_if_heirs_live() {
-    let dir = Dir::new();
-    let (running, heir) = with_heir(&dir, &[]);
     assert_eq!(code(&running.output()), 0);
     assert!(heir.is_running());
     assert_eq!(dir.code(&["run", "-n", "x", "--", "true"]), 0);

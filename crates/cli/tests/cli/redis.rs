@@ -6,7 +6,6 @@ use std::{
 };
 
 use leasehold_testkit::{server::RedisServer, stopwatch::Stopwatch};
-use nix::sys::signal::Signal;
 
 use crate::tools::{HOLD, Running, assert_until, bare, code, finish, one_line, stdout, until};
 
@@ -154,7 +153,7 @@ fn the_lock_of_a_killed_holder_is_free_when_its_lease_has_run_out() {
     let site = Site::new();
     let mut holder = site.holder(&["--ttl", "2s"], HOLD);
     let begin = Instant::now();
-    holder.signal(Signal::SIGKILL);
+    holder.kill_whole();
     drop(holder.wait());
     let taken = code(&site.call(&["run", "-n", "job", "--", "true"])) == 75;
     assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its ttl");
@@ -166,11 +165,11 @@ fn the_lock_of_a_killed_holder_is_free_when_its_lease_has_run_out() {
 fn a_holder_that_was_stopped_for_too_long_ends_its_command_and_harms_nobody() {
     let site = Site::new();
     let mut stopped = site.holder(&["--ttl", "1s"], "echo ready; exec sleep 1000");
-    stopped.signal(Signal::SIGSTOP);
+    stopped.freeze();
     let begin = Instant::now();
     let next = site.holder(&["-w", "5m"], HOLD);
     until("three times the ttl", || begin.elapsed() > Duration::from_secs(3));
-    stopped.signal(Signal::SIGCONT);
+    stopped.thaw();
     assert_eq!(code(&stopped.wait()), 76);
     assert_eq!(site.show()["holders"].as_array().unwrap().len(), 1, "the late release touched nothing");
     assert_eq!(code(&next.output()), 0);

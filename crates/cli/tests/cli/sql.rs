@@ -6,7 +6,6 @@ use std::{
 };
 
 use leasehold_testkit::server::{MariadbServer, PostgresServer};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::tools::{
@@ -117,7 +116,7 @@ fn a_killed_holder_frees_the_name_after_its_lease_and_waiters_take_it_over() {
         let mut holder = site.holder(&["--ttl", "2s"], "echo ready; exec sleep 1000");
         let waiter = Running::start(site.leasehold(&["run", "job", "--", "sh", "-c", "echo mine"]));
         until("a waiter", || site.show("job")["waiters"].as_array().unwrap().len() == 1);
-        holder.signal(Signal::SIGKILL);
+        holder.kill_whole();
         assert_eq!(stdout(&waiter.output()), "mine\n");
         drop(holder);
     });

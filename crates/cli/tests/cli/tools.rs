@@ -244,6 +244,35 @@ impl Running {
         leasehold_testkit::signal(self.child().id(), signal);
     }
 
+    /// The child that holds the lock and runs CMD.
+    pub(crate) fn signal_guardian(&mut self, signal: Signal) {
+        let front = self.pid();
+        let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children")).unwrap();
+        let guardian: i32 = children.trim().parse().unwrap_or_else(|_| panic!("one child: {children:?}"));
+        nix::sys::signal::kill(Pid::from_raw(guardian), signal).unwrap();
+        if signal == Signal::SIGSTOP {
+            until("a stopped guardian", || state(guardian) == Some('T'));
+        }
+    }
+
+    /// Stops the whole command: the front first, for it would continue the guardian.
+    pub(crate) fn freeze(&mut self) {
+        self.signal(Signal::SIGSTOP);
+        self.signal_guardian(Signal::SIGSTOP);
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.signal_guardian(Signal::SIGCONT);
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Kills the whole command, as the loss of power does: nobody is left to release the lock.
+    pub(crate) fn kill_whole(&mut self) {
+        self.signal(Signal::SIGSTOP);
+        self.signal_guardian(Signal::SIGKILL);
+        self.signal(Signal::SIGKILL);
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child().try_wait().unwrap().is_some()
     }

@@ -6,7 +6,6 @@ use std::{
 };
 
 use leasehold_testkit::{server::ZookeeperServer, stopwatch::Stopwatch};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::tools::{
@@ -176,11 +175,11 @@ fn a_lock_whose_session_ended_is_lost_with_76() {
     let site = Site::new();
     let mut holder = site.holder(&["--ttl", "3s"], HOLD);
     let begin = Instant::now();
-    holder.signal(Signal::SIGSTOP);
+    holder.freeze();
     let taken = site.code(&["run", "-n", "job", "--", "true"]) == 75;
     assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its timeout");
     assert_eq!(site.code(&["run", "-w", "5m", "job", "--", "true"]), 0);
-    holder.signal(Signal::SIGCONT);
+    holder.thaw();
     let ended = holder.wait();
     assert_eq!(code(&ended), 76);
     assert!(stderr(&ended).contains("leasehold: zookeeper lock \"job\": lost"), "{ended:?}");
@@ -217,7 +216,7 @@ fn the_lock_of_a_killed_holder_is_free_when_its_session_has_ended() {
     let site = Site::new();
     let mut holder = site.holder(&["--ttl", "3s"], HOLD);
     let begin = Instant::now();
-    holder.signal(Signal::SIGKILL);
+    holder.kill_whole();
     drop(holder.wait());
     let taken = site.code(&["run", "-n", "job", "--", "true"]) == 75;
     assert_until(begin, Duration::from_secs(1), taken, "the server keeps it for its timeout");

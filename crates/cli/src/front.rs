@@ -1,0 +1,186 @@
+//! `leasehold run` is two processes, so that each can end CMD's tree when the other is killed.
+//!
+//! The *front* is the process that was started: it passes signals on, stops when the other stops, and exits as it does. The
+//! *guardian* is its child, in a process group of its own: it takes the lock and runs CMD. When the front is killed, the
+//! guardian ends CMD's tree and then releases the lock, so that the next holder need not wait for the ttl. When the guardian
+//! is killed, the front ends the tree.
+
+use std::{
+    os::{fd::AsFd, unix::net::UnixStream},
+    time::Duration,
+};
+
+use leasehold::Owner;
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl::{set_name, set_pdeathsig},
+        signal::{Signal, kill},
+        wait::WaitStatus,
+    },
+    unistd::{Pid, getpgrp, getpid, setpgid},
+};
+
+use crate::{
+    exit::{self, Failure},
+    plan::Run,
+    signals::Signals,
+    spawn::fork,
+    text::say,
+    tree,
+    waiter::Waiter,
+};
+
+/// How often the end of the tree is looked for: each end of a child wakes earlier.
+const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
+/// What the guardian says when the front is to become CMD.
+const BECOME: u8 = b'b';
+
+/// Which of the two this process is.
+pub(crate) enum Half {
+    Front(Front),
+    Guardian(Partner, Waiter),
+}
+
+/// The process that was started.
+pub(crate) struct Front {
+    guardian: Pid,
+    waiter: Waiter,
+    line: UnixStream,
+}
+
+/// The other end of the guardian's line: it is closed when the front is gone.
+pub(crate) struct Partner {
+    line: UnixStream,
+    pid: Pid,
+    /// The process group of the front, which a shell puts into the foreground.
+    group: Pid,
+}
+
+/// How the front came out.
+pub(crate) enum Came {
+    Code(u8),
+    /// It is to become CMD, under the lock that its parent holds.
+    Become,
+}
+
+/// Splits this process, which has one thread, in two. Whatever may fail does so while it is one.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn split(signals: Signals) -> std::io::Result<Half> {
+    let (near, far) = UnixStream::pair()?;
+    near.set_nonblocking(true)?;
+    let partner = Partner { pid: getpid(), group: getpgrp(), line: far };
+    let theirs = Waiter::new(signals.again()?, Some(partner.line.as_fd().try_clone_to_owned()?))?;
+    let ours = Waiter::new(signals, None)?;
+    tree::adopt()?;
+    if let Some(guardian) = fork()? {
+        return Ok(Half::Front(Front { guardian, waiter: ours, line: near }));
+    }
+    // What holds the near end open would hide the end of the front.
+    drop((near, ours));
+    // A signal to the group of the front, the last included, is not for the guardian. Neither is one for whatever is called
+    // leasehold.
+    setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+    set_name(c"lh-guardian")?;
+    tree::adopt()?;
+    // A stopped process does not see that a line is closed.
+    set_pdeathsig(Signal::SIGCONT)?;
+    Ok(Half::Guardian(partner, theirs))
+}
+
+impl Partner {
+    /// How the front is shown to others.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner::of_process(self.pid.as_raw().unsigned_abs())
+    }
+
+    pub(crate) const fn group(&self) -> Pid {
+        self.group
+    }
+
+    /// Has the front become CMD once this process has ended.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn hand_over(&self) -> std::io::Result<()> {
+        std::io::Write::write_all(&mut &self.line, &[BECOME])
+    }
+}
+
+impl Front {
+    /// Until the guardian has ended.
+    pub(crate) fn see_through(&self, plan: &Run) -> Result<Came, Failure> {
+        let failed = |errno: Errno| Failure::new(exit::BUG, format!("cannot wait for events: {errno}"));
+        loop {
+            match tree::reap().map_err(failed)? {
+                Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
+                    // The system gives the low eight bits.
+                    return Ok(if self.is_to_become() { Came::Become } else { Came::Code(code as u8) });
+                }
+                Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.guardian => {
+                    return Err(self.bereaved(plan, signal));
+                }
+                Some(WaitStatus::Stopped(pid, by)) if pid == self.guardian => {
+                    self.stopped(by).map_err(failed)?
+                }
+                Some(_) => continue,
+                None => {}
+            }
+            match self.waiter.wait(None).map_err(failed)? {
+                None | Some(Signal::SIGCHLD) => {}
+                Some(signal) => self.pass_on(signal),
+            }
+        }
+    }
+
+    fn is_to_become(&self) -> bool {
+        let mut said = [0];
+        matches!(std::io::Read::read(&mut &self.line, &mut said), Ok(1)) && said == [BECOME]
+    }
+
+    /// A guardian that has ended needs none.
+    fn pass_on(&self, signal: Signal) {
+        let _ = kill(self.guardian, signal);
+    }
+
+    /// The guardian has stopped, as this process does then: alone, or as Ctrl-Z at the terminal would have stopped it.
+    fn stopped(&self, by: Signal) -> Result<(), Errno> {
+        match by {
+            Signal::SIGTSTP => self.waiter.signals().stop()?,
+            Signals::WITH_GROUP => self.waiter.signals().stop_group()?,
+            // Somebody else stopped it, and the lock would be lost.
+            _ => {}
+        }
+        // Continued, or never stopped, because nobody could have continued us.
+        self.pass_on(Signal::SIGCONT);
+        Ok(())
+    }
+
+    /// The guardian was killed: nobody renews the lock any more.
+    fn bereaved(&self, plan: &Run, by: Signal) -> Failure {
+        let name = plan.name.as_str();
+        while !tree::is_gone() {
+            if tree::signal_children(Signal::SIGKILL).is_err() {
+                let survivors = tree::survivors();
+                if !survivors.is_empty() {
+                    let named = tree::named(&survivors);
+                    say(&format!(
+                        "lock {name:?}: this user may not end what ran under it as another user: process {named}: end it as root"
+                    ));
+                    break;
+                }
+            }
+            // Without events it would only be looked at more often.
+            let _ = self.waiter.wait(Some(LOOK_FOR_TREE));
+        }
+        Failure::new(
+            exit::BUG,
+            format!(
+                "lock {name:?}: {} ended the process that held it, so CMD was ended: it is free when its lease has run out",
+                by.as_str()
+            ),
+        )
+    }
+}

@@ -1,0 +1,170 @@
+//! The processes that descend from this one, wherever they went: into sessions and groups of their own, behind parents that
+//! have ended.
+//!
+//! A *subreaper* becomes the parent of every descendant whose parent ends. It signals its direct children only: they are not
+//! reaped yet, so their numbers belong to nobody else; and when one of them ends, its children are next.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl::set_child_subreaper,
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::{Pid, Uid, User, getpid},
+};
+
+/// A process that goes on although it was to end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Survivor {
+    pid: i32,
+    program: String,
+    user: String,
+}
+
+/// Becomes the parent of every descendant whose own parent ends.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn adopt() -> Result<(), Errno> {
+    set_child_subreaper(true)
+}
+
+/// What a child did that has ended, or was stopped. Those that are told of here are gone.
+///
+/// # Errors
+/// `ECHILD` when there is no child, and so nothing that descends from this process.
+pub(crate) fn reap() -> Result<Option<WaitStatus>, Errno> {
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::__WALL;
+    loop {
+        match waitpid(None, Some(flags)) {
+            Ok(WaitStatus::StillAlive) => return Ok(None),
+            Ok(status) => return Ok(Some(status)),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Whether nothing descends from this process any more. What has ended is reaped, whoever it was.
+pub(crate) fn is_gone() -> bool {
+    loop {
+        match reap() {
+            Ok(Some(_)) => {}
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
+}
+
+/// Sends a signal to every direct child.
+///
+/// # Errors
+/// `EPERM` when one of them may not be signalled by this user.
+pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
+    signal_left(signal, Pid::from_raw(0))
+}
+
+/// Sends a signal to every direct child that is not in a group, for that was told already.
+///
+/// # Errors
+/// `EPERM` when one of them may not be signalled by this user.
+pub(crate) fn signal_left(signal: Signal, told: Pid) -> Result<(), Errno> {
+    let own = getpid().as_raw();
+    let mut result = Ok(());
+    for (pid, _) in processes(|stat| stat.parent == own && stat.group != told.as_raw()) {
+        if kill(Pid::from_raw(pid), signal) == Err(Errno::EPERM) {
+            result = Err(Errno::EPERM);
+        }
+    }
+    result
+}
+
+/// Whether a direct child is in a group, whose number belongs to nobody else as long as that is so.
+pub(crate) fn has_child_in(group: Pid) -> bool {
+    let own = getpid().as_raw();
+    !processes(|stat| stat.parent == own && stat.group == group.as_raw()).is_empty()
+}
+
+/// The descendants that this user may not signal. None where `/proc` cannot be read.
+pub(crate) fn survivors() -> Vec<Survivor> {
+    let all = processes(|_| true);
+    let mut family = vec![getpid().as_raw()];
+    let mut next = 0;
+    while let Some(&parent) = family.get(next) {
+        family.extend(all.iter().filter(|(_, stat)| stat.parent == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    let ours = all.into_iter().filter(|(pid, _)| family.contains(pid));
+    ours.filter(|(pid, _)| kill(Pid::from_raw(*pid), None::<Signal>) == Err(Errno::EPERM))
+        .map(|(pid, stat)| Survivor { pid, program: stat.program, user: user(pid) })
+        .collect()
+}
+
+/// Several, in words.
+pub(crate) fn named(survivors: &[Survivor]) -> String {
+    let named = survivors.iter().map(|one| format!("{} ({}, of user {})", one.pid, one.program, one.user));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+fn user(pid: i32) -> String {
+    let Ok(process) = fs::metadata(format!("/proc/{pid}")) else { return "unknown".to_owned() };
+    let user = Uid::from_raw(process.uid());
+    let name = User::from_uid(user).ok().flatten().map(|user| user.name);
+    name.unwrap_or_else(|| user.to_string())
+}
+
+/// What the kernel says of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    program: String,
+    parent: i32,
+    group: i32,
+}
+
+/// The processes that have not ended and of which something is so.
+fn processes(is_so: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let running = processes.filter_map(|process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let stat = running(&fs::read_to_string(process.path().join("stat")).ok()?)?;
+        is_so(&stat).then_some((pid, stat))
+    });
+    running.collect()
+}
+
+/// The line of a process that has not ended. The name of its program may hold spaces and parentheses:
+/// `42 (a program) S PARENT GROUP ...`.
+fn running(stat: &str) -> Option<Stat> {
+    let (before, after) = stat.rsplit_once(')')?;
+    let mut fields = after.split_ascii_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    let (_, program) = before.split_once('(')?;
+    Some(Stat { program: program.to_owned(), parent, group })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernel_is_read() {
+        let read = Stat { program: "a (b) c".into(), parent: 7, group: 40 };
+        assert_eq!(running("42 (a (b) c) S 7 40 40 0 -1"), Some(read));
+        assert_eq!(running("42 (a) Z 7 40 40 0 -1"), None, "it has ended");
+        assert_eq!(running("nonsense"), None);
+    }
+
+    #[test]
+    fn this_process_is_found_by_its_parent() {
+        let parent = nix::unistd::getppid().as_raw();
+        let own = getpid().as_raw();
+        assert!(processes(|stat| stat.parent == parent).iter().any(|(pid, _)| *pid == own));
+    }
+}

@@ -1,0 +1,203 @@
+//! CMD's whole tree: what descends from it ends with the lock, wherever it went.
+
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+
+use leasehold_testkit::server::RedisServer;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    start::{LEASEHOLD, program},
+    tools::{Dir, Running, bare, code, finish, is_running, one_line, until},
+};
+
+/// A CMD that says the number of the process that started it, and of six that it starts: one in its group, one in a session
+/// of its own, one under nohup, one that ignores what can be ignored, one that is stopped, and one behind a parent that has
+/// ended.
+const SCATTERS: &str = "echo $PPID
+quietly() { \"$@\" </dev/null >/dev/null 2>&1 & echo $!; }
+quietly sleep 1000
+quietly setsid sleep 1000
+quietly nohup sleep 1000
+(trap '' HUP INT TERM USR1 USR2; quietly setsid sleep 1000)
+quietly setsid sleep 1000; kill -STOP $!
+setsid sh -c 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!'
+echo ready
+read line";
+
+/// How many of them there are.
+const SCATTERED: usize = 6;
+
+/// What is left of a test is ended with it.
+struct Scattered {
+    guardian: i32,
+    pids: Vec<i32>,
+}
+
+impl Scattered {
+    fn of(running: &mut Running) -> Self {
+        let guardian = running.number();
+        let pids = (0..SCATTERED).map(|_| running.number()).collect();
+        assert_eq!(running.line(), "ready");
+        Self { guardian, pids }
+    }
+
+    /// A script that ends with 3 if one of them is there, be it as a zombie.
+    fn look(&self) -> String {
+        let pids: Vec<_> = self.pids.iter().map(ToString::to_string).collect();
+        format!("for pid in {}; do if kill -0 $pid 2>/dev/null; then exit 3; fi; done", pids.join(" "))
+    }
+
+    fn are_gone(&self) -> bool {
+        self.pids.iter().all(|pid| !is_running(*pid))
+    }
+}
+
+impl Drop for Scattered {
+    fn drop(&mut self) {
+        for pid in self.pids.iter().filter(|pid| is_running(**pid)) {
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+    }
+}
+
+fn next_starts_when_the_tree_is_gone(leasehold: impl Fn(&[&str]) -> Command) {
+    let mut holder = Running::start(leasehold(&["run", "--ttl", "1h", "x", "--", "sh", "-c", SCATTERS]));
+    let scattered = Scattered::of(&mut holder);
+    let look = scattered.look();
+    let next = Running::start(leasehold(&["run", "--wait", "30m", "x", "--", "sh", "-c", &look]));
+    let waits = |shown: &[u8]| {
+        serde_json::from_slice::<serde_json::Value>(shown).unwrap()["waiters"].as_array().unwrap().len() == 1
+    };
+    until("a waiter", || waits(&finish(leasehold(&["show", "--json", "x"])).stdout));
+    holder.signal(Signal::SIGKILL);
+    // Long before the ttl of the first, and after the last of its processes was gone.
+    assert_eq!(code(&next.wait()), 0);
+    assert!(scattered.are_gone());
+}
+
+#[test]
+fn the_next_starts_at_once_and_only_when_the_whole_tree_of_a_killed_leasehold_is_gone() {
+    let dir = Dir::new();
+    next_starts_when_the_tree_is_gone(|args| dir.leasehold(args));
+    let server = RedisServer::start(&[]);
+    next_starts_when_the_tree_is_gone(|args| {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", format!("redis://127.0.0.1:{}", server.port()));
+        command
+    });
+}
+
+#[test]
+fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
+    let dir = Dir::new();
+    let mut holder = Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", SCATTERS]));
+    let scattered = Scattered::of(&mut holder);
+    kill(Pid::from_raw(scattered.guardian), Signal::SIGKILL).unwrap();
+    let output = holder.wait();
+    assert!(scattered.are_gone(), "before leasehold has ended");
+    assert_eq!(code(&output), 70);
+    let said = one_line(&output);
+    assert!(said.contains("lock \"x\"") && said.contains("SIGKILL"), "{said}");
+}
+
+#[test]
+fn when_both_are_killed_cmd_itself_ends() {
+    let dir = Dir::new();
+    let mut holder = Running::start(dir.leasehold(&[
+        "run",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo $$; exec sleep 1000 >/dev/null 2>&1",
+    ]));
+    let cmd = holder.number();
+    holder.kill_whole();
+    drop(holder.wait());
+    until("CMD's end", || !is_running(cmd));
+    assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
+}
+
+#[test]
+fn a_loss_ends_the_whole_tree_before_leasehold_ends() {
+    let dir = Dir::new();
+    let options = ["run", "--max-hold", "2s", "--grace", "100ms", "x", "--", "sh", "-c", SCATTERS];
+    let mut holder = Running::start(dir.leasehold(&options));
+    let scattered = Scattered::of(&mut holder);
+    assert_eq!(code(&holder.wait()), 76);
+    assert!(scattered.are_gone());
+}
+
+#[test]
+fn the_guardian_is_not_in_reach_of_what_is_aimed_at_leasehold() {
+    let dir = Dir::new();
+    let mut holder = Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", SCATTERS]));
+    let scattered = Scattered::of(&mut holder);
+    let front = holder.pid();
+    let name = fs::read_to_string(format!("/proc/{}/comm", scattered.guardian)).unwrap();
+    assert!(!name.contains("leasehold"), "pkill -KILL leasehold");
+    let group = nix::unistd::getpgid(Some(front)).unwrap();
+    // As `timeout -s KILL` does.
+    nix::sys::signal::killpg(group, Signal::SIGKILL).unwrap();
+    drop(holder.wait());
+    assert_eq!(dir.code(&["run", "x", "--", "sh", "-c", &scattered.look()]), 0);
+}
+
+/// As in a container: a process namespace of its own, no right to make a cgroup, nobody but ourselves to reap.
+#[test]
+fn the_tree_ends_in_a_namespace_without_rights() {
+    let dir = Dir::new();
+    let pid = dir.path().join("pid");
+    let script = format!(
+        "{LEASEHOLD} run --ttl 1h x -- sh -c 'setsid sleep 1000 & echo $! >\"$0\"; wait' {pid} & front=$!
+         until [ -s {pid} ]; do sleep 0.01; done
+         kill -KILL $front
+         {LEASEHOLD} run x -- sh -c '! kill -0 $(cat \"$0\") 2>/dev/null' {pid}",
+        pid = pid.display()
+    );
+    let mut command = program("unshare");
+    command.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    command.args(["sh", "-c", &script]).env("LEASEHOLD_URL", dir.url());
+    let output = finish(command);
+    assert_eq!(code(&output), 0, "{output:?}");
+}
+
+/// CMD's child is root, as under `sudo`, and leasehold is not.
+#[test]
+fn the_name_stays_taken_while_a_process_lives_that_a_killed_leasehold_may_not_end() {
+    assert!(nix::unistd::geteuid().is_root(), "becoming another user needs root: run this test as root");
+    let dir = Dir::new();
+    let copy = |from: &str, name: &str, mode: u32| {
+        let to = dir.path().join(name);
+        assert!(program("cp").arg(from).arg(&to).status().unwrap().success());
+        fs::set_permissions(&to, fs::Permissions::from_mode(mode)).unwrap();
+        to
+    };
+    let leasehold = copy(LEASEHOLD, "leasehold", 0o755);
+    copy("/usr/bin/setpriv", "become", 0o4755);
+    fs::create_dir(dir.locks()).unwrap();
+    for path in [dir.path(), &dir.locks()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    std::os::unix::fs::chown(dir.locks(), Some(65534), Some(65534)).unwrap();
+    let as_nobody = |args: &[&str]| {
+        let mut command = program("setpriv");
+        command.current_dir(dir.path()).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(&leasehold).args(args).env("LEASEHOLD_URL", dir.url());
+        command
+    };
+    let script = "./become --reuid=0 --regid=0 --clear-groups sh -c 'echo $$; exec sleep 1000'; true";
+    // -o: not the descriptor that it inherited keeps the name.
+    let mut running = Running::start(as_nobody(&["run", "-o", "x", "--", "sh", "-c", script]));
+    let root = running.number();
+    running.signal(Signal::SIGKILL);
+    let said = running.complaint();
+    assert!(said.contains("lock is kept") && said.contains(&format!("{root} (")), "{said}");
+    assert!(is_running(root));
+    assert_eq!(code(&finish(as_nobody(&["run", "-n", "x", "--", "true"]))), 75);
+    kill(Pid::from_raw(root), Signal::SIGKILL).unwrap();
+    assert_eq!(code(&finish(as_nobody(&["run", "x", "--", "true"]))), 0);
+}
