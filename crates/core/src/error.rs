@@ -194,7 +194,7 @@ pub enum Fault {
     Denied,
     /// Certainly not applied: wrong configuration, something else under the key, two modes or limits on one name.
     Misconfigured,
-    /// Certainly not applied: a bug.
+    /// A bug: trying again will not help, and whether it was applied is not certain.
     Internal,
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{BoxFuture, Clock, EngineError, Fault, Instant};
+use crate::{BoxFuture, Clock, EngineError, Fault, Instant, caught};
 
 /// The pause after a failed attempt to connect, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -144,7 +144,11 @@ struct Attempt<D: Dial>(Arc<Inner<D>>);
 impl<D: Dial> Attempt<D> {
     async fn run(self) {
         let link = &self.0;
-        let made = link.dialer.dial(Arc::clone(&link.broken)).await;
+        let dialing = caught(async { link.dialer.dial(Arc::clone(&link.broken)).await });
+        // What a panic met may not be there the next time: another server may answer.
+        let made = dialing.await.unwrap_or_else(|panicked| {
+            Err(EngineError::new(Fault::Retry, format!("cannot connect: {panicked}")))
+        });
         let now = link.clock.now();
         let mut dialing = link.dialing();
         if dialing.born.take().is_some_and(|born| now.since(born) > LONGEST_PAUSE) {

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     Broken, Engine, EngineError, Env, Error, ErrorKind, Guarantee, Keeper, Name, Observe, Profile, Request,
-    View,
+    View, caught,
     keeper::{self, Work, poll_once},
     observe::Observer,
     process,
@@ -158,7 +158,8 @@ impl Locks {
         let pending = self.0.pending.one();
         self.0.give(Work::Spawn(Box::pin(async move {
             let _pending = pending;
-            let _ = tx.send(question.await);
+            let answer = caught(question).await;
+            let _ = tx.send(answer.unwrap_or_else(|panicked| Err(panicked.into_error())));
         })));
         match rx.await {
             Ok(answer) => answer.map_err(sorted),

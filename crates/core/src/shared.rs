@@ -17,6 +17,7 @@ use crate::{
     local::{Seen, Table, Terms},
     observe::Observer,
     process,
+    tasks::{Panicked, caught_unless},
 };
 
 /// A pushed grant lasts this long until its waiter must have spoken (S1), or the whole ttl if that is shorter.
@@ -197,9 +198,21 @@ impl Shared {
         self.lock_work().take()
     }
 
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a task beside the others. If it panics, nobody knows what it left undone: everything ends, as with the keeper.
+    pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let shared = Arc::clone(self);
+        let housed = async move {
+            if let Err(panicked) = shared.caught(task).await {
+                shared.die(&panicked);
+            }
+        };
         // A keeper that cannot take tasks any more has told everybody already.
-        let _ = self.keeper.spawn(task);
+        let _ = self.keeper.spawn(housed);
+    }
+
+    /// What comes of `work`, also if it panics. A runtime of the caller's own tells of that itself.
+    pub(crate) async fn caught<T>(&self, work: impl Future<Output = T>) -> Result<T, Panicked> {
+        caught_unless(self.keeper.tells_of_panics(), work).await
     }
 
     fn lock_work(&self) -> std::sync::MutexGuard<'_, Option<Vec<Work>>> {

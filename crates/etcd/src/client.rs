@@ -9,8 +9,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, ClaimId, Clock, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name, Previous,
-    Token,
+    Answer, ClaimId, Clock, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name, News,
+    Previous, Token,
 };
 use tokio::sync::Notify;
 use tonic::Status;
@@ -169,10 +169,21 @@ impl Client {
             self.listen_to_bell(&conn, id);
         }
         if !self.minded.swap(true, Ordering::Relaxed) {
-            door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.sooner)));
+            self.be_minded();
         }
         self.sooner.notify_one();
         Ok(seat)
+    }
+
+    /// What a round that died left undone, claims ask for themselves.
+    fn be_minded(&self) {
+        let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
+        let fell = move || {
+            if let Some(client) = client.upgrade() {
+                client.mailbox.push(News::AskAll);
+            }
+        };
+        door::spawn_lasting("minder", move || minder::run(Weak::clone(&me), Arc::clone(&sooner)), fell);
     }
 
     /// A new lease of at least so many seconds: its id, and what was granted.

@@ -83,18 +83,22 @@ impl Client {
                 Overdue::Forget(id) => drop(self.book().remove(id)),
                 Overdue::End(id) => {
                     let client = Arc::downgrade(self);
-                    door::spawn(async move {
-                        while let Some(client) = client.upgrade()
-                            && !matches!(
-                                door::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
-                                Some(Ok(()))
-                            )
-                        {
-                            drop(client);
-                            tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
-                            door::sleep(AGAIN).await;
+                    let ending = move || {
+                        let client = Weak::clone(&client);
+                        async move {
+                            while let Some(client) = client.upgrade()
+                                && !matches!(
+                                    door::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
+                                    Some(Ok(()))
+                                )
+                            {
+                                drop(client);
+                                tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
+                                door::sleep(AGAIN).await;
+                            }
                         }
-                    });
+                    };
+                    door::spawn_lasting("end of a claim", ending, || ());
                 }
             }
         }

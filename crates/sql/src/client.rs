@@ -107,7 +107,7 @@ impl Client {
 
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         if !self.minded.swap(true, Ordering::Relaxed) {
-            door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.queued)));
+            self.be_minded();
         }
         let now = self.now();
         if self.flights.is_released(claim.id, now) {
@@ -155,6 +155,18 @@ impl Client {
             self.leaves(claim.id);
         }
         Ok(answer)
+    }
+
+    fn be_minded(&self) {
+        let (me, queued) = (Weak::clone(&self.me), Arc::clone(&self.queued));
+        let client = Weak::clone(&self.me);
+        let fell = move || {
+            // What it left undone, claims and holds ask for themselves.
+            if let Some(client) = client.upgrade() {
+                client.mailbox.push(News::AskAll);
+            }
+        };
+        door::spawn_lasting("minder", move || minder::run(Weak::clone(&me), Arc::clone(&queued)), fell);
     }
 
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {

@@ -54,6 +54,25 @@ pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "another server took the place of the one that answered")
 }
 
+/// A row of ours that is not as we write it: somebody changed the tables, or what is in them.
+pub(crate) fn unlike(column: &str, why: &str) -> Failed {
+    Failed::new(
+        Fault::Misconfigured,
+        format!(
+            "a row of its tables is not as leasehold writes it (column {column}: {why}): undo what was changed in the tables \
+             leasehold_*, or make them anew while nobody holds a lock"
+        ),
+    )
+}
+
+impl Failed {
+    /// The same about a statement that may have been done: what its answer says cannot be read.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn in_doubt(self) -> Self {
+        Self { fault: Fault::Unknown, ..self }
+    }
+}
+
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -10,7 +10,8 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name, Previous, Token,
+    ClaimId, Clock, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name, News, Previous,
+    Token,
 };
 use tokio::sync::Notify;
 
@@ -117,16 +118,31 @@ impl Client {
         let session = Arc::new(session);
         self.sessions.add(Arc::clone(&session));
         let kept = Arc::clone(&session);
-        door::spawn(async move {
-            // Who waits for it hears of an error; it is tried again for who comes later.
-            let _ = kept.conn().await;
-            kept.mend().await;
-        });
+        let mended = move || {
+            let kept = Arc::clone(&kept);
+            async move {
+                // Who waits for it hears of an error; it is tried again for who comes later.
+                let _ = kept.conn().await;
+                kept.mend().await;
+            }
+        };
+        door::spawn_lasting("session", mended, || ());
         if self.runtime.set(door::runtime()).is_ok() {
-            door::spawn(minder::run(Weak::clone(&self.me), Arc::clone(&self.sooner)));
+            self.be_minded();
         }
         self.sooner.notify_one();
         session
+    }
+
+    /// What a round that died left undone, claims ask for themselves.
+    fn be_minded(&self) {
+        let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
+        let fell = move || {
+            if let Some(client) = client.upgrade() {
+                client.mailbox.push(News::AskAll);
+            }
+        };
+        door::spawn_lasting("minder", move || minder::run(Weak::clone(&me), Arc::clone(&sooner)), fell);
     }
 
     /// Waits until the session was confirmed lately.

@@ -110,7 +110,8 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
         Ok(Answer::Waiting(hint)) => Err((in_the_way(life, asked, hint), hint)),
         Ok(Answer::Gone) => Err((taken(life, asked, 1), Hint::default())),
         Err(error) => {
-            armed.certain = error.fault != Fault::Unknown;
+            // After a bug nobody knows.
+            armed.certain = !matches!(error.fault, Fault::Unknown | Fault::Internal);
             let again = matches!(error.fault, Fault::Retry | Fault::Unknown);
             let error = Error::from_engine(error, &asked.name, life.profile.engine);
             if again { Err((error, Hint::default())) } else { Ok(Err(error)) }

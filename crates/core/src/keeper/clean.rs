@@ -126,9 +126,10 @@ async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
 /// One request; gives back what has to be sent again.
 async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
     let releases: Vec<Release> = parcels.iter().map(|parcel| parcel.release.clone()).collect();
-    let request = shared.engine.release(&releases);
+    let request = shared.caught(async { shared.engine.release(&releases).await });
     let answers = shared.within(shared.profile.request_timeout, request).await;
-    let mut answers = answers.unwrap_or_default().into_iter();
+    // An engine that panicked may have done them or not.
+    let mut answers = answers.and_then(Result::ok).unwrap_or_default().into_iter();
     let now = shared.now();
     let mut rest = Vec::new();
     for parcel in parcels {

@@ -158,7 +158,8 @@ fn is_worn(since: Instant, grant: &Grant, now: Instant) -> bool {
 impl Shared {
     /// One bounded claim request. Without an answer in time its outcome is unknown.
     pub(crate) async fn ask(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        let request = self.engine.claim(claim, how);
+        let request = self.caught(async { self.engine.claim(claim, how).await });
+        let request = async { request.await.unwrap_or_else(|panicked| Err(panicked.into_error())) };
         if self.profile.inline {
             return request.await;
         }

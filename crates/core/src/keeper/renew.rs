@@ -41,11 +41,16 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     let sent = shared.now();
     let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
     let timeout = shared.profile.request_timeout.min(shortest / ANSWER_FRACTION);
-    let request = shared.engine.renew(holds);
-    let answers = if shared.profile.inline {
-        request.await
-    } else {
-        shared.within(timeout, request).await.unwrap_or_default()
+    let request = shared.caught(async { shared.engine.renew(holds).await });
+    let answered = match shared.profile.inline {
+        true => Some(request.await),
+        false => shared.within(timeout, request).await,
+    };
+    let late = || EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"));
+    let (answers, mut missing) = match answered {
+        Some(Ok(answers)) => (answers, Some(late())),
+        Some(Err(panicked)) => (Vec::new(), Some(panicked.into_error())),
+        None => (Vec::new(), Some(late())),
     };
     let mut answers = answers.into_iter();
     let (mut kept, mut unknown) = (0, 0);
@@ -63,9 +68,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
             }
             None => {
                 unknown += 1;
-                trouble.get_or_insert_with(|| {
-                    EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))
-                });
+                trouble = trouble.or_else(|| missing.take());
             }
         }
     }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use super::{Due, renew::renew_due};
-use crate::{Answer, Claim, EngineError, Instant, Loss, keeper::Parcel, local::Control, shared::Shared};
+use crate::{
+    Answer, Claim, EngineError, Instant, Loss, Panicked, keeper::Parcel, local::Control, shared::Shared,
+};
 
 /// The keeper looks around at least this often: runtime timers stop while the machine is suspended.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -28,7 +30,11 @@ pub(crate) enum Work {
 pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
     // Dropped also when this task dies: by a panic, or with the runtime it runs on, even before its first poll.
     let orphan = Orphan(shared);
-    async move { serve_on(&orphan.0).await }
+    async move {
+        if let Err(panicked) = orphan.0.caught(serve_on(&orphan.0)).await {
+            orphan.0.die(&panicked);
+        }
+    }
 }
 
 async fn serve_on(shared: &Arc<Shared>) {
@@ -91,14 +97,24 @@ struct Orphan(Arc<Shared>);
 impl Drop for Orphan {
     /// Nobody serves any more: waits end with an error, guards are told, nothing new is begun.
     fn drop(&mut self) {
-        let undone = self.0.end_work();
-        self.0.stop_waiting();
-        self.0.lose_all(Loss::Closed);
-        drop(undone);
+        self.0.end_all();
     }
 }
 
 impl Shared {
+    /// A task of the keeper panicked.
+    pub(crate) fn die(self: &Arc<Self>, panicked: &Panicked) {
+        tracing::error!(engine = self.profile.engine, %panicked, "all holds are given up");
+        self.end_all();
+    }
+
+    fn end_all(self: &Arc<Self>) {
+        let undone = self.end_work();
+        self.stop_waiting();
+        self.lose_all(Loss::Closed);
+        drop(undone);
+    }
+
     /// The engine said something: from now on outages are waited out.
     pub(crate) fn heard(&self) {
         self.contacted.store(true, Ordering::Relaxed);

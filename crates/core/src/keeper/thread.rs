@@ -17,7 +17,7 @@ use crate::{BoxFuture, Error, ErrorKind, process};
 
 /// A runtime that is not tokio's, for a [`Keeper`]: the simulation brings its own.
 pub trait Runtime: Send + Sync + 'static {
-    /// Runs `task` to its end, beside the others.
+    /// Runs `task` to its end, beside the others. A panic of it comes through: this runtime has to tell of it.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
     /// Resolves when `duration` has passed by the clock of the keeper's [`Env`](crate::Env).
@@ -120,6 +120,11 @@ impl Keeper {
             let _ = done.send(());
             let _ = wait.blocking_recv();
         }
+    }
+
+    /// Whether panics of tasks are told of by the runtime.
+    pub(crate) fn tells_of_panics(&self) -> bool {
+        matches!(&*self.inner, Inner::Other(_))
     }
 
     /// Waits for `duration`, in a task that it runs.

@@ -22,6 +22,7 @@ mod loss;
 mod modes;
 mod news;
 mod observe;
+mod panics;
 mod recorded;
 mod restored;
 mod waiting;

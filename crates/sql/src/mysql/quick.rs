@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use leasehold_core::{Claim, ClaimId, Hold, Name, Release};
 
 use super::{
-    conn::Conn,
+    conn::{Conn, Set},
     database::Mysql,
     error::{Commits, Stopped},
     one,
@@ -57,18 +57,28 @@ pub(super) async fn take(
     let names = literals(claims.iter().map(|claim| &claim.name));
     let text = CLAIM_QUICK.with(&[("rows", &rows), ("names", &names), ("stamp", &stamp)]);
     let sets = mysql.many(&text, Commits::At(0)).await?.unwrap_or_default();
-    let mut taken: HashMap<(String, ClaimId), (i64, i16, i64)> = HashMap::new();
+    let taken = taken(&sets).map_err(Failed::in_doubt)?;
+    let one = |claim: &Claim| {
+        let (newest, previous, now) = *taken.get(&(claim.name.as_str().to_owned(), claim.id))?;
+        let token = newest.saturating_sub(claim.tokens.max(1).into()).saturating_add(1);
+        Some(Timed { now, it: Taken { token, previous } })
+    };
+    Ok(claims.iter().map(one).collect())
+}
+
+/// Newest token, how the hold before it ended, the time, for claims of names.
+type Grants = HashMap<(String, ClaimId), (i64, i16, i64)>;
+
+/// Of which claims of which names the rows are.
+fn taken(sets: &[Set]) -> Result<Grants, Failed> {
+    let mut taken = HashMap::new();
     for row in sets.iter().flat_map(|set| &set.rows) {
         let mut columns = Columns::of(row);
         if let (name, Some(id)) = (columns.name()?, columns.id()?) {
             taken.insert((name, id), (columns.next()?, columns.next()?, columns.next()?));
         }
     }
-    let one = |claim: &Claim| {
-        let (newest, previous, now) = *taken.get(&(claim.name.as_str().to_owned(), claim.id))?;
-        Some(Timed { now, it: Taken { token: newest - i64::from(claim.tokens.max(1)) + 1, previous } })
-    };
-    Ok(claims.iter().map(one).collect())
+    Ok(taken)
 }
 
 pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Option<Timed<()>>>, Failed> {
@@ -97,13 +107,18 @@ pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Opti
     let commits = Commits::At(updates.len() + 2);
     let text = format!("BEGIN; {}; {released}; COMMIT", updates.join("; "));
     let sets = mysql.many(&text, commits).await?.unwrap_or_default();
-    let mut freed: HashMap<String, i64> = HashMap::new();
-    for row in sets.iter().flat_map(|set| &set.rows) {
-        let mut columns = Columns::of(row);
-        freed.insert(columns.name()?, columns.next()?);
-    }
+    let freed = freed(&sets).map_err(Failed::in_doubt)?;
     let one = |release: &Release| Some(Timed { now: *freed.get(release.name.as_str())?, it: () });
     Ok(releases.iter().map(one).collect())
+}
+
+fn freed(sets: &[Set]) -> Result<HashMap<String, i64>, Failed> {
+    let rows = sets.iter().flat_map(|set| &set.rows);
+    let pair = |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.name()?, columns.next()?))
+    };
+    rows.map(pair).collect()
 }
 
 /// What of [`renew`] was extended.

@@ -1,11 +1,11 @@
 //! Rows as the server gives and takes them.
 
-use leasehold_core::{ClaimId, Fault, Name};
+use leasehold_core::{ClaimId, Name};
 use mysql_async::{Row, prelude::FromValue};
 
 use super::text::{bytes, words};
 use crate::{
-    database::Failed,
+    database::{Failed, unlike},
     row::{ClaimRow, ClientId, LockRow, first},
 };
 
@@ -22,10 +22,13 @@ impl<'a> Columns<'a> {
 
     /// The next column. One that is of another kind is not passed over: what it says may be that somebody holds the name.
     pub(super) fn next<T: FromValue>(&mut self) -> Result<T, Failed> {
-        let value = self.row.get_opt(self.at).and_then(Result::ok);
+        let at = self.at;
         self.at += 1;
-        value
-            .ok_or_else(|| Failed::new(Fault::Internal, "a row of the database is of another kind than ours"))
+        self.row.get_opt(at).and_then(Result::ok).ok_or_else(|| {
+            let columns = self.row.columns_ref();
+            let name = columns.get(at).map_or_else(|| "?".into(), |column| column.name_str());
+            unlike(&name, "it is of another kind than ours, or empty")
+        })
     }
 
     pub(super) fn name(&mut self) -> Result<String, Failed> {
@@ -37,7 +40,7 @@ impl<'a> Columns<'a> {
         let id: Option<Vec<u8>> = self.next()?;
         let read = |id: Vec<u8>| {
             let id = id.try_into().map(ClaimId);
-            id.map_err(|_| Failed::new(Fault::Internal, "an id in the database has another length"))
+            id.map_err(|_| unlike("id", "it has not 16 bytes"))
         };
         id.map(read).transpose()
     }

@@ -210,14 +210,23 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
+    let deaf = Deaf(hears);
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if let (AsyncMessage::Notification(said), Some(hears)) = (message, &hears) {
+        if let (AsyncMessage::Notification(said), Some(hears)) = (message, &deaf.0) {
             let Some(hears) = hears.upgrade() else { return };
             hears.heard(said.payload());
         }
     }
-    if let Some(hears) = hears.and_then(|hears| hears.upgrade()) {
-        hears.deaf();
+}
+
+/// However the connection ends, who hears by it is told.
+struct Deaf(Option<Weak<dyn Hears>>);
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        if let Some(hears) = self.0.take().and_then(|hears| hears.upgrade()) {
+            hears.deaf();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     guarantee::{SETTINGS, guarantee},
     play::play,
     pool::{Lent, Pool},
-    rows::{claim_row, client_number, id, lock_row},
+    rows::{claim_row, client_number, column, id, lock_row},
     statements::{
         CLAIM_ONE, CLAIM_QUICK, FORGET, LAPSES, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
         RENEW_LOCKS, SPEAK, SWEEP, Sql,
@@ -42,7 +42,7 @@ impl Postgres {
         let (name, id, owner) = (claim.name.as_str(), claim.id.0.as_slice(), claim.owner.as_ref());
         let (tokens, ttl, client) = (tokens(claim), micros_in(claim.ttl), client_number(client));
         let rows = self.many(&CLAIM_ONE, &[&name, &id, &tokens, &ttl, &owner, &client]).await?;
-        Ok(rows.unwrap_or_default().first().map(|row| taken_by(row, 0, tokens)))
+        rows.unwrap_or_default().first().map(|row| taken_by(row, 0, tokens)).transpose()
     }
 
     async fn free_one(&self, release: &Release) -> Result<Option<Timed<()>>, Failed> {
@@ -50,7 +50,8 @@ impl Postgres {
         let given: [&(dyn ToSql + Sync); 4] =
             [&name, &id, &first_token(release), &previous_number(release.ended)];
         let rows = self.many(&RELEASE_ONE, &given).await?;
-        Ok(rows.unwrap_or_default().first().map(|row| Timed { now: row.get(0), it: () }))
+        let freed = |row| Ok(Timed { now: column(row, 0).map_err(Failed::in_doubt)?, it: () });
+        rows.unwrap_or_default().first().map(freed).transpose()
     }
 
     /// One statement about many names; `None` where it met a row that another keeps locked: then nothing was done.
@@ -99,10 +100,18 @@ fn tokens(claim: &Claim) -> i32 {
 }
 
 /// A hold, by the columns at `at`: newest token, how the one before it ended, the time.
-fn taken_by(row: &Row, at: usize, tokens: i32) -> Timed<Taken> {
-    let newest: i64 = row.get(at);
-    let it = Taken { token: newest - i64::from(tokens) + 1, previous: row.get(at + 1) };
-    Timed { now: row.get(at + 2), it }
+fn taken_by(row: &Row, at: usize, tokens: i32) -> Result<Timed<Taken>, Failed> {
+    let of = || {
+        let newest: i64 = column(row, at)?;
+        let token = newest.saturating_sub(tokens.into()).saturating_add(1);
+        Ok(Timed { now: column(row, at + 2)?, it: Taken { token, previous: column(row, at + 1)? } })
+    };
+    of().map_err(Failed::in_doubt)
+}
+
+/// The rows, by the names in their first columns.
+fn by_name(rows: &[Row]) -> Result<HashMap<&str, &Row>, Failed> {
+    rows.iter().map(|row| Ok((column(row, 0).map_err(Failed::in_doubt)?, row))).collect()
 }
 
 fn first_token(release: &Release) -> i64 {
@@ -114,8 +123,19 @@ fn token(number: u64) -> i64 {
 }
 
 /// Which claims of which names the rows are about, and the time in them.
-fn about(rows: Vec<Row>) -> HashMap<(String, ClaimId), i64> {
-    rows.iter().filter_map(|row| Some(((row.get(0), id(row.get(1))?), row.get(2)))).collect()
+fn about(rows: &[Row]) -> Result<HashMap<(String, ClaimId), i64>, Failed> {
+    let mut about = HashMap::new();
+    for row in rows {
+        if let Some(id) = id(row, 1)? {
+            about.insert((column(row, 0)?, id), column(row, 2)?);
+        }
+    }
+    Ok(about)
+}
+
+/// The name in the first column; `None` for one that is no name of ours.
+fn name(row: &Row) -> Result<Option<Name>, Failed> {
+    Ok(Name::new(column::<&str>(row, 0)?).ok())
 }
 
 impl Database for Postgres {
@@ -133,12 +153,11 @@ impl Database for Postgres {
                 .many(&CLAIM_QUICK, &[&names, &ids, &tokens, &ttls, &owners, &client_number(client)])
                 .await?;
             let rows = rows.unwrap_or_default();
-            let taken: HashMap<&str, &Row> = rows.iter().map(|row| (row.get(0), row)).collect();
+            let taken = by_name(&rows)?;
             let one = |(name, tokens): (&&str, &i32)| {
-                let row = taken.get(*name)?;
-                Some(taken_by(row, 1, *tokens))
+                taken.get(*name).map(|row| taken_by(row, 1, *tokens)).transpose()
             };
-            Ok(names.iter().zip(&tokens).map(one).collect())
+            names.iter().zip(&tokens).map(one).collect()
         })
     }
 
@@ -154,8 +173,9 @@ impl Database for Postgres {
                 ids(releases.iter().map(|release| &release.id)),
             );
             let rows = self.many(&RELEASE_QUICK, &[&names, &ids, &tokens, &ended]).await?.unwrap_or_default();
-            let freed: HashMap<&str, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-            Ok(names.iter().map(|name| Some(Timed { now: *freed.get(name)?, it: () })).collect())
+            let freed = by_name(&rows)?;
+            let time = |row: &&Row| Ok(Timed { now: column(row, 1).map_err(Failed::in_doubt)?, it: () });
+            names.iter().map(|name| freed.get(name).map(time).transpose()).collect()
         })
     }
 
@@ -166,9 +186,9 @@ impl Database for Postgres {
             let (names, ids) =
                 (names(holds.iter().map(|hold| &hold.name)), ids(holds.iter().map(|hold| &hold.id)));
             let given: &[&(dyn ToSql + Sync)] = &[&names, &ids, &tokens, &ttls];
-            let mut kept = about(self.many(&RENEW_LOCKS, given).await?.unwrap_or_default());
+            let mut kept = about(&self.many(&RENEW_LOCKS, given).await?.unwrap_or_default())?;
             if kept.len() < holds.len() {
-                kept.extend(about(self.many(&RENEW_CLAIMS, given).await?.unwrap_or_default()));
+                kept.extend(about(&self.many(&RENEW_CLAIMS, given).await?.unwrap_or_default())?);
             }
             let one = |hold: &Hold| kept.get(&(hold.name.as_str().to_owned(), hold.id));
             Ok(holds.iter().map(|hold| Some(Timed { now: *one(hold)?, it: () })).collect())
@@ -181,8 +201,12 @@ impl Database for Postgres {
             let (names, ids) =
                 (names(places.iter().map(|place| &place.name)), ids(places.iter().map(|place| &place.id)));
             let rows = self.many(&SPEAK, &[&names, &ids, &lives]).await?.unwrap_or_default();
-            let stands: HashMap<ClaimId, (i16, i64)> =
-                rows.iter().filter_map(|row| Some((id(row.get(0))?, (row.get(1), row.get(2))))).collect();
+            let mut stands: HashMap<ClaimId, (i16, i64)> = HashMap::new();
+            for row in &rows {
+                if let Some(id) = id(row, 0)? {
+                    stands.insert(id, (column(row, 1)?, column(row, 2)?));
+                }
+            }
             let one = |place: &Place| stands.get(&place.id).map(|&(it, now)| Timed { now, it });
             Ok(places.iter().map(one).collect())
         })
@@ -194,7 +218,12 @@ impl Database for Postgres {
             self.ear.open().await?;
             let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
             let rows = self.many(&LAPSES, &[&asked]).await?.unwrap_or_default();
-            Ok(rows.iter().filter_map(|row| Some((Name::new(row.get(0)).ok()?, row.get(1)))).collect())
+            let mut lapses = Vec::with_capacity(rows.len());
+            for row in &rows {
+                let left = column(row, 1)?;
+                lapses.extend(name(row)?.map(|name| (name, left)));
+            }
+            Ok(lapses)
         })
     }
 
@@ -233,13 +262,13 @@ impl Database for Postgres {
             let rows = self.looked(&LOOK, &[&asked]).await?;
             let mut scenes: Vec<(Name, Scene)> = Vec::new();
             for row in &rows {
-                let Ok(name) = Name::new(row.get::<_, &str>(0)) else { continue };
+                let Some(name) = name(row)? else { continue };
                 if scenes.last().is_none_or(|(last, _)| *last != name) {
-                    let (now, lock, claims) = (row.get(1), lock_row(row, 2), Vec::new());
+                    let (now, lock, claims) = (column(row, 1)?, lock_row(row, 2)?, Vec::new());
                     scenes.push((name, Scene { now, floor: now, lineage: self.lineage(), lock, claims }));
                 }
-                if let (Some((_, scene)), Some(claim)) = (scenes.last_mut(), claim_row(row, 14)) {
-                    scene.claims.push(claim);
+                if let Some((_, scene)) = scenes.last_mut() {
+                    scene.claims.extend(claim_row(row, 14)?);
                 }
             }
             Ok(scenes)
@@ -249,22 +278,30 @@ impl Database for Postgres {
     fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
         Box::pin(async move {
             let rows = self.looked(&NAMES_LIKE, &[&prefix]).await?;
-            Ok(rows.iter().filter_map(|row| Name::new(row.get::<_, &str>(0)).ok()).collect())
+            rows.iter().filter_map(|row| name(row).transpose()).collect()
         })
     }
 
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
         Box::pin(async move {
             let rows = self.many(&SWEEP, &[&after, &count]).await?.unwrap_or_default();
-            let idle: Vec<&str> = rows.iter().filter(|row| row.get(1)).map(|row| row.get(0)).collect();
+            let (mut idle, mut stale, mut last): (Vec<&str>, _, _) = (Vec::new(), Vec::new(), None);
+            for row in &rows {
+                let (known, says_nothing, is_over): (&str, bool, bool) =
+                    (column(row, 0)?, column(row, 1)?, column(row, 2)?);
+                if says_nothing {
+                    idle.push(known);
+                }
+                if is_over {
+                    stale.extend(Name::new(known).ok());
+                }
+                last = Some(known.to_owned());
+            }
             if !idle.is_empty() {
                 self.many(&FORGET, &[&idle]).await?;
             }
-            let stale = rows.iter().filter(|row| row.get(2));
-            let stale = stale.filter_map(|row| Name::new(row.get::<_, &str>(0)).ok()).collect();
             let more = i64::try_from(rows.len()).is_ok_and(|found| found == count);
-            let last = rows.last().filter(|_| more).map(|row| row.get(0));
-            Ok((stale, last))
+            Ok((stale, last.filter(|_| more)))
         })
     }
 
@@ -277,7 +314,7 @@ impl Database for Postgres {
             let lent = self.pool.conn().await?;
             let row = lent.conn.settings(SETTINGS).await.map_err(|error| sort(&error, At::Before))?;
             lent.back()?;
-            Ok(guarantee(&row))
+            guarantee(&row)
         })
     }
 }

@@ -3,6 +3,9 @@
 use leasehold_core::{Guarantee, Level};
 use tokio_postgres::Row;
 
+use super::rows::column;
+use crate::database::Failed;
+
 /// Reads the settings that decide. A base backup and a subscriber to changes are sent what a replica is sent, but neither can be
 /// promoted. Who may not read the state of others reads null there, and counts base backups as replicas.
 pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), \
@@ -10,9 +13,9 @@ pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'),
     WHERE sent.state IS DISTINCT FROM 'backup' AND NOT EXISTS (SELECT FROM pg_replication_slots AS slot \
     WHERE slot.active_pid = sent.pid AND slot.slot_type = 'logical'))";
 
-pub(crate) fn guarantee(row: &Row) -> Guarantee {
-    let (commit, fsync, standby): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
-    let replicas: i64 = row.get(3);
+pub(crate) fn guarantee(row: &Row) -> Result<Guarantee, Failed> {
+    let (commit, fsync, standby): (&str, &str, &str) = (column(row, 0)?, column(row, 1)?, column(row, 2)?);
+    let replicas: i64 = column(row, 3)?;
     let mut notes = vec![
         "set the clock of the database forward and leases end early: holders are told at their next renewal",
     ];
@@ -29,5 +32,5 @@ pub(crate) fn guarantee(row: &Row) -> Guarantee {
         level = Level::BestEffort;
         notes.push("replicas follow without being waited for: one that is promoted may not know of locks that are held");
     }
-    Guarantee::new(level, &notes)
+    Ok(Guarantee::new(level, &notes))
 }

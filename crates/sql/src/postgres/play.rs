@@ -1,12 +1,12 @@
 //! A transaction about one name, under the lock of its row.
 
 use leasehold_core::{Fault, Name};
-use tokio_postgres::{Error, types::ToSql};
+use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::{
     conn::Conn,
     error::{At, is_busy, sort},
-    rows::{claim_row, client_number, lock_row},
+    rows::{claim_row, client_number, column, lock_row},
     statements::{CLAIMS, LOCK, LOCK_NEW, Sql, WRITE},
     told,
 };
@@ -39,19 +39,33 @@ pub(crate) async fn play(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<
         conn.run("ROLLBACK").await.map_err(before)?;
         scene = read_or_make(conn, name.as_str(), BEGIN_PATIENTLY).await;
     }
-    let (lock, claims, now) = scene.map_err(before)?;
+    let (lock, claims, now) = of(&scene.map_err(before)?)?;
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?;
     let done = Scene { now, floor: now, lineage: conn.lineage(), lock, claims }.play(verb);
     write(conn, name.as_str(), &done).await?;
     Ok(Timed { now, it: done })
 }
 
-type Read = (Option<LockRow>, Vec<ClaimRow>, i64);
+/// The row of a name, if it has one, and those of its claims.
+type Read = (Vec<Row>, Vec<Row>);
+
+/// What the rows say, and the time of the database.
+fn of((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Failed> {
+    let lock = lock.first().map(|row| lock_row(row, 0)).transpose()?;
+    let mut now = None;
+    let mut known = Vec::with_capacity(claims.len());
+    for row in claims {
+        now = now.or(column(row, 16)?);
+        known.extend(claim_row(row, 0)?);
+    }
+    let now = now.ok_or_else(|| Failed::new(Fault::Internal, "the database tells no time"))?;
+    Ok((lock, known, now))
+}
 
 /// Locks the row of the name, and reads all that there is of it.
 async fn read_or_make(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
     let scene = read(conn, name, begin).await?;
-    if scene.0.is_some() {
+    if !scene.0.is_empty() {
         return Ok(scene);
     }
     conn.query(&LOCK_NEW, &[&name]).await?;
@@ -66,10 +80,7 @@ async fn read(conn: &Conn, name: &str, first: &str) -> Result<Read, Error> {
         tokio::join!(biased; conn.run(first), conn.query(&LOCK, given), conn.query(&CLAIMS, given));
     // The first that failed says why; what comes behind it fails for that.
     begun?;
-    let (lock, claims) = (lock?, claims?);
-    let now = claims.iter().find_map(|row| row.get(16)).unwrap_or(0);
-    let claims = claims.iter().filter_map(|row| claim_row(row, 0)).collect();
-    Ok((lock.first().map(|row| lock_row(row, 0)), claims, now))
+    Ok((lock?, claims?))
 }
 
 /// One round trip.

@@ -1,68 +1,87 @@
 //! Rows as the server gives and takes them.
 
 use leasehold_core::ClaimId;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::FromSql};
 
-use crate::row::{ClaimRow, ClientId, LockRow};
+use crate::{
+    database::{Failed, unlike},
+    row::{ClaimRow, ClientId, LockRow},
+};
 
-/// The row of a name, from the column at `at` on.
-pub(crate) fn lock_row(row: &Row, at: usize) -> LockRow {
-    let token: i64 = row.get(at);
-    let tokens: i32 = row.get(at + 2);
-    let holder: Option<&[u8]> = row.get(at + 1);
-    let holder = holder.and_then(id).map(|id| ClaimRow {
-        id,
-        stand: 0,
-        place: 0,
-        mode: 0,
-        count: 0,
-        most: 0,
-        token: token - i64::from(tokens) + 1,
-        tokens,
-        previous: row.get(at + 3),
-        owner: row.get(at + 4),
-        since: row.get(at + 5),
-        expires: row.get(at + 6),
-        claim_time: 0,
-        place_since: 0,
-        place_expires: 0,
-        client: client(row.get(at + 7)),
-    });
-    LockRow {
-        token,
-        holder,
-        claims: row.get(at + 8),
-        ended: row.get(at + 9),
-        ended_upto: row.get(at + 10),
-        ended_until: row.get(at + 11),
-    }
-}
-
-/// The row of a claim, from the column at `at` on; `None` where there is none.
-pub(crate) fn claim_row(row: &Row, at: usize) -> Option<ClaimRow> {
-    let known: Option<&[u8]> = row.get(at);
-    Some(ClaimRow {
-        id: id(known?)?,
-        stand: row.get(at + 1),
-        place: row.get(at + 2),
-        mode: row.get(at + 3),
-        count: row.get(at + 4),
-        most: row.get(at + 5),
-        token: row.get(at + 6),
-        tokens: row.get(at + 7),
-        previous: row.get(at + 8),
-        owner: row.get(at + 9),
-        since: row.get(at + 10),
-        expires: row.get(at + 11),
-        claim_time: row.get(at + 12),
-        place_since: row.get(at + 13),
-        place_expires: row.get(at + 14),
-        client: client(row.get(at + 15)),
+/// What is in a column. One that is of another kind than ours is not passed over: what it says may be that somebody holds the name.
+pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Failed> {
+    row.try_get(at).map_err(|error| {
+        let name = row.columns().get(at).map_or("?", |column| column.name());
+        unlike(
+            name,
+            &std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
+        )
     })
 }
 
-pub(crate) fn id(bytes: &[u8]) -> Option<ClaimId> {
-    bytes.try_into().ok().map(ClaimId)
+/// The row of a name, from the column at `at` on.
+pub(crate) fn lock_row(row: &Row, at: usize) -> Result<LockRow, Failed> {
+    let token: i64 = column(row, at)?;
+    let tokens: i32 = column(row, at + 2)?;
+    let holder = match id(row, at + 1)? {
+        None => None,
+        Some(id) => Some(ClaimRow {
+            id,
+            stand: 0,
+            place: 0,
+            mode: 0,
+            count: 0,
+            most: 0,
+            token: token.saturating_sub(tokens.into()).saturating_add(1),
+            tokens,
+            previous: column(row, at + 3)?,
+            owner: column(row, at + 4)?,
+            since: column(row, at + 5)?,
+            expires: column(row, at + 6)?,
+            claim_time: 0,
+            place_since: 0,
+            place_expires: 0,
+            client: client(column(row, at + 7)?),
+        }),
+    };
+    Ok(LockRow {
+        token,
+        holder,
+        claims: column(row, at + 8)?,
+        ended: column(row, at + 9)?,
+        ended_upto: column(row, at + 10)?,
+        ended_until: column(row, at + 11)?,
+    })
+}
+
+/// The row of a claim, from the column at `at` on; `None` where there is none.
+pub(crate) fn claim_row(row: &Row, at: usize) -> Result<Option<ClaimRow>, Failed> {
+    let Some(id) = id(row, at)? else { return Ok(None) };
+    Ok(Some(ClaimRow {
+        id,
+        stand: column(row, at + 1)?,
+        place: column(row, at + 2)?,
+        mode: column(row, at + 3)?,
+        count: column(row, at + 4)?,
+        most: column(row, at + 5)?,
+        token: column(row, at + 6)?,
+        tokens: column(row, at + 7)?,
+        previous: column(row, at + 8)?,
+        owner: column(row, at + 9)?,
+        since: column(row, at + 10)?,
+        expires: column(row, at + 11)?,
+        claim_time: column(row, at + 12)?,
+        place_since: column(row, at + 13)?,
+        place_expires: column(row, at + 14)?,
+        client: client(column(row, at + 15)?),
+    }))
+}
+
+/// The id in a column, if there is one.
+pub(crate) fn id(row: &Row, at: usize) -> Result<Option<ClaimId>, Failed> {
+    let Some(bytes) = column::<Option<&[u8]>>(row, at)? else { return Ok(None) };
+    let id = bytes.try_into().map_err(|_| unlike("id", "it has not 16 bytes"))?;
+    Ok(Some(ClaimId(id)))
 }
 
 pub(crate) fn client(number: i64) -> ClientId {

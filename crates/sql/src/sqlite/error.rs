@@ -3,7 +3,7 @@
 use leasehold_core::Fault;
 use rusqlite::{Error, ErrorCode};
 
-use crate::database::Failed;
+use crate::database::{Failed, unlike};
 
 /// What was being done when an error came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,7 @@ pub(super) fn sort(error: &Error, at: At) -> Failed {
         },
     };
     let message = match error {
+        Error::InvalidColumnType(_, column, kind) => return unlike(column, &format!("it is {kind}")),
         // Without the statement, which says nothing to who did not write it.
         Error::SqlInputError { msg, .. } => msg.clone(),
         _ => error.to_string(),

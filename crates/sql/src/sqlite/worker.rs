@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc::{Receiver, Sender, channel},
 };
 
@@ -43,7 +44,7 @@ pub(super) trait Source: Send + 'static {
 impl Worker {
     pub(super) fn start(source: impl Source) -> io::Result<Self> {
         let (jobs, orders) = channel();
-        door::thread("leasehold-sqlite", move || run(&orders, source))?;
+        door::thread("leasehold-sqlite", move || keep_on(&orders, source))?;
         Ok(Self { jobs })
     }
 
@@ -66,7 +67,9 @@ impl Worker {
             });
             After { failed, tell }
         });
-        let ended = || Failed::new(Fault::Unknown, "the thread of the database ended");
+        let ended = || {
+            Failed::new(Fault::Unknown, "the thread of the database met a bug, and nobody knows what it did")
+        };
         self.jobs.send((need, job)).map_err(|_| ended())?;
         match door::within(REQUEST_TIMEOUT, rx).await {
             Some(answer) => answer.map_err(|_| ended())?,
@@ -80,7 +83,14 @@ fn late(need: Need) -> Failed {
     Failed::new(fault, format!("the database did not answer within {REQUEST_TIMEOUT:?}"))
 }
 
-fn run(orders: &Receiver<(Need, Job)>, mut source: impl Source) {
+/// Goes on after a panic, with the database opened anew: whoever waited for what it met hears that there is no answer.
+fn keep_on(orders: &Receiver<(Need, Job)>, mut source: impl Source) {
+    while catch_unwind(AssertUnwindSafe(|| run(orders, &mut source))).is_err() {
+        tracing::error!("the thread of the database met a bug and goes on: please report what it said");
+    }
+}
+
+fn run(orders: &Receiver<(Need, Job)>, source: &mut impl Source) {
     let mut file = None;
     while let Ok(first) = orders.recv() {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());

@@ -3,6 +3,7 @@
 #![cfg(feature = "mysql")]
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
+mod altered;
 mod clocks;
 mod conformance;
 #[cfg(feature = "tls")]

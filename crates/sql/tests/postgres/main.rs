@@ -3,6 +3,7 @@
 #![cfg(all(feature = "postgres", feature = "tls"))]
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
+mod altered;
 mod clocks;
 mod conformance;
 mod crowd;

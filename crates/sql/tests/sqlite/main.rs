@@ -3,6 +3,7 @@
 #![cfg(feature = "sqlite")]
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests")]
 
+mod altered;
 mod between;
 mod busy;
 mod client;

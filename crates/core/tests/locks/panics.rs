@@ -1,0 +1,205 @@
+//! An engine that panics, as one may that reads what others wrote: nobody waits for a task that is dead, and nothing is left behind.
+
+use std::sync::{Arc, Mutex};
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, ErrorKind, Guarantee, Hold, How, Inspect, Locks,
+    Name, News, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+};
+use leasehold_testkit::decorators::{Faulty, Slow, Verb};
+
+use crate::{PATIENCE, World, eventually, until_renewed, waiters};
+
+const TTL: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Whether a call does its work before it panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Before,
+    After,
+}
+
+/// Panics in the next call of one verb.
+struct Panics {
+    inner: Arc<dyn Engine>,
+    next: Mutex<Option<(Verb, When)>>,
+}
+
+impl Panics {
+    fn in_next(&self, verb: Verb, when: When) {
+        *self.next.lock().unwrap() = Some((verb, when));
+    }
+
+    fn is_armed(&self) -> bool {
+        self.next.lock().unwrap().is_some()
+    }
+
+    async fn passing<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
+        let when = self.next.lock().unwrap().take_if(|(known, _)| *known == verb).map(|(_, when)| when);
+        assert_ne!(when, Some(When::Before), "a row that nobody expected");
+        let answer = call.await;
+        assert_ne!(when, Some(When::After), "a row that nobody expected");
+        answer
+    }
+}
+
+impl Engine for Panics {
+    fn profile(&self) -> &Profile {
+        self.inner.profile()
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(self.passing(Verb::Claim, self.inner.claim(claim, how)))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(self.passing(Verb::Renew, self.inner.renew(holds)))
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(self.passing(Verb::Release, self.inner.release(releases)))
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(self.passing(Verb::News, self.inner.news()))
+    }
+}
+
+impl Inspect for Panics {
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(self.passing(Verb::Inspect, self.inner.guarantee()))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        self.inner.list(prefix)
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        self.inner.show(name)
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        self.inner.break_hold(name, token, force)
+    }
+}
+
+fn client(world: &World) -> (Locks, Arc<Panics>) {
+    // Behind a wire, so that the keeper asks, in its tasks.
+    panicking(Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store))))))
+}
+
+fn panicking(inner: Arc<dyn Engine>) -> (Locks, Arc<Panics>) {
+    let panics = Arc::new(Panics { inner, next: Mutex::new(None) });
+    (Locks::new(Arc::clone(&panics) as _), panics)
+}
+
+#[test]
+fn whoever_claims_is_told_and_nothing_is_left_behind() {
+    for when in [When::Before, When::After] {
+        for tries in [false, true] {
+            let world = World::new();
+            let (locks, panics) = client(&world);
+            panics.in_next(Verb::Claim, when);
+            let request = locks.mutex("x");
+            let asked = if tries {
+                request.blocking().try_acquire()
+            } else {
+                request.blocking().acquire_within(PATIENCE)
+            };
+            let error = asked.expect_err("it panicked");
+            assert_eq!(error.kind(), ErrorKind::Internal, "{when:?}, tries: {tries}: {error}");
+            assert!(error.to_string().contains("a row that nobody expected"), "{error}");
+            world.assert_at_rest();
+            assert!(locks.mutex("x").blocking().try_acquire().is_ok(), "the next one finds all well");
+        }
+    }
+}
+
+#[test]
+fn whoever_waits_behind_the_one_who_was_told_goes_on() {
+    let world = World::new();
+    let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))));
+    let (locks, panics) = panicking(Arc::clone(&slow) as _);
+    slow.hold_requests(Verb::Claim);
+    panics.in_next(Verb::Claim, When::After);
+    let asks = || {
+        let mut asking = Box::pin(locks.mutex("x").acquire());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(Future::poll(asking.as_mut(), &mut context).is_pending());
+        asking
+    };
+    let first = asks();
+    pollster::block_on(slow.requests_held(Verb::Claim, 1));
+    let second = asks();
+    slow.open(Verb::Claim);
+    assert_eq!(pollster::block_on(first).expect_err("it panicked").kind(), ErrorKind::Internal);
+    pollster::block_on(second).unwrap().release_blocking().unwrap();
+    world.assert_at_rest();
+}
+
+#[test]
+fn a_hold_outlives_a_renewal_that_panicked() {
+    let world = World::new();
+    let (locks, panics) = client(&world);
+    let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
+    panics.in_next(Verb::Renew, When::Before);
+    let error = pollster::block_on(guard.confirm()).expect_err("it panicked");
+    assert!(error.to_string().contains("a row that nobody expected"), "{error}");
+    panics.in_next(Verb::Renew, When::After);
+    eventually("it is renewed by a panic", || !panics.is_armed());
+    until_renewed(&guard);
+    assert!(guard.check());
+    guard.release_blocking().unwrap();
+}
+
+#[test]
+fn a_release_is_sent_again_after_a_panic() {
+    for when in [When::Before, When::After] {
+        let world = World::new();
+        let (locks, panics) = client(&world);
+        let guard = locks.mutex("x").blocking().acquire().unwrap();
+        panics.in_next(Verb::Release, when);
+        guard.release_blocking().unwrap();
+        assert!(!panics.is_armed());
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_question_that_panics_is_answered_and_harms_no_hold() {
+    let world = World::new();
+    let (locks, panics) = client(&world);
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    panics.in_next(Verb::Inspect, When::Before);
+    let error = pollster::block_on(locks.guarantee()).expect_err("it panicked");
+    assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+    assert!(guard.check());
+    pollster::block_on(guard.confirm()).unwrap();
+}
+
+/// Where nobody could go on with what is left, everybody hears that.
+#[test]
+fn a_keeper_that_panics_tells_all_that_it_is_gone() {
+    let world = World::new();
+    let (locks, panics) = client(&world);
+    let held = world.client().mutex("wanted").blocking().acquire().unwrap();
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    let waiting = std::thread::spawn({
+        let locks = locks.clone();
+        move || locks.mutex("wanted").blocking().acquire_within(PATIENCE)
+    });
+    eventually("it waits", || waiters(&world.client(), "wanted") == 1);
+    panics.in_next(Verb::News, When::Before);
+    // It is woken, and listens again.
+    drop(locks.mutex("other").blocking().acquire());
+    assert!(waiting.join().unwrap().expect_err("nobody keeps it").is_closed());
+    pollster::block_on(guard.lost());
+    assert!(!guard.check());
+    assert!(locks.mutex("y").blocking().try_acquire().expect_err("it is gone").is_closed());
+    held.release_blocking().unwrap();
+}

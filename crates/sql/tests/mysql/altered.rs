@@ -1,0 +1,26 @@
+//! Tables whose columns somebody changed after they were made.
+
+use leasehold_core::{ErrorKind, Locks};
+
+use crate::rig::{PATIENCE, Rig};
+
+/// H5: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
+#[test]
+fn whoever_claims_is_told_of_altered_columns() {
+    for (column, kind) in
+        [("token", "decimal(20, 2)"), ("expires", "decimal(20, 2)"), ("holder", "varbinary(20)")]
+    {
+        let rig = Rig::new();
+        let locks = || Locks::builder(rig.engine()).build();
+        let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
+        rig.server.says(&format!("ALTER TABLE leasehold_lock MODIFY {column} {kind}"));
+        if column == "holder" {
+            rig.server.says("UPDATE leasehold_lock SET holder = 'too short'");
+        }
+        let asked = locks().mutex("x").blocking().acquire_within(PATIENCE);
+        let error = asked.expect_err("its rows cannot be read");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
+        assert!(error.to_string().contains("leasehold_"), "it says what to mend: {error}");
+        drop(held);
+    }
+}

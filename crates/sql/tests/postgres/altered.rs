@@ -1,0 +1,57 @@
+//! Tables whose columns somebody changed after they were made.
+
+use leasehold_core::ErrorKind;
+
+use crate::rig::{PATIENCE, Rig, acquire, until};
+
+/// H5: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
+#[test]
+fn whoever_claims_is_told_of_altered_columns() {
+    for (table, column, kind) in [
+        ("lock", "token", "numeric"),
+        ("lock", "tokens", "bigint"),
+        ("lock", "expires", "numeric"),
+        ("lock", "client", "numeric"),
+        ("lock", "previous", "integer"),
+        ("lock", "ended_until", "numeric"),
+    ] {
+        let rig = Rig::new();
+        let held = acquire(&rig.locks(), "x");
+        rig.server.says(&format!("ALTER TABLE leasehold_{table} ALTER COLUMN {column} TYPE {kind}"));
+        let asked = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
+        let error = asked.expect_err("its rows cannot be read");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
+        assert!(error.to_string().contains("leasehold_"), "it says what to mend: {error}");
+        drop(held);
+    }
+}
+
+/// H5: the task that looks after waiting claims died of this, and its claims slept beside a free lock.
+#[test]
+fn whoever_waits_is_told_of_altered_columns() {
+    let rig = Rig::new();
+    let held = acquire(&rig.locks(), "x");
+    let waiting = std::thread::spawn({
+        let locks = rig.locks();
+        move || locks.mutex("x").blocking().acquire_within(PATIENCE)
+    });
+    until("it waits", || rig.show("x").waiters.len() == 1);
+    rig.server.says("ALTER TABLE leasehold_claim ALTER COLUMN stand TYPE integer");
+    let error = waiting.join().unwrap().expect_err("its row cannot be read");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    drop(held);
+}
+
+/// H5: the server does not mind this, so that it is met where the row is read.
+#[test]
+fn whoever_claims_is_told_of_a_column_that_says_nothing() {
+    let rig = Rig::new();
+    let held = acquire(&rig.locks(), "x");
+    rig.server.says("ALTER TABLE leasehold_lock ALTER COLUMN owner DROP NOT NULL");
+    rig.server.says("UPDATE leasehold_lock SET owner = NULL WHERE name = 'x'");
+    let asked = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
+    let error = asked.expect_err("its row cannot be read");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert!(error.to_string().contains("column owner"), "it says what to mend: {error}");
+    drop(held);
+}
