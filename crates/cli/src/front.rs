@@ -120,7 +120,7 @@ impl Front {
                     return Ok(if self.is_to_become() { Came::Become } else { Came::Code(code as u8) });
                 }
                 Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.guardian => {
-                    return Err(self.bereaved(plan, signal));
+                    return Err(self.end_without_guardian(plan, signal));
                 }
                 Some(WaitStatus::Stopped(pid, by)) if pid == self.guardian => {
                     self.stopped(by).map_err(failed)?
@@ -159,7 +159,7 @@ impl Front {
     }
 
     /// The guardian was killed: nobody renews the lock any more.
-    fn bereaved(&self, plan: &Run, by: Signal) -> Failure {
+    fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
         let name = plan.name.as_str();
         while !tree::is_gone() {
             if tree::signal_children(Signal::SIGKILL).is_err() {

@@ -42,7 +42,7 @@ pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
     }
 }
 
-/// Whether what CMD left behind keeps the lock by the descriptor that it inherited.
+/// Whether processes that CMD started keep the lock after CMD has ended: they inherited the descriptor of the lock file.
 pub(crate) fn inherits(plan: &Run, locks: &Locks, guard: &Guard) -> bool {
     plan.pass_descriptor && plan.at_least.is_none() && descriptor(locks, guard).is_ok_and(|fd| fd.is_some())
 }

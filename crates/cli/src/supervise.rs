@@ -25,8 +25,8 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 /// How it came out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// CMD ran to its end, and no loss was heard of. `heirs`: it left processes behind.
-    Kept { code: u8, heirs: bool },
+    /// CMD ended, and the lock was not lost until then. `left_processes`: processes that it started still run.
+    Kept { code: u8, left_processes: bool },
     /// CMD was ended because the lock was lost, or was about to be.
     Lost { loss: Loss, code: u8 },
 }
@@ -107,7 +107,7 @@ impl<'a> Supervisor<'a> {
             self.end_by(Signal::SIGKILL);
             let _ = self.child.change();
             if !self.child.left_any() {
-                return Ok(End::Kept { code: exit::by_signal(Signal::SIGKILL), heirs: false });
+                return Ok(End::Kept { code: exit::by_signal(Signal::SIGKILL), left_processes: false });
             }
             self.waiter.wait(Some(LOOK_FOR_TREE))?;
         }
@@ -222,7 +222,7 @@ impl<'a> Supervisor<'a> {
             self.enforce();
         }
         let Some(loss) = self.enforcer.stopped_by() else {
-            return Ok(End::Kept { code, heirs: self.child.left_any() });
+            return Ok(End::Kept { code, left_processes: self.child.left_any() });
         };
         while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.left_any()) {
             let left = kill_at.saturating_sub(now());

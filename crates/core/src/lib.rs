@@ -44,7 +44,7 @@ pub use claim::{
 pub use engine::{BoxFuture, Engine};
 pub use error::{EngineError, Error, ErrorKind, Fault};
 #[cfg(all(feature = "file", target_os = "linux"))]
-pub use file::{FileEngine, network_file_system};
+pub use file::{FileEngine, boot_time_ahead, network_file_system};
 pub use flights::{Flight, Flights};
 pub use guard::Guard;
 pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};

@@ -10,9 +10,13 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     task::Poll,
+    time::Duration,
 };
 
 use crate::{EngineError, Fault};
+
+/// After a task died, before it is begun anew.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What a panic said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,16 +65,21 @@ pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T
     .await
 }
 
-/// Work that nobody else would do, until it returns. When it panics it is begun anew, once `fell`, which is to wait a little, and to
-/// have everybody look again at what the work may have left undone.
-pub async fn lasting<W, F>(what: &str, mut begin: impl FnMut() -> W, mut fell: impl FnMut() -> F)
-where
+/// Does work that nobody else would do, until it returns. When it panics, `fell` has everybody look again at what the work may have
+/// left undone, and the work is begun anew after a pause, by the `sleep` of the caller's runtime.
+pub async fn lasting<W, S>(
+    what: &str,
+    mut begin: impl FnMut() -> W,
+    mut fell: impl FnMut(),
+    mut sleep: impl FnMut(Duration) -> S,
+) where
     W: Future<Output = ()>,
-    F: Future<Output = ()>,
+    S: Future<Output = ()>,
 {
     while let Err(panicked) = caught(async { begin().await }).await {
         tracing::error!(what, %panicked, "a task died and is begun anew");
-        fell().await;
+        fell();
+        sleep(PAUSE).await;
     }
 }
 
@@ -99,7 +108,8 @@ mod tests {
                 log.borrow_mut().push("begun");
                 assert!(log.borrow().len() > 4, "not yet");
             },
-            || async { log.borrow_mut().push("fell") },
+            || log.borrow_mut().push("fell"),
+            |_| std::future::ready(()),
         ));
         assert_eq!(*log.borrow(), ["begun", "fell", "begun", "fell", "begun"]);
     }

@@ -183,7 +183,12 @@ impl Client {
                 client.mailbox.push(News::AskAll);
             }
         };
-        door::spawn_lasting("minder", move || minder::run(Weak::clone(&me), Arc::clone(&sooner)), fell);
+        door::spawn(leasehold_core::lasting(
+            "minder",
+            move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
+            fell,
+            door::sleep,
+        ));
     }
 
     /// A new lease of at least so many seconds: its id, and what was granted.

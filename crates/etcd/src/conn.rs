@@ -94,7 +94,7 @@ impl Conn {
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
             let said = match Member::ask(&grpc, config).await {
-                // Where it knows users, a newer one says nothing to strangers.
+                // Newer releases with users refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
                 said => Some(said.map_err(failed)?),
             };
@@ -282,7 +282,7 @@ async fn pulse(grpc: Grpc, pulse: Pulse, life: Arc<Life>, hears: Weak<dyn Hears>
         if !needed && lock_of(&life.load).requests == 0 {
             continue;
         }
-        match door::within(SILENCE, pulse.feel(&grpc)).await {
+        match door::within(SILENCE, pulse.send(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
             // Another error of the server is a sign of life; a connection that broke ends its streams.

@@ -98,7 +98,7 @@ impl Client {
                             }
                         }
                     };
-                    door::spawn_lasting("end of a claim", ending, || ());
+                    door::spawn(leasehold_core::lasting("end of a claim", ending, || (), door::sleep));
                 }
             }
         }

@@ -82,7 +82,7 @@ impl Replies {
             }
             (b'*' | b'~' | b'>', Ok(count)) => self.list(count),
             (b'%', Ok(pairs)) => self.list(pairs.checked_mul(2).ok_or(TooLong)?),
-            // An attribute belongs to the part that follows it.
+            // RESP3: an attribute comes before the value that it describes, so that value is one more part.
             (b'|', Ok(pairs)) => {
                 self.list(pairs.checked_mul(2).and_then(|parts| parts.checked_add(1)).ok_or(TooLong)?)
             }

@@ -166,7 +166,12 @@ impl Client {
                 client.mailbox.push(News::AskAll);
             }
         };
-        door::spawn_lasting("minder", move || minder::run(Weak::clone(&me), Arc::clone(&queued)), fell);
+        door::spawn(leasehold_core::lasting(
+            "minder",
+            move || minder::run(Weak::clone(&me), Arc::clone(&queued)),
+            fell,
+            door::sleep,
+        ));
     }
 
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {

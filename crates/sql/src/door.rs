@@ -8,28 +8,6 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use leasehold_core::lasting;
-
-/// After a task died, before it is begun anew.
-const FALLEN: Duration = Duration::from_millis(500);
-
-/// Runs beside all else what nobody else would do, until it returns; begun anew when it died, after `fell`.
-pub(crate) fn spawn_lasting<W>(
-    what: &'static str,
-    begin: impl Fn() -> W + Send + 'static,
-    fell: impl Fn() + Send + Sync + 'static,
-) where
-    W: Future<Output = ()> + Send + 'static,
-{
-    drop(tokio::spawn(async move {
-        let fallen = || {
-            fell();
-            sleep(FALLEN)
-        };
-        lasting(what, begin, fallen).await;
-    }));
-}
-
 /// Runs `work` beside all else. However it ends, whoever waits for it is to notice by what it drops.
 pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(work));

@@ -61,7 +61,6 @@ const STANDS: [Stand; 6] =
     [Stand::Held, Stand::Pushed, Stand::Broken, Stand::Kept, Stand::Waiting, Stand::Silent];
 
 /// The first token of a grant of so many, of which this one is the last, whatever somebody else wrote into the row.
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn first(last: i64, tokens: i32) -> i64 {
     last.saturating_sub(tokens.into()).saturating_add(1)
 }

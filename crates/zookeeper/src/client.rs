@@ -126,7 +126,7 @@ impl Client {
                 kept.mend().await;
             }
         };
-        door::spawn_lasting("session", mended, || ());
+        door::spawn(leasehold_core::lasting("session", mended, || (), door::sleep));
         if self.runtime.set(door::runtime()).is_ok() {
             self.be_minded();
         }
@@ -142,7 +142,12 @@ impl Client {
                 client.mailbox.push(News::AskAll);
             }
         };
-        door::spawn_lasting("minder", move || minder::run(Weak::clone(&me), Arc::clone(&sooner)), fell);
+        door::spawn(leasehold_core::lasting(
+            "minder",
+            move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
+            fell,
+            door::sleep,
+        ));
     }
 
     /// Waits until the session was confirmed lately.

@@ -55,8 +55,8 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
             drop(guard);
             Err(lost(plan, &locks, loss, code))
         }
-        End::Kept { code, heirs } => {
-            let inherited = heirs && inherits(plan, &locks, &guard);
+        End::Kept { code, left_processes } => {
+            let inherited = left_processes && inherits(plan, &locks, &guard);
             release(plan, &locks, guard, waiter, code, inherited)
         }
     }

@@ -177,12 +177,12 @@ fn sum(bytes: &[u8; CARD]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn card() -> Card {
+    pub(in crate::file) fn card() -> Card {
         Card {
             state: State::Holding,
             id: ClaimId([7; 16]),

@@ -24,11 +24,18 @@ impl Clock for MachineClock {
 
 /// The machine's clock, of which `clock` is what this process is shown.
 pub(super) fn machine_clock(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
-    // Kernels without time namespaces have no such file, and one clock for all.
-    match ahead(&fs::read_to_string(OFFSETS).unwrap_or_default()) {
+    match boot_time_ahead() {
         0 => clock,
         ahead => Arc::new(MachineClock { shifted: clock, ahead }),
     }
+}
+
+/// By how many nanoseconds this process's clock since the start of the machine runs ahead of the machine's own: other than 0 in a
+/// time namespace.
+#[must_use]
+pub fn boot_time_ahead() -> i128 {
+    // Kernels without time namespaces have no such file, and one clock for all.
+    ahead(&fs::read_to_string(OFFSETS).unwrap_or_default())
 }
 
 /// The line of the boot-time clock: its name, seconds, nanoseconds.
@@ -61,6 +68,11 @@ mod tests {
         );
         let shown = |at, ahead| MachineClock { shifted: Arc::new(At(at)), ahead }.now().as_nanos();
         assert_eq!(ahead("boottime -5 0"), -5 * NANOS);
+        assert_eq!(
+            ahead("monotonic           0         0\nboottime       -86400         0\n"),
+            -86_400 * NANOS
+        );
+        assert_eq!(ahead("monotonic           0         0\nboottime            0       500\n"), 500);
         assert_eq!((shown(700, 500), shown(700, -500), shown(700, 800)), (200, 1200, 0));
     }
 }

@@ -37,27 +37,14 @@ mod tests {
     use leasehold_testkit::fuzz;
 
     use super::*;
-    use crate::file::{card::State, proc::Process};
-    use crate::{ClaimId, Instant, Lineage, Mode, Name};
+    use crate::{
+        Lineage, Name,
+        file::card::{State, tests::card},
+    };
 
     #[test]
     fn state_files_are_read_from_random_bytes() {
-        let card = Card {
-            state: State::Waiting,
-            id: ClaimId([7; 16]),
-            mode: Mode::Permits { count: 2, limit: 5 },
-            ticket: 11,
-            token: 40,
-            tokens: 10,
-            owner: "me@here:7".into(),
-            process: Process { pid: 4, started: 5 },
-            stops_on_term: true,
-            since: Instant::from_nanos(6),
-            bell: [8; 16],
-            kept_until: Instant::NEVER,
-            rung: Some(Instant::from_nanos(3)),
-            broken: 40,
-        };
+        let card = Card { state: State::Waiting, owner: "me@here:7".into(), ..card() };
         let head = Head::new(Lineage::new(7), [1; 16]).to_bytes(&Name::new("nightly").unwrap());
         let whole = [&head[..], &card.to_bytes(), &card.to_bytes()].concat();
         fuzz::run(&[head.to_vec(), whole], state);

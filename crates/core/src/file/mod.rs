@@ -43,6 +43,7 @@ mod table;
 mod take;
 mod tokens;
 
+pub use clock::boot_time_ahead;
 pub use dir::network_file_system;
 pub use engine::FileEngine;
 

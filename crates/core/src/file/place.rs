@@ -8,7 +8,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::openat,
-    sys::stat::{Mode, fchmod, fstat, mkdirat},
+    sys::stat::{FileStat, Mode, fchmod, fstat, mkdirat},
     unistd::{Gid, Uid, fchown, fsync, geteuid, setfsgid, setfsuid},
 };
 
@@ -44,12 +44,8 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn check(locks: OwnedFd, shown: String) -> Result<Self, EngineError> {
-        let stat =
-            fstat(&locks).map_err(|errno| sort_errno("cannot look at the lock directory", &shown, errno))?;
         let user = geteuid();
-        let shared = judge(&stat, user).map_err(|reason| {
-            EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}"))
-        })?;
+        let (stat, shared) = checked(&locks, &shown)?;
         let is_others = user.is_root() && stat.st_uid != 0 && shared.is_none();
         let owner = is_others.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
         let fs = local_file_system(&locks, &shown)?;
@@ -97,12 +93,17 @@ impl Place {
             }
             fsync(&self.locks).map_err(|errno| sort_errno("cannot sync", &self.shown, errno))?;
         }
-        let stat = fstat(&dir).map_err(|errno| sort_errno("cannot look at", &path, errno))?;
-        judge(&stat, geteuid()).map_err(|reason| {
-            EngineError::new(Fault::Denied, format!("the lock directory {path} {reason}"))
-        })?;
+        checked(&dir, &path)?;
         Ok(Some(dir))
     }
+}
+
+/// Refuses a directory in which somebody else could replace a lock file; answers the group that shares it.
+fn checked(dir: &OwnedFd, shown: &str) -> Result<(FileStat, Option<Gid>), EngineError> {
+    let stat = fstat(dir).map_err(|errno| sort_errno("cannot look at the lock directory", shown, errno))?;
+    let shared = judge(&stat, geteuid())
+        .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}")))?;
+    Ok((stat, shared))
 }
 
 /// What is made once; `None` when it is not there yet.

@@ -15,7 +15,7 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// A release of ours rings within this time, in seconds, or does not.
+/// The timeout of `BLPOP`, in seconds. A release of the lock adds an item to the list before it ends.
 const ASLEEP: &str = "30";
 
 fn with(bell: Bell) -> Rig {

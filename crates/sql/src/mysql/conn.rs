@@ -1,8 +1,7 @@
 //! One connection to a server.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::time::Duration;
 
-use futures_util::FutureExt;
 use leasehold_core::{Instant, Lineage, Room, TooLong};
 use mysql_async::{Row, Value, prelude::Queryable};
 
@@ -125,7 +124,7 @@ impl Conn {
 /// its connection.
 async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Broke> {
     let nonsense = |_| Broke::Lost("its answer is malformed: is it a MySQL server?".to_owned());
-    AssertUnwindSafe(work).catch_unwind().await.map_err(nonsense)
+    leasehold_core::caught(work).await.map_err(nonsense)
 }
 
 /// Collects the rows of an answer within the bound. Rows beyond it are dropped until the answer, or the time of the request, ends.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     database::{Answered, Database, Failed, Place, Taken, Timed},
-    row::{ClientId, micros_in, previous_number},
+    row::{ClientId, first, micros_in, previous_number},
     step::{Done, Scene, Told, Verb},
 };
 
@@ -103,7 +103,7 @@ fn tokens(claim: &Claim) -> i32 {
 fn taken_by(row: &Row, at: usize, tokens: i32) -> Result<Timed<Taken>, Failed> {
     let of = || {
         let newest: i64 = column(row, at)?;
-        let token = newest.saturating_sub(tokens.into()).saturating_add(1);
+        let token = first(newest, tokens);
         Ok(Timed { now: column(row, at + 2)?, it: Taken { token, previous: column(row, at + 1)? } })
     };
     of().map_err(Failed::in_doubt)

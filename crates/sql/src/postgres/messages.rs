@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use leasehold_core::{Frames, Room, TooLong};
 
-/// The kind of a message and its length, which counts its own four bytes.
+/// The size of a message's header: one byte for the kind, and four for the length, which includes these four.
 const HEAD: usize = 5;
 /// What a message takes in memory beside its bytes.
 const MESSAGE: u64 = 64;

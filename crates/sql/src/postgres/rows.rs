@@ -5,7 +5,7 @@ use tokio_postgres::{Row, types::FromSql};
 
 use crate::{
     database::{Failed, unlike},
-    row::{ClaimRow, ClientId, LockRow},
+    row::{ClaimRow, ClientId, LockRow, first},
 };
 
 /// What is in a column. One that is of another kind than ours is not passed over: what it says may be that somebody holds the name.
@@ -32,7 +32,7 @@ pub(crate) fn lock_row(row: &Row, at: usize) -> Result<LockRow, Failed> {
             mode: 0,
             count: 0,
             most: 0,
-            token: token.saturating_sub(tokens.into()).saturating_add(1),
+            token: first(token, tokens),
             tokens,
             previous: column(row, at + 3)?,
             owner: column(row, at + 4)?,

@@ -2,12 +2,11 @@
 
 use std::fs;
 
-use leasehold_core::Fault;
+use leasehold_core::{Fault, boot_time_ahead};
 
 use crate::database::Failed;
 
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-const OFFSETS: &str = "/proc/self/timens_offsets";
 
 /// Tells this start of the machine from all others.
 pub(super) fn boot() -> Result<String, Failed> {
@@ -19,9 +18,7 @@ pub(super) fn boot() -> Result<String, Failed> {
             ),
         )
     })?;
-    // Kernels without time namespaces have no such file, and one clock for all.
-    let offsets = fs::read_to_string(OFFSETS).unwrap_or_default();
-    if is_shifted(&offsets) {
+    if boot_time_ahead() != 0 {
         return Err(Failed::new(
             Fault::Misconfigured,
             "this process lives in a time namespace in which the machine was started at another time, so leases would end too \
@@ -29,24 +26,4 @@ pub(super) fn boot() -> Result<String, Failed> {
         ));
     }
     Ok(boot.trim().to_owned())
-}
-
-/// Whether the clock since the start goes otherwise than for who lives in no namespace.
-fn is_shifted(offsets: &str) -> bool {
-    let boottime = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
-    boottime.is_some_and(|offset| offset.split_whitespace().any(|number| number != "0"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_that_was_shifted_is_found() {
-        assert!(!is_shifted(""));
-        assert!(!is_shifted("monotonic           0         0\nboottime            0         0\n"));
-        assert!(!is_shifted("monotonic           7         0\nboottime            0         0\n"));
-        assert!(is_shifted("monotonic           0         0\nboottime       -86400         0\n"));
-        assert!(is_shifted("monotonic           0         0\nboottime            0       500\n"));
-    }
 }
