@@ -67,7 +67,7 @@ impl System for Postgres {
 
     fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
         // A kill of the server loses nothing even so, but the engine cannot know that it is the only thing that happens here.
-        said.level == Level::BestEffort && said.notes.iter().any(|note| note.contains("fsync is off"))
+        said.level == Level::BestEffort && said.to_string().contains("fsync is off")
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

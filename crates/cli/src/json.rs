@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use leasehold::{HolderView, WaiterView};
+use leasehold::{Finding, HolderView, WaiterView};
 use serde_json::Value;
 
 use crate::cmd::show::Seen;
@@ -17,11 +17,22 @@ pub(crate) fn line(seen: &Seen<'_>) -> String {
         ("mode", view.mode.map_or_else(null, |mode| text(mode.word()))),
         ("limit", number(view.mode.and_then(leasehold::Mode::limit))),
         ("guarantee", seen.judged.level().as_deref().map_or_else(null, text)),
+        ("findings", seen.judged.findings().map_or_else(null, |all| array(all.iter().map(finding)))),
+        ("lineage", view.lineage.map_or_else(null, |lineage| text(&lineage.to_string()))),
         ("holders", array(view.holders.iter().map(holder))),
         ("waiters", array(view.waiters.iter().map(waiter))),
         ("problem", view.problem.as_deref().map_or_else(null, text)),
     ];
     object(&fields) + "\n"
+}
+
+fn finding(finding: &Finding) -> String {
+    object(&[
+        ("what", text(&finding.what)),
+        ("found", text(&finding.found)),
+        ("wanted", text(&finding.wanted)),
+        ("risk", text(&finding.risk)),
+    ])
 }
 
 fn holder(holder: &HolderView) -> String {
@@ -95,7 +106,7 @@ mod tests {
         assert_eq!(
             line_of(&view),
             "{\"name\":\"a\\\"b\",\"engine\":\"file\",\"key\":\"/d/a%22b.lock\",\"mode\":null,\"limit\":null,\
-             \"guarantee\":\"exact\",\"holders\":[],\"waiters\":[],\"problem\":null}\n"
+             \"guarantee\":\"exact\",\"findings\":[],\"lineage\":null,\"holders\":[],\"waiters\":[],\"problem\":null}\n"
         );
     }
 

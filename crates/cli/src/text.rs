@@ -41,18 +41,20 @@ fn row(view: &View) -> Vec<String> {
 pub(crate) fn show(seen: &Seen<'_>) -> String {
     let view = seen.view;
     let line = |what: &str, value: String| vec![what.to_owned(), value];
-    let (level, notes) = match &seen.judged.0 {
-        Ok(guarantee) => (guarantee.level.to_string(), guarantee.notes.clone()),
-        Err(why) => ("guarantee not known".to_owned(), vec![why.clone()]),
-    };
+    let level = seen.judged.level().unwrap_or_else(|| "guarantee not known".to_owned());
     let mut facts = vec![
         line("name", safe(view.name.as_str())),
         line("engine", format!("{} ({level})", seen.engine)),
         line("key", safe(&view.key)),
         line("mode", view.mode.map_or_else(|| "free".into(), mode)),
     ];
-    // What lowers the level comes first.
-    facts.extend(notes.iter().map(|note| line("note", safe(note))));
+    match &seen.judged.0 {
+        Ok(judged) => {
+            facts.extend(judged.findings.iter().map(|finding| line("finding", safe(&finding.to_string()))));
+            facts.extend(judged.notes.iter().map(|note| line("note", safe(note))));
+        }
+        Err(why) => facts.push(line("note", safe(why))),
+    }
     let mut text = columns(facts);
     if !view.holders.is_empty() {
         let head = ["HOLDER", "TOKEN", "HELD", "REMAINING", "ID"].map(str::to_owned).to_vec();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{BoxFuture, EngineError, Guarantee, Mode, Name};
+use crate::{BoxFuture, EngineError, Guarantee, Lineage, Mode, Name};
 
 /// What operators ask of an engine. Same rules as for [`Engine`](crate::Engine), but nothing here decides ownership.
 pub trait Inspect: Send + Sync {
@@ -51,6 +51,8 @@ pub struct View {
     pub holders: Vec<HolderView>,
     /// Who waits, first in line first.
     pub waiters: Vec<WaiterView>,
+    /// Which run of numbers the tokens of its holders belong to; `None` where that was not seen at this look.
+    pub lineage: Option<Lineage>,
     /// In a list: why it cannot be told who holds it. What stands there is in the way of claims.
     pub problem: Option<String>,
 }
@@ -59,7 +61,8 @@ impl View {
     /// A free name.
     #[must_use]
     pub fn free(name: Name, key: String) -> Self {
-        Self { name, key, mode: None, holders: Vec::new(), waiters: Vec::new(), problem: None }
+        let (holders, waiters) = (Vec::new(), Vec::new());
+        Self { name, key, mode: None, holders, waiters, lineage: None, problem: None }
     }
 
     /// A name of which nothing is known but what went wrong at the look.

@@ -84,15 +84,60 @@ pub enum Breaking {
 pub struct Guarantee {
     /// The level.
     pub level: Level,
-    /// What to know about it, one sentence each.
+    /// Why it is not higher: each alone lowers it to [`Level::BestEffort`].
+    pub findings: Vec<Finding>,
+    /// What else to know, one sentence each.
     pub notes: Vec<String>,
 }
 
+/// A setting of the engine, or a fact about it, that lowers what it promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Its name, as the engine's documentation has it.
+    pub what: String,
+    /// Its value.
+    pub found: String,
+    /// The value that would not lower the level.
+    pub wanted: String,
+    /// What can happen as it is.
+    pub risk: String,
+}
+
 impl Guarantee {
-    /// A level with its notes.
+    /// A level that nothing lowers yet, with its notes.
     #[must_use]
     pub fn new(level: Level, notes: &[&str]) -> Self {
-        Self { level, notes: notes.iter().map(|&note| note.to_owned()).collect() }
+        let notes = notes.iter().map(|&note| note.to_owned()).collect();
+        Self { level, findings: Vec::new(), notes }
+    }
+
+    /// Best effort from now on, for this reason.
+    pub fn lower(&mut self, what: &str, found: &str, wanted: &str, risk: &str) {
+        self.level = Level::BestEffort;
+        let [what, found, wanted, risk] = [what, found, wanted, risk].map(str::to_owned);
+        self.findings.push(Finding { what, found, wanted, risk });
+    }
+
+    /// One thing more to know.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, found, wanted, risk } = self;
+        write!(f, "{what} is {found}, wanted {wanted}: {risk}")
+    }
+}
+
+/// All of it in one line.
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.level)?;
+        self.findings.iter().try_for_each(|finding| write!(f, "; {finding}"))?;
+        self.notes.iter().try_for_each(|note| write!(f, "; {note}"))
     }
 }
 

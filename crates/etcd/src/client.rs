@@ -248,10 +248,14 @@ impl Client {
     }
 }
 
+/// Revisions are those of one cluster.
+pub(crate) fn lineage(cluster: u64) -> Lineage {
+    Lineage::new(cluster.into())
+}
+
 /// A grant: how the hold before it ended the server does not tell.
 pub(crate) fn grant(cluster: u64, revision: i64, ttl: Duration) -> Grant {
-    let lineage = Lineage::new(cluster.into());
-    let token = Token { lineage, number: revision.unsigned_abs() };
+    let token = Token { lineage: lineage(cluster), number: revision.unsigned_abs() };
     Grant { token, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown }
 }
 

@@ -67,7 +67,7 @@ fn stands(there: &RangeResponse) {
         }
     }
     let lines = lines(&dir, &there.kvs);
-    drop(view(Name::new("a").expect("it is a name"), &dir, &lines, &Leases::new()));
+    drop(view(Name::new("a").expect("it is a name"), &dir, &lines, &Leases::new(), 7));
 }
 
 fn answered(mut said: TxnResponse) {

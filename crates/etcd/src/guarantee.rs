@@ -35,42 +35,46 @@ pub(crate) fn is_served(version: &str) -> bool {
 }
 
 fn judge(facts: &Facts) -> Guarantee {
-    let mut level = Level::LeaseBounded;
-    let mut notes = vec![
-        "a hold ends with its lease: whoever writes after that is stopped by the token alone".to_owned(),
-        format!(
-            "etcd {}: tokens are create revisions, which grow for ever unless an older snapshot is restored",
-            if facts.version.is_empty() { "of unknown version" } else { &facts.version }
-        ),
-    ];
+    let mut judged = Guarantee::new(
+        Level::LeaseBounded,
+        &["a hold ends with its lease: whoever writes after that is stopped by the token alone"],
+    );
+    judged.note(format!(
+        "etcd {}: tokens are create revisions, which grow for ever unless an older snapshot is restored",
+        if facts.version.is_empty() { "of unknown version" } else { &facts.version }
+    ));
     if facts.version.is_empty() {
         // Releases that refuse are newer than all that have the bugs below.
-        notes.push("the user may not ask for the status: whether there are alarms is not known".to_owned());
+        judged.note("the user may not ask for the status: whether there are alarms is not known");
     }
     if let Some(version) = read(&facts.version) {
         for bug in BUGS.iter().filter(|bug| bug.is_in(version) && bug.members.fit(facts.voters)) {
-            level = Level::BestEffort;
-            notes.push(format!("etcd {} {} (etcd pull request {})", facts.version, bug.what, bug.fix));
+            let (major, minor) = bug.line;
+            let risk = format!("{} (etcd pull request {})", bug.risk, bug.fix);
+            judged.lower(
+                "the version",
+                &facts.version,
+                &format!("{major}.{minor}.{} or newer", bug.fixed),
+                &risk,
+            );
         }
     }
     match facts.voters {
-        None => {
-            notes.push("the user may not list the members: how many copies there are is not known".to_owned())
+        None => judged.note("the user may not list the members: how many copies there are is not known"),
+        Some(1) => {
+            judged.note("one member: while it is down nobody gets a lock, and its disk is the only copy")
         }
-        Some(1) => notes.push(
-            "one member: while it is down nobody gets a lock, and its disk is the only copy".to_owned(),
-        ),
-        Some(2) => notes.push("two members: both have to be up, which is less safe than one".to_owned()),
+        Some(2) => judged.note("two members: both have to be up, which is less safe than one"),
         Some(_) => {}
     }
     for alarm in &facts.alarms {
-        notes.push(format!("the cluster has an alarm: {alarm}"));
         if alarm.contains("CORRUPT") {
-            level = Level::BestEffort;
+            judged.lower("the alarm", alarm, "none", "the members disagree on what is stored");
+        } else {
+            judged.note(format!("the cluster has an alarm: {alarm}"));
         }
     }
-    let notes: Vec<&str> = notes.iter().map(String::as_str).collect();
-    Guarantee::new(level, &notes)
+    judged
 }
 
 /// A bug by which a lock may be granted to two, in the releases of one line before its fix.
@@ -82,7 +86,7 @@ struct Bug {
     /// The pull request that mended it.
     fix: u32,
     members: Of,
-    what: &'static str,
+    risk: &'static str,
 }
 
 /// In which clusters a bug matters.
@@ -109,19 +113,18 @@ impl Bug {
     }
 }
 
-const OLD_LEADER: &str = "lets a leader that was stopped or slow end leases that the next one keeps alive, \
-    so that a lock may be free before its holder's deadline: upgrade to 3.4.31, 3.5.13 or newer";
-const NOT_DURABLE: &str =
-    "may acknowledge what a crash of its only member loses: upgrade to 3.4.21, 3.5.5 or newer";
-const INCONSISTENT: &str = "may have members whose data differ after a crash: upgrade to 3.5.3 or newer";
+const OLD_LEADER: &str = "a leader that was stopped or slow may end leases that the next one keeps alive, \
+    so that a lock may be free before its holder's deadline";
+const NOT_DURABLE: &str = "a crash of the only member may lose what it acknowledged";
+const INCONSISTENT: &str = "members may have different data after a crash";
 
 /// By etcd's change logs: <https://github.com/etcd-io/etcd/tree/main/CHANGELOG>.
 const BUGS: &[Bug] = &[
-    Bug { line: (3, 4), fixed: 31, fix: 17465, members: Of::Several, what: OLD_LEADER },
-    Bug { line: (3, 5), fixed: 13, fix: 17425, members: Of::Several, what: OLD_LEADER },
-    Bug { line: (3, 4), fixed: 21, fix: 14423, members: Of::One, what: NOT_DURABLE },
-    Bug { line: (3, 5), fixed: 5, fix: 14424, members: Of::One, what: NOT_DURABLE },
-    Bug { line: (3, 5), fixed: 3, fix: 13908, members: Of::Any, what: INCONSISTENT },
+    Bug { line: (3, 4), fixed: 31, fix: 17465, members: Of::Several, risk: OLD_LEADER },
+    Bug { line: (3, 5), fixed: 13, fix: 17425, members: Of::Several, risk: OLD_LEADER },
+    Bug { line: (3, 4), fixed: 21, fix: 14423, members: Of::One, risk: NOT_DURABLE },
+    Bug { line: (3, 5), fixed: 5, fix: 14424, members: Of::One, risk: NOT_DURABLE },
+    Bug { line: (3, 5), fixed: 3, fix: 13908, members: Of::Any, risk: INCONSISTENT },
 ];
 
 fn read(version: &str) -> Option<(u32, u32, u32)> {

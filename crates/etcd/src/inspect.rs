@@ -24,15 +24,16 @@ const LEASES: usize = 64;
 impl Client {
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let dir = self.dir(name);
-        let there = self.whole(&dir).await?;
+        let (cluster, there) = self.whole(&dir).await?;
         let lines = lines(&dir, &there);
         let leases = self.leases(lines.iter()).await?;
-        Ok(view(name.clone(), &dir, &lines, &leases))
+        Ok(view(name.clone(), &dir, &lines, &leases, cluster))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let mut names: BTreeMap<Name, Vec<KeyValue>> = BTreeMap::new();
-        for kv in self.read_all(beginning(self.prefix(), prefix)).await? {
+        let (cluster, there) = self.read_all(beginning(self.prefix(), prefix)).await?;
+        for kv in there {
             let name = name_of(self.prefix(), &kv.key).map(|(name, _)| name);
             if let Some(name) = name.or_else(|| itself_of(self.prefix(), &kv.key)) {
                 names.entry(name).or_default().push(kv);
@@ -47,31 +48,37 @@ impl Client {
         }
         // Many names are held by one lease.
         let leases = self.leases(all.iter().flat_map(|(_, _, lines)| lines)).await?;
-        Ok(all.iter().map(|(name, dir, lines)| view(Name::clone(name), dir, lines, &leases)).collect())
+        Ok(all
+            .iter()
+            .map(|(name, dir, lines)| view(Name::clone(name), dir, lines, &leases, cluster))
+            .collect())
     }
 
-    /// A directory with all that is in it, and the key of clients that have no line, in the order in which they were created.
-    async fn whole(&self, dir: &Dir) -> Result<Vec<KeyValue>, EngineError> {
+    /// The cluster, and a directory with all that is in it, and the key of clients that have no line, in the order in which they were created.
+    async fn whole(&self, dir: &Dir) -> Result<(u64, Vec<KeyValue>), EngineError> {
         let reads =
             vec![Range::between(&dir.all()).by_age(Order::Ascend).into(), Range::key(&dir.itself()).into()];
-        let (_, mut said) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
+        let (conn, mut said) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
         let mut there = said.range(0).ok_or_else(unreadable)?.kvs;
         there.extend(said.range(1).ok_or_else(unreadable)?.kvs);
         there.sort_by_key(|kv| kv.create_revision);
-        Ok(there)
+        Ok((conn.cluster, there))
     }
 
-    /// Everything in a span, page by page, as it was at one moment.
-    async fn read_all(&self, (mut from, to): (Vec<u8>, Vec<u8>)) -> Result<Vec<KeyValue>, EngineError> {
+    /// The cluster, and everything in a span, page by page, as it was at one moment.
+    async fn read_all(
+        &self,
+        (mut from, to): (Vec<u8>, Vec<u8>),
+    ) -> Result<(u64, Vec<KeyValue>), EngineError> {
         let (mut all, mut revision) = (Vec::new(), 0);
         loop {
             let page = Range { revision, ..Range::between(&(from, to.clone())).limit(PAGE) };
-            let (_, read) = self.ask(page).await?;
+            let (conn, read) = self.ask(page).await?;
             revision = read.header.map_or(0, |header| header.revision);
             let last = read.kvs.last().map(|kv| kv.key.clone());
             all.extend(read.kvs);
             match last.filter(|_| read.more) {
-                None => return Ok(all),
+                None => return Ok((conn.cluster, all)),
                 Some(mut last) => {
                     last.push(0);
                     from = last;
@@ -106,7 +113,7 @@ impl Client {
 
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let dir = self.dir(name);
-        let there = self.whole(&dir).await?;
+        let (_, there) = self.whole(&dir).await?;
         let lines = lines(&dir, &there);
         let held =
             lines.iter().find(|line| line.holds && u64::try_from(line.kv.create_revision) == Ok(token));

@@ -6,6 +6,7 @@ use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, queue::K
 
 use crate::{
     card::{Card, State},
+    client::lineage,
     keys::Dir,
     wire::KeyValue,
 };
@@ -104,8 +105,9 @@ impl Line<'_> {
 }
 
 /// What is to be seen of a name.
-pub(crate) fn view(name: Name, dir: &Dir, lines: &[Line<'_>], leases: &Leases) -> View {
+pub(crate) fn view(name: Name, dir: &Dir, lines: &[Line<'_>], leases: &Leases, cluster: u64) -> View {
     let mut view = View::free(name, dir.shown());
+    view.lineage = Some(lineage(cluster));
     for line in lines {
         if line.holds {
             view.add_holder(line.mode, line.holder(leases));

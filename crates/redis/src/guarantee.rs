@@ -68,56 +68,58 @@ fn parse(text: &str) -> HashMap<String, String> {
     lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// The level and the notes: first what lowers it.
 fn judge(facts: &Facts) -> Guarantee {
     let get = |key: &str| facts.info.get(key).map_or("", String::as_str);
-    let mut against = Vec::new();
+    let mut judged = Guarantee::new(Level::LeaseBounded, &[]);
     if get("role") != "master" {
-        against.push("The server is a replica: it refuses claims, or loses what it took.".to_owned());
+        judged.lower("role", get("role"), "master", "a replica refuses claims, or loses what it took");
     }
     if get("aof_enabled") != "1" {
-        against.push(
-            "The server keeps no append-only file: after a crash or restart two may hold one lock (set appendonly yes, appendfsync always)."
-                .to_owned(),
-        );
+        judged.lower("appendonly", "no", "yes", "after a crash or a restart two may hold one lock");
     } else {
+        let unknown = "not known, for CONFIG GET is not allowed";
         match facts.fsync.as_deref() {
-            Some("always") if facts.pauses => against.push(
-                "The server does not sync its append-only file while it rewrites it: a power cut then loses some seconds, and two may hold one lock (set no-appendfsync-on-rewrite no)."
-                    .to_owned(),
+            Some("always") if facts.pauses => judged.lower(
+                "no-appendfsync-on-rewrite",
+                "yes",
+                "no",
+                "a power cut while the file is rewritten loses some seconds, and two may hold one lock",
             ),
             Some("always") => {}
-            Some(other) => against.push(format!(
-                "The server syncs its append-only file {other}: a power cut loses the last second, and two may hold one lock (set appendfsync always)."
-            )),
-            None => against.push(
-                "How the server syncs its append-only file is not known, for CONFIG GET is not allowed: taken for everysec."
-                    .to_owned(),
+            found => judged.lower(
+                "appendfsync",
+                found.unwrap_or(unknown),
+                "always",
+                "a power cut loses the last second, and two may hold one lock",
             ),
         }
     }
     let policy = get("maxmemory_policy");
     if get("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction" {
-        against.push(format!(
-            "A full server evicts keys ({policy}), locks among them: two may hold one lock (set maxmemory-policy noeviction)."
-        ));
+        judged.lower(
+            "maxmemory-policy",
+            policy,
+            "noeviction",
+            "a full server evicts keys, locks among them, and two may hold one lock",
+        );
     }
-    if get("connected_slaves").parse::<u32>().is_ok_and(|replicas| replicas > 0) {
-        against.push(
-            "The server has replicas: a fail-over loses what they had not received, and two may hold one lock."
-                .to_owned(),
+    let replicas = get("connected_slaves");
+    if replicas.parse::<u32>().is_ok_and(|replicas| replicas > 0) {
+        judged.lower(
+            "connected_slaves",
+            replicas,
+            "0",
+            "a fail-over loses what the replicas had not received, and two may hold one lock",
         );
     }
     let version = get("redis_version");
     if !is_new_enough(version) {
-        against.push(format!("Redis {version} is older than {}.{}.", FLOOR.0, FLOOR.1));
+        let wanted = format!("{}.{} or newer", FLOOR.0, FLOOR.1);
+        judged.lower("redis_version", version, &wanted, "older servers lack what the scripts use");
     }
-    let level = if against.is_empty() { Level::LeaseBounded } else { Level::BestEffort };
-    against.extend(facts.clocks.note());
-    against
-        .push("Leases end by the server's wall clock: one that is set forward ends them early.".to_owned());
-    let notes: Vec<&str> = against.iter().map(String::as_str).collect();
-    Guarantee::new(level, &notes)
+    judged.notes.extend(facts.clocks.note());
+    judged.note("Leases end by the server's wall clock: one that is set forward ends them early.");
+    judged
 }
 
 impl Clocks {
@@ -173,7 +175,7 @@ mod tests {
         for (changes, fsync, said) in [
             (&[][..], Some("everysec"), "everysec"),
             (&[], None, "CONFIG GET"),
-            (&[("aof_enabled", "0")], Some("always"), "append-only"),
+            (&[("aof_enabled", "0")], Some("always"), "appendonly is no"),
             (&[("maxmemory", "9"), ("maxmemory_policy", "allkeys-lru")], Some("always"), "allkeys-lru"),
             (&[("connected_slaves", "1")], Some("always"), "fail-over"),
             (&[("role", "slave")], Some("always"), "replica"),
@@ -181,7 +183,7 @@ mod tests {
         ] {
             let judged = judged(changes, fsync);
             assert_eq!(judged.level, Level::BestEffort, "{changes:?}");
-            assert!(judged.notes[0].contains(said), "{judged:?}");
+            assert!(judged.findings[0].to_string().contains(said), "{judged}");
         }
     }
 
@@ -191,7 +193,7 @@ mod tests {
         let fsync = Some("always".to_owned());
         let judged = judge(&Facts { info, fsync, pauses: true, clocks: clocks(0, 0, 0) });
         assert_eq!(judged.level, Level::BestEffort);
-        assert!(judged.notes[0].contains("no-appendfsync-on-rewrite"), "{judged:?}");
+        assert_eq!(judged.findings[0].what, "no-appendfsync-on-rewrite");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::{
     conn::Conn,
     engine::unknown_layout,
     guarantee,
+    news::LINEAGE,
     reply::Reply,
     scripts::{Item, Script},
 };
@@ -31,6 +32,7 @@ impl RedisEngine {
         let server: u64 = reply.count()?;
         let foreign = reply.text()?;
         let mut view = View::free(name.clone(), keys.lock());
+        view.lineage = Some(LINEAGE);
         let remaining = reply.millis()?;
         for holder in reply.list()? {
             let (mode, holder) = holder_view(holder, server)?;

@@ -9,6 +9,10 @@ use crate::{
     step::{Done, Scene, Told, Verb},
 };
 
+/// What is true of every server whose clock ends the leases.
+pub(crate) const CLOCK: &str =
+    "set the clock of the database forward and leases end early: holders are told at their next renewal";
+
 /// An answer, and the time of the database when it was given, in microseconds.
 #[derive(Debug)]
 pub(crate) struct Timed<T> {

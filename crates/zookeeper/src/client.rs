@@ -189,17 +189,21 @@ impl Client {
     /// What tells tokens of this ensemble from those of another, or of one whose data was thrown away: when the directory of all
     /// locks was made. Makes that directory.
     pub(crate) async fn lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
+        match self.known_lineage(session, conn).await {
+            Err(failed) if failed.is(Code::NO_NODE) => {
+                self.make(conn, &self.base(), Kind::Persistent, Vec::new()).await?;
+                self.known_lineage(session, conn).await
+            }
+            known => known,
+        }
+    }
+
+    /// The same; refused where there is no such directory.
+    pub(crate) async fn known_lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
         if let Some(lineage) = session.facts.lineage() {
             return Ok(lineage);
         }
-        let base = self.base();
-        let stat = match conn.send(&Exists { path: &base }).answer().await {
-            Err(failed) if failed.is(Code::NO_NODE) => {
-                self.make(conn, &base, Kind::Persistent, Vec::new()).await?;
-                conn.send(&Exists { path: &base }).answer().await?
-            }
-            found => found?,
-        };
+        let stat = conn.send(&Exists { path: &self.base() }).answer().await?;
         let lineage = Lineage::new(u128::from(stat.ctime.unsigned_abs()));
         session.facts.set_lineage(lineage);
         Ok(lineage)

@@ -57,12 +57,12 @@ fn judge(facts: &Said) -> Guarantee {
     let mut guarantee = Guarantee::new(Level::LeaseBounded, &[LEASED, TICK]);
     match (&facts.version, facts.mode.as_deref()) {
         (Some(version), Some(mode)) => {
-            guarantee.notes.push(format!("ZooKeeper {version}, {mode}"));
+            guarantee.note(format!("ZooKeeper {version}, {mode}"));
             if mode == "standalone" {
-                guarantee.notes.push(ONE_SERVER.to_owned());
+                guarantee.note(ONE_SERVER);
             }
         }
-        _ => guarantee.notes.push(SILENT.to_owned()),
+        _ => guarantee.note(SILENT),
     }
     guarantee
 }

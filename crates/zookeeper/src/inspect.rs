@@ -52,20 +52,20 @@ impl Client {
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let visit = self.visit().await?;
         let dir = self.dir(name);
-        let there = self.look(&visit.conn, &dir).await;
+        let there = self.look(&visit, &dir).await;
         self.end_visit(visit).await;
         Ok(there?.view(name.clone(), &dir))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let visit = self.visit().await?;
-        let views = self.look_at_all(&visit.conn, prefix).await;
+        let views = self.look_at_all(&visit, prefix).await;
         self.end_visit(visit).await;
         Ok(views?)
     }
 
-    async fn look_at_all(&self, conn: &Conn, prefix: &str) -> Result<Vec<View>, Failed> {
-        let directories = children(conn, &self.base()).await?;
+    async fn look_at_all(&self, visit: &Visit, prefix: &str) -> Result<Vec<View>, Failed> {
+        let directories = children(&visit.conn, &self.base()).await?;
         let mut names: Vec<Name> =
             directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
         names.retain(|name| name.as_str().starts_with(prefix));
@@ -74,7 +74,7 @@ impl Client {
         for names in names.chunks(BATCH) {
             let looks = names.iter().map(|name| async move {
                 let dir = self.dir(name);
-                Ok::<_, Failed>(self.look(conn, &dir).await?.view(name.clone(), &dir))
+                Ok::<_, Failed>(self.look(visit, &dir).await?.view(name.clone(), &dir))
             });
             for view in join_all(looks).await {
                 views.push(view?);
@@ -86,9 +86,13 @@ impl Client {
     }
 
     /// What stands in the directory of a name.
-    async fn look(&self, conn: &Conn, dir: &Dir) -> Result<There, Failed> {
+    async fn look(&self, visit: &Visit, dir: &Dir) -> Result<There, Failed> {
+        let conn = &visit.conn;
         let beside = children(conn, dir.path()).await?;
         let mut there = There::default();
+        if !beside.is_empty() {
+            there.lineage = Some(self.known_lineage(visit.seat.session(), conn).await?);
+        }
         let nodes = keys::line(&beside);
         let seen = join_all(nodes.iter().map(|node| see(conn, dir.path(), &node.name))).await;
         for (node, seen) in nodes.into_iter().zip(seen) {
@@ -128,7 +132,7 @@ impl Client {
         token: u64,
         force: bool,
     ) -> Result<Broken, EngineError> {
-        let there = self.look(&visit.conn, &self.dir(name)).await?;
+        let there = self.look(visit, &self.dir(name)).await?;
         let held = there.held();
         let of_token = |seen: &Seen| seen.token() == Some(token);
         let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|seen| of_token(seen)))

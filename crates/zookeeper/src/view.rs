@@ -1,6 +1,6 @@
 //! A directory as operators see it.
 
-use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView};
+use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, View, WaiterView};
 
 use crate::{
     card::{Card, is_broken},
@@ -28,6 +28,7 @@ pub(crate) struct There {
     pub(crate) permits: Vec<Seen>,
     /// How many permits there are, if that is known.
     pub(crate) limit: Option<u32>,
+    pub(crate) lineage: Option<Lineage>,
 }
 
 /// A hold: its nodes, of which all but those of permits have one.
@@ -125,6 +126,7 @@ impl There {
     /// The name as operators see it.
     pub(crate) fn view(&self, name: Name, dir: &Dir) -> View {
         let mut view = View::free(name, dir.shown());
+        view.lineage = self.lineage;
         let held = self.held();
         let locks = held.iter().filter(|held| held.mode.limit().is_none()).count();
         for held in held {

@@ -56,7 +56,7 @@ impl System for Alone {
     }
 
     fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        said.level == Level::LeaseBounded && said.notes.iter().any(|note| note.contains("one member"))
+        said.level == Level::LeaseBounded && said.to_string().contains("one member")
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

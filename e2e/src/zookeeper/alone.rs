@@ -46,7 +46,7 @@ impl System for One {
     }
 
     fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
-        said.level == Level::LeaseBounded && said.notes.iter().any(|note| note.contains("one server"))
+        said.level == Level::LeaseBounded && said.to_string().contains("one server")
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

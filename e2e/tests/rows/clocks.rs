@@ -87,7 +87,7 @@ fn f09_server_clock_steps_forward_by_more_than_the_lease() {
     until("the holder is told", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
     assert!(next.check() && next.token().number > 0);
-    let notes = pollster::block_on(locks.guarantee()).unwrap().notes.join(" ");
+    let notes = pollster::block_on(locks.guarantee()).unwrap().to_string();
     assert!(notes.contains("set forward ends them early"), "the label says so: {notes}");
 }
 

@@ -1,6 +1,6 @@
 //! `leasehold show`: who holds a name, and who waits.
 
-use leasehold::{Guarantee, Locks, View};
+use leasehold::{Finding, Guarantee, Locks, View};
 
 use super::{connect, print};
 use crate::{args, exit::Failure, json, text};
@@ -37,6 +37,11 @@ impl Judged {
     /// The level, where it is known.
     pub(crate) fn level(&self) -> Option<String> {
         self.0.as_ref().ok().map(|guarantee| guarantee.level.to_string())
+    }
+
+    /// Why it is not higher, where it is known.
+    pub(crate) fn findings(&self) -> Option<&[Finding]> {
+        self.0.as_ref().ok().map(|guarantee| guarantee.findings.as_slice())
     }
 
     /// Says on stderr why the level is not known: JSON has no field for it.

@@ -20,7 +20,8 @@ use super::{
     table::{is_alive, read_cards, zero},
 };
 use crate::{
-    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Mode, Name, View, WaiterView,
+    BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name, View,
+    WaiterView, queue::KEPT_OWNER,
 };
 
 /// How often a table is read again that changed while it was read, before what is torn is left out.
@@ -117,14 +118,15 @@ impl FileEngine {
         let mut view = View::free(key.name.clone(), key.shown());
         let Ok(stat) = lstat(key.path.as_c_str()) else { return Ok(view) };
         let mut flocks = kernel.on(stat.st_dev, stat.st_ino);
-        for placed in self.standing(key)? {
+        let (lineage, cards) = self.standing(key)?;
+        view.lineage = lineage;
+        for placed in cards {
             let card = &placed.card;
             match card.state {
                 State::Waiting => view.waiters.push(waiter(card, now)),
                 State::Empty => continue,
                 State::Holding | State::Kept => {
-                    view.mode = Some(joined(view.mode, card.mode));
-                    view.holders.push(holder(card, now));
+                    view.add_holder(card.mode, holder(card, now));
                 }
             }
             let own = flocks.iter().position(|flock| !flock.waits && flock.pid == Some(card.process.pid));
@@ -138,26 +140,32 @@ impl FileEngine {
         Ok(view)
     }
 
-    /// The cards that count, holders first, then waiters in order. Read without the latch.
-    fn standing(&self, key: &Key) -> Result<Vec<Placed>, EngineError> {
-        let Some(state) = self.states.look(&self.dir, key)? else { return Ok(Vec::new()) };
-        let mut cards = self.read_unlatched(&state, &key.name)?;
+    /// The cards that count, holders first, then waiters in order, and the lineage of their tokens. Read without the latch.
+    fn standing(&self, key: &Key) -> Result<(Option<Lineage>, Vec<Placed>), EngineError> {
+        let Some(state) = self.states.look(&self.dir, key)? else { return Ok((None, Vec::new())) };
+        let (lineage, mut cards) = self.read_unlatched(&state, &key.name)?;
         if cards.is_empty() {
-            return Ok(cards);
+            return Ok((lineage, cards));
         }
-        let Some(lock) = LockFile::open(&self.dir, key, Missing::Look)? else { return Ok(Vec::new()) };
+        let Some(lock) = LockFile::open(&self.dir, key, Missing::Look)? else {
+            return Ok((lineage, Vec::new()));
+        };
         let now = self.env.clock.now();
         cards.retain(|placed| match placed.card.state {
             State::Kept => is_kept(&placed.card, now),
             _ => is_alive(&lock, placed).unwrap_or(true),
         });
         cards.sort_by_key(|placed| (placed.card.state == State::Waiting, placed.card.ticket));
-        Ok(cards)
+        Ok((lineage, cards))
     }
 
-    fn read_unlatched(&self, state: &StateFile, name: &Name) -> Result<Vec<Placed>, EngineError> {
+    fn read_unlatched(
+        &self,
+        state: &StateFile,
+        name: &Name,
+    ) -> Result<(Option<Lineage>, Vec<Placed>), EngineError> {
         for last in (0..TRIES).rev() {
-            let Some((head, bytes)) = state.head(name)? else { return Ok(Vec::new()) };
+            let Some((head, bytes)) = state.head(name)? else { break };
             let (mut torn, mut cards) = (false, Vec::new());
             if head.table.in_use && head.table.boot == self.boot {
                 cards = read_cards(state, head.table.cards, |_| {
@@ -167,20 +175,10 @@ impl FileEngine {
             }
             if !torn || last == 0 {
                 cards.extend(zero(&head, &bytes, self.boot));
-                return Ok(cards);
+                return Ok((Some(head.lineage), cards));
             }
         }
-        Ok(Vec::new())
-    }
-}
-
-/// The mode of a name with one holder more: permits add up.
-fn joined(held: Option<Mode>, more: Mode) -> Mode {
-    match (held, more) {
-        (Some(Mode::Permits { count: a, limit }), Mode::Permits { count: b, .. }) => {
-            Mode::Permits { count: a.saturating_add(b), limit }
-        }
-        _ => more,
+        Ok((None, Vec::new()))
     }
 }
 
@@ -188,7 +186,7 @@ fn holder(card: &Card, now: Instant) -> HolderView {
     let kept = card.state == State::Kept;
     HolderView {
         id: card.id.to_string(),
-        owner: if kept { "kept".to_owned() } else { card.owner.to_string() },
+        owner: if kept { KEPT_OWNER.to_owned() } else { card.owner.to_string() },
         token: Some(card.token),
         held: Some(now.since(card.since)),
         remaining: kept.then(|| card.kept_until.since(now)),

@@ -19,16 +19,17 @@ pub(super) fn promise(dir: &Path, shared: Option<Gid>, fs: Option<i64>) -> Guara
             "--at-least and the order of waiters end with a reboot; tokens go on growing",
         ],
     );
-    promise.notes.push(match shared {
+    promise.note(match shared {
         Some(group) => format!("the directory {shown} is shared by group {group}"),
         None => format!("only one user's programs meet in {shown}"),
     });
     if fs == Some(OVERLAY) {
-        promise.level = Level::BestEffort;
-        promise.notes.push(format!(
-            "the directory {shown} is on an overlay file system, which is often a layer of one container: programs outside of the \
-             container are not excluded; name a directory of a volume"
-        ));
+        promise.lower(
+            &format!("the file system of {shown}"),
+            "overlay",
+            "that of a volume",
+            "an overlay is often a layer of one container, and programs outside of the container are not excluded",
+        );
     }
     promise
 }

@@ -49,6 +49,7 @@ impl<C> Queue<C> {
         let mut view = View::free(name.clone(), key.to_owned());
         let live = self.holders.iter().filter(|holder| holder.expires > now);
         for holder in live {
+            view.lineage = Some(holder.token.lineage);
             view.add_holder(holder.mode, holder_view(holder, now));
         }
         let waiting = self.line.iter().flat_map(|line| line.all()).filter(|waiter| waiter.expires > now);

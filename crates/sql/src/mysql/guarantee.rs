@@ -3,52 +3,55 @@
 use leasehold_core::{Guarantee, Level};
 
 use super::server::Server;
+use crate::database::CLOCK;
+
+const FLUSH: &str = "innodb_flush_log_at_trx_commit";
+const DOUBLEWRITE: &str = "innodb_doublewrite";
+const SYNC_LOG: &str = "sync_binlog";
 
 pub(super) fn guarantee(server: &Server) -> Guarantee {
-    let mut notes = vec![
-        "set the clock of the database forward and leases end early: holders are told at their next renewal",
-    ];
-    let mut level = Level::LeaseBounded;
-    let mut weak = |note| {
-        level = Level::BestEffort;
-        notes.push(note);
-    };
+    let mut judged = Guarantee::new(Level::LeaseBounded, &[CLOCK]);
+    let found = |setting: &str| server.get(setting).unwrap_or("not known").to_owned();
     // MariaDB's 3 waits for the disk, too.
-    if !matches!(server.get("innodb_flush_log_at_trx_commit"), Some("1" | "3")) {
-        weak("innodb_flush_log_at_trx_commit is not 1: a crash may lose locks that were just granted");
+    if !matches!(server.get(FLUSH), Some("1" | "3")) {
+        judged.lower(FLUSH, &found(FLUSH), "1", "a crash may lose locks that were just granted");
     }
-    if matches!(server.get("innodb_doublewrite"), Some("OFF" | "0" | "DETECT_ONLY")) {
-        weak(
-            "innodb_doublewrite is off: a crash of the machine may tear pages, and the tables of locks with them",
+    if matches!(server.get(DOUBLEWRITE), Some("OFF" | "0" | "DETECT_ONLY")) {
+        judged.lower(
+            DOUBLEWRITE,
+            &found(DOUBLEWRITE),
+            "ON",
+            "a crash of the machine may tear pages, and the tables of locks with them",
         );
     }
     let logs = server.is_on("log_bin");
-    if logs && server.get("sync_binlog") != Some("1") {
-        weak(
-            "sync_binlog is not 1: after a crash of the machine, locks that were just granted may be undone",
-        );
+    if logs && server.get(SYNC_LOG) != Some("1") {
+        let risk = "after a crash of the machine, locks that were just granted may be undone";
+        judged.lower(SYNC_LOG, &found(SYNC_LOG), "1", risk);
     }
     match replicas(server) {
         Some(0) => {}
-        Some(_) if is_awaited(server) => weak(
-            "replicas are waited for before a lock is granted, but only up to a time limit: one that is promoted after that may not \
-             know of locks that are held",
-        ),
-        Some(_) => weak(
-            "replicas follow without being waited for: one that is promoted may not know of locks that are held",
-        ),
-        None if logs => notes.push(
+        Some(some) => {
+            let (what, wanted) = ("the number of replicas", "0");
+            let risk = if is_awaited(server) {
+                "they are waited for up to a time limit only, and one that is promoted after that may not know of locks that are held"
+            } else {
+                "they are not waited for, and one that is promoted may not know of locks that are held"
+            };
+            judged.lower(what, &some.to_string(), wanted, risk);
+        }
+        None if logs => judged.note(
             "whether replicas follow is not to be seen here: one that is promoted may not know of locks that are held",
         ),
         None => {}
     }
     if server.is_galera() {
-        notes.push(
+        judged.note(
             "Galera: what two nodes do to one name at once is decided at commit, and the one that was second tries again: let all \
              clients use one node",
         );
     }
-    Guarantee::new(level, &notes)
+    judged
 }
 
 /// How many servers are sent what this one logs, where that is told.

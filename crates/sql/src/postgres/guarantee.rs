@@ -4,7 +4,7 @@ use leasehold_core::{Guarantee, Level};
 use tokio_postgres::Row;
 
 use super::rows::column;
-use crate::database::Failed;
+use crate::database::{CLOCK, Failed};
 
 /// Reads the settings that decide. A base backup and a subscriber to changes are sent what a replica is sent, but neither can be
 /// promoted. Who may not read the state of others reads null there, and counts base backups as replicas.
@@ -16,21 +16,25 @@ pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'),
 pub(crate) fn guarantee(row: &Row) -> Result<Guarantee, Failed> {
     let (commit, fsync, standby): (&str, &str, &str) = (column(row, 0)?, column(row, 1)?, column(row, 2)?);
     let replicas: i64 = column(row, 3)?;
-    let mut notes = vec![
-        "set the clock of the database forward and leases end early: holders are told at their next renewal",
-    ];
-    let mut level = Level::LeaseBounded;
+    let mut judged = Guarantee::new(Level::LeaseBounded, &[CLOCK]);
     if fsync == "off" {
-        level = Level::BestEffort;
-        notes.push("fsync is off: a crash of the machine may lose locks that are held");
+        judged.lower("fsync", fsync, "on", "a crash of the machine may lose locks that are held");
     }
     if commit == "off" {
-        level = Level::BestEffort;
-        notes.push("synchronous_commit is off: a crash of the server may lose locks that were just granted");
+        judged.lower(
+            "synchronous_commit",
+            commit,
+            "on",
+            "a crash of the server may lose locks that were just granted",
+        );
     }
     if replicas > 0 && (standby.is_empty() || !matches!(commit, "on" | "remote_apply")) {
-        level = Level::BestEffort;
-        notes.push("replicas follow without being waited for: one that is promoted may not know of locks that are held");
+        judged.lower(
+            "the number of replicas that are not waited for",
+            &replicas.to_string(),
+            "0, or synchronous_standby_names and synchronous_commit=on",
+            "one that is promoted may not know of locks that are held",
+        );
     }
-    Ok(Guarantee::new(level, &notes))
+    Ok(judged)
 }

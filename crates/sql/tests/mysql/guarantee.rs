@@ -7,7 +7,7 @@ use crate::rig::{Rig, claim, finds_taken, free, take, until};
 
 async fn level(rig: &Rig) -> (Level, String) {
     let guarantee = rig.engine().guarantee().await.unwrap();
-    (guarantee.level, guarantee.notes.join("; "))
+    (guarantee.level, guarantee.to_string())
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn replicas_that_are_not_waited_for_are_told_of() {
         .await;
     let (follows, notes) = level(&rig).await;
     assert_eq!(follows, Level::BestEffort);
-    assert!(notes.contains("without being waited for"), "{notes}");
+    assert!(notes.contains("they are not waited for"), "{notes}");
     rig.server.says(
         "SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'",
     );

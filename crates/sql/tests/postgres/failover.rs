@@ -19,7 +19,7 @@ fn a_replica_that_is_promoted_is_another_lineage_and_holders_are_told() {
         rig.run(async move { engine.guarantee().await }).unwrap()
     };
     assert!(said.level == Level::BestEffort, "{said:?}");
-    assert!(said.notes.iter().any(|note| note.contains("replicas")), "{said:?}");
+    assert!(said.to_string().contains("replicas"), "{said:?}");
     let (proxy, engine) = rig.proxied();
     let locks = Locks::builder(engine).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();

@@ -146,5 +146,5 @@ fn a_layer_of_a_container_is_best_effort() {
     assert_eq!(promise_on(0xEF53).level, Level::Exact);
     let promise = promise_on(OVERLAY);
     assert_eq!(promise.level, Level::BestEffort);
-    assert!(promise.notes.iter().any(|note| note.contains("overlay") && note.contains("volume")));
+    assert!(promise.findings[0].to_string().contains("is overlay, wanted that of a volume"));
 }
