@@ -9,10 +9,15 @@ use crate::{
     cmd::run::{interrupted, lock, waiting_failed},
     exit::{self, Failure},
     plan::{Run, Wait, Want},
+    progress::Waiting,
     signals::ends_wait,
     text,
     waiter::{Waiter, now},
 };
+
+/// How long it may take to find out who holds what is taken: the engine has just answered. After `--wait` is over it is to end.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_AFTER_LIMIT: Duration = Duration::from_millis(100);
 
 /// How long one question may take whether a pushed grant stands, and the pause until the next one, while the engine does not say.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
@@ -87,11 +92,16 @@ fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) 
         (_, None) => request.acquire(),
         (_, Some(until)) => request.acquire_within(until.saturating_sub(now())),
     });
+    let mut waiting = Waiting::new(plan, locks);
     loop {
         if let Poll::Ready(result) = waiter.poll(acquire.as_mut()) {
-            return result.map_err(|error| refused(plan, error));
+            return match result {
+                Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
+                result => result.map_err(Into::into),
+            };
         }
-        match waiter.wait(None).map_err(waiting_failed)? {
+        let next_look = waiting.step(waiter);
+        match waiter.wait(next_look).map_err(waiting_failed)? {
             // Leaving drops the future, which gives up the place in line.
             Some(signal) if ends_wait(signal) => return Err(interrupted(plan, locks, signal)),
             Some(Signal::SIGTSTP) => waiter.signals().stop().map_err(waiting_failed)?,
@@ -111,15 +121,16 @@ fn request(plan: &Run, locks: &Locks) -> Request {
     plan.max_hold.into_iter().fold(request, Request::max_hold)
 }
 
-fn refused(plan: &Run, error: Error) -> Failure {
-    if !error.is_taken() {
-        return error.into();
-    }
+/// It was not acquired: who holds it, if that is soon known.
+fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Failure, Failure> {
     if plan.quiet {
-        return Failure::silent(plan.conflict);
+        return Ok(Failure::silent(plan.conflict));
     }
-    Failure::new(
-        plan.conflict,
-        format!("{error}: `leasehold show {}` tells by whom", text::word(plan.name.as_str())),
-    )
+    let within = if plan.wait == Wait::Not { LOOK_WITHIN } else { LOOK_AFTER_LIMIT };
+    let look = waiter.block_on(locks.show(plan.name.as_str()), Some(within), ends_wait);
+    let held = match look.map_err(waiting_failed)? {
+        Some(Ok(view)) => text::held_by(&view).unwrap_or_else(|| "nobody holds it any more".to_owned()),
+        _ => format!("`leasehold show {}` tells by whom", text::word(plan.name.as_str())),
+    };
+    Ok(Failure::new(plan.conflict, format!("{error}: {held}")))
 }

@@ -82,6 +82,9 @@ pub(crate) struct Run {
     /// Say nothing when the lock is not acquired
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Say what happens; twice and three times: also what the library does
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
+    pub(crate) verbose: u8,
     /// File engine: do not pass the lock's descriptor to CMD
     #[arg(short = 'o', long)]
     pub(crate) close: bool,

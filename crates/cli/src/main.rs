@@ -1,6 +1,6 @@
 //! The `leasehold` command: arguments as typed (`args`), what they mean (`plan`), one file per command (`cmd`), and the
 //! exit codes (`exit`). `run` adds `front` (the two processes that it is), `signals` and `waiter` (the loop), `nested` and
-//! `acquire` (the lock), `start`, `spawn`, `terminal`, `child` and `tree` (CMD), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
+//! `acquire` (the lock), `progress` and `log` (what is said meanwhile), `start`, `spawn`, `terminal`, `child` and `tree` (CMD), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
 //! together.
 
 mod acquire;
@@ -13,10 +13,12 @@ mod exit;
 mod front;
 mod help;
 mod json;
+mod log;
 #[cfg(test)]
 mod man;
 mod nested;
 mod plan;
+mod progress;
 mod signals;
 mod source;
 mod spawn;
@@ -38,7 +40,9 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    let code = match Args::try_parse().map_err(usage::failure).and_then(dispatch) {
+    let done = Args::try_parse().map_err(usage::failure).and_then(dispatch);
+    log::flush();
+    let code = match done {
         Ok(code) => code,
         Err(Failure { code, message }) => {
             message.iter().for_each(|message| text::say(message));

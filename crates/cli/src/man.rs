@@ -3,15 +3,52 @@
 use clap::CommandFactory;
 use clap_mangen::Man;
 
-use crate::args::Args;
+use crate::{args::Args, help};
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/leasehold.1");
+
+/// What stands on the page and is too long for `--help`.
+const ENVIRONMENT: &str = "\
+.SH ENVIRONMENT
+.TP
+LEASEHOLD_URL
+The URL of the engine, unless \\-\\-url is given.
+.TP
+LEASEHOLD_URL_FILE
+A file whose first line is the URL, unless one of the above is given. Nobody but its owner may read it (mode 0600), for the URL may
+hold a password.
+.TP
+RUST_LOG
+Which events of the library are written to standard error, like info or leasehold=debug,redis=trace.
+.SS SET FOR CMD
+.TP
+LEASEHOLD_NAME, LEASEHOLD_CLAIM
+The name, and the id of the hold, as in show.
+.TP
+LEASEHOLD_TOKEN, LEASEHOLD_LINEAGE
+The fencing token, and the run of numbers that it belongs to: in another one the numbers begin anew.
+.SH FILES
+.TP
+/etc/leasehold/url
+The URL for all users of the machine, unless one is given otherwise.
+.TP
+/var/lib/leasehold, ~/.local/state/leasehold
+The lock files of file:, of root and of other users. The home is that of the user database.
+";
 
 /// With `WRITE_MAN` in the environment the page is written.
 #[test]
 fn the_manual_page_is_current() {
     let page = page().unwrap();
-    for words in ["max\\-hold", "Exit codes", "completions", "LEASEHOLD_TOKEN"] {
+    for words in [
+        "max\\-hold",
+        "Exit codes",
+        "completions",
+        "LEASEHOLD_TOKEN",
+        "SH ENVIRONMENT",
+        "SH FILES",
+        "SH EXIT STATUS\n.nf\n  CMD",
+    ] {
         assert!(page.contains(words), "{words}");
     }
     if std::env::var_os("WRITE_MAN").is_some() {
@@ -39,6 +76,10 @@ fn page() -> std::io::Result<String> {
         page.extend(format!(".SH LEASEHOLD {}\n", sub.get_name().to_uppercase()).bytes());
         page.extend(section(sub)?.bytes());
     }
+    page.extend(ENVIRONMENT.bytes());
+    let (_, codes) = help::RUN.split_once("Exit codes:\n").expect("the help of run ends with them");
+    let codes = codes.replace('-', "\\-");
+    page.extend(format!(".SH EXIT STATUS\n.nf\n{codes}\n.fi\n").bytes());
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Run {
     pub(crate) nested: args::Nested,
     pub(crate) owner: Option<Owner>,
     pub(crate) quiet: bool,
+    /// How often `-v` was given.
+    pub(crate) verbose: u8,
     /// Whether CMD inherits the descriptor under the lock, where there is one.
     pub(crate) pass_descriptor: bool,
     pub(crate) program: OsString,
@@ -99,6 +101,7 @@ impl Run {
             nested: args.nested,
             owner,
             quiet: args.quiet,
+            verbose: args.verbose,
             pass_descriptor: !args.close,
             program,
             arguments: command.collect(),
@@ -172,6 +175,7 @@ mod tests {
             "leasehold run -s --limit 3 x -- true",
             "leasehold run -s --permits 1 --limit 3 x -- true",
             "leasehold run -w 10 x -- true",
+            "leasehold run -q -v x -- true",
             "leasehold run -E 256 x -- true",
             "leasehold run --at-least 367d x -- true",
             &long,

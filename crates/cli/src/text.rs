@@ -88,6 +88,18 @@ fn who(holder: &HolderView) -> String {
     if holder.foreign { format!("{owner} (foreign)") } else { owner }
 }
 
+/// The same in half a line, if anybody holds it: "held by me@host:7 for 1m05s, 24s left, and 2 more".
+pub(crate) fn held_by(view: &View) -> Option<String> {
+    let (first, others) = view.holders.split_first()?;
+    let mut said = format!("held by {}", who(first));
+    let _ = first.held.map_or(Ok(()), |held| write!(said, " for {}", age(held)));
+    let _ = first.remaining.map_or(Ok(()), |left| write!(said, ", {} left", age(left)));
+    if !others.is_empty() {
+        let _ = write!(said, ", and {} more", others.len());
+    }
+    Some(said)
+}
+
 fn mode(mode: leasehold::Mode) -> String {
     match mode.limit() {
         Some(limit) => format!("permit (limit {limit})"),
@@ -100,7 +112,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 /// A time as people say it: its two largest units.
-fn age(time: Duration) -> String {
+pub(crate) fn age(time: Duration) -> String {
     let (secs, millis) = (time.as_secs(), time.subsec_millis());
     match secs {
         0 => format!("{millis}ms"),
@@ -132,7 +144,12 @@ fn columns(rows: Vec<Vec<String>>) -> String {
 /// Says one line to whoever started the command.
 pub(crate) fn say(message: &str) {
     // In one piece, so that lines of several processes do not mix. Nobody is left to be told if this fails.
-    let _ = std::io::stderr().write_all(format!("leasehold: {}\n", safe(message)).as_bytes());
+    let _ = std::io::stderr().write_all(&line(message));
+}
+
+/// A message as a line.
+pub(crate) fn line(message: &str) -> Vec<u8> {
+    format!("leasehold: {}\n", safe(message)).into_bytes()
 }
 
 /// What others wrote, with nothing in it that a terminal acts on: control characters, and those that turn the direction

@@ -198,6 +198,14 @@ pub enum Fault {
     Internal,
 }
 
+impl Fault {
+    /// Whether the request that met it may have been applied.
+    #[must_use]
+    pub const fn may_be_applied(self) -> bool {
+        matches!(self, Self::Unknown | Self::Internal)
+    }
+}
+
 impl EngineError {
     /// An error with its meaning and its message.
     #[must_use]

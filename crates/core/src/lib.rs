@@ -17,6 +17,7 @@ mod lease;
 mod link;
 mod local;
 mod locks;
+mod look;
 mod mailbox;
 #[cfg(feature = "memory")]
 pub mod memory;

@@ -3,9 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Broken, Engine, EngineError, Env, Error, ErrorKind, Guarantee, Keeper, Name, Observe, Profile, Request,
-    View, caught,
-    keeper::{self, Work, poll_once},
+    Engine, Env, Keeper, Name, Observe, Profile, Request, keeper,
     observe::Observer,
     process,
     request::Family,
@@ -72,45 +70,6 @@ impl Locks {
         &self.0.profile
     }
 
-    /// What the engine, as configured now, promises.
-    ///
-    /// # Errors
-    /// The engine's, if it had to be asked.
-    pub async fn guarantee(&self) -> Result<Guarantee, Error> {
-        self.inspect("", |engine| Box::pin(async move { engine.guarantee().await })).await
-    }
-
-    /// The names that begin with `prefix` and have a holder or a waiter.
-    ///
-    /// # Errors
-    /// The engine's.
-    pub async fn list(&self, prefix: &str) -> Result<Vec<View>, Error> {
-        let owned = prefix.to_owned();
-        self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned).await })).await
-    }
-
-    /// Who holds `name`, and who waits.
-    ///
-    /// # Errors
-    /// The engine's; [`is_invalid`](Error::is_invalid) for a name that cannot be.
-    pub async fn show(&self, name: &str) -> Result<View, Error> {
-        let parsed = Name::new(name)?;
-        self.inspect(name, |engine| Box::pin(async move { engine.show(&parsed).await })).await
-    }
-
-    /// Ends the hold of `name` whose tokens contain `token`. `force` does not wait for the holder's lease: then only a
-    /// fence protects the resource.
-    ///
-    /// # Errors
-    /// The engine's; [`is_denied`](Error::is_denied) where it cannot break this hold.
-    pub async fn break_hold(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
-        let parsed = Name::new(name)?;
-        let work = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
-            Box::pin(async move { engine.break_hold(&parsed, token, force).await })
-        };
-        self.inspect(name, work).await
-    }
-
     /// Ends all waits with an error, refuses new requests, and waits until all guards are dropped and their releases
     /// answered, at most for `limit`. Holds that are left then are told lost; how many, is the answer.
     pub async fn close(&self, limit: Duration) -> usize {
@@ -122,51 +81,14 @@ impl Locks {
         keeper::close(shared, limit).await
     }
 
-    /// Runs something of an engine's crate, like a fence, where the engine's connections live, so that it works under any
-    /// executor. `about` is the name that errors show.
-    ///
-    /// # Errors
-    /// What it answers.
-    pub async fn beside_engine<T: Send + 'static>(
-        &self,
-        about: &str,
-        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.inspect(about, |_| Box::pin(work)).await
+    /// [`close`](Self::close) for code without an executor: blocks the thread for at most `limit`.
+    #[track_caller]
+    pub fn close_blocking(&self, limit: Duration) -> usize {
+        self.0.keeper.block_on(self.close(limit))
     }
 
-    /// Runs a question to the engine where its connections live.
-    async fn inspect<T: Send + 'static>(
-        &self,
-        about: &str,
-        question: impl FnOnce(Arc<dyn Engine>) -> crate::BoxFuture<'static, Result<T, EngineError>>,
-    ) -> Result<T, Error> {
-        self.0.check_open()?;
-        let mut question = question(Arc::clone(&self.0.engine));
-        let engine = self.0.profile.engine;
-        let sorted = |error: EngineError| match Name::new(about) {
-            Ok(name) => Error::from_engine(error, &name, engine),
-            Err(_) => Error::from_engine_alone(error, engine),
-        };
-        if self.0.profile.inline
-            && let Some(answer) = poll_once(question.as_mut())
-        {
-            return answer.map_err(sorted);
-        }
-        self.0.ready()?;
-        let (tx, rx) = tokio::sync::oneshot::channel();
-        let pending = self.0.pending.one();
-        self.0.give(Work::Spawn(Box::pin(async move {
-            let _pending = pending;
-            let answer = caught(question).await;
-            let _ = tx.send(answer.unwrap_or_else(|panicked| Err(panicked.into_error())));
-        })));
-        match rx.await {
-            Ok(answer) => answer.map_err(sorted),
-            Err(_) => {
-                Err(Error::new(ErrorKind::Closed, "this Locks was closed, or its keeper's runtime is gone"))
-            }
-        }
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
     }
 }
 

@@ -73,6 +73,20 @@ fn an_engine_that_was_never_reached_is_given_up_in_time() {
     let early = limit.before(Duration::from_millis(1));
     assert!(matches!(wait.answered(failed(Fault::Retry), early, 0), Next::Call { .. }));
     assert!(matches!(wait.answered(failed(Fault::Retry), limit, 0), Next::Fail(_)));
+    assert!(
+        matches!(wait.answered(failed(Fault::Unknown), limit, 0), Next::Fail(_)),
+        "nor was it reached so"
+    );
+}
+
+#[test]
+fn the_last_try_to_reach_an_engine_is_made_at_the_limit() {
+    let limit = now().after(Duration::from_millis(70));
+    for fault in [Fault::Retry, Fault::Unknown] {
+        let mut wait = Wait::new(&profile(false), Some(limit));
+        assert_eq!(pause(&wait.answered(failed(fault), now(), u32::MAX)), Duration::from_millis(50));
+        assert_eq!(pause(&wait.answered(failed(fault), now(), u32::MAX)), Duration::from_millis(70));
+    }
 }
 
 #[test]

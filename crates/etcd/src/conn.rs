@@ -87,7 +87,7 @@ impl Conn {
         hears: Weak<dyn Hears>,
         broken: Arc<Notify>,
     ) -> Result<Self, EngineError> {
-        let failed = |status: Status| sort_connecting(&status, &member.to_string());
+        let failed = |status: Status| sort_connecting(&status, member, config);
         let late = |limit: Duration| {
             EngineError::new(Fault::Retry, format!("cannot connect to {member}: no answer within {limit:?}"))
         };
@@ -167,7 +167,7 @@ impl Conn {
 
     async fn dial(config: &Config, member: &Place) -> Result<Grpc, EngineError> {
         let http = Http::connect(stream::open(config, member).await?).await;
-        http.map(Grpc::new).map_err(|status| sort_connecting(&status, &member.to_string()))
+        http.map(Grpc::new).map_err(|status| sort_connecting(&status, member, config))
     }
 
     pub(crate) fn is_dead(&self) -> bool {

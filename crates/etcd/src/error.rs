@@ -1,7 +1,9 @@
 //! Sorts what the server and the connection say into what it means for a request.
 
-use leasehold_core::{EngineError, Fault};
+use leasehold_core::{EngineError, Fault, Place};
 use tonic::{Code, Status};
+
+use crate::{config::Config, stream::wants_tls};
 
 /// An error of a request that may have left.
 pub(crate) fn sort(status: &Status) -> EngineError {
@@ -13,19 +15,22 @@ pub(crate) fn sort(status: &Status) -> EngineError {
 }
 
 /// An error met while connecting: nothing was asked yet.
-pub(crate) fn sort_connecting(status: &Status, address: &str) -> EngineError {
+pub(crate) fn sort_connecting(status: &Status, member: &Place, config: &Config) -> EngineError {
     let sorted = sort(status);
     #[cfg(feature = "tls")]
     {
         // So a server refuses our certificate, after the connection was made.
         let said = words(status);
         if leasehold_tls::is_alert(&said) {
-            let message = format!("cannot connect to {address} by TLS: {said}");
+            let message = format!("cannot connect to {member} by TLS: {said}");
             return EngineError::new(Fault::Misconfigured, message);
         }
     }
-    let fault = if sorted.fault == Fault::Unknown { Fault::Retry } else { sorted.fault };
-    EngineError::new(fault, format!("cannot connect to {address}: {}", sorted.message))
+    let (fault, hint) = match sorted.fault {
+        Fault::Unknown => (Fault::Retry, wants_tls(config)),
+        fault => (fault, ""),
+    };
+    EngineError::new(fault, format!("cannot connect to {member}: {}{hint}", sorted.message))
 }
 
 /// The innermost cause.
@@ -125,9 +130,10 @@ mod tests {
             (Code::InvalidArgument, "etcdserver: too many operations in txn request", Fault::Internal),
             (Code::OutOfRange, "decoded message length too large", Fault::Unknown),
         ] {
+            let config = Config::new(vec![Place { host: "h".to_owned(), port: 1 }]);
             let status = Status::new(code, said);
             assert_eq!(sort(&status).fault, fault, "{said}");
-            assert_ne!(sort_connecting(&status, "h:1").fault, Fault::Unknown);
+            assert_ne!(sort_connecting(&status, &config.members[0], &config).fault, Fault::Unknown);
         }
     }
 }

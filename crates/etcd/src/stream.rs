@@ -13,6 +13,17 @@ pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
+/// What to try where a server closes the connection before its first answer.
+pub(crate) fn wants_tls(config: &Config) -> &'static str {
+    #[cfg(feature = "tls")]
+    if config.tls.is_some() {
+        return "";
+    }
+    #[cfg(not(feature = "tls"))]
+    let _ = config;
+    ": if the member wants TLS, write etcds:// instead of etcd://"
+}
+
 pub(crate) async fn open(config: &Config, member: &Place) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| {
         EngineError::new(Fault::Retry, format!("cannot connect to {member}: {error}"))

@@ -106,6 +106,25 @@ fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
 }
 
 #[test]
+fn who_speaks_tls_to_the_wrong_port_or_not_to_the_right_one_is_told_so() {
+    let (redis, etcd, zookeeper) =
+        (RedisServer::encrypted(), EtcdServer::encrypted(), ZookeeperServer::encrypted());
+    let plain = RedisServer::start(&[]);
+    let port_of = |url: String| url.rsplit_once(':').unwrap().1.to_owned();
+    for (url, words) in [
+        (format!("redis://localhost:{}", redis.tls_port()), "write rediss://"),
+        (format!("etcd://localhost:{}", port_of(etcd.url())), "write etcds://"),
+        (format!("zookeeper://localhost:{}", port_of(zookeeper.url())), "write zookeepers://"),
+        (format!("rediss://localhost:{}", plain.port()), "does the server speak TLS on this port?"),
+        (format!("etcds://localhost:{}", plain.port()), "does the server speak TLS on this port?"),
+        (format!("zookeepers://localhost:{}", plain.port()), "does the server speak TLS on this port?"),
+    ] {
+        let error = Locks::connect(&url).unwrap().mutex("a").blocking().try_acquire().unwrap_err();
+        assert!(error.to_string().contains(words), "{url}: {error}");
+    }
+}
+
+#[test]
 fn a_configuration_is_refused_beside_options_and_where_nothing_is_encrypted() {
     for (url, word) in [
         ("rediss://h?ca=/ca.pem", "ca, cert and key"),

@@ -116,6 +116,13 @@ impl Config {
         self
     }
 
+    pub(crate) fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
     /// Who we are there.
     #[must_use]
     pub fn login(mut self, user: &str, password: &str) -> Self {

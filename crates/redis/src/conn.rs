@@ -22,7 +22,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     dial::Dialer,
-    error::{sort, sort_connecting},
+    error::{sort, sort_connecting, wants_tls},
     news::Ears,
     open,
     outbox::{Items, Outbox, Sender, Values},
@@ -56,7 +56,9 @@ impl Conn {
         let Dialer { config, channel, clock, ears, .. } = dialer;
         let address = &config.address;
         let late = |_| {
-            let message = format!("cannot connect to {address}: no answer within {DIAL_LIMIT:?}");
+            // Redis waits for the rest of what it takes for a command of its own.
+            let hint = if config.is_encrypted() { ": does the server speak TLS on this port?" } else { "" };
+            let message = format!("cannot connect to {address}: no answer within {DIAL_LIMIT:?}{hint}");
             EngineError::new(Fault::Retry, message)
         };
         let begun = clock.now();
@@ -65,10 +67,12 @@ impl Conn {
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
             let time = tokio::select! {
                 prepared = dialed.prepare(channel) => {
-                    prepared.map_err(|error| sort_connecting(error, &address.to_string()))?
+                    prepared.map_err(|error| sort_connecting(error, config))?
                 }
                 () = &mut driver => {
-                    return Err(EngineError::new(Fault::Retry, format!("cannot connect to {address}: it hung up")));
+                    let hint = wants_tls(config);
+                    let message = format!("cannot connect to {address}: it closed the connection{hint}");
+                    return Err(EngineError::new(Fault::Retry, message));
                 }
             };
             let mux = dialed.mux;

@@ -3,6 +3,8 @@
 use leasehold_core::{EngineError, Fault};
 use redis::RedisError;
 
+use crate::config::{Address, Config};
+
 /// An error of a request that may have left.
 pub(crate) fn sort(error: RedisError) -> EngineError {
     match code_of(&error) {
@@ -17,18 +19,32 @@ pub(crate) fn sort(error: RedisError) -> EngineError {
     }
 }
 
-/// An error met while connecting: nothing was asked yet.
-pub(crate) fn sort_connecting(error: RedisError, address: &str) -> EngineError {
+/// Nobody answers at an address.
+pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineError {
+    EngineError::new(Fault::Retry, format!("cannot connect to {address}: {error}"))
+}
+
+/// An error met while the connection begins: nothing was asked yet.
+pub(crate) fn sort_connecting(error: RedisError, config: &Config) -> EngineError {
     let sorted = sort(error);
     let cause = sorted.source.as_ref().map(ToString::to_string);
     let (fault, why) = match (sorted.fault, cause) {
         // So a server refuses our certificate, after the connection was made. Its error type is hidden by then.
         #[cfg(feature = "tls")]
         (Fault::Unknown, Some(cause)) if leasehold_tls::is_alert(&cause) => (Fault::Misconfigured, cause),
-        (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(sorted.message)),
+        (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(sorted.message) + wants_tls(config)),
         (fault, _) => (fault, sorted.message),
     };
-    EngineError::new(fault, format!("cannot connect to {address}: {why}"))
+    EngineError::new(fault, format!("cannot connect to {}: {why}", config.address))
+}
+
+/// What to try where a server closes the connection before its first answer.
+pub(crate) fn wants_tls(config: &Config) -> &'static str {
+    match &config.address {
+        _ if config.is_encrypted() => "",
+        Address::Tcp(_) => ": if the server wants TLS, write rediss:// instead of redis://",
+        Address::Unix(_) => "",
+    }
 }
 
 /// What one item of a batch met inside a script.
@@ -132,8 +148,9 @@ mod tests {
     fn a_broken_connection_leaves_the_outcome_unknown_but_not_while_connecting() {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert_eq!(sort(broken()).fault, Fault::Unknown);
-        let connecting = sort_connecting(broken(), "127.0.0.1:1");
+        let config = Config::new(Address::Unix("/s".into()));
+        let connecting = sort_connecting(broken(), &config);
         assert_eq!(connecting.fault, Fault::Retry);
-        assert!(connecting.message.starts_with("cannot connect to 127.0.0.1:1: "), "{}", connecting.message);
+        assert!(connecting.message.starts_with("cannot connect to /s: "), "{}", connecting.message);
     }
 }

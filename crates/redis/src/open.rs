@@ -31,7 +31,7 @@ pub(crate) struct Dialed {
 /// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
 /// only, on a second one.
 pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Result<Dialed, EngineError> {
-    let failed = |error: RedisError| sort_connecting(error, &config.address.to_string());
+    let failed = |error: RedisError| sort_connecting(error, config);
     let options = AsyncConnectionConfig::new()
         // Every request has its own deadline in core.
         .set_response_timeout(None)

@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     config::{Address, Config},
-    error::sort_connecting,
+    error::unreachable,
     frames::Replies,
 };
 
@@ -21,7 +21,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
 /// Connects. The connection keeps the bound on the size of replies.
 pub(crate) async fn open(config: &Config) -> Result<Box<dyn Bytes>, EngineError> {
-    let failed = |error: std::io::Error| sort_connecting(error.into(), &config.address.to_string());
+    let failed = |error: std::io::Error| unreachable(&config.address, &error);
     match &config.address {
         Address::Tcp(Place { host, port }) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
@@ -50,6 +50,6 @@ fn not_encrypted(error: TlsError, address: &Address) -> EngineError {
             leasehold_core::Fault::Misconfigured,
             format!("cannot connect to {address} by TLS: {what}"),
         ),
-        TlsError::Broken(error) => sort_connecting(error.into(), &address.to_string()),
+        TlsError::Broken(error) => unreachable(address, &error),
     }
 }

@@ -4,6 +4,9 @@ use std::io;
 
 use tokio_rustls::rustls;
 
+/// What to ask when the bytes of the other side are none of TLS.
+const IS_PLAIN: &str = "does the server speak TLS on this port?";
+
 /// How the text of an alert of the other side begins.
 const ALERT: &str = "received fatal alert";
 
@@ -21,10 +24,15 @@ pub enum TlsError {
 
 /// An error of a handshake.
 pub(crate) fn sort(error: io::Error) -> TlsError {
-    if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-        return TlsError::Wrong(error.to_string());
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidMessage(_)) => TlsError::Wrong(format!("{error}: {IS_PLAIN}")),
+        Some(_) => TlsError::Wrong(error.to_string()),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let what = format!("the server closed the connection during the TLS handshake: {IS_PLAIN}");
+            TlsError::Broken(io::Error::new(error.kind(), what))
+        }
+        None => TlsError::Broken(error),
     }
-    TlsError::Broken(error)
 }
 
 /// True if this is the text of an error by which the other side refuses ours. A server may refuse our certificate only after

@@ -57,7 +57,8 @@ impl Conn {
         hello: &Hello<'_>,
     ) -> Result<(Bytes, Welcome), EngineError> {
         let failed = |error: std::io::Error| {
-            EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}"))
+            let hint = stream::wants_tls(config);
+            EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}{hint}"))
         };
         let (mut read, mut write) = stream::open(config, place).await?;
         write.write_all(&hello.message()).await.map_err(failed)?;

@@ -11,6 +11,17 @@ use crate::config::Config;
 /// What a connection reads and writes.
 pub(crate) type Bytes = (Box<dyn AsyncRead + Unpin + Send>, Box<dyn AsyncWrite + Unpin + Send>);
 
+/// What to try where a server closes the connection before its first answer.
+pub(crate) fn wants_tls(config: &Config) -> &'static str {
+    #[cfg(feature = "tls")]
+    if config.tls.is_some() {
+        return "";
+    }
+    #[cfg(not(feature = "tls"))]
+    let _ = config;
+    ": if the server wants TLS, write zookeepers:// instead of zookeeper://"
+}
+
 pub(crate) async fn open(config: &Config, place: &Place) -> Result<Bytes, EngineError> {
     let failed =
         |error: std::io::Error| EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}"));

@@ -21,7 +21,7 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
     let locks = connect(url)?;
     let end = Instant::now() + WITHIN;
     loop {
-        match pollster::block_on(locks.break_hold(name.as_str(), args.token, args.force)) {
+        match locks.break_hold_blocking(name.as_str(), args.token, args.force) {
             Ok(Broken::Done) => return Ok(exit::DONE),
             Ok(Broken::NotHeld) => {
                 let (engine, token) = (locks.profile().engine, args.token);

@@ -9,7 +9,7 @@ use crate::{args, exit::Failure, json, text};
 /// Prints them, one a line.
 pub(crate) fn list(args: &args::List, url: &str) -> Result<u8, Failure> {
     let locks = connect(url)?;
-    let views = pollster::block_on(locks.list(&args.prefix))?;
+    let views = locks.list_blocking(&args.prefix)?;
     if !args.json {
         return print(&text::list(&views));
     }

@@ -9,8 +9,10 @@ use crate::{
     acquire::acquire_whole,
     exit::{self, Failure},
     front::{Came, Half, Partner, split},
+    log,
     nested::nested,
     plan::Run,
+    progress::{Renewals, Steps},
     signals::{Signals, ends_wait},
     spawn::become_cmd,
     start::{inherits, not_started, start},
@@ -39,13 +41,20 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
 
 /// What the guardian does.
 fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> {
+    log::listen(plan.verbose)?;
     let owner = plan.owner.clone().unwrap_or_else(|| partner.owner());
-    let locks = Connect::default().owner(owner.label()).connect(&plan.url)?;
+    let mut connect = Connect::default().owner(owner.label());
+    if plan.verbose > 0 {
+        connect = connect.observe(Renewals::of(plan));
+    }
+    let locks = connect.connect(&plan.url)?;
+    let mut steps = Steps::begin(plan);
     if nested(plan, &locks, waiter)? {
         partner.hand_over().map_err(|error| Failure::system("cannot start CMD", error))?;
         return Ok(exit::DONE);
     }
     let guard = acquire_whole(plan, &locks, waiter)?;
+    steps.granted(&locks, &guard);
     let child = start(plan, &locks, &guard, waiter, partner.group())?;
     let end = Supervisor::new(plan, lock(plan, &locks), &guard, waiter, child)
         .see_through()
@@ -57,7 +66,11 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
         }
         End::Kept { code, left_processes } => {
             let inherited = left_processes && inherits(plan, &locks, &guard);
-            release(plan, &locks, guard, waiter, code, inherited)
+            let code = release(plan, &locks, guard, waiter, code, inherited)?;
+            if !inherited {
+                steps.ended(&locks);
+            }
+            Ok(code)
         }
     }
 }

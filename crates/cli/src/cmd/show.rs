@@ -8,7 +8,7 @@ use crate::{args, exit::Failure, json, text};
 /// Prints one name, free or not.
 pub(crate) fn show(args: &args::Show, url: &str) -> Result<u8, Failure> {
     let locks = connect(url)?;
-    let view = pollster::block_on(locks.show(&args.name))?;
+    let view = locks.show_blocking(&args.name)?;
     let judged = Judged::of(&locks);
     let seen = Seen { engine: locks.profile().engine, judged: &judged, view: &view };
     if !args.json {
@@ -31,7 +31,7 @@ pub(crate) struct Judged(pub(crate) Result<Guarantee, String>);
 impl Judged {
     /// Asks the engine. Who may look at names need not be allowed to read a server's settings: that hides nothing else.
     pub(crate) fn of(locks: &Locks) -> Self {
-        Self(pollster::block_on(locks.guarantee()).map_err(|error| error.to_string()))
+        Self(locks.guarantee_blocking().map_err(|error| error.to_string()))
     }
 
     /// The level, where it is known.

@@ -23,7 +23,19 @@ fn a_free_name_is_shown_as_free() {
     let value = dir.show("x");
     assert_eq!(
         keys(&value),
-        sorted(&["name", "engine", "key", "mode", "limit", "guarantee", "holders", "waiters", "problem"])
+        sorted(&[
+            "name",
+            "engine",
+            "key",
+            "mode",
+            "limit",
+            "guarantee",
+            "findings",
+            "lineage",
+            "holders",
+            "waiters",
+            "problem"
+        ])
     );
     assert_eq!(
         (&value["name"], &value["engine"], &value["guarantee"]),
@@ -45,11 +57,14 @@ fn a_free_name_is_shown_as_free() {
 #[test]
 fn a_held_name_is_shown_with_holder_and_waiter() {
     let dir = Dir::new();
-    let holder = dir.holder(&["--owner", "me"], "x", "echo ready; read line; true");
+    let tell = "echo ready; echo $LEASEHOLD_LINEAGE; read line; true";
+    let mut holder = dir.holder(&["--owner", "me"], "x", tell);
+    let lineage = holder.line();
     let waiting = Running::start(dir.leasehold(&["run", "--owner", "you", "x", "--", "true"]));
     dir.until_waiters("x", 1);
     let value = dir.show("x");
     assert_eq!(value["mode"], "exclusive");
+    assert_eq!(value["lineage"].as_str(), Some(&*lineage));
     let holding = &value["holders"][0];
     assert_eq!(keys(holding), sorted(&["id", "owner", "token", "held_ms", "remaining_ms", "foreign"]));
     assert_eq!(

@@ -11,6 +11,7 @@ mod inspect;
 mod loss;
 mod options;
 mod processes;
+mod progress;
 mod redis;
 mod run;
 mod signals;

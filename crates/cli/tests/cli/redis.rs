@@ -91,11 +91,16 @@ fn who_may_not_judge_the_server_sees_the_rest() {
 fn a_look_gives_the_reasons_of_the_level() {
     let site = Site::new();
     let shown = site.call(&["show", "job"]);
-    assert!(stdout(&shown).contains("(best effort)") && stdout(&shown).contains("\nnote    "), "{shown:?}");
+    let shown = stdout(&shown);
+    assert!(shown.contains("(best effort)"), "{shown}");
+    assert!(shown.contains("\nfinding  ") && shown.contains(", wanted "), "{shown}");
+    let level = site.show();
+    assert_eq!(level["guarantee"], "best effort");
+    assert!(level["findings"][0]["wanted"].is_string(), "{level}");
     let holder = site.holder(&[], HOLD);
     let refused = site.call(&["run", "-n", "job", "--", "true"]);
     assert_eq!(code(&refused), 75);
-    assert!(one_line(&refused).contains("`leasehold show job` tells by whom"), "{refused:?}");
+    assert!(one_line(&refused).contains(": held by "), "{refused:?}");
     assert_eq!(code(&holder.output()), 0);
 }
 

@@ -34,6 +34,16 @@ fn cmd_is_in_the_foreground_and_the_terminal_comes_back() {
 }
 
 #[test]
+fn who_waits_on_a_terminal_is_told_for_whom() {
+    let dir = Dir::new();
+    let holder = dir.hold("x");
+    let mut waiting = on_terminal(&dir, &leasehold("run x -- true"));
+    waiting.read_until("leasehold: file lock \"x\": waiting: held by ");
+    assert_eq!(code(&holder.output()), 0);
+    assert_eq!(code(&waiting.wait()), 0);
+}
+
+#[test]
 fn ctrl_c_ends_cmd_and_the_wait() {
     let dir = Dir::new();
     let mut running = on_terminal(&dir, &leasehold("run x -- sh -c 'echo ready; exec sleep 1000'"));

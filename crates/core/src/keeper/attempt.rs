@@ -93,7 +93,7 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
     let claim = life.new_claim(&asked.name, &asked.terms, false, false);
     let mut armed = Armed { life, claim, certain: false };
     let sent = Sent { at: life.now(), newest: life.seen.newest(&asked.name) };
-    let answer = life.ask(&armed.claim, How::Create).await;
+    let answer = life.ask(&armed.claim, How::Create, life.first_contact(life.now())).await;
     if answer.is_ok() {
         life.heard();
     }
@@ -110,8 +110,7 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
         Ok(Answer::Waiting(hint)) => Err((in_the_way(life, asked, hint), hint)),
         Ok(Answer::Gone) => Err((taken(life, asked, 1), Hint::default())),
         Err(error) => {
-            // After a bug nobody knows.
-            armed.certain = !matches!(error.fault, Fault::Unknown | Fault::Internal);
+            armed.certain = !error.fault.may_be_applied();
             let again = matches!(error.fault, Fault::Retry | Fault::Unknown);
             let error = Error::from_engine(error, &asked.name, life.profile.engine);
             if again { Err((error, Hint::default())) } else { Ok(Err(error)) }

@@ -1,6 +1,9 @@
 //! Sees one claim through: asks, waits for news or the poll, until it is granted, refused or not wanted any more.
 
-use std::sync::{Arc, PoisonError, atomic::Ordering};
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 use crate::{
     Answer, Claim, EngineError, Fault, Grant, How, Instant, lease,
@@ -9,12 +12,15 @@ use crate::{
     wait::{Next, Wait},
 };
 
+/// What the last try to reach an engine has at least.
+const LAST_TRY: Duration = Duration::from_millis(100);
+
 type First = Option<(Instant, Result<Answer, EngineError>)>;
 
 /// Runs on the keeper. Whatever way it ends, nothing of the claim is left behind.
 pub(crate) async fn drive(shared: Arc<Shared>, claim: Claim, control: Arc<Control>, first: First) {
     let _pending = shared.pending.one();
-    let mut drive = Drive { maybe_there: first.is_some(), shared, claim, control };
+    let mut drive = Drive { maybe_there: false, shared, claim, control };
     drive.run(first).await;
 }
 
@@ -31,6 +37,7 @@ impl Drive {
         let mut wait = self.new_wait();
         let mut extended = false;
         loop {
+            let before = self.maybe_there;
             let (sent, answer) = match first.take() {
                 Some(first) => first,
                 None => match self.call(wait.how()).await {
@@ -38,6 +45,8 @@ impl Drive {
                     None => return self.give_up(),
                 },
             };
+            self.maybe_there =
+                before || answer.as_ref().map_or_else(|error| error.fault.may_be_applied(), |_| true);
             self.note(&answer);
             let now = self.shared.now();
             let next = match wait.answered(answer, now, self.shared.env.jitter()) {
@@ -76,7 +85,7 @@ impl Drive {
         self.maybe_there = true;
         let sent = self.shared.now();
         self.control.asks(sent);
-        let mut request = std::pin::pin!(self.shared.ask(&self.claim, how));
+        let mut request = std::pin::pin!(self.shared.ask(&self.claim, how, self.first_contact()));
         let mut rang = false;
         let answer = loop {
             tokio::select! {
@@ -131,10 +140,11 @@ impl Drive {
     }
 
     fn new_wait(&self) -> Wait {
-        // An engine without a server has nobody to reach: what it is busy with passes.
-        let contacted = self.shared.profile.inline || self.shared.contacted.load(Ordering::Relaxed);
-        let first_contact = (!contacted).then(|| self.control.since.after(self.shared.connect_timeout));
-        Wait::new(&self.shared.profile, first_contact)
+        Wait::new(&self.shared.profile, self.first_contact())
+    }
+
+    fn first_contact(&self) -> Option<Instant> {
+        self.shared.first_contact(self.control.since)
     }
 
     fn note(&self, answer: &Result<Answer, EngineError>) {
@@ -156,14 +166,31 @@ fn is_worn(since: Instant, grant: &Grant, now: Instant) -> bool {
 }
 
 impl Shared {
-    /// One bounded claim request. Without an answer in time its outcome is unknown.
-    pub(crate) async fn ask(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+    /// Until when a request of `since` waits for an engine that was never reached; `None` once it was.
+    pub(crate) fn first_contact(&self, since: Instant) -> Option<Instant> {
+        (!self.was_reached()).then(|| since.after(self.connect_timeout))
+    }
+
+    /// Whether the engine has ever answered. One without a server has nobody to reach: what it is busy with passes.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.profile.inline || self.contacted.load(Ordering::Relaxed)
+    }
+
+    /// One bounded claim request, for an engine that was never reached until `first_contact`. Without an answer in time its outcome
+    /// is unknown.
+    pub(crate) async fn ask(
+        &self,
+        claim: &Claim,
+        how: How,
+        first_contact: Option<Instant>,
+    ) -> Result<Answer, EngineError> {
         let request = self.caught(async { self.engine.claim(claim, how).await });
         let request = async { request.await.unwrap_or_else(|panicked| Err(panicked.into_error())) };
         if self.profile.inline {
             return request.await;
         }
-        let timeout = self.profile.request_timeout;
+        let left = first_contact.map_or(Duration::MAX, |limit| limit.since(self.now()).max(LAST_TRY));
+        let timeout = self.profile.request_timeout.min(left);
         self.within(timeout, request)
             .await
             .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))

@@ -10,6 +10,8 @@ use crate::shared::Shared;
 /// How long the end of the process waits for releases to be sent: a first program that ends after `main` must not
 /// leave its lock taken until the lease runs out.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// The same for an engine that has never answered: what can be sent is sent by then, and an answer is not to be expected.
+const FAREWELL_UNHEARD: Duration = Duration::from_millis(50);
 
 /// Counts what must not be cut off: releases on their way, and claims that may have to be undone.
 #[derive(Clone, Default)]
@@ -69,13 +71,14 @@ pub(crate) fn register(shared: &Arc<Shared>) {
 pub(crate) fn farewell() {
     // A lock that is held here was held at a fork, or by a thread that will not go on: do not hang the exit.
     let Ok(living) = LIVING.try_lock() else { return };
-    let end = std::time::Instant::now() + FAREWELL;
+    let begin = std::time::Instant::now();
     let homes: Vec<_> = living.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_home()).collect();
     drop(living);
     for shared in &homes {
         shared.stop_waiting();
     }
     for shared in &homes {
-        shared.pending.block_until_zero(end.saturating_duration_since(std::time::Instant::now()));
+        let limit = if shared.was_reached() { FAREWELL } else { FAREWELL_UNHEARD };
+        shared.pending.block_until_zero(limit.saturating_sub(begin.elapsed()));
     }
 }

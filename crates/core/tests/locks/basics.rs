@@ -1,6 +1,6 @@
 use std::{future::Future, time::Duration};
 
-use leasehold_core::{ErrorKind, Guard, Locks, Owner, Previous};
+use leasehold_core::{Broken, ErrorKind, Guard, Level, Locks, Owner, Previous};
 
 use crate::{World, eventually, waiters};
 
@@ -155,4 +155,18 @@ fn closing_ends_waits_and_waits_for_guards() {
     let second = world.client();
     drop(second.mutex("x").blocking().acquire().unwrap());
     assert_eq!(pollster::block_on(second.close(crate::PATIENCE)), 0);
+}
+
+#[test]
+fn who_has_no_executor_may_look_break_and_close() {
+    let world = World::new();
+    let locks = world.client();
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    assert_eq!(locks.guarantee_blocking().unwrap().level, Level::LeaseBounded);
+    assert_eq!(locks.list_blocking("").unwrap().len(), 1);
+    let token = guard.token().number;
+    assert_eq!(locks.show_blocking("x").unwrap().holders[0].token, Some(token));
+    assert_eq!(locks.break_hold_blocking("x", token + 1, false).unwrap(), Broken::NotHeld);
+    assert_eq!(locks.break_hold_blocking("x", token, false).unwrap(), Broken::Done);
+    assert_eq!(locks.close_blocking(Duration::ZERO), 1, "the guard is still there");
 }

@@ -121,6 +121,20 @@ fn an_engine_that_was_never_reached_is_given_up_once_for_the_whole_line() {
     drop(locks.mutex("x").blocking().acquire().unwrap());
 }
 
+/// What certainly never arrived needs no release: who gives up is not held up by one.
+#[test]
+fn a_claim_that_never_arrived_is_not_released() {
+    let world = World::new();
+    let faulty = Arc::new(Faulty::new(engine(&world)));
+    pollster::block_on(faulty.lose_session());
+    let counting = Arc::new(Counting::new(faulty));
+    let locks = Locks::builder(Arc::clone(&counting) as _).connect_timeout(Duration::ZERO).build();
+    assert!(locks.mutex("x").blocking().acquire().unwrap_err().is_unreachable());
+    pollster::block_on(locks.close(TTL));
+    assert!(counting.count(Verb::Claim).calls > 0);
+    assert_eq!(counting.count(Verb::Release).calls, 0);
+}
+
 #[test]
 fn a_try_that_was_answered_late_is_not_taken_for_a_restored_engine() {
     let world = World::new();

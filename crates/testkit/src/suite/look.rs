@@ -49,6 +49,12 @@ async fn a_holder_is_shown(bench: &Bench<'_>) -> Outcome {
             grant.token
         );
         ensure!(
+            view.lineage == Some(grant.token.lineage),
+            "{:?} is the token, the lineage shown is {:?}",
+            grant.token,
+            view.lineage
+        );
+        ensure!(
             holder.owner == *claim.owner && !holder.foreign,
             "{} holds, shown is {holder:?}",
             claim.owner

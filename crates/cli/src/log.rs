@@ -1,0 +1,155 @@
+//! What happens while the command works, for `-v` and `RUST_LOG`: lines on standard error.
+//!
+//! A thread of its own writes them, for whoever reads standard error may stop reading, as a pager does: a command that waited for
+//! its reader would lose the lock. What does not fit into the memory between is dropped.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        OnceLock,
+        mpsc::{SyncSender, sync_channel},
+    },
+    time::Duration,
+};
+
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt::MakeWriter,
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
+
+use crate::{
+    exit::{CONFIG, Failure},
+    text,
+};
+
+/// So many lines may be in memory.
+const ROOM: usize = 1024;
+/// How long the end of the command waits until all was written.
+const FLUSH_WITHIN: Duration = Duration::from_millis(200);
+/// The crates of this project, whose events `-vv` shows.
+const OWN: &str = "leasehold";
+
+/// What the thread is told.
+enum Order {
+    Write(Vec<u8>),
+    Flush(SyncSender<()>),
+}
+
+/// To the thread, which starts with the first line. `None`: the operating system has no room for it.
+static THREAD: OnceLock<Option<SyncSender<Order>>> = OnceLock::new();
+
+/// One message, as [`text::say`] writes it.
+pub(crate) fn line(message: &str) {
+    write(text::line(message));
+}
+
+fn write(bytes: Vec<u8>) {
+    if let Some(thread) = THREAD.get_or_init(start) {
+        let _ = thread.try_send(Order::Write(bytes));
+    }
+}
+
+fn start() -> Option<SyncSender<Order>> {
+    let (orders, taken) = sync_channel(ROOM);
+    let work = move || {
+        for order in taken {
+            match order {
+                // Nobody is left to be told if this fails.
+                Order::Write(bytes) => drop(io::stderr().write_all(&bytes)),
+                Order::Flush(done) => drop(done.send(())),
+            }
+        }
+    };
+    std::thread::Builder::new().name("lh-log".to_owned()).spawn(work).ok().map(|_| orders)
+}
+
+/// Waits for a moment until all lines are written.
+pub(crate) fn flush() {
+    let (done, written) = sync_channel(1);
+    if let Some(Some(thread)) = THREAD.get()
+        && thread.try_send(Order::Flush(done)).is_ok()
+    {
+        let _ = written.recv_timeout(FLUSH_WITHIN);
+    }
+}
+
+/// Writes the events of the library from now on, as `RUST_LOG` says, or else as often as `-v` was given: twice for what happens to
+/// locks, three times for every step. Once per process; not before a fork, for only one thread survives that.
+///
+/// # Errors
+/// What is wrong with `RUST_LOG`.
+pub(crate) fn listen(verbose: u8) -> Result<(), Failure> {
+    let Some(targets) = targets(std::env::var("RUST_LOG").ok(), verbose)? else { return Ok(()) };
+    let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines);
+    // It fails only when it is done twice.
+    let _ = tracing_subscriber::registry().with(layer).with(targets).try_init();
+    Ok(())
+}
+
+fn targets(said: Option<String>, verbose: u8) -> Result<Option<Targets>, Failure> {
+    match (said.filter(|said| !said.is_empty()), verbose) {
+        (Some(said), _) => said.parse().map(Some).map_err(|error| {
+            Failure::new(
+                CONFIG,
+                format!("RUST_LOG {said:?}: {error}: write it as info or leasehold=debug,redis=trace"),
+            )
+        }),
+        (None, 0 | 1) => Ok(None),
+        (None, 2) => Ok(Some(Targets::new().with_target(OWN, LevelFilter::DEBUG))),
+        (None, _) => Ok(Some(Targets::new().with_target(OWN, LevelFilter::TRACE))),
+    }
+}
+
+/// Hands the events on, a line each.
+struct Lines;
+
+/// One event.
+struct Event(Vec<u8>);
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Event;
+
+    fn make_writer(&self) -> Event {
+        Event(Vec::new())
+    }
+}
+
+impl Write for Event {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // Names and values of others are in it.
+        let event = String::from_utf8_lossy(&self.0);
+        write(text::line(event.trim_end()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rust_log_wins_over_v() {
+        let read = |said: Option<&str>, verbose| {
+            targets(said.map(str::to_owned), verbose)
+                .map(|targets| targets.map(|targets| targets.to_string()))
+        };
+        assert_eq!(read(None, 1).unwrap(), None);
+        assert_eq!(read(Some(""), 0).unwrap(), None);
+        assert_eq!(read(None, 2).unwrap().unwrap(), "leasehold=debug");
+        assert_eq!(read(None, 9).unwrap().unwrap(), "leasehold=trace");
+        assert_eq!(read(Some("info,redis=trace"), 3).unwrap().unwrap(), "redis=trace,info");
+        assert_eq!(read(Some("loud=very"), 0).unwrap_err().code, CONFIG);
+    }
+}

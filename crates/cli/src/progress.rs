@@ -1,0 +1,118 @@
+//! Says what a run does: who holds the lock that it waits for, and with `-v` every step.
+
+use std::{
+    io::{IsTerminal, stderr},
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use leasehold::{Error, Event, Guard, Locks, Observe, View};
+
+use crate::{
+    cmd::run::lock,
+    log,
+    plan::{Run, Wait},
+    text::{age, held_by},
+    waiter::{Waiter, now},
+};
+
+/// A lock that is had sooner than this was not waited for.
+const FIRST: Duration = Duration::from_millis(500);
+const AGAIN: Duration = Duration::from_secs(30);
+
+type Look<'a> = Pin<Box<dyn Future<Output = Result<View, Error>> + 'a>>;
+
+/// Who holds the lock, again and again for as long as it is waited for.
+pub(crate) struct Waiting<'a> {
+    plan: &'a Run,
+    locks: &'a Locks,
+    /// When to look next; `None`: nobody wants to know.
+    at: Option<Duration>,
+    look: Option<Look<'a>>,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(plan: &'a Run, locks: &'a Locks) -> Self {
+        let is_wanted = plan.verbose > 0 || (!plan.quiet && stderr().is_terminal());
+        let at = (is_wanted && plan.wait != Wait::Not).then(|| now().saturating_add(FIRST));
+        Self { plan, locks, at, look: None }
+    }
+
+    /// Looks, and says what was seen, if it is time to; how long until the next look, unless `waiter` is woken for it.
+    pub(crate) fn step(&mut self, waiter: &Waiter) -> Option<Duration> {
+        loop {
+            if let Some(look) = &mut self.look {
+                let Poll::Ready(seen) = waiter.poll(look.as_mut()) else { return None };
+                self.look = None;
+                self.at = Some(now().saturating_add(AGAIN));
+                self.say(seen);
+            }
+            let left = self.at?.saturating_sub(now());
+            if !left.is_zero() {
+                return Some(left);
+            }
+            self.look = Some(Box::pin(self.locks.show(self.plan.name.as_str())));
+        }
+    }
+
+    fn say(&self, seen: Result<View, Error>) {
+        log::line(&match seen {
+            Ok(view) => {
+                let held = held_by(&view).unwrap_or_else(|| "nobody holds it now".to_owned());
+                format!("{}: waiting: {held}", lock(self.plan, self.locks))
+            }
+            Err(error) => format!("waiting: {error}"),
+        });
+    }
+}
+
+/// The steps of a run, for `-v`.
+pub(crate) struct Steps<'a> {
+    plan: &'a Run,
+    begun: Duration,
+    granted: Duration,
+}
+
+impl<'a> Steps<'a> {
+    pub(crate) fn begin(plan: &'a Run) -> Self {
+        let begun = now();
+        Self { plan, begun, granted: begun }
+    }
+
+    pub(crate) fn granted(&mut self, locks: &Locks, guard: &Guard) {
+        self.granted = now();
+        let (waited, token) = (age(self.granted.saturating_sub(self.begun)), guard.token());
+        self.say(locks, &format!("granted after {waited}, token {token}"));
+    }
+
+    /// CMD has ended, and the lock was released.
+    pub(crate) fn ended(&self, locks: &Locks) {
+        let (waited, held) = (self.granted.saturating_sub(self.begun), now().saturating_sub(self.granted));
+        self.say(locks, &format!("released: waited {}, held {}", age(waited), age(held)));
+    }
+
+    fn say(&self, locks: &Locks, what: &str) {
+        if self.plan.verbose > 0 {
+            log::line(&format!("{}: {what}", lock(self.plan, locks)));
+        }
+    }
+}
+
+/// Hears of renewals that failed.
+pub(crate) struct Renewals(String);
+
+impl Renewals {
+    pub(crate) fn of(plan: &Run) -> Arc<dyn Observe> {
+        Arc::new(Self(plan.name.as_str().to_owned()))
+    }
+}
+
+impl Observe for Renewals {
+    fn event(&self, event: &Event<'_>) {
+        if let Event::Renewed { unknown: 1.., .. } = event {
+            log::line(&format!("lock {:?}: a renewal was not answered: it is tried again", self.0));
+        }
+    }
+}

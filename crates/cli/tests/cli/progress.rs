@@ -1,0 +1,77 @@
+//! What a run says while it works: who holds what it waits for, the steps, the library's events.
+
+use std::{io::Write, os::fd::AsFd, process::Stdio};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+use crate::tools::{Dir, Running, code, finish, one_line, stderr, stdout};
+
+#[test]
+fn who_is_refused_is_told_by_whom() {
+    let dir = Dir::new();
+    let holder = dir.holder(&["--owner", "alice"], "x", crate::tools::HOLD);
+    for wait in [&["-n"][..], &["-w", "50ms"]] {
+        let refused = dir.call(&[&["run"], wait, &["x", "--", "true"]].concat());
+        assert_eq!(code(&refused), 75);
+        assert!(one_line(&refused).contains(": held by alice for "), "{refused:?}");
+    }
+    let quiet = dir.call(&["run", "-q", "-n", "x", "--", "true"]);
+    assert_eq!((code(&quiet), stderr(&quiet)), (75, String::new()));
+    assert_eq!(code(&holder.output()), 0);
+}
+
+#[test]
+fn each_step_is_said_when_asked_for() {
+    let dir = Dir::new();
+    let holder = dir.holder(&["--owner", "alice"], "x", crate::tools::HOLD);
+    let mut waiter = Running::start(dir.leasehold(&["run", "-v", "x", "--", "echo", "done"]));
+    let said = waiter.complaint();
+    assert!(said.starts_with("leasehold: file lock \"x\": waiting: held by alice for "), "{said}");
+    assert_eq!(code(&holder.output()), 0);
+    let granted = waiter.complaint();
+    assert!(granted.contains("granted after ") && granted.contains(", token "), "{granted}");
+    let output = waiter.output();
+    assert_eq!((code(&output), stdout(&output)), (0, "done\n".to_owned()));
+    assert!(one_line(&output).contains("released: waited "), "{output:?}");
+}
+
+#[test]
+fn the_events_of_the_library_are_written_as_rust_log_says() {
+    let dir = Dir::new();
+    let events = |log: Option<&str>, option: &[&str]| {
+        let mut run = dir.leasehold(&[&["run"], option, &["x", "--", "true"]].concat());
+        run.envs(log.map(|log| ("RUST_LOG", log)));
+        finish(run)
+    };
+    for (log, option) in [(Some("leasehold=debug"), &[][..]), (None, &["-vv"])] {
+        let output = events(log, option);
+        assert_eq!(code(&output), 0);
+        let is_event = |line: &str| line.contains("DEBUG") && line.contains("granted name=x");
+        assert!(stderr(&output).lines().any(is_event), "{output:?}");
+        assert!(stderr(&output).lines().all(|line| line.starts_with("leasehold: ")), "{output:?}");
+    }
+    for (log, option) in [(None, &[][..]), (Some("leasehold=warn"), &["-q"])] {
+        assert_eq!(stderr(&events(log, option)), "", "{log:?}");
+    }
+    let wrong = events(Some("leasehold=very"), &[]);
+    assert_eq!(code(&wrong), 78);
+    assert!(one_line(&wrong).contains("RUST_LOG"), "{wrong:?}");
+}
+
+/// Whoever reads what is said may stop reading: that holds up nobody.
+#[test]
+fn a_reader_that_does_not_read_holds_up_nothing() {
+    let dir = Dir::new();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    // Filled to the brim, and waited for from then on.
+    fcntl(writer.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    while (&writer).write(&[b'.'; 4096]).is_ok() {}
+    while (&writer).write(b".").is_ok() {}
+    fcntl(writer.as_fd(), FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    let mut run = dir.leasehold(&["run", "-vvv", "x", "--", "echo", "done"]);
+    run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(writer);
+    let mut child = run.spawn().unwrap();
+    crate::tools::until("its end", || child.try_wait().unwrap().is_some());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), stdout(&output)), (0, "done\n".to_owned()));
+}

@@ -1,0 +1,132 @@
+//! Looking at what an engine stores, through a `Locks`.
+
+use std::sync::Arc;
+
+use crate::{
+    Broken, Engine, EngineError, Error, ErrorKind, Guarantee, Locks, Name, View, caught,
+    keeper::{Work, poll_once},
+};
+
+impl Locks {
+    /// What the engine, as configured now, promises.
+    ///
+    /// # Errors
+    /// The engine's, if it had to be asked.
+    pub async fn guarantee(&self) -> Result<Guarantee, Error> {
+        self.inspect("", |engine| Box::pin(async move { engine.guarantee().await })).await
+    }
+
+    /// [`guarantee`](Self::guarantee) for code without an executor.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn guarantee_blocking(&self) -> Result<Guarantee, Error> {
+        self.shared().keeper.block_on(self.guarantee())
+    }
+
+    /// The names that begin with `prefix` and have a holder or a waiter.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<View>, Error> {
+        let owned = prefix.to_owned();
+        self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned).await })).await
+    }
+
+    /// [`list`](Self::list) for code without an executor: blocks the thread until the engine has answered.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn list_blocking(&self, prefix: &str) -> Result<Vec<View>, Error> {
+        self.shared().keeper.block_on(self.list(prefix))
+    }
+
+    /// Who holds `name`, and who waits.
+    ///
+    /// # Errors
+    /// The engine's; [`is_invalid`](Error::is_invalid) for a name that cannot be.
+    pub async fn show(&self, name: &str) -> Result<View, Error> {
+        let parsed = Name::new(name)?;
+        self.inspect(name, |engine| Box::pin(async move { engine.show(&parsed).await })).await
+    }
+
+    /// [`show`](Self::show) for code without an executor.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn show_blocking(&self, name: &str) -> Result<View, Error> {
+        self.shared().keeper.block_on(self.show(name))
+    }
+
+    /// Ends the hold of `name` whose tokens contain `token`. `force` does not wait for the holder's lease: then only a
+    /// fence protects the resource.
+    ///
+    /// # Errors
+    /// The engine's; [`is_denied`](Error::is_denied) where it cannot break this hold.
+    pub async fn break_hold(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
+        let parsed = Name::new(name)?;
+        let work = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
+            Box::pin(async move { engine.break_hold(&parsed, token, force).await })
+        };
+        self.inspect(name, work).await
+    }
+
+    /// [`break_hold`](Self::break_hold) for code without an executor.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn break_hold_blocking(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
+        self.shared().keeper.block_on(self.break_hold(name, token, force))
+    }
+
+    /// Runs something of an engine's crate, like a fence, where the engine's connections live, so that it works under any
+    /// executor. `about` is the name that errors show.
+    ///
+    /// # Errors
+    /// What it answers.
+    pub async fn beside_engine<T: Send + 'static>(
+        &self,
+        about: &str,
+        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.inspect(about, |_| Box::pin(work)).await
+    }
+
+    /// Runs a question to the engine where its connections live.
+    async fn inspect<T: Send + 'static>(
+        &self,
+        about: &str,
+        question: impl FnOnce(Arc<dyn Engine>) -> crate::BoxFuture<'static, Result<T, EngineError>>,
+    ) -> Result<T, Error> {
+        self.shared().check_open()?;
+        let mut question = question(Arc::clone(&self.shared().engine));
+        let engine = self.shared().profile.engine;
+        let sorted = |error: EngineError| match Name::new(about) {
+            Ok(name) => Error::from_engine(error, &name, engine),
+            Err(_) => Error::from_engine_alone(error, engine),
+        };
+        if self.shared().profile.inline
+            && let Some(answer) = poll_once(question.as_mut())
+        {
+            return answer.map_err(sorted);
+        }
+        self.shared().ready()?;
+        let (tx, rx) = tokio::sync::oneshot::channel();
+        let pending = self.shared().pending.one();
+        self.shared().give(Work::Spawn(Box::pin(async move {
+            let _pending = pending;
+            let answer = caught(question).await;
+            let _ = tx.send(answer.unwrap_or_else(|panicked| Err(panicked.into_error())));
+        })));
+        match rx.await {
+            Ok(answer) => answer.map_err(sorted),
+            Err(_) => {
+                Err(Error::new(ErrorKind::Closed, "this Locks was closed, or its keeper's runtime is gone"))
+            }
+        }
+    }
+}
