@@ -175,11 +175,13 @@ impl Front {
             // Without events it would only be looked at more often.
             let _ = self.waiter.wait(Some(LOOK_FOR_TREE));
         }
+        // The kernel has freed a lock of the file engine with its process.
+        let free = if plan.url.starts_with("file:") { "now" } else { "when its lease has run out" };
+        let by = by.as_str();
         Failure::new(
             exit::BUG,
             format!(
-                "lock {name:?}: {} ended the process that held it, so CMD was ended: it is free when its lease has run out",
-                by.as_str()
+                "lock {name:?}: {by} ended the process that held it, so CMD was ended: it is free {free}"
             ),
         )
     }

@@ -109,15 +109,16 @@ fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
 fn who_speaks_tls_to_the_wrong_port_or_not_to_the_right_one_is_told_so() {
     let (redis, etcd, zookeeper) =
         (RedisServer::encrypted(), EtcdServer::encrypted(), ZookeeperServer::encrypted());
-    let plain = RedisServer::start(&[]);
+    let plain = (RedisServer::start(&[]), EtcdServer::start(&[]), ZookeeperServer::start());
     let port_of = |url: String| url.rsplit_once(':').unwrap().1.to_owned();
+    let asked = "does the server speak TLS on this port?";
     for (url, words) in [
         (format!("redis://localhost:{}", redis.tls_port()), "write rediss://"),
         (format!("etcd://localhost:{}", port_of(etcd.url())), "write etcds://"),
         (format!("zookeeper://localhost:{}", port_of(zookeeper.url())), "write zookeepers://"),
-        (format!("rediss://localhost:{}", plain.port()), "does the server speak TLS on this port?"),
-        (format!("etcds://localhost:{}", plain.port()), "does the server speak TLS on this port?"),
-        (format!("zookeepers://localhost:{}", plain.port()), "does the server speak TLS on this port?"),
+        (format!("rediss://localhost:{}", plain.0.port()), asked),
+        (plain.1.url().replace("etcd://", "etcds://"), asked),
+        (plain.2.url().replace("zookeeper://", "zookeepers://"), asked),
     ] {
         let error = Locks::connect(&url).unwrap().mutex("a").blocking().try_acquire().unwrap_err();
         assert!(error.to_string().contains(words), "{url}: {error}");

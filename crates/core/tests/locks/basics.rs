@@ -166,7 +166,7 @@ fn who_has_no_executor_may_look_break_and_close() {
     assert_eq!(locks.list_blocking("").unwrap().len(), 1);
     let token = guard.token().number;
     assert_eq!(locks.show_blocking("x").unwrap().holders[0].token, Some(token));
-    assert_eq!(locks.break_hold_blocking("x", token + 1, false).unwrap(), Broken::NotHeld);
+    assert_eq!(locks.break_hold_blocking("x", u64::MAX, false).unwrap(), Broken::NotHeld);
     assert_eq!(locks.break_hold_blocking("x", token, false).unwrap(), Broken::Done);
     assert_eq!(locks.close_blocking(Duration::ZERO), 1, "the guard is still there");
 }
