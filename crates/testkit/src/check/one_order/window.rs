@@ -128,7 +128,8 @@ struct Line {
 impl Line {
     fn of(book: &Book<'_>, lives: &[&Life<'_>]) -> Self {
         let spans = lives.iter().filter_map(|life| match (life.grant, life.failure) {
-            (Some(_), _) if life.is_try() => None,
+            // Of several tries an earlier one may have been granted, and its answer lost.
+            (Some(_), _) if life.tries_once() => None,
             (Some(grant), _) => Some((life.invoked, grant.at)),
             (None, Some((_, Failure::Taken))) if life.is_try() => None,
             (None, _) => Some((life.invoked, book.gone_by(life))),
