@@ -32,3 +32,9 @@ fn what_is_kept_counts_from_the_push() {
 fn a_request_may_be_sent_again_where_nothing_goes_wrong() {
     stands(&[9_061_936, 9_078_347, 9_135_182, 2_078_000_025_609]);
 }
+
+/// Its owner entered it again and wanted it kept, and let go of that first: the release of the other one has it kept, a while later.
+#[test]
+fn what_is_kept_for_the_first_is_kept_by_the_release_of_the_last() {
+    stands(&[800_145_245]);
+}
