@@ -11,9 +11,10 @@ use crate::{
     conn::Conn,
     error::Failed,
     keys::{self, Dir},
+    line::refuses,
     lock_of,
     sessions::Session,
-    wire::{Children, Code, Create, Delete, Kind, Sync},
+    wire::{Children, Code, Create, Delete, Kind, Step, Sync},
 };
 
 /// How often a claim is tried again because what it depends on changed meanwhile.
@@ -165,7 +166,7 @@ impl Client {
         }
         let line = way.dir.line(claim.mode);
         let create = Create {
-            path: way.dir.place(claim.id, claim.mode, self.config.layout),
+            path: way.dir.place(claim.id, claim.mode, !claim.may_queue, self.config.layout),
             data: self.card(claim, way).text(),
             acl: self.acl.clone(),
             kind: Kind::Sequential,
@@ -216,23 +217,21 @@ impl Client {
     /// Whether an attempt may succeed. The server of this connection may be behind what others did: it catches up with its leader
     /// first, in the same round trip, so that "taken" is true (I13).
     async fn looks_free(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
-        let line = way.dir.line(claim.mode);
-        let (caught_up, listed) = (
-            way.conn.send(&Sync { path: way.dir.path() }),
-            way.conn.send(&Children { path: &line, watch: false }),
-        );
+        let (line, permits) = (way.dir.line(claim.mode), way.dir.permits());
+        let caught_up = way.conn.send(&Sync { path: way.dir.path() });
+        let listed = way.conn.send(&Children { path: &line, watch: false });
+        let of_permits = |_| way.conn.send(&Children { path: &permits, watch: false });
+        let taken = claim.mode.limit().map(of_permits);
         caught_up.answer().await?;
         let line = none_if_absent(listed.answer().await)?;
-        if claim.mode.limit().is_some() {
-            // There is more to look at than the line; that is done when it is first.
-            if line.is_empty() {
-                return Ok(true);
-            }
-            let clash = self.clash(claim, way, &line).await?;
-            return clash.map_or(Ok(false), |clash| Err(clash.into()));
+        let refused = refuses(&keys::line(&line), claim.mode).is_some();
+        let (Mode::Permits { count, limit }, Some(taken)) = (claim.mode, taken) else { return Ok(!refused) };
+        let taken = none_if_absent(taken.answer().await)?.len();
+        if !refused && taken + count as usize <= limit as usize {
+            return Ok(true);
         }
-        let nodes = keys::line(&line);
-        Ok(nodes.iter().all(|node| claim.mode == Mode::Shared && node.shared))
+        let clash = self.clash(claim, way, &line).await?;
+        clash.map_or(Ok(false), |clash| Err(clash.into()))
     }
 
     /// Whether the counter of a line is used up, or nearly. Where nobody is in it any more, it is begun anew.
@@ -280,6 +279,26 @@ impl Client {
         self.delete_all(&way.session, &way.conn, std::slice::from_ref(&own.path)).await?;
         self.leave(claim);
         Ok(())
+    }
+
+    /// The same, as long as the node at `before` is there. Nothing if it is not: the attempt may be the first by now, and is to go on
+    /// then, for others are told "taken" because of the first.
+    pub(crate) async fn take_back_behind(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        own: &Own,
+        before: String,
+    ) -> Result<Option<Answer>, Failed> {
+        let delete = Delete { path: own.path.clone(), version: -1 };
+        let steps = vec![Step::Check { path: before, version: -1 }, Step::Delete(delete)];
+        match self.change(&way.session, &way.conn, steps).await? {
+            Err((0, Code::NO_NODE)) => return Ok(None),
+            Ok(()) => self.leave(claim),
+            // It belongs to others, who let nobody look, or its own is gone.
+            Err(_) => self.take_back(claim, way, own).await?,
+        }
+        Ok(Some(Answer::Taken(Hint::default())))
     }
 }
 

@@ -12,8 +12,10 @@
 //! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in line, as by `InterProcessSemaphoreV2` |
 //! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, likewise |
 //!
-//! The uuid is our claim id. Of other programs we know `<anything>-lock-<number>`, `<anything>__lock__<number>` and
-//! `<anything>__rlock__<number>`, as kazoo has them
+//! The uuid is our claim id. That of a claim that does not wait is followed by `try-`: others that do not wait are told "taken" because
+//! of what holds or waits, not because of what tries as they do.
+//!
+//! Of other programs we know `<anything>-lock-<number>`, `<anything>__lock__<number>` and `<anything>__rlock__<number>`, as kazoo has them
 //! (<https://github.com/python-zk/kazoo/blob/2.8.0/kazoo/recipe/lock.py>), and the same words after `_c_<uuid>-`. Every other node
 //! with such a number, like the `lock-<number>` of recipes written by hand, is an exclusive claim of a kind that we do not know:
 //! whoever made it counts on its place in line
@@ -34,6 +36,7 @@ const MUTEX: &str = "-lock-";
 const WRITER: &str = "__WRIT__";
 const READER: &str = "__READ__";
 const PERMIT: &str = "-lease-";
+const TRY: &str = "try-";
 /// How nodes of a line may end before their number, and whether their claims are shared. The longer ones of those that end alike
 /// come first.
 const WORDS: [(&str, bool); 5] =
@@ -47,6 +50,8 @@ pub(crate) struct Node {
     pub(crate) number: i32,
     /// Of a program that we know.
     pub(crate) known: bool,
+    /// Of a claim of ours that does not wait: it holds soon, or is gone.
+    pub(crate) tries: bool,
 }
 
 impl Node {
@@ -55,7 +60,8 @@ impl Node {
         let (start, number) = split_number(name)?;
         let word = WORDS.into_iter().find(|(word, _)| start.ends_with(word));
         let shared = word.is_some_and(|(_, shared)| shared);
-        Some(Self { name: name.to_owned(), shared, number, known: word.is_some() })
+        let tries = id_of(name).and(name.get(OWN..)).is_some_and(|own| own.starts_with(TRY));
+        Some(Self { name: name.to_owned(), shared, number, known: word.is_some(), tries })
     }
 }
 
@@ -87,6 +93,9 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
         _ => at_zero,
     }
 }
+
+/// Where a node's own words begin: behind `_c_<uuid>-`.
+const OWN: usize = 40;
 
 pub(crate) fn id_of(name: &str) -> Option<ClaimId> {
     let uuid = name.strip_prefix("_c_")?.get(..36)?;
@@ -144,13 +153,14 @@ impl Dir {
     }
 
     /// What the server is to append a number to, for a node in line.
-    pub(crate) fn place(&self, id: ClaimId, mode: Mode, layout: Layout) -> String {
+    pub(crate) fn place(&self, id: ClaimId, mode: Mode, tries: bool, layout: Layout) -> String {
         let word = match (mode, layout) {
             (Mode::Shared, _) => READER,
             (Mode::Exclusive, Layout::ReadWrite) => WRITER,
             (Mode::Exclusive, Layout::Mutex) | (Mode::Permits { .. }, _) => &MUTEX[1..],
         };
-        format!("{}/_c_{}-{word}", self.line(mode), uuid(id))
+        let tries = if tries { TRY } else { "" };
+        format!("{}/_c_{}-{tries}{word}", self.line(mode), uuid(id))
     }
 
     /// The node of one of the permits that are held by a claim. Their numbers mean nothing to anybody.
@@ -240,7 +250,7 @@ mod tests {
     fn nodes_are_called_as_curator_has_it() {
         let dir = dir("a/b%");
         assert_eq!(dir.shown(), "/locks/a%2Fb%25");
-        let of = |mode, layout| dir.place(ID, mode, layout);
+        let of = |mode, layout| dir.place(ID, mode, false, layout);
         let start = "/apps/locks/a%2Fb%25";
         let uuid = "abababab-abab-abab-abab-abababababab";
         assert_eq!(of(Mode::Exclusive, Layout::Mutex), format!("{start}/_c_{uuid}-lock-"));
@@ -248,6 +258,8 @@ mod tests {
         assert_eq!(of(Mode::Shared, Layout::Mutex), format!("{start}/_c_{uuid}-__READ__"));
         let permits = Mode::Permits { count: 1, limit: 2 };
         assert_eq!(of(permits, Layout::ReadWrite), format!("{start}/locks/_c_{uuid}-lock-"));
+        let tried = dir.place(ID, permits, true, Layout::Mutex);
+        assert_eq!(tried, format!("{start}/locks/_c_{uuid}-try-lock-"));
         assert_eq!(dir.permit(ID, 2), format!("{start}/leases/_c_{uuid}-lease-0000000002"));
     }
 
@@ -262,12 +274,15 @@ mod tests {
             (format!("{uuid}-__READ__-2147483647"), true, -i32::MAX),
             (format!("{uuid}-lock--000000001"), false, -1),
             (format!("{uuid}-__READ__-999999999"), true, -999_999_999),
+            (format!("{uuid}-try-lock-0000000006"), false, 6),
+            (format!("{uuid}-try-__READ__0000000008"), true, 8),
             ("0011aa__lock__0000000003".to_owned(), false, 3),
             ("0011aa__rlock__0000000004".to_owned(), true, 4),
             ("0011aa-lock-0000000005".to_owned(), false, 5),
         ] {
             let node = Node::read(&name).unwrap();
             assert_eq!((node.shared, node.number, node.known), (shared, number, true), "{name}");
+            assert_eq!(node.tries, name.contains("-try-"), "{name}");
             assert_eq!(is_of(&name, ID), name.starts_with("_c_"));
         }
         for (name, number) in [

@@ -21,6 +21,17 @@ pub(crate) struct Standing {
 /// `createNode`). Those who are still in line may use as many as are left.
 pub(crate) const WORN: i32 = i32::MAX - (1 << 20);
 
+/// What refuses a claim that does not wait and comes behind these: who holds or waits. Of those that try as it does, the first in a
+/// line of locks holds; what becomes of the others it has to wait for.
+pub(crate) fn refuses(ahead: &[Node], mode: Mode) -> Option<&Node> {
+    let is_decided = |at: usize, node: &Node| match mode {
+        Mode::Exclusive => true,
+        Mode::Shared => !node.shared && (at == 0 || !node.tries),
+        Mode::Permits { .. } => !node.tries,
+    };
+    ahead.iter().enumerate().find(|(at, node)| is_decided(*at, node)).map(|(_, node)| node)
+}
+
 /// How many of a line hold.
 pub(crate) fn holders(nodes: &[Node]) -> usize {
     match nodes.first() {
@@ -52,6 +63,7 @@ mod tests {
     fn nodes(words: &str) -> Vec<Node> {
         let name = |(number, word)| match word {
             'r' => format!("x-__READ__{number:010}"),
+            't' => format!("_c_{}-try-lock-{number:010}", "0".repeat(36)),
             _ => format!("x-lock-{number:010}"),
         };
         line(&words.chars().enumerate().map(name).collect::<Vec<_>>())
@@ -64,6 +76,25 @@ mod tests {
             .before
             .map(|(name, sole)| (nodes.iter().position(|node| node.name == name).unwrap(), sole));
         (before, standing.ahead)
+    }
+
+    #[test]
+    fn who_does_not_wait_is_refused_by_who_holds_or_waits() {
+        for (words, mode, expected) in [
+            ("", Mode::Exclusive, None),
+            ("t", Mode::Exclusive, Some(0)),
+            ("rt", Mode::Exclusive, Some(0)),
+            ("t", Mode::Shared, Some(0)),
+            ("rr", Mode::Shared, None),
+            ("rt", Mode::Shared, None),
+            ("rtw", Mode::Shared, Some(2)),
+            ("tt", PERMITS, None),
+            ("tw", PERMITS, Some(1)),
+        ] {
+            let nodes = nodes(words);
+            let other = refuses(&nodes, mode).map(|node| node.number);
+            assert_eq!(other, expected, "behind {words:?}");
+        }
     }
 
     #[test]

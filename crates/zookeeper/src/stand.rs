@@ -10,9 +10,10 @@ use crate::{
     card::is_broken,
     claim::{Tried, Way, children},
     client::{Client, grant},
+    door,
     error::Failed,
     keys::{self, LINE, PERMITS},
-    line::standing,
+    line::{refuses, standing},
     lock_of,
     session::over,
     watches::{Expecting, Target},
@@ -21,6 +22,10 @@ use crate::{
 
 /// How often it is looked again because the one before it went while it was looked for.
 const TRIES: u32 = 8;
+/// How often a claim that does not wait looks what became of those before it that do not either, for a second in all, and the first
+/// pause between its looks. Who takes longer hangs.
+const LOOKS: u32 = 10;
+const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 /// How often a claim asks that may not watch the node before it.
 const UNWATCHED: std::time::Duration = std::time::Duration::from_millis(250);
 
@@ -36,7 +41,7 @@ impl Client {
         new: bool,
     ) -> Result<Tried, Failed> {
         let line = way.dir.line(claim.mode);
-        for _ in 0..TRIES {
+        for look in 0..if claim.may_queue { TRIES } else { LOOKS } {
             self.delete_strays(claim, way, own, &mut children).await?;
             let nodes = keys::line(&children);
             let Some(standing) = standing(&nodes, own.name(), claim.mode) else {
@@ -60,8 +65,18 @@ impl Client {
                 };
             };
             if !claim.may_queue {
-                self.take_back(claim, way, own).await?;
-                return Ok(Tried::Answer(Answer::Taken(Hint::default())));
+                let at = nodes.iter().position(|node| node.name == own.name()).unwrap_or(nodes.len());
+                match refuses(&nodes[..at], claim.mode) {
+                    Some(other) => {
+                        let before = format!("{line}/{}", other.name);
+                        if let Some(taken) = self.take_back_behind(claim, way, own, before).await? {
+                            return Ok(Tried::Answer(taken));
+                        }
+                    }
+                    None => door::sleep(FIRST_PAUSE * 2_u32.pow(look)).await,
+                }
+                children = self::children(&way.conn, &line).await?;
+                continue;
             }
             if standing.ahead as usize > MAX_WAITERS {
                 self.take_back(claim, way, own).await?;
@@ -76,6 +91,10 @@ impl Client {
                 }
                 None => children = self::children(&way.conn, &line).await?,
             }
+        }
+        if !claim.may_queue {
+            self.take_back(claim, way, own).await?;
+            return Ok(Tried::Answer(Answer::Taken(Hint::default())));
         }
         // Nothing is watched for it now.
         self.mailbox.push(News::Ring { name: claim.name.clone(), id: claim.id });

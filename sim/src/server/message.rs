@@ -40,6 +40,18 @@ pub(crate) enum Reply {
     Break(Broken),
 }
 
+impl Reply {
+    /// Those of the claims that the request [extends](Request::extends) whose leases did begin anew.
+    pub(crate) fn extended(&self, claims: Vec<ClaimId>) -> impl Iterator<Item = ClaimId> {
+        let is_extended = |at: usize| match self {
+            Self::Claim(answer) => matches!(answer, Ok(Answer::Held(_))),
+            Self::Renew(renewed) => matches!(renewed[at], Renewed::Kept { .. }),
+            _ => false,
+        };
+        claims.into_iter().enumerate().filter(move |(at, _)| is_extended(*at)).map(|(_, claim)| claim)
+    }
+}
+
 /// What the server tells unasked.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
@@ -59,14 +71,13 @@ pub(crate) struct Mail {
 }
 
 impl Request {
-    /// The claims whose leases begin anew with it.
-    pub(crate) fn extends(&self) -> impl Iterator<Item = ClaimId> {
-        let (claim, holds): (_, &[Hold]) = match self {
-            Self::Claim(claim, _) => (Some(claim.id), &[]),
-            Self::Renew(holds) => (None, holds),
-            _ => (None, &[]),
-        };
-        claim.into_iter().chain(holds.iter().map(|hold| hold.id))
+    /// The claims whose leases it asks to begin anew.
+    pub(crate) fn extends(&self) -> Vec<ClaimId> {
+        match self {
+            Self::Claim(claim, _) => vec![claim.id],
+            Self::Renew(holds) => holds.iter().map(|hold| hold.id).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// The verb, for traces.

@@ -86,7 +86,8 @@ impl<'a> Attempt<'a> {
 
     fn called(&self, limit: Option<u64>) {
         self.user.truths.begun(self.id);
-        self.record(What::AcqInv { mode: HowHeld(self.mode()), limit, within: self.within });
+        let retries = matches!(self.op.patience, Patience::Tries(2..)) && self.within.is_none();
+        self.record(What::AcqInv { mode: HowHeld(self.mode()), limit, within: self.within, retries });
         self.user.journal.figures(|tally| tally.calls += 1);
     }
 

@@ -44,8 +44,8 @@ struct Inside {
     /// What becomes of requests and news, by their number.
     requests: BTreeMap<(Group, u64), Fault>,
     news: BTreeMap<(Group, u64), Fault>,
-    /// When the last request of each claim left, or the server granted it unasked; and the same later by as much as the server's
-    /// clock was set back since.
+    /// When the last request left by which the server granted or renewed each claim, or when it granted it unasked; and the same later
+    /// by as much as the server's clock was set back since.
     asked: BTreeMap<ClaimId, (Instant, Instant)>,
     /// Until when every other answer is late, and how late.
     lag: (Instant, Duration),
@@ -103,8 +103,9 @@ impl Wire {
         look(&mut self.lock().machine)
     }
 
-    /// When the last request of a claim left, or the server granted it unasked: no lease of it can be counted from later than
-    /// the second of these, which counts for as long as the server's clock was set back since; what lapsed before, from the first.
+    /// When the last request left by which the server granted or renewed a claim, or when it granted it unasked: no lease of it can be
+    /// counted from later than the second of these, which counts for as long as the server's clock was set back since; what lapsed
+    /// before, from the first.
     pub(crate) fn asked(&self, claim: ClaimId) -> Option<(Instant, Instant)> {
         self.lock().asked.get(&claim).copied()
     }

@@ -46,7 +46,6 @@ impl Wire {
         let now = clockwork.now();
         let mut inside = self.lock();
         let inside = &mut *inside;
-        inside.asked.extend(request.extends().map(|claim| (claim, (now, now))));
         let Some(end) = inside.ends.get_mut(&from) else { return };
         let nth = end.requests;
         end.requests += 1;
@@ -118,7 +117,14 @@ impl Wire {
         if is_hello && self.clockwork().is_alive(from) {
             inside.deaf.remove(&from);
         }
+        let extends = request.extends();
         let said = inside.machine.serve(now, from, request, &inside.deaf);
+        for claim in said.reply.extended(extends) {
+            let asked = inside.asked.entry(claim).or_insert((sent, sent));
+            if asked.0 < sent {
+                *asked = (sent, sent);
+            }
+        }
         if fare == Fare::Return {
             self.post(inside, from, conn, Parcel::Reply { number, clock: said.clock, reply: said.reply });
         } else if fare == Fare::Single && inside.ends.get(&from).is_some_and(|end| end.conn.number == conn) {

@@ -1,5 +1,6 @@
 //! The simulation itself: what it finds, that it repeats itself, and that the core stands the first seeds.
 
+mod accused;
 mod bugs;
 mod replay;
 mod sights;
@@ -16,4 +17,12 @@ fn plan(seed: u64, bug: Option<Bug>) -> Plan {
 
 fn outcome(seed: u64) -> Outcome {
     run(&plan(seed, None), false)
+}
+
+#[track_caller]
+fn stands(seeds: &[u64]) {
+    for seed in seeds {
+        let outcome = outcome(*seed);
+        assert!(outcome.complaints.is_empty(), "seed {seed}: {:?}", outcome.complaints);
+    }
 }

@@ -1,15 +1,7 @@
 //! What the simulation must see of the core. Each seed is one in which a core that was broken by hand was found out; when the
 //! plans of seeds change, others must take their place.
 
-use crate::outcome;
-
-#[track_caller]
-fn stands(seeds: &[u64]) {
-    for seed in seeds {
-        let outcome = outcome(*seed);
-        assert!(outcome.complaints.is_empty(), "seed {seed}: {:?}", outcome.complaints);
-    }
-}
+use crate::stands;
 
 /// Found out when `Lease::renewed` takes the answer to an older renewal for the newest truth.
 #[test]

@@ -132,7 +132,7 @@ impl<'h> Book<'h> {
     }
 
     fn of_attempt(&mut self, at: usize, event: &'h Event) {
-        if let What::AcqInv { mode, limit, within } = &event.what {
+        if let What::AcqInv { mode, limit, within, retries } = &event.what {
             let life = Life {
                 id: event.attempt,
                 lock: &event.lock,
@@ -141,6 +141,7 @@ impl<'h> Book<'h> {
                 invoked: event.t,
                 limit: *limit,
                 within: *within,
+                retries: *retries,
                 queued: None,
                 grant: None,
                 failure: None,

@@ -25,10 +25,10 @@ fn by_request<'h>(book: &Book<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h
     let Some(grant) = life.grant else { return };
     let terms = book.terms;
     // Who waits sends more than one request, of which the first says nothing; the last left before the answer at least.
-    // A try sends one, soon after its call, unless it has to be connected first.
+    // One try sends one, soon after its call, unless it has to be connected first.
     let soon = nanos(terms.told);
     let connected = !book.storms.iter().any(|&(from, until)| from < grant.at && until > life.invoked);
-    let tried = (life.is_try() && connected).then(|| book.latest(life.proc, life.invoked, soon));
+    let tried = (life.tries_once() && connected).then(|| book.latest(life.proc, life.invoked, soon));
     let left = grant.asked.or(tried).unwrap_or(grant.at).min(grant.at);
     let first = (left, grant.deadline, grant.ttl, None);
     let renewals = life.renewals.iter().map(|renewal| {

@@ -16,6 +16,7 @@ pub(super) struct Life<'h> {
     pub(super) invoked: u64,
     pub(super) limit: Option<u64>,
     pub(super) within: Option<AttemptId>,
+    pub(super) retries: bool,
     pub(super) queued: Option<u64>,
     pub(super) grant: Option<Granted<'h>>,
     /// When it ended without a grant.
@@ -154,6 +155,11 @@ impl Life<'_> {
     /// It takes no place in line.
     pub(super) fn is_try(&self) -> bool {
         self.limit == Some(0)
+    }
+
+    /// The same, and it makes one claim.
+    pub(super) fn tries_once(&self) -> bool {
+        self.is_try() && !self.retries
     }
 
     /// The longest lease that it is known to have had; `None`: it never lapses, or was never granted.

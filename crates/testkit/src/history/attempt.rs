@@ -41,7 +41,7 @@ impl<'a> Attempt<'a> {
     ) -> Self {
         let (id, invoked) = (recorder.next_attempt(), now_nanos());
         let attempt = Self { recorder, task, lock: lock.into(), id, invoked, granted: 0 };
-        attempt.record(What::AcqInv { mode: HowHeld(mode), limit, within });
+        attempt.record(What::AcqInv { mode: HowHeld(mode), limit, within, retries: false });
         attempt
     }
 

@@ -51,6 +51,9 @@ pub enum What {
         /// The attempt it enters again, for re-entrant acquires.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<AttemptId>,
+        /// It tries more than once, each time by a claim of its own.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        retries: bool,
     },
     /// The claim is known to stand in line since before this moment.
     Enq,

@@ -1,5 +1,6 @@
 //! Exclusive, shared, permits: who stands beside whom.
 
+use futures_util::future::try_join_all;
 use leasehold_core::{EngineError, Fault, How, Mode};
 
 use super::{
@@ -13,10 +14,14 @@ pub(super) const CASES: &[Case] = &[
     case!(a_writer_excludes_a_reader),
     case!(permits_add_up_to_the_limit),
     case!(a_permit_hold_of_many_counts_all),
+    case!(tries_at_once_refuse_nobody_for_whom_there_is_room),
     case!(permits_of_another_limit_are_refused),
     case!(permits_and_locks_do_not_mix),
     case!(a_free_name_forgets_its_kind),
 ];
+
+/// How often some try at once.
+const ROUNDS: usize = 20;
 
 const fn permits(count: u32, limit: u32) -> Mode {
     Mode::Permits { count, limit }
@@ -91,6 +96,21 @@ async fn a_permit_hold_of_many_counts_all(bench: &Bench<'_>) -> Outcome {
     other.blocked(&bench.attempt(&name, permits(3, 3))).await?;
     other.free(&last, &last_grant).await?;
     other.hold(&bench.attempt(&name, permits(3, 3))).await.map(drop)
+}
+
+/// I13: who tries is in nobody's way, but for what it gets.
+async fn tries_at_once_refuse_nobody_for_whom_there_is_room(bench: &Bench<'_>) -> Outcome {
+    let clients = [bench.client().await, bench.client().await, bench.client().await];
+    for (suffix, mode) in [("-permits", permits(1, 3)), ("-readers", Mode::Shared)] {
+        let name = bench.name(suffix);
+        for _ in 0..ROUNDS {
+            let tries = clients.each_ref().map(|client| (client, bench.attempt(&name, mode)));
+            let grants = try_join_all(tries.iter().map(|(client, claim)| client.hold(claim))).await?;
+            let held = tries.iter().zip(&grants);
+            try_join_all(held.map(|((client, claim), grant)| client.free(claim, grant))).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn permits_of_another_limit_are_refused(bench: &Bench<'_>) -> Outcome {

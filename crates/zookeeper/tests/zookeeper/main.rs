@@ -16,3 +16,4 @@ mod peers;
 mod rig;
 mod rights;
 mod sessions;
+mod tries;

@@ -47,7 +47,8 @@ pub(super) fn holds<'b, 'h>(book: &Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold
             // It ends when the last of them leaves, unless the server forgot it.
             let hold = &mut holds[hold];
             let from = if book.forgotten(hold.life).is_some() { 0 } else { from };
-            hold.end = from.max(*hold.end.start())..=until.max(*hold.end.end());
+            let until = until.max(*hold.end.end()).max(kept_by_the_last(book, [hold.life, life]));
+            hold.end = from.max(*hold.end.start())..=until;
             continue;
         }
         let forgotten = book.forgotten(life).filter(|since| *since < from);
@@ -63,6 +64,15 @@ pub(super) fn holds<'b, 'h>(book: &Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold
         });
     }
     holds
+}
+
+/// Until when one hold is kept at the latest for the first of two that left it: its process has it kept by the release of the last.
+fn kept_by_the_last(book: &Book<'_>, mut two: [&Life<'_>; 2]) -> u64 {
+    two.sort_by_key(|life| life.leaving.map_or(u64::MAX, |leaving| leaving.at));
+    let [Some(first), Some(last)] = two.map(|life| life.leaving) else { return 0 };
+    let (Some(keep), Some((at, Outcome::Freed))) = (first.keep, two[1].answer) else { return 0 };
+    let left = first.at.saturating_add(keep).saturating_sub(last.at);
+    at.saturating_add(book.terms.longest(left))
 }
 
 /// When a hold ended at the earliest, and at the latest.
@@ -128,7 +138,8 @@ struct Line {
 impl Line {
     fn of(book: &Book<'_>, lives: &[&Life<'_>]) -> Self {
         let spans = lives.iter().filter_map(|life| match (life.grant, life.failure) {
-            (Some(_), _) if life.is_try() => None,
+            // Of several tries an earlier one may have been granted, and its answer lost.
+            (Some(_), _) if life.tries_once() => None,
             (Some(grant), _) => Some((life.invoked, grant.at)),
             (None, Some((_, Failure::Taken))) if life.is_try() => None,
             (None, _) => Some((life.invoked, book.gone_by(life))),

@@ -85,7 +85,7 @@ fn history(stories: &[Story]) -> History {
             events.push(Event { run: 1, proc: 1, seq: 0, t, task: 0, lock, attempt: id, what });
         };
         let limit = story.is_try.then_some(0);
-        tell(story.called, What::AcqInv { mode: HowHeld(story.mode), limit, within: None });
+        tell(story.called, What::AcqInv { mode: HowHeld(story.mode), limit, within: None, retries: false });
         match story.end {
             End::Taken => tell(story.returned, What::AcqTaken),
             End::Unknown => tell(story.returned, What::AcqUnknown { err: String::new() }),

@@ -112,6 +112,7 @@ fn what(ev: &str, values: &Values<'_>) -> What {
             mode: HowHeld::try_from(values.0[0].to_owned()).unwrap(),
             limit: values.ms("limit"),
             within: values.word("within").map(id),
+            retries: values.0.contains(&"retries"),
         },
         "enq" => What::Enq,
         "ok" => What::AcqOk {

@@ -33,7 +33,7 @@ impl World {
             (true, _) => Some(0),
             (false, limited) => limited.then_some(150 * MS),
         };
-        self.tell(id, What::AcqInv { mode: HowHeld(mode), limit, within: None });
+        self.tell(id, What::AcqInv { mode: HowHeld(mode), limit, within: None, retries: false });
         if let Some(limit) = limit.filter(|limit| *limit > 0) {
             self.plan(limit, Step::GiveUp(id, GiveUp::Limit));
         }

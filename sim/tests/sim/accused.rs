@@ -1,0 +1,40 @@
+//! Seeds in which the lock was accused, and did no wrong: the simulation had written down what was not so, or the checker had drawn a
+//! wrong conclusion. When the plans of seeds change, others must take their place.
+
+use crate::stands;
+
+/// A process stands still when it is granted, and its first renewal leaves before its user is told: the server never kept that lease.
+#[test]
+fn a_lease_counts_from_what_the_server_answered() {
+    stands(&[700_062_033, 700_220_292]);
+}
+
+/// One of several tries is granted, its answer is lost, and it is in the way until it is cleaned up; a later one is granted.
+#[test]
+fn an_earlier_try_of_an_acquire_may_hold() {
+    stands(&[700_022_487]);
+}
+
+/// Others of the process may renew it.
+#[test]
+fn a_shared_hold_that_is_not_renewed_has_no_last_deadline() {
+    stands(&[9_050_774, 9_319_662]);
+}
+
+/// A process stands still before it confirms what was pushed to it.
+#[test]
+fn what_is_kept_counts_from_the_push() {
+    stands(&[9_166_925, 2_078_000_010_971]);
+}
+
+/// Its way and its answer are slow, and a clock runs fast.
+#[test]
+fn a_request_may_be_sent_again_where_nothing_goes_wrong() {
+    stands(&[9_061_936, 9_078_347, 9_135_182, 2_078_000_025_609]);
+}
+
+/// Its owner entered it again and wanted it kept, and let go of that first: the release of the other one has it kept, a while later.
+#[test]
+fn what_is_kept_for_the_first_is_kept_by_the_release_of_the_last() {
+    stands(&[800_145_245]);
+}
