@@ -109,7 +109,7 @@ fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
 fn who_speaks_tls_to_the_wrong_port_or_not_to_the_right_one_is_told_so() {
     let (redis, etcd, zookeeper) =
         (RedisServer::encrypted(), EtcdServer::encrypted(), ZookeeperServer::encrypted());
-    let plain = (RedisServer::start(&[]), EtcdServer::start(&[]), ZookeeperServer::start());
+    let plain = (RedisServer::start(&[]), EtcdServer::start(&[]), ZookeeperServer::start(&[]));
     let port_of = |url: String| url.rsplit_once(':').unwrap().1.to_owned();
     let asked = "does the server speak TLS on this port?";
     for (url, words) in [
