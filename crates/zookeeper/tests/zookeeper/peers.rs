@@ -20,6 +20,8 @@ pub(crate) struct Program {
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
+    /// Lines of threads, read while another one's was waited for.
+    early: Vec<String>,
 }
 
 impl Program {
@@ -41,7 +43,7 @@ impl Program {
     fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        Self { child, input, output: BufReader::new(output).lines() }
+        Self { child, input, output: BufReader::new(output).lines(), early: Vec::new() }
     }
 
     pub(crate) fn tell(&mut self, line: &str) {
@@ -52,6 +54,21 @@ impl Program {
         self.output.next().unwrap().unwrap()
     }
 
+    /// The next line of a thread: those of others may come before it.
+    fn hear_of(&mut self, thread: &str) -> String {
+        let is_its = |line: &str| line.split(' ').nth(1) == Some(thread);
+        if let Some(at) = self.early.iter().position(|line| is_its(line)) {
+            return self.early.remove(at);
+        }
+        loop {
+            let line = self.output.next().unwrap().unwrap();
+            if is_its(&line) {
+                return line;
+            }
+            self.early.push(line);
+        }
+    }
+
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.tell(line);
         self.hear()
@@ -59,14 +76,15 @@ impl Program {
 
     /// The node of what a thread of it holds now.
     pub(crate) fn hear_locked(&mut self, thread: &str) -> String {
-        let line = self.hear();
+        let line = self.hear_of(thread);
         let words: Vec<_> = line.split(' ').collect();
         assert_eq!((words.len(), words[0], words[1]), (3, "locked", thread), "{line}");
         words[2].to_owned()
     }
 
     pub(crate) fn unlock(&mut self, thread: &str) {
-        assert_eq!(self.ask(&format!("unlock {thread}")), format!("unlocked {thread}"));
+        self.tell(&format!("unlock {thread}"));
+        assert_eq!(self.hear_of(thread), format!("unlocked {thread}"));
     }
 
     pub(crate) fn kill(mut self) {
