@@ -54,6 +54,28 @@ pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "another server took the place of the one that answered")
 }
 
+/// Columns by what they hold.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) type Columns = &'static [(&'static str, &'static [&'static str])];
+
+/// What is wrong with a table that has one of our names.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn wrong(table: &str, what: impl fmt::Display) -> Failed {
+    Failed::new(Fault::Misconfigured, format!("its table {table} {what}"))
+}
+
+/// A table that has other columns or keys than ours.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn altered(table: &str, how: impl fmt::Display) -> Failed {
+    wrong(
+        table,
+        format!(
+            "was not made by leasehold, or altered: {how}; alter it back, or drop the tables leasehold_* while nobody \
+        holds a lock"
+        ),
+    )
+}
+
 /// A row of ours that is not as we write it: somebody changed the tables, or what is in them.
 pub(crate) fn unlike(column: &str, why: &str) -> Failed {
     Failed::new(

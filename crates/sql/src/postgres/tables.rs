@@ -17,7 +17,7 @@ use super::{
     error::{At, is_no_column, pooler, sort},
     statements::{COUNT, texts},
 };
-use crate::database::Failed;
+use crate::database::{Columns, Failed, altered, wrong};
 
 /// The version of the tables.
 const VERSION: i32 = 1;
@@ -32,9 +32,6 @@ const PLACE: &str = include_str!("sql/place.sql");
 const META: &str = include_str!("sql/meta.sql");
 /// How they are made.
 const MADE: &str = include_str!("sql/made.sql");
-
-/// Columns by their type.
-type Columns = &'static [(&'static str, &'static [&'static str])];
 
 /// The columns that are read and written, of each table.
 const COLUMNS: [(&str, Columns); 3] = [
@@ -154,10 +151,6 @@ async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
     })
 }
 
-fn wrong(table: &str, what: impl std::fmt::Display) -> Failed {
-    Failed::new(Fault::Misconfigured, format!("its table {table} {what}"))
-}
-
 /// Whether the tables do what we say to them and nothing else, whoever else may do what in this database.
 fn check_trust(made: &[Row]) -> Result<(), Failed> {
     for row in made {
@@ -193,10 +186,7 @@ fn check_columns(made: &[Row]) -> Result<(), Failed> {
         let has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
         for (kind, names) in columns {
             if let Some(name) = names.iter().find(|name| !has.contains(&&*format!("{name} {kind}"))) {
-                return Err(wrong(
-                    table,
-                    format!("was not made by leasehold: its column {name} is to be a {kind}"),
-                ));
+                return Err(altered(table, format!("its column {name} is to be a {kind}")));
             }
         }
     }

@@ -9,6 +9,7 @@ mod conformance;
 #[cfg(feature = "tls")]
 mod encrypted;
 mod guarantee;
+mod hostile;
 mod liar;
 mod lineage;
 mod names;
