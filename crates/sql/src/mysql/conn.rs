@@ -78,8 +78,8 @@ impl Conn {
     async fn sets(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
         let (mut sets, mut room) = (Vec::new(), Ok(Room::whole()));
         let mut result = self.conn.query_iter(text).await.map_err(|error| Broke::of(error, 0))?;
-        // One that brings no rows looks empty before it is read: the first is read in any case.
-        while sets.is_empty() || !result.is_empty() {
+        // The last one has columns, if only none, until it is read.
+        while result.columns().is_some() {
             let (changed, last) = (result.affected_rows(), result.last_insert_id());
             room = room.and_then(|mut room: Room| room.take(PART).map(|()| room));
             let rows;

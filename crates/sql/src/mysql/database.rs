@@ -249,7 +249,7 @@ impl Database for Mysql {
             }
             if !idle.is_empty() {
                 let text = FORGET.with(&[("names", &list(idle.into_iter()))]);
-                self.many(&text, Commits::At(0)).await?;
+                self.many(&text, Commits::At(2)).await?;
             }
             Ok((stale, last.filter(|_| seen == count)))
         })
