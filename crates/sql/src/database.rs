@@ -48,6 +48,15 @@ impl Failed {
     }
 }
 
+/// What is done where there are no tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// They are made.
+    Make,
+    /// A look makes nothing, and finds nothing.
+    Leave,
+}
+
 /// Another server stands where the one stood that answered: a grant of it is none any more.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn replaced() -> Failed {

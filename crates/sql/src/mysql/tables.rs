@@ -10,7 +10,7 @@ use super::{
     server::Server,
     statements::{MADE, META, SERVER, SESSION},
 };
-use crate::database::Failed;
+use crate::database::{Absent, Failed};
 
 /// The version of the tables.
 const VERSION: i32 = 1;
@@ -23,8 +23,8 @@ pub(super) struct Known {
     pub(super) watched: bool,
 }
 
-/// Sets the connection up, and makes the tables if they are not there.
-pub(super) async fn known(conn: &mut Conn) -> Result<Known, Failed> {
+/// Sets the connection up, and finds the tables, if they are there or to be made.
+pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Known>, Failed> {
     let text = format!("{}; {}; {}", SESSION.bare(), SERVER.bare(), MADE.bare());
     let mut sets = conn.say(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
     let mut made = Made::read(&sets.split_off(sets.len().saturating_sub(Made::ASKED)))?;
@@ -33,6 +33,7 @@ pub(super) async fn known(conn: &mut Conn) -> Result<Known, Failed> {
     if !made.is_there() {
         // Who may not see it is told so.
         match conn.say(META.bare()).await {
+            Err(broke) if broke.is_no_table() && absent == Absent::Leave => return Ok(None),
             Err(broke) if broke.is_no_table() => make(conn).await?,
             Err(broke) => return Err(other(&broke)),
             Ok(_) => {}
@@ -56,7 +57,8 @@ pub(super) async fn known(conn: &mut Conn) -> Result<Known, Failed> {
     }
     made.check_columns()?;
     let tables = u128::from_str_radix(&lineage, 16).map_err(|_| foreign())?;
-    Ok(Known { lineage: Lineage::new(tables ^ server.identity()), watched: server.ends_idle_transactions() })
+    let lineage = Lineage::new(tables ^ server.identity());
+    Ok(Some(Known { lineage, watched: server.ends_idle_transactions() }))
 }
 
 /// Makes the tables. Several clients may do so at once: each statement does nothing where another was first.

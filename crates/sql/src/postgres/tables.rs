@@ -13,11 +13,12 @@ use tokio_postgres::{
 };
 
 use super::{
+    config::Config,
     conn::Conn,
     error::{At, is_no_column, pooler, sort},
     statements::{COUNT, texts},
 };
-use crate::database::{Columns, Failed, altered, wrong};
+use crate::database::{Absent, Columns, Failed, altered, wrong};
 
 /// The version of the tables.
 const VERSION: i32 = 1;
@@ -67,18 +68,18 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Finds them; makes them if they are not there.
-    pub(crate) async fn find(conn: &Conn, schema: Option<&str>, owner: Option<&str>) -> Result<Self, Failed> {
+    /// Finds them, if they are there or to be made.
+    pub(crate) async fn find(conn: &Conn, config: &Config, absent: Absent) -> Result<Option<Self>, Failed> {
         let begin = if conn.keeps() { "SELECT 1" } else { "BEGIN" };
         let path = if conn.keeps() { OWN_PATH } else { OWN_PATH_ONCE };
-        let given: [(&(dyn ToSql + Sync), Type); 1] = [(&schema, Type::TEXT)];
+        let given: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];
         let (begun, place, own) =
             tokio::join!(biased; conn.run(begin), conn.ask(PLACE, &given), conn.run(path));
         let before = |error| sort(&error, At::Before);
         begun.map_err(before)?;
         let place = place.map_err(before)?;
         own.map_err(before)?;
-        let found = Self::in_place(conn, place.first(), owner).await;
+        let found = Self::in_place(conn, place.first(), config.table_owner.as_deref(), absent).await;
         if !conn.keeps() {
             let end = if found.is_ok() { "COMMIT" } else { "ROLLBACK" };
             conn.run(end).await.map_err(before)?;
@@ -86,7 +87,12 @@ impl Tables {
         found
     }
 
-    async fn in_place(conn: &Conn, place: Option<&Row>, owner: Option<&str>) -> Result<Self, Failed> {
+    async fn in_place(
+        conn: &Conn,
+        place: Option<&Row>,
+        owner: Option<&str>,
+        absent: Absent,
+    ) -> Result<Option<Self>, Failed> {
         let place = place.ok_or_else(foreign)?;
         let (there, here): (Option<&str>, Option<&str>) = (text(place, 0)?, text(place, 1)?);
         if conn.keeps() && text(place, 2)? != Some(super::conn::LOCK_LIMIT) {
@@ -100,6 +106,9 @@ impl Tables {
         };
         let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
         if there.is_none() {
+            if absent == Absent::Leave {
+                return Ok(None);
+            }
             make(conn, &quoted).await?;
         }
         let before = |error| sort(&error, At::Before);
@@ -113,7 +122,7 @@ impl Tables {
         };
         let lineage = lineage(&meta.ok_or_else(foreign)?)?;
         check_columns(&made)?;
-        Ok(Self { lineage, texts: texts(|text| about(&quoted, text)) })
+        Ok(Some(Self { lineage, texts: texts(|text| about(&quoted, text)) }))
     }
 }
 

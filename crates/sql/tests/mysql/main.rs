@@ -12,6 +12,7 @@ mod guarantee;
 mod hostile;
 mod liar;
 mod lineage;
+mod looks;
 mod names;
 mod oracle;
 mod outages;
