@@ -63,6 +63,12 @@ pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "another server took the place of the one that answered")
 }
 
+/// What is wrong with tables, on one line, whatever somebody else called what is in them.
+pub(crate) fn misconfigured(what: &str) -> Failed {
+    let line: String = what.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    Failed::new(Fault::Misconfigured, line)
+}
+
 /// Columns by what they hold.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) type Columns = &'static [(&'static str, &'static [&'static str])];
@@ -70,7 +76,7 @@ pub(crate) type Columns = &'static [(&'static str, &'static [&'static str])];
 /// What is wrong with a table that has one of our names.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn wrong(table: &str, what: impl fmt::Display) -> Failed {
-    Failed::new(Fault::Misconfigured, format!("its table {table} {what}"))
+    misconfigured(&format!("its table {table} {what}"))
 }
 
 /// A table that has other columns or keys than ours.
