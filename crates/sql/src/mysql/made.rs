@@ -116,6 +116,10 @@ impl Made {
                     }
                 }
             }
+            let ours = |name: &String| columns.iter().any(|(_, names)| names.contains(&name.as_str()));
+            if let Some((_, more, _)) = self.columns.iter().find(|(of, name, _)| of == table && !ours(name)) {
+                return Err(altered(table, format!("its column {more} is none of leasehold's")));
+            }
             let keys = self.keys_of(table);
             if keys != key {
                 return Err(altered(table, format!("its unique keys are to be {key} and are {keys}")));

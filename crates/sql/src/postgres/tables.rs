@@ -36,7 +36,7 @@ const MADE: &str = include_str!("sql/made.sql");
 
 /// The columns that are read and written, of each table.
 const COLUMNS: [(&str, Columns); 3] = [
-    ("leasehold_meta", &[("integer", &["version"]), ("text", &["lineage"])]),
+    ("leasehold_meta", &[("smallint", &["one"]), ("integer", &["version"]), ("text", &["lineage"])]),
     (
         "leasehold_lock",
         &[
@@ -192,11 +192,17 @@ fn check_columns(made: &[Row]) -> Result<(), Failed> {
         let Some(row) = made.iter().find(is_it) else {
             return Err(wrong(table, "is not there: run what `leasehold schema` prints"));
         };
-        let has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
+        let mut has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
         for (kind, names) in columns {
-            if let Some(name) = names.iter().find(|name| !has.contains(&&*format!("{name} {kind}"))) {
-                return Err(altered(table, format!("its column {name} is to be a {kind}")));
+            for name in *names {
+                let column = has.iter().position(|has| *has == format!("{name} {kind}"));
+                has.swap_remove(
+                    column.ok_or_else(|| altered(table, format!("its column {name} is to be a {kind}")))?,
+                );
             }
+        }
+        if let Some(more) = has.first() {
+            return Err(altered(table, format!("its column {more} is none of leasehold's")));
         }
     }
     Ok(())
