@@ -102,7 +102,10 @@ impl Made {
     pub(super) fn check_columns(&self) -> Result<(), Failed> {
         for (table, columns, key) in TABLES {
             if !self.tables.iter().any(|(known, _)| known == table) {
-                return Err(wrong(table, "is not there: run what `leasehold schema` prints"));
+                return Err(wrong(
+                    table,
+                    "is not there, or this user has no right to it: run what `leasehold schema` prints",
+                ));
             }
             for (kind, names) in columns {
                 for name in *names {

@@ -139,6 +139,8 @@ impl MariadbServer {
             format!("--datadir={}", directory.join("data").display()),
             format!("--socket={}", directory.join("socket").display()),
             format!("--pid-file={}", directory.join("pid").display()),
+            // A server that starts deletes the temporary tables of all servers that have theirs in the same directory.
+            format!("--tmpdir={}", directory.display()),
             format!("--port={}", self.port),
             "--bind-address=127.0.0.1".to_owned(),
             "--max-connections=300".to_owned(),
