@@ -49,6 +49,7 @@ impl Failed {
 }
 
 /// What is done where there are no tables.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// They are made.
