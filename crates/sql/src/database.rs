@@ -52,10 +52,48 @@ impl Failed {
     }
 }
 
+/// What is done where there are no tables.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// They are made.
+    Make,
+    /// A look makes nothing, and finds nothing.
+    Leave,
+}
+
 /// Another server stands where the one stood that answered: a grant of it is none any more.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "another server took the place of the one that answered")
+}
+
+/// What is wrong with tables, on one line, whatever somebody else called what is in them.
+pub(crate) fn misconfigured(what: &str) -> Failed {
+    let line: String = what.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    Failed::new(Fault::Misconfigured, line)
+}
+
+/// Columns by what they hold.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) type Columns = &'static [(&'static str, &'static [&'static str])];
+
+/// What is wrong with a table that has one of our names.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn wrong(table: &str, what: impl fmt::Display) -> Failed {
+    misconfigured(&format!("its table {table} {what}"))
+}
+
+/// A table that has other columns or keys than ours.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn altered(table: &str, how: impl fmt::Display) -> Failed {
+    wrong(
+        table,
+        format!(
+            "was not made by leasehold, or altered: {how}; alter it back, or drop the tables leasehold_* while nobody \
+        holds a lock"
+        ),
+    )
 }
 
 /// A row of ours that is not as we write it: somebody changed the tables, or what is in them.

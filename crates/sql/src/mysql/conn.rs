@@ -8,9 +8,13 @@ use mysql_async::{Row, Value, prelude::Queryable};
 use super::{
     config::Config,
     error::{Broke, Commits, not_connected},
-    tables,
+    tables::{self, Known},
 };
-use crate::{database::Failed, door, engine::REQUEST_TIMEOUT};
+use crate::{
+    database::{Absent, Failed},
+    door,
+    engine::REQUEST_TIMEOUT,
+};
 
 /// How long connecting may take.
 const DIAL_LIMIT: Duration = Duration::from_secs(3);
@@ -32,9 +36,8 @@ pub(super) struct Set {
 /// One connection. Dropping it closes it, and the server undoes what was not committed.
 pub(super) struct Conn {
     conn: mysql_async::Conn,
-    lineage: Lineage,
-    /// Whether the server ends transactions that nobody goes on with.
-    watched: bool,
+    /// The tables that it leads to, if there are any.
+    tables: Option<Known>,
     /// The driver panicked in the middle of an answer: what comes next on the connection is anything.
     confused: bool,
     /// When something was answered on it last.
@@ -42,15 +45,13 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// Connects, and makes the tables if they are not there.
-    pub(super) async fn open(config: &Config, now: Instant) -> Result<Self, Failed> {
+    /// Connects, and finds or makes the tables.
+    pub(super) async fn open(config: &Config, now: Instant, absent: Absent) -> Result<Self, Failed> {
         let dialing = async {
             let conn = caught(mysql_async::Conn::new(config.opts()?)).await;
             let conn = conn.map_err(|broke| broke.sort(Commits::Never))?.map_err(not_connected)?;
-            let (lineage, watched) = (Lineage::new(0), false);
-            let mut conn = Self { conn, lineage, watched, confused: false, spoke: now };
-            let known = tables::known(&mut conn).await?;
-            (conn.lineage, conn.watched) = (known.lineage, known.watched);
+            let mut conn = Self { conn, tables: None, confused: false, spoke: now };
+            conn.tables = tables::known(&mut conn, absent).await?;
             Ok(conn)
         };
         let late =
@@ -78,8 +79,8 @@ impl Conn {
     async fn sets(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
         let (mut sets, mut room) = (Vec::new(), Ok(Room::whole()));
         let mut result = self.conn.query_iter(text).await.map_err(|error| Broke::of(error, 0))?;
-        // One that brings no rows looks empty before it is read: the first is read in any case.
-        while sets.is_empty() || !result.is_empty() {
+        // The last one has columns, if only none, until it is read.
+        while result.columns().is_some() {
             let (changed, last) = (result.affected_rows(), result.last_insert_id());
             room = room.and_then(|mut room: Room| room.take(PART).map(|()| room));
             let rows;
@@ -94,9 +95,18 @@ impl Conn {
         Ok(sets)
     }
 
+    pub(super) const fn has_tables(&self) -> bool {
+        self.tables.is_some()
+    }
+
     /// Which tables these are, of which server.
     pub(super) fn lineage(&self) -> Lineage {
-        self.lineage
+        self.tables.as_ref().map_or(Lineage::new(0), |tables| tables.lineage)
+    }
+
+    /// Whether the server ends transactions that nobody goes on with.
+    fn watched(&self) -> bool {
+        self.tables.as_ref().is_some_and(|tables| tables.watched)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -105,17 +115,17 @@ impl Conn {
 
     /// Begins a transaction that the server ends when nobody goes on with it.
     pub(super) fn begin(&self) -> &'static str {
-        if self.watched { "BEGIN" } else { "SET SESSION wait_timeout = 5; BEGIN" }
+        if self.watched() { "BEGIN" } else { "SET SESSION wait_timeout = 5; BEGIN" }
     }
 
     /// Ends it, and what is in it is done.
     pub(super) fn commit(&self) -> &'static str {
-        if self.watched { "COMMIT" } else { "COMMIT; SET SESSION wait_timeout = 60" }
+        if self.watched() { "COMMIT" } else { "COMMIT; SET SESSION wait_timeout = 60" }
     }
 
     /// How many statements begin it.
     pub(super) fn begins(&self) -> usize {
-        if self.watched { 1 } else { 2 }
+        if self.watched() { 1 } else { 2 }
     }
 }
 

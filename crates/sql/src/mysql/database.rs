@@ -17,7 +17,7 @@ use super::{
     error::{Commits, Stopped},
     guarantee::guarantee,
     play::play,
-    pool::Pool,
+    pool::{Lent, Pool},
     quick,
     rows::{Columns, names},
     server::Server,
@@ -25,7 +25,7 @@ use super::{
     text::{bytes, claims, list},
 };
 use crate::{
-    database::{Answered, Database, Failed, Place, Taken, Timed},
+    database::{Absent, Answered, Database, Failed, Place, Taken, Timed},
     row::{ClientId, previous_of},
     step::{Done, Scene, Tidings, Told, Verb},
 };
@@ -56,32 +56,26 @@ impl Mysql {
 
     /// Statements about many names; `None` where they met a row that another keeps locked: then nothing was done.
     pub(super) async fn many(&self, text: &str, commits: Commits) -> Result<Option<Vec<Set>>, Failed> {
-        match self.once(text, commits).await {
+        match once(self.pool.conn().await?, text, commits).await {
             Ok(sets) => Ok(Some(sets)),
             Err(Stopped::Busy | Stopped::Deadlock) => Ok(None),
             Err(stopped) => Err(stopped.failed()),
         }
     }
 
-    /// Statements that grant nothing, until they are done.
-    async fn surely(&self, text: &str) -> Result<Vec<Set>, Failed> {
+    /// Statements that grant nothing, until they are done. Where there are no tables, and none are made, they find nothing.
+    async fn surely(&self, text: &str, absent: Absent) -> Result<Vec<Set>, Failed> {
         let mut tries = 1..TRIES;
         loop {
-            match self.once(text, Commits::Never).await {
+            let lent = self.pool.lent(absent).await?;
+            if !lent.conn.has_tables() {
+                return Ok(Vec::new());
+            }
+            match once(lent, text, Commits::Never).await {
                 Ok(sets) => return Ok(sets),
                 Err(stopped) => self.again(stopped, tries.next())?,
             }
         }
-    }
-
-    async fn once(&self, text: &str, commits: Commits) -> Result<Vec<Set>, Stopped> {
-        let mut lent = self.pool.conn().await?;
-        let said = lent.conn.say(text).await.map_err(|broke| Stopped::of(&broke, commits));
-        if said.is_ok() {
-            // Else its connection is closed, and with it what is left of a transaction.
-            lent.back()?;
-        }
-        said
     }
 
     /// Fails, unless nothing was done for a reason that may not be there the next time, and there is to be one.
@@ -95,6 +89,15 @@ impl Mysql {
             _ => Err(stopped.failed()),
         }
     }
+}
+
+async fn once(mut lent: Lent<'_>, text: &str, commits: Commits) -> Result<Vec<Set>, Stopped> {
+    let said = lent.conn.say(text).await.map_err(|broke| Stopped::of(&broke, commits));
+    if said.is_ok() {
+        // Else its connection is closed, and with it what is left of a transaction.
+        lent.back()?;
+    }
+    said
 }
 
 impl Database for Mysql {
@@ -125,7 +128,7 @@ impl Database for Mysql {
                 }));
             }
             said.push(STANDS.with(&[("client", &self.id.0.cast_signed().to_string())]));
-            let sets = self.surely(&said.join("; ")).await?;
+            let sets = self.surely(&said.join("; "), Absent::Make).await?;
             let mut stands: HashMap<ClaimId, Timed<i16>> = HashMap::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -139,7 +142,7 @@ impl Database for Mysql {
     fn lapses<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
         Box::pin(async move {
             let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let sets = self.surely(&LAPSES.with(&[("names", &asked)])).await?;
+            let sets = self.surely(&LAPSES.with(&[("names", &asked)]), Absent::Make).await?;
             let mut lapses = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -202,7 +205,7 @@ impl Database for Mysql {
     fn look<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
         Box::pin(async move {
             let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let sets = self.surely(&LOOK.with(&[("names", &asked)])).await?;
+            let sets = self.surely(&LOOK.with(&[("names", &asked)]), Absent::Leave).await?;
             let mut scenes: Vec<(Name, Scene)> = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -225,7 +228,7 @@ impl Database for Mysql {
         Box::pin(async move {
             let (length, prefix) = (prefix.len().to_string(), bytes(prefix.as_bytes()));
             let text = NAMES_LIKE.with(&[("prefix", &prefix), ("bytes", &length)]);
-            let sets = self.surely(&text).await?;
+            let sets = self.surely(&text, Absent::Leave).await?;
             names(sets.first().map_or(&[], |set| &set.rows))
         })
     }
@@ -233,7 +236,7 @@ impl Database for Mysql {
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
         Box::pin(async move {
             let text = SWEEP.with(&[("after", &bytes(after.as_bytes())), ("count", &count.to_string())]);
-            let sets = self.surely(&text).await?;
+            let sets = self.surely(&text, Absent::Make).await?;
             let (mut idle, mut stale, mut last, mut seen) = (Vec::new(), Vec::new(), None, 0);
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -249,7 +252,7 @@ impl Database for Mysql {
             }
             if !idle.is_empty() {
                 let text = FORGET.with(&[("names", &list(idle.into_iter()))]);
-                self.many(&text, Commits::At(0)).await?;
+                self.many(&text, Commits::At(2)).await?;
             }
             Ok((stale, last.filter(|_| seen == count)))
         })
@@ -261,7 +264,8 @@ impl Database for Mysql {
 
     fn guarantee(&self) -> Answered<'_, Guarantee> {
         Box::pin(async move {
-            let sets = self.surely(SERVER.bare()).await?;
+            let lent = self.pool.lent(Absent::Leave).await?;
+            let sets = once(lent, SERVER.bare(), Commits::Never).await.map_err(Stopped::failed)?;
             Ok(guarantee(&Server::read(sets)))
         })
     }

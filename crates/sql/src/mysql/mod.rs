@@ -5,6 +5,7 @@ mod conn;
 mod database;
 mod error;
 mod guarantee;
+mod made;
 mod one;
 mod play;
 mod pool;

@@ -30,7 +30,7 @@ pub(super) async fn take(
         ("ttl", &micros_in(claim.ttl).to_string()),
         ("client", &client.0.cast_signed().to_string()),
     ]);
-    let newest = changed(mysql, &text).await?;
+    let newest = changed(mysql, &text, 1).await?;
     Ok(newest.map(|newest| {
         let now = newest - i64::from(tokens) + 1;
         Timed { now, it: Taken { token: now, previous: 0 } }
@@ -44,12 +44,12 @@ pub(super) async fn free(mysql: &Mysql, release: &Release) -> Result<Option<Time
         ("first", &first(release.token.map(|token| token.number)).to_string()),
         ("ended", &previous_number(release.ended).to_string()),
     ]);
-    Ok(changed(mysql, &text).await?.map(|now| Timed { now, it: () }))
+    Ok(changed(mysql, &text, 0).await?.map(|now| Timed { now, it: () }))
 }
 
-/// The number that the statement made, if it changed a row.
-async fn changed(mysql: &Mysql, text: &str) -> Result<Option<i64>, Failed> {
-    let sets = mysql.many(text, Commits::At(0)).await?.unwrap_or_default();
+/// The number that the statement with this place made, if it changed a row.
+async fn changed(mysql: &Mysql, text: &str, at: usize) -> Result<Option<i64>, Failed> {
+    let sets = mysql.many(text, Commits::At(at)).await?.unwrap_or_default();
     let number = |set: &Set| set.last.filter(|_| set.changed > 0).and_then(|last| i64::try_from(last).ok());
-    Ok(sets.first().and_then(number))
+    Ok(sets.get(at).and_then(number))
 }

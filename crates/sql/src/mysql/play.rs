@@ -27,7 +27,7 @@ pub(super) async fn play(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Ti
         None => {
             let text = format!("{}; {read}", LOCK_NEW.with(&named));
             let sets = conn.say(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
-            let made = scene(conn, sets.get(1..).unwrap_or_default())?;
+            let made = scene(conn, sets.get(2..).unwrap_or_default())?;
             made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?
         }
     };

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::{config::Config, conn::Conn};
 use crate::{
     client::{CONNECTIONS, lock_of},
-    database::{Failed, replaced},
+    database::{Absent, Failed, replaced},
 };
 
 /// A connection that was silent for longer is closed: soon the server would do so, or what stands before it.
@@ -45,7 +45,12 @@ impl Pool {
         Self { config, clock, room: Semaphore::new(CONNECTIONS), idle, lineage, cut }
     }
 
+    /// A connection to the tables.
     pub(super) async fn conn(&self) -> Result<Lent<'_>, Failed> {
+        self.lent(Absent::Make).await
+    }
+
+    pub(super) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
         // The semaphore is never closed.
         let room = self.room.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         loop {
@@ -58,7 +63,7 @@ impl Pool {
             };
             let mut conn = match idle {
                 Some(conn) => conn,
-                None => self.open().await?,
+                None => self.open(absent).await?,
             };
             if now < conn.spoke.after(TRUSTED) || conn.answers_soon().await {
                 return Ok(Lent { conn, pool: self, _room: room });
@@ -66,8 +71,11 @@ impl Pool {
         }
     }
 
-    async fn open(&self) -> Result<Conn, Failed> {
-        let conn = Conn::open(&self.config, self.clock.now()).await?;
+    async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
+        let conn = Conn::open(&self.config, self.clock.now(), absent).await?;
+        if !conn.has_tables() {
+            return Ok(conn);
+        }
         let before = lock_of(&self.lineage).replace(conn.lineage());
         if before.is_some_and(|before| before != conn.lineage()) {
             // Another server answers there by now: what is left of the other one is of no use.
@@ -100,6 +108,9 @@ impl Lent<'_> {
     /// If another server answers by now: what this one said does not count.
     pub(super) fn back(self) -> Result<(), Failed> {
         let Self { mut conn, pool, _room } = self;
+        if !conn.has_tables() {
+            return Ok(());
+        }
         if conn.lineage() != pool.lineage() {
             return Err(replaced());
         }

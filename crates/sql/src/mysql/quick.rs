@@ -45,7 +45,7 @@ pub(super) async fn take(
     let row = |claim: &Claim| {
         let tokens = claim.tokens.max(1);
         format!(
-            "({}, {NOW}, since + {}, {}, {tokens}, {}, since + {}, {client}, {stamp})",
+            "({}, {NOW}, GREATEST(since, @floor + 1) + {}, {}, {tokens}, {}, since + {}, {client}, {stamp})",
             bytes(claim.name.as_str().as_bytes()),
             tokens - 1,
             bytes(&claim.id.0),
@@ -56,7 +56,7 @@ pub(super) async fn take(
     let rows = list(claims.iter().map(row));
     let names = literals(claims.iter().map(|claim| &claim.name));
     let text = CLAIM_QUICK.with(&[("rows", &rows), ("names", &names), ("stamp", &stamp)]);
-    let sets = mysql.many(&text, Commits::At(0)).await?.unwrap_or_default();
+    let sets = mysql.many(&text, Commits::At(1)).await?.unwrap_or_default();
     let taken = taken(&sets).map_err(Failed::in_doubt)?;
     let one = |claim: &Claim| {
         let (newest, previous, now) = *taken.get(&(claim.name.as_str().to_owned(), claim.id))?;

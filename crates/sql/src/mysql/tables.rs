@@ -1,16 +1,16 @@
 //! The tables: which ones they are, of which server, and that they are there.
 
 use leasehold_core::{Fault, Lineage};
-use mysql_async::Row;
 
 use super::{
     SCHEMA,
     conn::Conn,
     error::{Broke, Commits},
+    made::Made,
     server::Server,
-    statements::{META, SERVER, SESSION},
+    statements::{MADE, META, SERVER, SESSION},
 };
-use crate::database::Failed;
+use crate::database::{Absent, Failed};
 
 /// The version of the tables.
 const VERSION: i32 = 1;
@@ -23,23 +23,28 @@ pub(super) struct Known {
     pub(super) watched: bool,
 }
 
-/// Sets the connection up, and makes the tables if they are not there.
-pub(super) async fn known(conn: &mut Conn) -> Result<Known, Failed> {
-    let text = format!("{}; {}; {}", SESSION.bare(), SERVER.bare(), META.bare());
-    let (server, found) = match conn.say(&text).await {
-        Err(broke) if broke.is_no_table() => (server(conn).await?, None),
-        Ok(mut sets) => {
-            let meta = sets.pop().and_then(|set| set.rows.into_iter().next());
-            let server = Server::read(sets.split_off(sets.len().saturating_sub(2)));
-            server.writable()?;
-            (server, meta)
+/// Sets the connection up, and finds the tables, if they are there or to be made.
+pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Known>, Failed> {
+    let text = format!("{}; {}; {}", SESSION.bare(), SERVER.bare(), MADE.bare());
+    let mut sets = conn.say(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
+    let mut made = Made::read(&sets.split_off(sets.len().saturating_sub(Made::ASKED)))?;
+    let server = Server::read(sets);
+    server.writable()?;
+    if !made.is_there() {
+        // Who may not see it is told so.
+        match conn.say(META.bare()).await {
+            Err(broke) if broke.is_no_table() && absent == Absent::Leave => return Ok(None),
+            Err(broke) if broke.is_no_table() => make(conn).await?,
+            Err(broke) => return Err(other(&broke)),
+            Ok(_) => {}
         }
-        Err(broke) => return Err(other(&broke)),
-    };
-    let found = match found {
-        Some(found) => found,
-        None => made(conn).await?,
-    };
+        let sets = conn.say(MADE.bare()).await.map_err(|broke| broke.sort(Commits::Never))?;
+        made = Made::read(&sets)?;
+    }
+    // Reading a view would run what somebody else wrote.
+    made.check_trust()?;
+    let found = conn.say(META.bare()).await.map_err(|broke| other(&broke))?;
+    let found = found.into_iter().flat_map(|set| set.rows).next().ok_or_else(foreign)?;
     let (version, lineage) = mysql_async::from_row_opt::<(i32, String)>(found).map_err(|_| foreign())?;
     if version != VERSION {
         return Err(Failed::new(
@@ -50,26 +55,19 @@ pub(super) async fn known(conn: &mut Conn) -> Result<Known, Failed> {
             ),
         ));
     }
+    made.check_columns()?;
     let tables = u128::from_str_radix(&lineage, 16).map_err(|_| foreign())?;
-    Ok(Known { lineage: Lineage::new(tables ^ server.identity()), watched: server.ends_idle_transactions() })
-}
-
-async fn server(conn: &mut Conn) -> Result<Server, Failed> {
-    let sets = conn.say(SERVER.bare()).await.map_err(|broke| broke.sort(Commits::Never))?;
-    let server = Server::read(sets);
-    server.writable()?;
-    Ok(server)
+    let lineage = Lineage::new(tables ^ server.identity());
+    Ok(Some(Known { lineage, watched: server.ends_idle_transactions() }))
 }
 
 /// Makes the tables. Several clients may do so at once: each statement does nothing where another was first.
-async fn made(conn: &mut Conn) -> Result<Row, Failed> {
-    conn.say(SCHEMA).await.map_err(|broke| {
+async fn make(conn: &mut Conn) -> Result<(), Failed> {
+    conn.say(SCHEMA).await.map(drop).map_err(|broke| {
         let failed = broke.sort(Commits::Never);
         let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
         Failed::new(fault, format!("its tables are not there, and making them failed: {failed}; {MAKE}"))
-    })?;
-    let sets = conn.say(META.bare()).await.map_err(|broke| other(&broke))?;
-    sets.into_iter().flat_map(|set| set.rows).next().ok_or_else(foreign)
+    })
 }
 
 fn other(broke: &Broke) -> Failed {

@@ -9,6 +9,10 @@ use leasehold_core::ClaimId;
 /// The time of the database. It is read when the row that it is about was locked, not when the statement began.
 pub(super) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 
+/// The largest token of all that was forgotten, which the row without a name has: by a clock that was set forward meanwhile, it may be
+/// larger than what the clock says now. For the statements behind it: it cannot stand in one that changes the same table.
+const FLOOR: &str = "SET @floor = COALESCE((SELECT token FROM leasehold_lock WHERE name = ''), 0)";
+
 /// Statements of a file, with a `:word` for each thing that is given to them.
 pub(super) struct Sql {
     file: &'static str,
@@ -24,7 +28,7 @@ impl Sql {
     pub(super) fn bare(&self) -> &str {
         self.bare.get_or_init(|| {
             let lines = self.file.lines().filter(|line| !line.starts_with("--"));
-            lines.collect::<Vec<_>>().join("\n").replace(":now", NOW)
+            lines.collect::<Vec<_>>().join("\n").replace(":now", NOW).replace(":floor", FLOOR)
         })
     }
 

@@ -21,7 +21,10 @@ use super::{
     stream::{self, Plain},
     tables::Tables,
 };
-use crate::{database::Failed, door};
+use crate::{
+    database::{Absent, Failed},
+    door,
+};
 
 /// For how long it is not asked again behind a pooler which server answers there.
 const RECOGNISED: Duration = Duration::from_secs(3);
@@ -44,17 +47,17 @@ pub(crate) struct Conn {
     prepared: [OnceCell<Statement>; COUNT],
     /// Whether statements can be kept: behind a pooler the next one may go to another session.
     keeps: bool,
-    /// Which tables it leads to, and since when that is known. `None` where it only listens.
+    /// Which tables it leads to, and since when that is known. `None` where there are none, or it only listens.
     tables: Option<Tables>,
     known_at: Instant,
 }
 
 impl Conn {
-    /// Connects, and makes the tables if they are not there.
-    pub(crate) async fn open(config: &Config) -> Result<Self, Failed> {
+    /// Connects, and finds or makes the tables.
+    pub(crate) async fn open(config: &Config, absent: Absent) -> Result<Self, Failed> {
         let dialing = async {
             let mut conn = Self::dial(config, config.listen.is_none(), None).await?;
-            conn.recognise(config).await?;
+            conn.recognise(config, absent).await?;
             Ok(conn)
         };
         door::within(DIAL_LIMIT, dialing).await.unwrap_or_else(|| Err(late(config)))
@@ -114,12 +117,15 @@ impl Conn {
         !self.keeps && door::now().duration_since(self.known_at) > RECOGNISED
     }
 
-    /// Finds out which tables it leads to; makes them if they are not there.
-    pub(crate) async fn recognise(&mut self, config: &Config) -> Result<(), Failed> {
-        self.tables =
-            Some(Tables::find(self, config.schema.as_deref(), config.table_owner.as_deref()).await?);
+    /// Finds out which tables it leads to.
+    pub(crate) async fn recognise(&mut self, config: &Config, absent: Absent) -> Result<(), Failed> {
+        self.tables = Tables::find(self, config, absent).await?;
         self.known_at = door::now();
         Ok(())
+    }
+
+    pub(crate) const fn has_tables(&self) -> bool {
+        self.tables.is_some()
     }
 
     /// Which tables it leads to.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use leasehold_core::{Claim, ClaimId, Fault, Guarantee, Hold, Lineage, Name, Release};
-use tokio_postgres::{Error, Row, types::ToSql};
+use tokio_postgres::{Row, types::ToSql};
 
 use super::{
     config::Config,
@@ -19,7 +19,7 @@ use super::{
     },
 };
 use crate::{
-    database::{Answered, Database, Failed, Place, Taken, Timed},
+    database::{Absent, Answered, Database, Failed, Place, Taken, Timed},
     row::{ClientId, first, micros_in, previous_number},
     step::{Done, Scene, Told, Verb},
 };
@@ -56,15 +56,17 @@ impl Postgres {
 
     /// One statement about many names; `None` where it met a row that another keeps locked: then nothing was done.
     async fn many(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, Failed> {
-        let lent = self.pool.conn().await?;
-        let rows = lent.conn.alone(sql, given).await;
-        some(lent, rows)
+        some(self.pool.conn().await?, sql, given).await
     }
 
-    /// What a look finds. Nothing is an answer, so tables that others keep locked are none.
+    /// What a look finds. Nothing is an answer where there are no tables, and none where others keep them locked.
     async fn looked(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
         for _ in 0..LOOKS {
-            if let Some(rows) = self.many(sql, given).await? {
+            let lent = self.pool.lent(Absent::Leave).await?;
+            if !lent.conn.has_tables() {
+                return Ok(Vec::new());
+            }
+            if let Some(rows) = some(lent, sql, given).await? {
                 return Ok(rows);
             }
         }
@@ -72,9 +74,9 @@ impl Postgres {
     }
 }
 
-/// What came of a statement, and its connection back to the pool unless it broke.
-fn some(lent: Lent<'_>, rows: Result<Vec<Row>, Error>) -> Result<Option<Vec<Row>>, Failed> {
-    match rows {
+/// What comes of a statement, and its connection back to the pool unless it breaks.
+async fn some(lent: Lent<'_>, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, Failed> {
+    match lent.conn.alone(sql, given).await {
         Ok(rows) => {
             lent.back()?;
             Ok(Some(rows))
@@ -311,7 +313,7 @@ impl Database for Postgres {
 
     fn guarantee(&self) -> Answered<'_, Guarantee> {
         Box::pin(async move {
-            let lent = self.pool.conn().await?;
+            let lent = self.pool.lent(Absent::Leave).await?;
             let row = lent.conn.settings(SETTINGS).await.map_err(|error| sort(&error, At::Before))?;
             lent.back()?;
             guarantee(&row)

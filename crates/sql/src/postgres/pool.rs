@@ -14,7 +14,7 @@ use tokio::{
 use super::{config::Config, conn::Conn};
 use crate::{
     client::{CONNECTIONS, lock_of},
-    database::{Failed, replaced},
+    database::{Absent, Failed, replaced},
     door,
 };
 
@@ -42,7 +42,12 @@ impl Pool {
         Arc::new(Self { config, room: Semaphore::new(CONNECTIONS), idle, lineage })
     }
 
+    /// A connection to the tables.
     pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
+        self.lent(Absent::Make).await
+    }
+
+    pub(crate) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
         // The semaphore is never closed.
         let room =
             self.room.acquire().await.map_err(|_| Failed::new(leasehold_core::Fault::Retry, "closed"))?;
@@ -53,14 +58,14 @@ impl Pool {
         };
         let conn = match idle {
             Some((mut conn, _)) if conn.may_differ() => {
-                conn.recognise(&self.config).await?;
-                self.leads_to(conn.lineage());
+                conn.recognise(&self.config, absent).await?;
+                self.leads_to(&conn);
                 conn
             }
             Some((conn, _)) => conn,
             None => {
-                let conn = Conn::open(&self.config).await?;
-                self.leads_to(conn.lineage());
+                let conn = Conn::open(&self.config, absent).await?;
+                self.leads_to(&conn);
                 conn
             }
         };
@@ -68,7 +73,11 @@ impl Pool {
     }
 
     /// Where another server answers now, what is still connected to the one before it is of no use.
-    fn leads_to(&self, lineage: Lineage) {
+    fn leads_to(&self, conn: &Conn) {
+        if !conn.has_tables() {
+            return;
+        }
+        let lineage = conn.lineage();
         let before = lock_of(&self.lineage).replace(lineage);
         if before.is_some_and(|before| before != lineage) {
             lock_of(&self.idle).clear();
@@ -87,6 +96,9 @@ impl Lent<'_> {
     /// If another server answers by now: what this one said does not count.
     pub(crate) fn back(self) -> Result<(), Failed> {
         let Self { conn, pool, _room } = self;
+        if !conn.has_tables() {
+            return Ok(());
+        }
         if conn.lineage() != pool.lineage() {
             return Err(replaced());
         }

@@ -13,11 +13,12 @@ use tokio_postgres::{
 };
 
 use super::{
+    config::Config,
     conn::Conn,
     error::{At, is_no_column, pooler, sort},
     statements::{COUNT, texts},
 };
-use crate::database::Failed;
+use crate::database::{Absent, Columns, Failed, altered, wrong};
 
 /// The version of the tables.
 const VERSION: i32 = 1;
@@ -33,12 +34,9 @@ const META: &str = include_str!("sql/meta.sql");
 /// How they are made.
 const MADE: &str = include_str!("sql/made.sql");
 
-/// Columns by their type.
-type Columns = &'static [(&'static str, &'static [&'static str])];
-
 /// The columns that are read and written, of each table.
 const COLUMNS: [(&str, Columns); 3] = [
-    ("leasehold_meta", &[("integer", &["version"]), ("text", &["lineage"])]),
+    ("leasehold_meta", &[("smallint", &["one"]), ("integer", &["version"]), ("text", &["lineage"])]),
     (
         "leasehold_lock",
         &[
@@ -70,18 +68,18 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Finds them; makes them if they are not there.
-    pub(crate) async fn find(conn: &Conn, schema: Option<&str>, owner: Option<&str>) -> Result<Self, Failed> {
+    /// Finds them, if they are there or to be made.
+    pub(crate) async fn find(conn: &Conn, config: &Config, absent: Absent) -> Result<Option<Self>, Failed> {
         let begin = if conn.keeps() { "SELECT 1" } else { "BEGIN" };
         let path = if conn.keeps() { OWN_PATH } else { OWN_PATH_ONCE };
-        let given: [(&(dyn ToSql + Sync), Type); 1] = [(&schema, Type::TEXT)];
+        let given: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];
         let (begun, place, own) =
             tokio::join!(biased; conn.run(begin), conn.ask(PLACE, &given), conn.run(path));
         let before = |error| sort(&error, At::Before);
         begun.map_err(before)?;
         let place = place.map_err(before)?;
         own.map_err(before)?;
-        let found = Self::in_place(conn, place.first(), owner).await;
+        let found = Self::in_place(conn, place.first(), config.table_owner.as_deref(), absent).await;
         if !conn.keeps() {
             let end = if found.is_ok() { "COMMIT" } else { "ROLLBACK" };
             conn.run(end).await.map_err(before)?;
@@ -89,7 +87,12 @@ impl Tables {
         found
     }
 
-    async fn in_place(conn: &Conn, place: Option<&Row>, owner: Option<&str>) -> Result<Self, Failed> {
+    async fn in_place(
+        conn: &Conn,
+        place: Option<&Row>,
+        owner: Option<&str>,
+        absent: Absent,
+    ) -> Result<Option<Self>, Failed> {
         let place = place.ok_or_else(foreign)?;
         let (there, here): (Option<&str>, Option<&str>) = (text(place, 0)?, text(place, 1)?);
         if conn.keeps() && text(place, 2)? != Some(super::conn::LOCK_LIMIT) {
@@ -103,6 +106,9 @@ impl Tables {
         };
         let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
         if there.is_none() {
+            if absent == Absent::Leave {
+                return Ok(None);
+            }
             make(conn, &quoted).await?;
         }
         let before = |error| sort(&error, At::Before);
@@ -116,7 +122,7 @@ impl Tables {
         };
         let lineage = lineage(&meta.ok_or_else(foreign)?)?;
         check_columns(&made)?;
-        Ok(Self { lineage, texts: texts(|text| about(&quoted, text)) })
+        Ok(Some(Self { lineage, texts: texts(|text| about(&quoted, text)) }))
     }
 }
 
@@ -154,10 +160,6 @@ async fn make(conn: &Conn, quoted: &str) -> Result<(), Failed> {
     })
 }
 
-fn wrong(table: &str, what: impl std::fmt::Display) -> Failed {
-    Failed::new(Fault::Misconfigured, format!("its table {table} {what}"))
-}
-
 /// Whether the tables do what we say to them and nothing else, whoever else may do what in this database.
 fn check_trust(made: &[Row]) -> Result<(), Failed> {
     for row in made {
@@ -190,14 +192,17 @@ fn check_columns(made: &[Row]) -> Result<(), Failed> {
         let Some(row) = made.iter().find(is_it) else {
             return Err(wrong(table, "is not there: run what `leasehold schema` prints"));
         };
-        let has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
+        let mut has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
         for (kind, names) in columns {
-            if let Some(name) = names.iter().find(|name| !has.contains(&&*format!("{name} {kind}"))) {
-                return Err(wrong(
-                    table,
-                    format!("was not made by leasehold: its column {name} is to be a {kind}"),
-                ));
+            for name in *names {
+                let column = has.iter().position(|has| *has == format!("{name} {kind}"));
+                has.swap_remove(
+                    column.ok_or_else(|| altered(table, format!("its column {name} is to be a {kind}")))?,
+                );
             }
+        }
+        if let Some(more) = has.first() {
+            return Err(altered(table, format!("its column {more} is none of leasehold's")));
         }
     }
     Ok(())

@@ -1,8 +1,7 @@
 //! What the engine asks of a database, said to SQLite.
 
 use std::{
-    future::ready,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock},
 };
 
@@ -58,12 +57,6 @@ impl Sqlite {
         })?;
         // Where another was started at the same moment, this one ends at once, having opened nothing.
         Ok(self.worker.get_or_init(|| worker))
-    }
-
-    /// Whether nobody has made the file yet, in a directory that is there: a look finds nothing then, and makes nothing.
-    fn is_absent(&self) -> bool {
-        let is_there = |path: &Path| path.symlink_metadata().is_ok();
-        self.worker.get().is_none() && !is_there(&self.path) && self.path.parent().is_some_and(is_there)
     }
 
     async fn run<T: Send + 'static>(
@@ -224,9 +217,6 @@ impl Database for Sqlite {
     }
 
     fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
-        if self.is_absent() {
-            return Box::pin(ready(Ok(Vec::new())));
-        }
         let names = names.to_vec();
         Box::pin(self.run(Need::Read, move |scope| {
             names.into_iter().map(|name| scene(scope, &name).map(|scene| (name, scene))).collect()
@@ -234,9 +224,6 @@ impl Database for Sqlite {
     }
 
     fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
-        if self.is_absent() {
-            return Box::pin(ready(Ok(Vec::new())));
-        }
         let prefix = prefix.to_owned();
         Box::pin(self.run(Need::Read, move |scope| look::names(scope, &prefix)))
     }
@@ -257,10 +244,10 @@ impl Database for Sqlite {
     }
 
     fn guarantee(&self) -> Answered<'_, Guarantee> {
-        if self.is_absent() {
-            return Box::pin(ready(judge(&self.path).map(|()| guarantee())));
-        }
-        // Of a file that can be used.
-        Box::pin(self.run(Need::Read, |_| Ok(guarantee())))
+        Box::pin(async move {
+            // Of a file that can be used, or made.
+            judge(&self.path)?;
+            self.run(Need::Read, |_| Ok(guarantee())).await
+        })
     }
 }

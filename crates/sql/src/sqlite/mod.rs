@@ -9,6 +9,7 @@ mod database;
 mod error;
 mod guarantee;
 mod look;
+mod made;
 mod opened;
 mod patience;
 mod place;

@@ -3,9 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use leasehold_core::{Clock, Fault, LONGEST_REPLY, Lineage};
-use rusqlite::{Connection, OpenFlags, limits::Limit};
+use rusqlite::{Connection, OpenFlags, config::DbConfig, limits::Limit};
 
 use super::{
+    SCHEMA,
     error::before,
     patience::patiently,
     place::{Identity, Names, judge},
@@ -27,25 +28,37 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens it, and makes it and the tables if they are not there.
-    pub(super) fn open(path: &Path, clock: &dyn Clock) -> Result<Self, Failed> {
-        let opened = judge(path).and_then(|()| patiently(clock, OPENING, || Self::open_now(path, clock)));
+    /// Opens it. Where the file or the tables are not there, who is to write makes them; who only looks finds nothing.
+    pub(super) fn open(path: &Path, clock: &dyn Clock, need: Need) -> Result<Self, Failed> {
+        let is_there = |path: &Path| path.symlink_metadata().is_ok();
+        if need == Need::Read && !is_there(path) && path.parent().is_some_and(is_there) {
+            return Self::nothing(path);
+        }
+        let opened =
+            judge(path).and_then(|()| patiently(clock, OPENING, || Self::open_now(path, clock, need)));
         opened.map_err(|failed| {
             Failed::new(failed.fault, format!("cannot use {}: {}", path.display(), failed.message))
         })
     }
 
-    fn open_now(path: &Path, clock: &dyn Clock) -> Result<Self, Failed> {
+    fn open_now(path: &Path, clock: &dyn Clock, need: Need) -> Result<Self, Failed> {
         // Not SQLITE_OPEN_URI: a path is a path, whatever its characters.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        flags.set(OpenFlags::SQLITE_OPEN_CREATE, need == Need::Write);
         let connection = Connection::open_with_flags(path, flags).map_err(before)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before)?;
         // SQLite's own patience sleeps ever longer and lets others pass: see `patiently`.
         connection.busy_timeout(Duration::ZERO).map_err(before)?;
+        trust_nothing(&connection).map_err(before)?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(not_ours)?;
+        // Before anything is changed.
+        let known = tables::known(&connection)?;
+        if known.is_none() && need == Need::Read {
+            return Self::nothing(path);
+        }
         let mode: String =
             connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(not_ours)?;
         if mode != "wal" {
@@ -61,6 +74,21 @@ impl Opened {
         let names = Names::new(path, whole);
         let identity = names.identity();
         Ok(Self { connection, lineage, names, identity })
+    }
+
+    /// Tables without rows, in the place of those that nobody has made yet.
+    fn nothing(path: &Path) -> Result<Self, Failed> {
+        let connection = Connection::open_in_memory().map_err(before)?;
+        connection.execute_batch(SCHEMA).map_err(before)?;
+        connection.execute_batch("UPDATE leasehold_meta SET lineage = '0'").map_err(before)?;
+        let names = Names::new(path, path);
+        let identity = names.identity();
+        Ok(Self { connection, lineage: Lineage::new(0), names, identity })
+    }
+
+    /// Whether they are those of the file.
+    pub(super) fn is_real(&self) -> bool {
+        self.lineage != Lineage::new(0)
     }
 
     /// Begins to read, or to write. An error leaves nothing begun.
@@ -79,6 +107,19 @@ impl Opened {
     pub(super) fn is_there(&self) -> bool {
         self.names.identity() == self.identity
     }
+}
+
+/// Nothing in the file runs, whoever wrote it there, also when it was written after we looked.
+fn trust_nothing(connection: &Connection) -> Result<(), rusqlite::Error> {
+    for (setting, on) in [
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+    ] {
+        connection.set_db_config(setting, on)?;
+    }
+    Ok(())
 }
 
 fn not_ours(error: rusqlite::Error) -> Failed {

@@ -4,13 +4,12 @@ use leasehold_core::{ClaimId, Name, Room};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 
 use crate::{
-    database::Failed,
     door::wall_micros,
     row::{ClaimRow, ClientId, LockRow, first},
     step::{Done, Scene},
 };
 
-use super::{tables::foreign, transaction::Scope};
+use super::transaction::Scope;
 
 const LOCK: &str = "SELECT token, holder, tokens, previous, owner, since, expires, client, claims, ended, ended_upto, ended_until \
     FROM leasehold_lock WHERE name = ?1";
@@ -28,14 +27,6 @@ const PUT_LOCK: &str = "INSERT INTO leasehold_lock VALUES (?1, ?2, ?3, ?4, ?5, ?
 const PUT_CLAIM: &str = "INSERT OR REPLACE INTO leasehold_claim VALUES \
     (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
 const DROP_CLAIM: &str = "DELETE FROM leasehold_claim WHERE name = ?1 AND id = ?2";
-
-/// Whether the tables have the columns that are read here.
-pub(super) fn fit(connection: &Connection) -> Result<(), Failed> {
-    for text in [LOCK, CLAIMS, FLOOR] {
-        connection.prepare_cached(text).map_err(|error| foreign(&error))?;
-    }
-    Ok(())
-}
 
 /// What the tables hold of a name.
 pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Scene, Error> {

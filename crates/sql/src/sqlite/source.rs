@@ -29,7 +29,7 @@ pub(super) struct File {
 impl Source for File {
     fn begin(&mut self, file: &mut Option<Opened>, need: Need) -> Result<i64, Failed> {
         // A file in the place of another is another one: what is in it, those who come find.
-        file.take_if(|opened| !opened.is_there());
+        file.take_if(|opened| !opened.is_there() || !opened.is_real());
         let fresh = file.is_none();
         let mut begun = self.begin_now(file, need);
         if !fresh && begun.as_ref().is_err_and(|failed| failed.fault == Fault::Misconfigured) {
@@ -52,7 +52,7 @@ impl File {
     fn begin_now(&self, file: &mut Option<Opened>, need: Need) -> Result<(), Failed> {
         let opened = match file {
             Some(opened) => opened,
-            None => file.insert(self.open()?),
+            None => file.insert(self.open(need)?),
         };
         patiently(&*self.clock, BUSY, || opened.begin(need)).map_err(|failed| match failed.fault {
             Fault::Retry => Failed::new(
@@ -66,8 +66,11 @@ impl File {
         })
     }
 
-    fn open(&self) -> Result<Opened, Failed> {
-        let opened = Opened::open(&self.path, &*self.clock)?;
+    fn open(&self, need: Need) -> Result<Opened, Failed> {
+        let opened = Opened::open(&self.path, &*self.clock, need)?;
+        if !opened.is_real() {
+            return Ok(opened);
+        }
         let mut lineage = lock_of(&self.lineage);
         if ![Lineage::new(0), opened.lineage].contains(&*lineage) {
             tracing::warn!(path = %self.path.display(), "other tables took the place of those in use: their locks are lost");

@@ -1,12 +1,12 @@
 //! The tables: whether they are there, ours, of this version, and of this start of the machine.
 
 use leasehold_core::{Clock, Fault, Lineage, queue::ENDED_LIFE};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::{
     boot::boot,
     error::{At, before, code, sort},
-    rows,
+    made::Made,
 };
 use crate::{
     database::Failed,
@@ -18,7 +18,7 @@ const VERSION: i64 = 1;
 
 const META: &str = "SELECT version, lineage, boot FROM leasehold_meta";
 
-struct Known {
+pub(super) struct Known {
     lineage: Lineage,
     boot: String,
 }
@@ -29,7 +29,6 @@ pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineag
     if let Some(known) = known(connection)?
         && known.boot == boot
     {
-        rows::fit(connection)?;
         return Ok(known.lineage);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(before)?;
@@ -39,13 +38,15 @@ pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineag
     known
 }
 
-fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
-    let there = connection
-        .query_row("SELECT 1 FROM sqlite_schema WHERE name = 'leasehold_meta'", [], |_| Ok(()))
-        .optional()
-        .map_err(before)?;
-    if there.is_none() {
+/// What they say of themselves, if they are there.
+pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
+    let made = Made::read(connection).map_err(before)?;
+    if !made.is_there() {
         return Ok(None);
+    }
+    made.check_trust()?;
+    if !made.has_meta() {
+        made.check_words()?;
     }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(1)?, row.get::<_, String>(2)?));
     // The version first: another one may have other columns.
@@ -61,6 +62,7 @@ fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
             ),
         ));
     }
+    made.check_words()?;
     let (lineage, boot) = connection.query_row(META, [], read).map_err(|error| foreign(&error))?;
     let lineage = u128::from_str_radix(&lineage, 16).map_err(|_| not_ours("its lineage is no number"))?;
     Ok(Some(Known { lineage: Lineage::new(lineage), boot }))
@@ -82,7 +84,6 @@ fn make(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed
     if known(connection)?.is_none() {
         connection.execute_batch(super::SCHEMA).map_err(|error| foreign(&error))?;
     }
-    rows::fit(connection)?;
     let known = known(connection)?.ok_or_else(|| not_ours("it is no table"))?;
     if known.boot != boot {
         forget(connection, boot, now).map_err(before)?;

@@ -148,7 +148,7 @@ mod tests {
     /// What the jobs were told, and which numbers are in the file in the end.
     fn run(jobs: &[&'static [&'static str]]) -> (Vec<Result<(), Fault>>, String) {
         let dir = tempfile::tempdir().unwrap();
-        let file = Opened::open(&dir.path().join("a.db"), &*Env::system().clock).unwrap();
+        let file = Opened::open(&dir.path().join("a.db"), &*Env::system().clock, Need::Write).unwrap();
         file.connection.execute_batch("CREATE TABLE t (x UNIQUE)").unwrap();
         file.begin(Need::Write).unwrap();
         let said = Said::default();

@@ -2,7 +2,7 @@
 
 use leasehold_core::{ErrorKind, Locks};
 
-use crate::rig::{PATIENCE, Rig};
+use crate::rig::{PATIENCE, Rig, until};
 
 /// H5: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
 #[test]
@@ -14,13 +14,49 @@ fn whoever_claims_is_told_of_altered_columns() {
         let locks = || Locks::builder(rig.engine()).build();
         let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
         rig.server.says(&format!("ALTER TABLE leasehold_lock MODIFY {column} {kind}"));
-        if column == "holder" {
-            rig.server.says("UPDATE leasehold_lock SET holder = 'too short'");
-        }
         let asked = locks().mutex("x").blocking().acquire_within(PATIENCE);
         let error = asked.expect_err("its rows cannot be read");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
-        assert!(error.to_string().contains("leasehold_"), "it says what to mend: {error}");
+        let said = error.to_string();
+        assert!(
+            said.contains(&format!(
+                "leasehold_lock was not made by leasehold, or altered: its column {column}"
+            )),
+            "{said}"
+        );
         drop(held);
     }
+}
+
+/// H5: a connection that knew the tables before finds them altered at the next look for its waiting claim.
+#[test]
+fn whoever_waits_is_told_of_altered_columns() {
+    let rig = Rig::new();
+    let locks = || Locks::builder(rig.engine()).build();
+    let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
+    let waiting = std::thread::spawn({
+        let locks = locks();
+        move || locks.mutex("x").blocking().acquire_within(PATIENCE)
+    });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let waits = || rig.left().len() > 1;
+    runtime.block_on(until("it waits", waits));
+    rig.server.says("ALTER TABLE leasehold_claim MODIFY stand decimal(5, 2) NOT NULL");
+    let error = waiting.join().unwrap().expect_err("its row cannot be read");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    drop(held);
+}
+
+/// H5: the columns are as they should be, so this is met where the row is read.
+#[test]
+fn whoever_claims_is_told_of_a_column_that_says_nothing() {
+    let rig = Rig::new();
+    let locks = || Locks::builder(rig.engine()).build();
+    let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
+    rig.server.says("ALTER TABLE leasehold_lock MODIFY client bigint");
+    rig.server.says("UPDATE leasehold_lock SET client = NULL");
+    let error = locks().mutex("x").blocking().acquire_within(PATIENCE).expect_err("its row cannot be read");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert!(error.to_string().contains("column client"), "it says what to mend: {error}");
+    drop(held);
 }

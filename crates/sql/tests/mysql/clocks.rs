@@ -1,11 +1,13 @@
-//! From when a lease counts: F59.
+//! From when a lease counts, and a server whose clock is wrong: F10, F59.
 
 use std::sync::Arc;
 
 use leasehold_core::{Answer, Claim, Engine, How, Mode};
 use mysql_async::{Conn, prelude::Queryable};
 
-use crate::rig::{Rig, claim, free, take};
+use leasehold_testkit::server::MariadbServer;
+
+use crate::rig::{Rig, claim, free, take, until};
 
 /// The database's clock.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
@@ -52,4 +54,37 @@ async fn a_lease_counts_from_the_end_of_the_wait_for_its_row() {
         );
         free(&*engine, &claim, &grant).await;
     }
+}
+
+/// R10: what is known of a token goes with the row of its name, an hour after its time by the clock of the server, whatever that is.
+#[tokio::test]
+async fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong() {
+    const HOURS: i64 = 3600;
+    let names = ["one", "line", "three", "four"];
+    let rig = Rig::of(MariadbServer::with_clock());
+    rig.server.set_clock(9 * HOURS);
+    let engine = rig.engine();
+    let mut tokens = Vec::new();
+    for name in names {
+        let claim = claim(name);
+        let grant = take(&*engine, &claim).await;
+        free(&*engine, &claim, &grant).await;
+        tokens.push(grant.token);
+    }
+    rig.server.set_clock(11 * HOURS);
+    let rows = "SELECT name FROM leasehold_lock WHERE name <> ''";
+    until("the rows are swept", || rig.server.says(rows).is_empty()).await;
+    drop(engine);
+    rig.server.set_clock(0);
+    let engine = rig.engine();
+    // In one statement, through a transaction as those who share are granted, and many in one statement.
+    let one = take(&*engine, &claim("one")).await;
+    let line = take(&*engine, &Claim { mode: Mode::Shared, ..claim("line") }).await;
+    let (three, four) = (claim("three"), claim("four"));
+    let (three, four) = tokio::join!(biased; take(&*engine, &three), take(&*engine, &four));
+    for ((before, after), name) in tokens.iter().zip([one, line, three, four]).zip(names) {
+        assert!(after.token > *before, "{name}: {} after {before}", after.token);
+    }
+    let claim = claim("one");
+    assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Taken(_))));
 }

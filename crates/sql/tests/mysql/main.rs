@@ -9,8 +9,10 @@ mod conformance;
 #[cfg(feature = "tls")]
 mod encrypted;
 mod guarantee;
+mod hostile;
 mod liar;
 mod lineage;
+mod looks;
 mod names;
 mod oracle;
 mod outages;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Mode, Name, Previous, Release, Released,
-    Renewed,
+    Answer, Broken, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Inspect, Mode, Name, News,
+    Previous, Release, Released, Renewed,
 };
 use leasehold_sql::{
     SqlEngine,
@@ -17,6 +17,14 @@ use leasehold_testkit::server::{MariadbServer, Proxy};
 
 /// Not a measure of speed: for what never comes if it does not come soon.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Makes a user without rights.
+pub(crate) const USER: &str = "CREATE USER locker@'%' IDENTIFIED BY 'p@ss/word'";
+
+/// Where this user finds the server.
+pub(crate) fn as_user(rig: &Rig) -> String {
+    format!("//locker:p%40ss%2Fword@127.0.0.1:{}/locks", rig.server.port())
+}
 
 pub(crate) struct Rig {
     pub(crate) server: MariadbServer,
@@ -113,6 +121,42 @@ pub(crate) async fn free(engine: &dyn Engine, claim: &Claim, grant: &Grant) {
     let release = Release { id, name, mode, token: Some(grant.token), ended: Previous::Clean, keep: None };
     let released = engine.release(&[release]).await.remove(0);
     assert!(matches!(released, Released::Freed), "{}: {released:?}", claim.name);
+}
+
+/// Everything that is said to a server, but what is said by many at once.
+pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
+    for _ in 0..2 {
+        let again = claim("again");
+        let grant = take(&**one, &again).await;
+        free(&**one, &again, &grant).await;
+    }
+    let first = claim("a");
+    let grant = take(&**one, &first).await;
+    assert!(matches!(renewed(&**one, &hold(&first, &grant)).await, Renewed::Kept { .. }));
+    let second = Claim { may_queue: true, ..claim("a") };
+    assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
+    assert_eq!(one.show(&first.name).await.unwrap().waiters.len(), 1);
+    free(&**one, &first, &grant).await;
+    let granted = tokio::time::timeout(PATIENCE, async {
+        loop {
+            for news in other.news().await {
+                if let News::Granted { id, grant, .. } = news
+                    && id == second.id
+                {
+                    return grant;
+                }
+            }
+        }
+    });
+    let granted = granted.await.unwrap();
+    assert!(matches!(renewed(&**other, &hold(&second, &granted)).await, Renewed::Kept { .. }));
+    assert_eq!(one.list("").await.unwrap().len(), 1);
+    let broken = one.break_hold(&second.name, granted.token.number, true).await.unwrap();
+    assert!(matches!(broken, Broken::Done), "{broken:?}");
+    let third = Claim { mode: Mode::Shared, ..claim("b") };
+    let shared = take(&**one, &third).await;
+    free(&**one, &third, &shared).await;
+    one.guarantee().await.unwrap();
 }
 
 /// Waits until `done`, for an event that is certain to come.

@@ -1,16 +1,10 @@
 //! Users with few rights, tables of others, servers that are only read.
 
-use leasehold_core::{Answer, Broken, Claim, Engine, Fault, How, Inspect, Mode, News, Renewed};
+use leasehold_core::{Engine, Fault, How};
 use leasehold_sql::mysql::{GRANTS, SCHEMA};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{PATIENCE, Rig, at, claim, free, hold, renewed, take};
-
-const USER: &str = "CREATE USER locker@'%' IDENTIFIED BY 'p@ss/word'";
-
-fn as_user(rig: &Rig) -> String {
-    format!("//locker:p%40ss%2Fword@127.0.0.1:{}/locks", rig.server.port())
-}
+use crate::rig::{Rig, USER, as_user, at, claim, take, tour};
 
 /// An error when nothing could be asked.
 async fn refusal(engine: &dyn Engine) -> leasehold_core::EngineError {
@@ -23,34 +17,8 @@ async fn the_rights_that_the_file_gives_are_enough() {
     rig.server.says(SCHEMA);
     rig.server.says(USER);
     rig.server.says(GRANTS);
-    let (one, other) = (at(&as_user(&rig)), at(&as_user(&rig)));
-    let first = claim("a");
-    let grant = take(&*one, &first).await;
-    assert!(matches!(renewed(&*one, &hold(&first, &grant)).await, Renewed::Kept { .. }));
-    let second = Claim { may_queue: true, ..claim("a") };
-    assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
-    assert_eq!(one.show(&first.name).await.unwrap().waiters.len(), 1);
-    free(&*one, &first, &grant).await;
-    let granted = tokio::time::timeout(PATIENCE, async {
-        loop {
-            for news in other.news().await {
-                if let News::Granted { id, grant, .. } = news
-                    && id == second.id
-                {
-                    return grant;
-                }
-            }
-        }
-    });
-    let granted = granted.await.unwrap();
-    assert!(matches!(renewed(&*other, &hold(&second, &granted)).await, Renewed::Kept { .. }));
-    assert_eq!(one.list("").await.unwrap().len(), 1);
-    let broken = one.break_hold(&second.name, granted.token.number, true).await.unwrap();
-    assert!(matches!(broken, Broken::Done), "{broken:?}");
-    let third = Claim { mode: Mode::Shared, ..claim("b") };
-    let shared = take(&*one, &third).await;
-    free(&*one, &third, &shared).await;
-    one.guarantee().await.unwrap();
+    let one = at(&as_user(&rig));
+    tour(&one, &at(&as_user(&rig))).await;
     // Old rows are swept, too.
     rig.server.says("INSERT INTO leasehold_lock (name, token) VALUES ('old', 1)");
     crate::rig::until("it is swept", || {

@@ -178,6 +178,11 @@ fn what_would_run_with_our_rights_is_refused() {
             "its column since is to be a bigint",
         ),
         (
+            "ALTER TABLE leasehold_claim ADD COLUMN colour integer NOT NULL",
+            "ALTER TABLE leasehold_claim DROP COLUMN colour",
+            "its column colour integer is none of leasehold's",
+        ),
+        (
             "ALTER TABLE leasehold_claim RENAME TO c",
             "ALTER TABLE c RENAME TO leasehold_claim",
             "is not there",

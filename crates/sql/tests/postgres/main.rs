@@ -11,6 +11,7 @@ mod encrypted;
 mod failover;
 mod hostile;
 mod liar;
+mod looks;
 mod many;
 mod names;
 mod oracle;

@@ -9,6 +9,7 @@ mod busy;
 mod client;
 mod conformance;
 mod helper;
+mod hostile;
 mod names;
 mod oracle;
 mod place;

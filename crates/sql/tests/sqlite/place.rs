@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use leasehold_core::{Env, Fault};
+use leasehold_core::{Env, Fault, Inspect};
 use leasehold_sql::sqlite::engine;
 
 use crate::{
@@ -113,4 +113,22 @@ fn a_look_makes_nothing() {
     assert_eq!(fs::read_dir(rig.dir()).unwrap().count(), 0);
     client.hold(&claim("job"));
     assert_eq!(client.show("job").unwrap().holders.len(), 1);
+}
+
+#[test]
+fn a_look_leaves_the_file_of_somebody_else_as_it_is() {
+    let rig = Rig::new();
+    rig.does("CREATE TABLE things (thing); INSERT INTO things VALUES ('mine')");
+    let before = fs::read(rig.path()).unwrap();
+    let client = Client::new(&rig.path());
+    for _ in 0..2 {
+        assert!(client.show("job").unwrap().holders.is_empty());
+        assert!(client.runtime.block_on(client.engine.list("")).unwrap().is_empty());
+        client.runtime.block_on(client.engine.guarantee()).unwrap();
+        assert_eq!(fs::read(rig.path()).unwrap(), before);
+        assert_eq!(fs::read_dir(rig.dir()).unwrap().count(), 1);
+    }
+    client.hold(&claim("job"));
+    assert_eq!(client.show("job").unwrap().holders.len(), 1);
+    assert_eq!(rig.says("SELECT count(*) FROM things"), ["Integer(1)"]);
 }

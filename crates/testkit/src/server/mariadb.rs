@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::{
     child::{Server, free_port},
+    clock::WallClock,
     directory,
     mysql_programs::Program,
     template::Maker,
@@ -27,6 +28,7 @@ pub struct MariadbServer {
     directory: TempDir,
     port: u16,
     options: Vec<String>,
+    clock: Option<WallClock>,
 }
 
 impl MariadbServer {
@@ -46,6 +48,28 @@ impl MariadbServer {
     #[must_use]
     pub fn durable(options: &[&str]) -> Self {
         Self::in_directory(fresh(), options)
+    }
+
+    /// Starts one with a clock of its own, which [`set_clock`](Self::set_clock) sets.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn with_clock() -> Self {
+        let directory = fresh();
+        let clock = WallClock::new(directory.path());
+        let mut server = Self::prepared(directory, &[]);
+        server.clock = Some(clock);
+        server.restart();
+        server
+    }
+
+    /// Sets its clock this many seconds away from the machine's.
+    ///
+    /// # Panics
+    /// When it has no clock of its own.
+    pub fn set_clock(&self, seconds: i64) {
+        self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
 
     /// Starts another one, with options, with a copy of the data of this one, which is not running.
@@ -83,10 +107,14 @@ impl MariadbServer {
     }
 
     fn in_directory(directory: TempDir, options: &[&str]) -> Self {
-        let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut server = Self { process: None, directory, port: free_port(), options };
+        let mut server = Self::prepared(directory, options);
         server.restart();
         server
+    }
+
+    fn prepared(directory: TempDir, options: &[&str]) -> Self {
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        Self { process: None, directory, port: free_port(), options, clock: None }
     }
 
     /// Where it listens.
@@ -111,6 +139,8 @@ impl MariadbServer {
             format!("--datadir={}", directory.join("data").display()),
             format!("--socket={}", directory.join("socket").display()),
             format!("--pid-file={}", directory.join("pid").display()),
+            // A server that starts deletes the temporary tables of all servers that have theirs in the same directory.
+            format!("--tmpdir={}", directory.display()),
             format!("--port={}", self.port),
             "--bind-address=127.0.0.1".to_owned(),
             "--max-connections=300".to_owned(),
@@ -120,7 +150,8 @@ impl MariadbServer {
         let program = Program::find();
         let all: Vec<String> =
             program.arguments().into_iter().chain(own).chain(self.options.iter().cloned()).collect();
-        let mut process = Server::start(&program.path.display().to_string(), directory, &all, &[]);
+        let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
+        let mut process = Server::start(&program.path.display().to_string(), directory, &all, &environment);
         let said = directory.join("complaints");
         let is_up = || fs::read_to_string(&said).is_ok_and(|said| said.contains("ready for connections"));
         // Who asks before starts a program for nothing. One of a cluster takes connections before it reads tables.

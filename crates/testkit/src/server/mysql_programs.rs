@@ -68,19 +68,29 @@ impl Program {
     /// When it cannot.
     pub(super) fn make(&self, data: &Path, database: &str, options: &[&str]) {
         let directory = format!("--datadir={}", data.display());
+        // Its own, for other servers delete what they find where they have their temporary tables.
+        let temporary = format!("--tmpdir={}", data.parent().unwrap_or(data).display());
         let output = match self.brand {
             Brand::Mariadb => {
                 let maker = system::program("mariadb-install-db");
                 let mut command = Command::new(maker.as_deref().unwrap_or("mariadb-install-db"));
                 command.args(self.arguments());
-                command.args(["--auth-root-authentication-method=normal", "--skip-test-db", &directory]);
+                command.args([
+                    "--auth-root-authentication-method=normal",
+                    "--skip-test-db",
+                    &directory,
+                    &temporary,
+                ]);
                 run(command.args(options))
             }
             Brand::Mysql => {
                 let (mut command, script) = (Command::new(&self.path), data.with_extension("sql"));
                 fs::write(&script, format!("CREATE DATABASE {database};\n"))
                     .expect("a private directory takes a file");
-                command.args(self.arguments()).args(["--initialize-insecure", &directory]).args(options);
+                command
+                    .args(self.arguments())
+                    .args(["--initialize-insecure", &directory, &temporary])
+                    .args(options);
                 run(command.arg(format!("--init-file={}", script.display())))
             }
         };

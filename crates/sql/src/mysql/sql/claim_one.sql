@@ -1,12 +1,14 @@
 -- Takes one name, as claim_quick does, and brings no rows.
 -- In:     name, id, how many tokens, how many of them but one, owner, ttl in microseconds, this client.
 -- Out:    as the number of the last row that was inserted: the newest token, if it was taken, and then a row was changed. It is made of
---         the time of the database, so a name whose tokens are ahead of that is not taken here, nor one whose last hold did not end
---         cleanly.
+--         the time of the database, so a name whose tokens may be ahead of that is not taken here, nor one whose last hold did not
+--         end cleanly.
 -- Keeps:  as there. No token is older than its grant, so after the first assignment only a name that is taken now has a time
 --         beyond its token, even if the clock goes back meanwhile; that one comes last.
+:floor;
 INSERT INTO leasehold_lock (name, since, token, holder, tokens, owner, expires, client)
-VALUES (:name, :now, LAST_INSERT_ID(since + :more), :id, :tokens, :owner, since + :ttl, :client)
+VALUES (:name, :now,
+    IF(@floor < since, LAST_INSERT_ID(since + :more), @floor), IF(@floor < since, :id, NULL), :tokens, :owner, since + :ttl, :client)
 ON DUPLICATE KEY UPDATE
     since = IF(holder IS NULL AND claims = 0 AND token < :now AND ended_until <= :now, GREATEST(token + 1, :now), since),
     holder = IF(since > token, VALUES(holder), holder),

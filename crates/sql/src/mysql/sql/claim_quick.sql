@@ -6,6 +6,7 @@
 --         assigned counts for what is assigned below it, so the claim that holds comes last. The stamp tells what was taken now from
 --         what the same claim took before, which nobody extends here. What is not found again, since others were there already, is
 --         asked for in a transaction.
+:floor;
 INSERT INTO leasehold_lock (name, since, token, holder, tokens, owner, expires, client, stamp) VALUES :rows
 ON DUPLICATE KEY UPDATE
     since = IF(holder IS NULL AND claims = 0, :now, since),

@@ -1,3 +1,9 @@
--- Deletes rows of names that nobody has used for an hour. Tokens go on from the clock (R10).
+-- Deletes rows of names that nobody has used for an hour. Before that, the largest of their tokens is remembered in the row without a
+-- name: tokens go on from that and the clock (R10). What is not remembered stays.
+INSERT INTO leasehold_lock (name, token)
+SELECT '', MAX(token) FROM leasehold_lock AS l
+WHERE name IN (:names) AND holder IS NULL AND claims = 0 AND GREATEST(ended_until, token + 3600000000) < :now HAVING COUNT(*) > 0
+ON DUPLICATE KEY UPDATE token = GREATEST(leasehold_lock.token, VALUES(token));
+:floor;
 DELETE FROM leasehold_lock
-WHERE name IN (:names) AND holder IS NULL AND claims = 0 AND GREATEST(ended_until, token + 3600000000) < :now
+WHERE name IN (:names) AND holder IS NULL AND claims = 0 AND GREATEST(ended_until, token + 3600000000) < :now AND token <= @floor

@@ -1,0 +1,155 @@
+//! Whether the tables are what we made and do what is said to them, nothing else, whoever else may make things in this database.
+//!
+//! Their columns and rules can call no functions of others, and in statements the server finds its own functions before those
+//! (<https://dev.mysql.com/doc/refman/8.4/en/function-resolution.html>), if no space stands before the bracket.
+
+use mysql_async::Row;
+
+use super::{conn::Set, rows::Columns as Read};
+use crate::database::{Columns, Failed, altered, wrong};
+
+/// The columns that are read and written, of each table, and its key.
+const TABLES: [(&str, Columns, &str); 3] = [
+    ("leasehold_meta", &[("smallint", &["one"]), ("int", &["version"]), ("char(32)", &["lineage"])], "(one)"),
+    (
+        "leasehold_lock",
+        &[
+            ("varbinary(512)", &["name"]),
+            ("binary(16)", &["holder"]),
+            ("varchar(255)", &["owner"]),
+            ("int", &["tokens", "claims"]),
+            ("smallint", &["previous", "ended"]),
+            ("bigint", &["token", "since", "expires", "client", "ended_upto", "ended_until", "stamp"]),
+        ],
+        "(name)",
+    ),
+    (
+        "leasehold_claim",
+        &[
+            ("varbinary(512)", &["name"]),
+            ("binary(16)", &["id"]),
+            ("varchar(255)", &["owner"]),
+            ("int", &["tokens"]),
+            ("smallint", &["stand", "mode", "previous"]),
+            ("bigint", &["place", "count", "most", "token", "since", "expires", "claim_time", "place_since"]),
+            ("bigint", &["place_expires", "client", "stamp"]),
+        ],
+        "(name, id)",
+    ),
+];
+
+/// What stands under the names of our tables.
+pub(super) struct Made {
+    /// Of each table, what it is.
+    tables: Vec<(String, String)>,
+    /// Of each column: its table, its name, what it holds.
+    columns: Vec<(String, String, String)>,
+    /// Of each column of a unique key: the table, the key, the column.
+    keys: Vec<(String, String, String)>,
+    triggers: Vec<(String, String)>,
+}
+
+impl Made {
+    /// How many statements ask for it.
+    pub(super) const ASKED: usize = 4;
+
+    pub(super) fn read(sets: &[Set]) -> Result<Self, Failed> {
+        let rows = |at: usize| sets.get(at).map_or(&[][..], |set| &set.rows);
+        fn all<T>(rows: &[Row], of: impl Fn(&mut Read<'_>) -> Result<T, Failed>) -> Result<Vec<T>, Failed> {
+            rows.iter().map(|row| of(&mut Read::of(row))).collect()
+        }
+        Ok(Self {
+            tables: all(rows(0), |row| {
+                let (table, kind): (_, String) = (row.name()?, row.next()?);
+                let engine: Option<String> = row.next()?;
+                let of = engine.map_or_else(String::new, |engine| format!(" of {engine}"));
+                Ok((table, kind.to_lowercase() + &of))
+            })?,
+            columns: all(rows(1), |row| {
+                let (table, column, kind) = (row.name()?, row.name()?, row.name()?);
+                Ok((table, column, format!("{kind} {}", row.name()?).trim_end().to_owned()))
+            })?,
+            keys: all(rows(2), |row| {
+                let (table, key, column) = (row.name()?, row.name()?, row.name()?);
+                let part: Option<u64> = row.next()?;
+                Ok((table, key, column + &part.map_or_else(String::new, |part| format!("({part})"))))
+            })?,
+            triggers: all(rows(3), |row| Ok((row.name()?, row.name()?)))?,
+        })
+    }
+
+    /// Whether the table that tells of the others is there.
+    pub(super) fn is_there(&self) -> bool {
+        self.tables.iter().any(|(table, _)| table == TABLES[0].0)
+    }
+
+    /// Whether they can be read and written without running what somebody else wrote.
+    pub(super) fn check_trust(&self) -> Result<(), Failed> {
+        if let Some((table, kind)) = self.tables.iter().find(|(_, kind)| kind != "base table of InnoDB") {
+            return Err(wrong(
+                table,
+                format!("was not made by leasehold: {table} is no table of InnoDB but a {kind}"),
+            ));
+        }
+        if let Some((table, trigger)) = self.triggers.first() {
+            let drop = "which would change what locks do: drop it, or let leasehold make its tables in another database";
+            return Err(wrong(table, format!("has the trigger {trigger}, {drop}")));
+        }
+        Ok(())
+    }
+
+    /// Whether they have the columns that are read and written, and those keys alone by which a row is told from others.
+    pub(super) fn check_columns(&self) -> Result<(), Failed> {
+        for (table, columns, key) in TABLES {
+            if !self.tables.iter().any(|(known, _)| known == table) {
+                return Err(wrong(
+                    table,
+                    "is not there, or this user has no right to it: run what `leasehold schema` prints",
+                ));
+            }
+            for (kind, names) in columns {
+                for name in *names {
+                    let column = self.columns.iter().find(|(of, column, _)| of == table && column == name);
+                    let has = column.map_or("not there", |(.., has)| has);
+                    if without_width(has) != *kind {
+                        return Err(altered(
+                            table,
+                            format!("its column {name} is to be {kind} and is {has}"),
+                        ));
+                    }
+                }
+            }
+            let ours = |name: &String| columns.iter().any(|(_, names)| names.contains(&name.as_str()));
+            if let Some((_, more, _)) = self.columns.iter().find(|(of, name, _)| of == table && !ours(name)) {
+                return Err(altered(table, format!("its column {more} is none of leasehold's")));
+            }
+            let keys = self.keys_of(table);
+            if keys != key {
+                return Err(altered(table, format!("its unique keys are to be {key} and are {keys}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn keys_of(&self, table: &str) -> String {
+        let ours: Vec<_> = self.keys.iter().filter(|(of, ..)| of == table).collect();
+        let columns = |key: &[&(String, String, String)]| {
+            let columns: Vec<&str> = key.iter().map(|(.., column)| column.as_str()).collect();
+            format!("({})", columns.join(", "))
+        };
+        let keys: Vec<String> =
+            ours.chunk_by(|(_, one, _), (_, other, _)| one == other).map(columns).collect();
+        if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }
+    }
+}
+
+/// What a column holds, without the width at which MariaDB shows a number.
+fn without_width(kind: &str) -> String {
+    match kind
+        .split_once("int(")
+        .map(|(size, rest)| (size, rest.trim_start_matches(|c: char| c.is_ascii_digit())))
+    {
+        Some((size, rest)) => format!("{size}int{}", rest.strip_prefix(')').unwrap_or(rest)),
+        None => kind.to_owned(),
+    }
+}

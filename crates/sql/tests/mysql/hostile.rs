@@ -1,0 +1,243 @@
+//! A database where others may make functions, triggers and tables, on a server that is set otherwise than usual: nothing of theirs
+//! runs as us, and what we say means what it always means.
+
+use leasehold_core::{Engine, Fault, How};
+use leasehold_sql::mysql::{GRANTS, SCHEMA};
+use leasehold_testkit::suite;
+
+use crate::rig::{Rig, USER, as_user, at, claim, free, take, tour};
+
+/// Every function that our statements call, and how many arguments it has there.
+const FUNCTIONS: [(&str, usize); 15] = [
+    ("cast", 1),
+    ("coalesce", 2),
+    ("count", 1),
+    ("database", 0),
+    ("exists", 1),
+    ("greatest", 2),
+    ("if", 3),
+    ("last_insert_id", 1),
+    ("left", 2),
+    ("max", 1),
+    ("min", 1),
+    ("replace", 3),
+    ("sysdate", 1),
+    ("unix_timestamp", 1),
+    ("uuid", 0),
+];
+
+const FORGET: &str = "DELETE FROM leasehold_claim; DELETE FROM leasehold_lock";
+
+/// Functions of those names, of which each tells that it was called, also by a transaction that is undone.
+fn lay_traps(rig: &Rig) {
+    rig.server.says("CREATE TABLE sprung (what varchar(64)) ENGINE = MyISAM");
+    for (name, arguments) in FUNCTIONS {
+        let given: Vec<String> = (0..arguments).map(|at| format!("a{at} varbinary(600)")).collect();
+        rig.server.says(&format!(
+            "DELIMITER //\nCREATE FUNCTION `{name}` ({}) RETURNS bigint BEGIN INSERT INTO sprung VALUES ('{name}'); RETURN 1; END //",
+            given.join(", ")
+        ));
+    }
+}
+
+fn sprung(rig: &Rig) -> Vec<String> {
+    rig.server.says("SELECT DISTINCT what FROM sprung")
+}
+
+/// The server's own functions are found before stored ones, but for those whose name does not stand close to the bracket.
+#[test]
+fn no_function_of_others_is_called() {
+    let rig = Rig::new();
+    lay_traps(&rig);
+    for (statement, what) in [("SELECT min (1)", "min"), ("SELECT locks.greatest(1, 2)", "greatest")] {
+        rig.server.says(statement);
+        assert_eq!(sprung(&rig), [what], "an incautious statement springs it: {statement}");
+        rig.server.says("DELETE FROM sprung");
+    }
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+    let engine = rig.engine();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(tour(&engine, &rig.engine()));
+    assert_eq!(sprung(&rig), [""; 0]);
+}
+
+/// Each of them changes what some statement means, or what comes of it, for whoever does not set it himself.
+#[tokio::test]
+async fn what_the_server_is_set_to_changes_nothing() {
+    let rig = Rig::new();
+    let was = rig.server.says("SELECT @@GLOBAL.sql_mode").remove(0);
+    for mode in [
+        "",
+        "ANSI_QUOTES",
+        "PIPES_AS_CONCAT",
+        "NO_BACKSLASH_ESCAPES",
+        "IGNORE_SPACE",
+        "HIGH_NOT_PRECEDENCE",
+        "NO_UNSIGNED_SUBTRACTION",
+        "ONLY_FULL_GROUP_BY",
+        "PAD_CHAR_TO_FULL_LENGTH",
+        "REAL_AS_FLOAT",
+        "SIMULTANEOUS_ASSIGNMENT",
+        "EMPTY_STRING_IS_NULL",
+        "ORACLE",
+    ] {
+        eprintln!("sql_mode = {mode}");
+        rig.server.says(&format!("SET GLOBAL sql_mode = '{mode}'"));
+        tour(&rig.engine(), &rig.engine()).await;
+        rig.server.says(FORGET);
+    }
+    rig.server.says(&format!("SET GLOBAL sql_mode = '{was}'"));
+    for (setting, changed, usual) in [
+        ("completion_type", "'CHAIN'", "'NO_CHAIN'"),
+        ("completion_type", "'RELEASE'", "'NO_CHAIN'"),
+        ("sql_select_limit", "1", "18446744073709551615"),
+        ("sql_safe_updates", "1", "0"),
+        ("max_join_size", "1", "18446744073709551615"),
+        ("autocommit", "0", "1"),
+        ("tx_read_only", "1", "0"),
+        ("tx_isolation", "'SERIALIZABLE'", "'REPEATABLE-READ'"),
+        ("time_zone", "'-11:00'", "'SYSTEM'"),
+        ("character_set_server", "'latin1'", "'utf8mb4'"),
+        ("character_set_client", "'latin1'", "'utf8mb4'"),
+    ] {
+        eprintln!("{setting} = {changed}");
+        rig.server.says(&format!("SET GLOBAL {setting} = {changed}"));
+        let (one, other) = (rig.engine(), rig.engine());
+        tour(&one, &other).await;
+        let held = [take(&*one, &claim("x")).await, take(&*one, &claim("y")).await];
+        rig.server.says(&format!("SET GLOBAL {setting} = {usual}"));
+        let others = rig.server.says("SELECT name FROM leasehold_lock WHERE name >= 'x'");
+        assert_eq!(others, ["x", "y"], "{setting} = {changed}: others see {held:?}");
+        rig.server.says(FORGET);
+    }
+}
+
+/// Tables that somebody else made first, or changed, and how each is put right.
+const CHANGED: [(&str, &str, &str); 15] = [
+    (
+        "ALTER TABLE leasehold_lock ADD colour int NOT NULL",
+        "ALTER TABLE leasehold_lock DROP colour",
+        "its column colour is none of leasehold's",
+    ),
+    (
+        "CREATE TRIGGER t BEFORE INSERT ON leasehold_lock FOR EACH ROW SET NEW.token = 1",
+        "DROP TRIGGER t",
+        "its table leasehold_lock has the trigger t, ",
+    ),
+    (
+        "CREATE TRIGGER u AFTER DELETE ON leasehold_claim FOR EACH ROW DO 0",
+        "DROP TRIGGER u",
+        "its table leasehold_claim has the trigger u, ",
+    ),
+    (
+        "RENAME TABLE leasehold_meta TO m; CREATE VIEW leasehold_meta AS SELECT * FROM m",
+        "DROP VIEW leasehold_meta; RENAME TABLE m TO leasehold_meta",
+        "leasehold_meta is no table of InnoDB but a view",
+    ),
+    (
+        "RENAME TABLE leasehold_lock TO l; CREATE VIEW leasehold_lock AS SELECT * FROM l",
+        "DROP VIEW leasehold_lock; RENAME TABLE l TO leasehold_lock",
+        "leasehold_lock is no table of InnoDB but a view",
+    ),
+    (
+        "ALTER TABLE leasehold_lock ENGINE = MyISAM",
+        "ALTER TABLE leasehold_lock ENGINE = InnoDB",
+        "leasehold_lock is no table of InnoDB but a base table of MyISAM",
+    ),
+    (
+        "ALTER TABLE leasehold_claim ADD SYSTEM VERSIONING",
+        "ALTER TABLE leasehold_claim DROP SYSTEM VERSIONING",
+        "leasehold_claim is no table of InnoDB but a system versioned",
+    ),
+    (
+        "RENAME TABLE leasehold_claim TO c",
+        "RENAME TABLE c TO leasehold_claim",
+        "its table leasehold_claim is not there",
+    ),
+    (
+        "ALTER TABLE leasehold_lock MODIFY since bigint unsigned NOT NULL DEFAULT 0",
+        "ALTER TABLE leasehold_lock MODIFY since bigint NOT NULL DEFAULT 0",
+        "its column since is to be bigint and is bigint(20) unsigned",
+    ),
+    (
+        "ALTER TABLE leasehold_claim MODIFY name varchar(512) NOT NULL",
+        "ALTER TABLE leasehold_claim MODIFY name varbinary(512) NOT NULL",
+        "its column name is to be varbinary(512) and is varchar(512)",
+    ),
+    (
+        "ALTER TABLE leasehold_lock DROP stamp",
+        "ALTER TABLE leasehold_lock ADD stamp bigint NOT NULL DEFAULT 0",
+        "its column stamp is to be bigint and is not there",
+    ),
+    (
+        "ALTER TABLE leasehold_lock DROP tokens, ADD tokens int AS (1) VIRTUAL",
+        "ALTER TABLE leasehold_lock DROP tokens, ADD tokens int NOT NULL DEFAULT 0 AFTER holder",
+        "its column tokens is to be int and is int(11) VIRTUAL GENERATED",
+    ),
+    (
+        "ALTER TABLE leasehold_lock DROP PRIMARY KEY",
+        "ALTER TABLE leasehold_lock ADD PRIMARY KEY (name)",
+        "its unique keys are to be (name) and are none",
+    ),
+    (
+        "ALTER TABLE leasehold_lock DROP PRIMARY KEY, ADD PRIMARY KEY (name(4))",
+        "ALTER TABLE leasehold_lock DROP PRIMARY KEY, ADD PRIMARY KEY (name)",
+        "its unique keys are to be (name) and are (name(4))",
+    ),
+    (
+        "ALTER TABLE leasehold_claim ADD UNIQUE (place)",
+        "ALTER TABLE leasehold_claim DROP KEY place",
+        "its unique keys are to be (name, id) and are (name, id), (place)",
+    ),
+];
+
+#[tokio::test]
+async fn what_would_change_what_we_say_is_refused() {
+    let rig = Rig::new();
+    rig.server.says(SCHEMA);
+    for (make, undo, said) in CHANGED {
+        rig.server.says(make);
+        let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
+        assert!(error.fault == Fault::Misconfigured && error.message.contains(said), "{make}: {error:?}");
+        rig.server.says(undo);
+        let engine = rig.engine();
+        let claim = claim("a");
+        let grant = take(&*engine, &claim).await;
+        free(&*engine, &claim, &grant).await;
+    }
+}
+
+/// Tables that are there before we come are not made, and not read, if reading them would run what somebody wrote.
+#[tokio::test]
+async fn a_view_is_not_even_read() {
+    let rig = Rig::new();
+    lay_traps(&rig);
+    rig.server.says(SCHEMA);
+    rig.server.says(
+        "RENAME TABLE leasehold_meta TO m; CREATE SQL SECURITY INVOKER VIEW leasehold_meta AS \
+         SELECT one, version + locks.left(1, 1) - 1 AS version, lineage FROM m",
+    );
+    rig.server.says("SELECT version FROM leasehold_meta");
+    assert_eq!(sprung(&rig), ["left"], "whoever reads it calls the function");
+    rig.server.says("DELETE FROM sprung");
+    let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
+    assert!(error.fault == Fault::Misconfigured && error.message.contains("view"), "{error:?}");
+    assert_eq!(sprung(&rig), [""; 0]);
+}
+
+/// Also by who has the least rights: MariaDB shows triggers to whoever may write the table.
+#[tokio::test]
+async fn a_trigger_is_seen_by_who_may_only_lock() {
+    let rig = Rig::new();
+    rig.server.says(SCHEMA);
+    rig.server.says(USER);
+    rig.server.says(GRANTS);
+    for table in ["leasehold_lock", "leasehold_claim"] {
+        rig.server.says(&format!("CREATE TRIGGER t AFTER UPDATE ON {table} FOR EACH ROW DO 0"));
+        let error = at(&as_user(&rig)).claim(&claim("a"), How::Create).await.unwrap_err();
+        assert!(error.fault == Fault::Misconfigured && error.message.contains("the trigger t"), "{error:?}");
+        rig.server.says("DROP TRIGGER t");
+    }
+    take(&*at(&as_user(&rig)), &claim("a")).await;
+}

@@ -1,0 +1,113 @@
+//! Files that somebody made for us to come to: what they wrote there never runs, and we say what it is.
+
+use leasehold_core::Fault;
+use leasehold_sql::sqlite::SCHEMA;
+
+use crate::{
+    client::{Client, claim},
+    rig::Rig,
+};
+
+/// What somebody writes into a file with our tables, and a part of what is said of it.
+const CHANGED: [(&str, &str); 12] = [
+    (
+        "CREATE TRIGGER 't\nu' AFTER INSERT ON leasehold_lock BEGIN INSERT INTO sprung VALUES ('trigger'); END",
+        "the trigger t?u on its table leasehold_lock would change what locks do",
+    ),
+    (
+        "CREATE TRIGGER t BEFORE UPDATE ON Leasehold_Claim BEGIN SELECT raise(IGNORE); END",
+        "the trigger t on its table Leasehold_Claim",
+    ),
+    (
+        "ALTER TABLE leasehold_meta RENAME TO m; \
+         CREATE VIEW leasehold_meta AS SELECT one, version, lineage, boot, floor FROM m",
+        "leasehold_meta was not made by leasehold: it is a view",
+    ),
+    (
+        "DROP TABLE leasehold_claim; CREATE VIEW Leasehold_Claim AS SELECT 1 AS name; \
+         CREATE TRIGGER t INSTEAD OF INSERT ON Leasehold_Claim BEGIN INSERT INTO sprung VALUES ('view'); END",
+        "Leasehold_Claim was not made by leasehold: it is a view",
+    ),
+    (
+        "DROP TABLE leasehold_meta; CREATE VIRTUAL TABLE leasehold_meta USING fts5(version, lineage, boot, floor)",
+        "leasehold_meta was not made by leasehold: it is a virtual table",
+    ),
+    ("DROP TABLE leasehold_claim", "its table leasehold_claim is not there"),
+    (
+        "ALTER TABLE leasehold_lock ADD COLUMN colour AS (name || 'x')",
+        "its table leasehold_lock was not made by leasehold, or altered: it says \", colour AS (\" where leasehold says \") WITHOUT ROWID\"",
+    ),
+    (
+        "DROP TABLE leasehold_meta; CREATE TABLE leasehold_meta (one INTEGER PRIMARY KEY CHECK (one = 1 AND random() IS NOT NULL), \
+         version INTEGER NOT NULL, lineage TEXT NOT NULL, boot TEXT NOT NULL, floor INTEGER NOT NULL); \
+         INSERT INTO leasehold_meta VALUES (1, 1, '1f', '', 0)",
+        "it says \"AND random ( )\" where leasehold says \") , version INTEGER\"",
+    ),
+    (
+        "DROP TABLE leasehold_meta; CREATE TABLE leasehold_meta (one INTEGER PRIMARY KEY CHECK (one = 1), \
+         version INTEGER NOT NULL, lineage TEXT NOT NULL, boot TEXT NOT NULL, floor INTEGER NOT NULL DEFAULT (random())); \
+         INSERT INTO leasehold_meta VALUES (1, 1, '1f', '', 0)",
+        "it says \"DEFAULT ( random (\" where leasehold says \")\"",
+    ),
+    (
+        "CREATE UNIQUE INDEX i ON leasehold_claim (place)",
+        "the index i on its table leasehold_claim was not made by leasehold",
+    ),
+    (
+        "DROP INDEX leasehold_called; CREATE INDEX leasehold_called ON leasehold_claim (client) WHERE stand = 4",
+        "its index leasehold_called was not made by leasehold, or altered: it says \"4\" where leasehold says \"1\"",
+    ),
+    (
+        "DROP TABLE leasehold_lock; CREATE TABLE leasehold_lock (name TEXT PRIMARY KEY, token TEXT NOT NULL) WITHOUT ROWID",
+        "it says \"TEXT NOT NULL )\" where leasehold says \"INTEGER NOT NULL ,\"",
+    ),
+];
+
+#[test]
+fn what_would_change_what_we_say_is_refused_before_anything_is_done() {
+    for (text, said) in CHANGED {
+        let rig = Rig::new();
+        rig.does("CREATE TABLE sprung (what)");
+        rig.does(SCHEMA);
+        rig.does(text);
+        let state = || {
+            let asked = ["PRAGMA journal_mode", "SELECT sql FROM sqlite_schema", "SELECT * FROM sprung"];
+            asked.map(|text| rig.says(text))
+        };
+        let before = state();
+        let client = Client::new(&rig.path());
+        let (fault, message) = client.refused();
+        assert_eq!(fault, Fault::Misconfigured, "{text}: {message}");
+        assert!(
+            message.contains(said) && message.contains("locks.db") && !message.contains('\n'),
+            "{text}: {message}"
+        );
+        let looked = client.show("job").expect_err("a look is refused, too");
+        assert_eq!(looked.fault, Fault::Misconfigured, "{text}: {looked:?}");
+        assert_eq!(state(), before, "{text}");
+    }
+}
+
+#[test]
+fn tables_that_were_made_by_hand_with_other_comments_are_ours() {
+    let rig = Rig::new();
+    let bare: Vec<&str> = SCHEMA.lines().map(|line| line.split("--").next().unwrap().trim()).collect();
+    rig.does(&bare.join(" /* -- it's ours */ "));
+    let client = Client::new(&rig.path());
+    client.hold(&claim("job"));
+}
+
+/// Who may write the file may do so while we use it.
+#[test]
+fn what_is_written_later_does_not_run() {
+    let rig = Rig::new();
+    let client = Client::new(&rig.path());
+    client.hold(&claim("first"));
+    rig.does("CREATE TABLE sprung (what)");
+    rig.does(
+        "CREATE TRIGGER t AFTER INSERT ON leasehold_lock BEGIN INSERT INTO sprung VALUES (new.name); END",
+    );
+    rig.does("INSERT INTO leasehold_lock (name, token) VALUES ('by others', 1)");
+    client.hold(&claim("second"));
+    assert_eq!(rig.says("SELECT what FROM sprung"), ["Text(\"by others\")"]);
+}
