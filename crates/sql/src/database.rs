@@ -115,7 +115,8 @@ pub(crate) trait Database: Send + Sync + 'static {
         true
     }
 
-    /// What was granted to claims of this client while they stood in line, and has not been confirmed. Cheap, for it is asked several
+    /// What was granted to claims of this client while they stood in line, and has not been confirmed, and when names that are kept
+    /// taken are free, of which its claims are the first in line. Cheap, for it is asked several
     /// times a second; not asked where clients are told.
     fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>>;
 

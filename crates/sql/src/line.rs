@@ -38,6 +38,9 @@ impl Client {
                 let grant = Grant { ttl, ..grant.clone() };
                 self.mailbox.push(News::Granted { name: place.name, id: told.id, grant, since });
             }
+            Tidings::Over { left } => {
+                self.over_in(Duration::from_micros(u64::try_from(*left).unwrap_or(0)));
+            }
             Tidings::Broken { name } => {
                 self.mailbox.push(News::Lost { name: name.clone(), id: told.id, loss: Loss::Broken });
             }
@@ -47,8 +50,8 @@ impl Client {
     /// Hears what nobody tells; says whether there was anything.
     pub(crate) async fn listen(&self) -> Result<bool, Failed> {
         let called = bounded(self.database.called(self.id)).await?;
-        let known = called.iter().filter(|told| self.is_in_line(told.id));
-        Ok(known.inspect(|told| self.hear(told)).count() > 0)
+        let known = called.iter().filter(|told| !told.is_grant() || self.is_in_line(told.id));
+        Ok(known.inspect(|told| self.hear(told)).filter(|told| told.is_grant()).count() > 0)
     }
 
     /// What the claims in line are by now, and that they live on; says how many there are.
@@ -95,7 +98,7 @@ impl Client {
         let claim_time = claim.claim_time.min(claim.ttl);
         let place = Place { name: claim.name.clone(), id: claim.id, life, claim_time };
         lock_of(&self.line.places).insert(claim.id, place);
-        self.queued.notify_one();
+        self.is_queued();
     }
 
     /// The claim, which may have stood in line, was granted.

@@ -78,6 +78,7 @@ impl Minder {
             client.database.rest();
         } else {
             let minded = self.mind(&client).await;
+            self.settle = client.over();
             if let Err(failed) = &minded {
                 tracing::debug!(%failed, "claims in line could not be minded");
             }
@@ -100,14 +101,19 @@ impl Minder {
         };
         // A grant that nobody heard of lasts for two seconds.
         let keep = if client.database.hears() { KEEP } else { LOOK };
-        let (keeps, settles) = (due(&mut self.keep, keep), due(&mut self.settle, LOOK));
+        let keeps = due(&mut self.keep, keep);
+        client.over_in(LOOK);
+        let settles = self.now >= client.over();
         if keeps {
             client.speak().await?;
         } else if !client.database.tells() && client.listen().await? {
             self.pace.moved(self.now);
         }
-        if settles && let Some(over) = client.settle().await? {
-            self.settle = self.now.after(over.min(LOOK));
+        if settles {
+            client.looks(LOOK);
+            if let Some(left) = client.settle().await? {
+                client.over_in(left);
+            }
         }
         Ok(())
     }
@@ -120,10 +126,12 @@ impl Minder {
 
     fn quicken(&mut self, client: &Weak<Client>) {
         let Some(client) = client.upgrade() else { return };
-        self.pace.moved(client.now());
+        if client.was_queued() {
+            self.pace.moved(client.now());
+        }
         if client.was_deaf() {
             // Which opens what it hears by, too.
-            self.settle = self.now;
+            client.over_in(Duration::ZERO);
         }
     }
 }

@@ -8,7 +8,9 @@ use leasehold_core::{
     queue::{Entry, Graves, Queue, Refusal, Saved, Stand, Step},
 };
 
-use crate::row::{ClaimRow, ClientId, LockRow, instant, micros, previous_number, previous_of, stand_number};
+use crate::row::{
+    ClaimRow, ClientId, LockRow, instant, micros, micros_in, previous_number, previous_of, stand_number,
+};
 
 /// How long after it was sent a request may still be done by the server, at the most.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
@@ -69,6 +71,12 @@ pub(crate) struct Told {
     pub(crate) what: Tidings,
 }
 
+impl Told {
+    pub(crate) fn is_grant(&self) -> bool {
+        matches!(self.what, Tidings::Granted { .. })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Tidings {
     /// Granted at this time of the database.
@@ -78,6 +86,10 @@ pub(crate) enum Tidings {
     },
     Broken {
         name: Name,
+    },
+    /// The first of the holds that a claim in line waits for is over in so many microseconds, unless it is extended.
+    Over {
+        left: i64,
     },
 }
 
@@ -121,6 +133,9 @@ impl Scene {
         };
         let mut step = Step::new(now, life, &mut graves, &mut mint);
         let mut told = Vec::new();
+        let (known, known_left) = (watchers(&queue), queue.frees_in(now));
+        // Who asks is told by the answer.
+        let asks = if let Verb::Claim { claim, .. } = verb { Some(claim.id) } else { None };
         let said = match verb {
             Verb::Claim { claim, how, client } => Said::Claim(queue.claim(claim, *how, client, &mut step)),
             Verb::Renew { id, token, ttl } => Said::Renewed(queue.renew(*id, *token, *ttl, &mut step)),
@@ -144,6 +159,14 @@ impl Scene {
             id: pushed.id,
             what: Tidings::Granted { grant: pushed.grant, since: self.now },
         }));
+        // Who looks at the time when a hold is over, and does not know yet that it may be sooner.
+        if let Some(left) = queue.frees_in(now) {
+            let sooner = known_left.is_none_or(|known| left < known);
+            let left = micros_in(left);
+            let unaware = watchers(&queue).into_iter();
+            let unaware = unaware.filter(|who| Some(who.0) != asks && (sooner || !known.contains(who)));
+            told.extend(unaware.map(|(id, client)| Told { client, id, what: Tidings::Over { left } }));
+        }
         self.done(said, told, queue.save(), newest, &graves)
     }
 
@@ -177,10 +200,15 @@ impl Scene {
         &self,
         said: Said,
         told: Vec<Told>,
-        saved: Saved<ClientId>,
+        mut saved: Saved<ClientId>,
         newest: i64,
         graves: &Graves,
     ) -> Done {
+        // Where clients are not told, whoever looks for what was granted to it finds this, too.
+        let next = saved.entries.iter().find(|entry| entry.stand == Stand::Waiting).map(|entry| entry.client);
+        for entry in saved.entries.iter_mut().filter(|entry| entry.stand == Stand::Kept) {
+            entry.client = next.unwrap_or(entry.client);
+        }
         let known: HashMap<ClaimId, &ClaimRow> = self.claims.iter().map(|row| (row.id, row)).collect();
         let mut last = self.claims.iter().map(|row| row.place).max().unwrap_or(0);
         let mut lock = LockRow {
@@ -233,4 +261,9 @@ impl Scene {
         let (mode, ..) = crate::row::mode_numbers(entry.mode);
         mode == 0 && stand_number(entry.stand) == 0 && (there || !known)
     }
+}
+
+/// The claims that look at the time when a hold is over.
+fn watchers(queue: &Queue<ClientId>) -> Vec<(ClaimId, ClientId)> {
+    queue.watchers().map(|(id, client)| (id, *client)).collect()
 }

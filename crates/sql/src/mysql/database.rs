@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token};
+use leasehold_core::{
+    Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token, queue::Stand,
+};
 
 use super::{
     config::Config,
@@ -26,7 +28,7 @@ use super::{
 };
 use crate::{
     database::{Answered, Database, Failed, Place, Taken, Timed},
-    row::{ClientId, previous_of},
+    row::{ClientId, previous_of, stand_of},
     step::{Done, Scene, Tidings, Told, Verb},
 };
 
@@ -164,7 +166,8 @@ impl Database for Mysql {
             let mut called = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
-                let (id, token, tokens): (_, i64, i32) = (columns.id()?, columns.next()?, columns.next()?);
+                let (id, stand): (_, i16) = (columns.id()?, columns.next()?);
+                let (token, tokens): (i64, i32) = (columns.next()?, columns.next()?);
                 let (previous, micros): (i16, i64) = (columns.next()?, columns.next()?);
                 let grant = Grant {
                     token: Token { lineage, number: token.unsigned_abs() },
@@ -172,7 +175,11 @@ impl Database for Mysql {
                     ttl: Some(Duration::from_micros(micros.unsigned_abs())),
                     previous: previous_of(previous),
                 };
-                let what = Tidings::Granted { grant, since: columns.next()? };
+                let (since, left) = (columns.next()?, columns.next()?);
+                let what = match stand_of(stand) {
+                    Some(Stand::Kept) => Tidings::Over { left },
+                    _ => Tidings::Granted { grant, since },
+                };
                 called.extend(id.map(|id| Told { client, id, what }));
             }
             Ok(called)
