@@ -175,7 +175,8 @@ impl Client {
                 }));
             }
         }
-        let verb = Verb::Claim { claim: claim.clone(), how, client: self.id };
+        let place = self.place_life(claim.ttl);
+        let verb = Verb::Claim { claim: claim.clone(), how, client: self.id, place };
         let arrival = Arrival::new(self, claim.id);
         let said = settled(self.play(&claim.name, &verb).await)?;
         flight.land();
@@ -184,7 +185,7 @@ impl Client {
         if let Answer::Waiting(hint) = &mut answer {
             // It is looked for all claims of this client at once when a hold is over.
             let left = hint.ask_in.take();
-            self.stands(claim);
+            self.stands(claim, left.is_some());
             if let Some(left) = left {
                 self.over_in(left);
             }

@@ -33,6 +33,8 @@ pub(crate) enum Verb {
         claim: Claim,
         how: How,
         client: ClientId,
+        /// How long its place in line lasts.
+        place: Duration,
     },
     Renew {
         id: ClaimId,
@@ -133,11 +135,14 @@ impl Scene {
         };
         let mut step = Step::new(now, life, &mut graves, &mut mint);
         let mut told = Vec::new();
-        let (known, known_left) = (watchers(&queue), queue.frees_in(now));
+        // Of what is over already nobody knows what comes next.
+        let (known, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
         // Who asks is told by the answer.
-        let asks = if let Verb::Claim { claim, .. } = verb { Some(claim.id) } else { None };
+        let asks = if let Verb::Claim { claim, place, .. } = verb { Some((claim.id, place)) } else { None };
         let said = match verb {
-            Verb::Claim { claim, how, client } => Said::Claim(queue.claim(claim, *how, client, &mut step)),
+            Verb::Claim { claim, how, client, .. } => {
+                Said::Claim(queue.claim(claim, *how, client, &mut step))
+            }
             Verb::Renew { id, token, ttl } => Said::Renewed(queue.renew(*id, *token, *ttl, &mut step)),
             Verb::Release { release, .. } => Said::Released(queue.release(release, &mut step)),
             Verb::Settle => {
@@ -164,10 +169,18 @@ impl Scene {
             let sooner = known_left.is_none_or(|known| left < known);
             let left = micros_in(left);
             let unaware = watchers(&queue).into_iter();
-            let unaware = unaware.filter(|who| Some(who.0) != asks && (sooner || !known.contains(who)));
+            let unaware = unaware
+                .filter(|who| asks.is_none_or(|asks| asks.0 != who.0) && (sooner || !known.contains(who)));
             told.extend(unaware.map(|(id, client)| Told { client, id, what: Tidings::Over { left } }));
         }
-        self.done(said, told, queue.save(), newest, &graves)
+        let mut saved = queue.save();
+        let waits = |entry: &&mut Entry<_>| matches!(entry.stand, Stand::Waiting | Stand::Silent);
+        if let Some((id, place)) = asks
+            && let Some(entry) = saved.entries.iter_mut().filter(waits).find(|entry| entry.id == id)
+        {
+            entry.expires = entry.expires.max(now.after(*place));
+        }
+        self.done(said, told, saved, newest, &graves)
     }
 
     /// The name as operators see it.

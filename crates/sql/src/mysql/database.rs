@@ -23,11 +23,11 @@ use super::{
     quick,
     rows::{Columns, names},
     server::Server,
-    statements::{CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, SERVER, SPEAK, STANDS, SWEEP},
+    statements::{AHEAD, CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, SERVER, SPEAK, STANDS, SWEEP},
     text::{bytes, claims, list},
 };
 use crate::{
-    database::{Answered, Database, Failed, Place, Taken, Timed},
+    database::{Answered, Database, Failed, Place, Spoken, Taken, Timed},
     row::{ClientId, previous_of, stand_of},
     step::{Done, Scene, Tidings, Told, Verb},
 };
@@ -112,7 +112,7 @@ impl Database for Mysql {
         Box::pin(quick::renew(self, holds))
     }
 
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>> {
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
         Box::pin(async move {
             let mut lives: HashMap<i64, Vec<&Place>> = HashMap::new();
             for place in places {
@@ -126,15 +126,19 @@ impl Database for Mysql {
                     SPEAK.with(&[("claims", &claims), ("life", &life)])
                 }));
             }
-            said.push(STANDS.with(&[("client", &self.id.0.cast_signed().to_string())]));
-            let sets = self.surely(&said.join("; ")).await?;
+            let client = self.id.0.cast_signed().to_string();
+            said.extend([&STANDS, &AHEAD].map(|sql| sql.with(&[("client", &client)])));
+            let mut sets = self.surely(&said.join("; ")).await?;
+            let ahead = sets.pop().and_then(|set| set.rows.into_iter().next());
+            let ahead: Option<u32> = ahead.map(|row| Columns::of(&row).next()).transpose()?.flatten();
             let mut stands: HashMap<ClaimId, Timed<i16>> = HashMap::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
                 let (id, it, now) = (columns.id()?, columns.next()?, columns.next()?);
                 stands.extend(id.map(|id| (id, Timed { now, it })));
             }
-            Ok(places.iter().map(|place| stands.remove(&place.id)).collect())
+            let stands = places.iter().map(|place| stands.remove(&place.id)).collect();
+            Ok(Spoken { stands, ahead: ahead.unwrap_or(0), ..Spoken::default() })
         })
     }
 

@@ -14,12 +14,12 @@ use super::{
     pool::{Lent, Pool},
     rows::{claim_row, client_number, column, id, lock_row},
     statements::{
-        CLAIM_ONE, CLAIM_QUICK, FORGET, LAPSES, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
+        CLAIM_ONE, CLAIM_QUICK, FORGET, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
         RENEW_LOCKS, SPEAK, SWEEP, Sql,
     },
 };
 use crate::{
-    database::{Answered, Database, Failed, Place, Taken, Timed},
+    database::{Answered, Database, Failed, Place, Spoken, Taken, Timed},
     row::{ClientId, first, micros_in, previous_number},
     step::{Done, Scene, Told, Verb},
 };
@@ -195,36 +195,33 @@ impl Database for Postgres {
         })
     }
 
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>> {
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
         Box::pin(async move {
+            // Also after the connection broke.
+            self.ear.open().await?;
             let lives: Vec<i64> = places.iter().map(|place| place.life).collect();
             let (names, ids) =
                 (names(places.iter().map(|place| &place.name)), ids(places.iter().map(|place| &place.id)));
             let rows = self.many(&SPEAK, &[&names, &ids, &lives]).await?.unwrap_or_default();
-            let mut stands: HashMap<ClaimId, (i16, i64)> = HashMap::new();
+            let mut stands: HashMap<ClaimId, (i16, i64, Option<i64>)> = HashMap::new();
             for row in &rows {
                 if let Some(id) = id(row, 0)? {
-                    stands.insert(id, (column(row, 1)?, column(row, 2)?));
+                    stands.insert(id, (column(row, 1)?, column(row, 2)?, column(row, 3)?));
                 }
             }
-            let one = |place: &Place| stands.get(&place.id).map(|&(it, now)| Timed { now, it });
-            Ok(places.iter().map(one).collect())
+            let mut spoken = Spoken::default();
+            for place in places {
+                let known = stands.get(&place.id);
+                spoken.stands.push(known.map(|&(it, now, _)| Timed { now, it }));
+                spoken.lapses.extend(known.and_then(|known| Some((place.name.clone(), known.2?))));
+            }
+            spoken.lapses.dedup();
+            Ok(spoken)
         })
     }
 
-    fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
-        Box::pin(async move {
-            // Asked every second while claims wait, also after the connection broke.
-            self.ear.open().await?;
-            let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
-            let rows = self.many(&LAPSES, &[&asked]).await?.unwrap_or_default();
-            let mut lapses = Vec::with_capacity(rows.len());
-            for row in &rows {
-                let left = column(row, 1)?;
-                lapses.extend(name(row)?.map(|name| (name, left)));
-            }
-            Ok(lapses)
-        })
+    fn lapses<'a>(&'a self, _: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn tells(&self) -> bool {
@@ -235,8 +232,11 @@ impl Database for Postgres {
         self.ear.hears()
     }
 
-    fn rest(&self) {
-        self.ear.rest();
+    fn rest(&self, waits: bool) {
+        self.pool.rest();
+        if !waits {
+            self.ear.rest();
+        }
     }
 
     fn called(&self, _: ClientId) -> Answered<'_, Vec<Told>> {

@@ -35,8 +35,8 @@ struct State {
     conn: Option<Conn>,
     /// Why and when it could not be opened last.
     failed: Option<(Failed, Instant)>,
-    /// When it was needed last.
-    needed: Option<Instant>,
+    /// Since when nobody has needed it.
+    unneeded: Option<Instant>,
 }
 
 impl Ear {
@@ -66,7 +66,7 @@ impl Ear {
     /// Those that are no better the next time.
     pub(crate) async fn open(&self) -> Result<(), Failed> {
         let mut state = self.state.lock().await;
-        state.needed = Some(door::now());
+        state.unneeded = None;
         if state.conn.as_ref().is_some_and(|conn| !conn.is_closed()) {
             return Ok(());
         }
@@ -104,7 +104,8 @@ impl Ear {
     /// Nobody waits: after a while it listens no more.
     pub(crate) fn rest(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
-        if state.needed.is_some_and(|needed| door::now().duration_since(needed) > REST) {
+        let now = door::now();
+        if now.duration_since(*state.unneeded.get_or_insert(now)) > REST {
             state.conn = None;
         }
     }

@@ -67,6 +67,15 @@ impl Pool {
         Ok(Lent { conn, pool: self, _room: room })
     }
 
+    /// Those that rested for long are closed, but the one that was used last.
+    pub(crate) fn rest(&self) {
+        let mut idle = lock_of(&self.idle);
+        let last = idle.pop();
+        let now = door::now();
+        idle.retain(|(_, since)| now.duration_since(*since) < REST);
+        idle.extend(last);
+    }
+
     /// Where another server answers now, what is still connected to the one before it is of no use.
     fn leads_to(&self, lineage: Lineage) {
         let before = lock_of(&self.lineage).replace(lineage);
@@ -90,10 +99,8 @@ impl Lent<'_> {
         if conn.lineage() != pool.lineage() {
             return Err(replaced());
         }
-        let mut idle = lock_of(&pool.idle);
-        let now = door::now();
-        idle.retain(|(_, since)| now.duration_since(*since) < REST);
-        idle.push((conn, now));
+        lock_of(&pool.idle).push((conn, door::now()));
+        pool.rest();
         Ok(())
     }
 }
