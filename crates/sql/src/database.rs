@@ -142,8 +142,9 @@ pub(crate) trait Database: Send + Sync + 'static {
     }
 
     /// Asked every second: what is not needed is given up, as what tells where no claim of this client `waits`.
-    fn rest(&self, waits: bool) {
+    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
         let _ = waits;
+        Box::pin(std::future::ready(()))
     }
 
     /// Does anything to one name, in a transaction.

@@ -81,7 +81,7 @@ impl Minder {
                 Err(failed) => tracing::debug!(%failed, "what is over could not be ended"),
             }
         }
-        client.database.rest(waits);
+        client.database.rest(waits).await;
         if waits {
             let minded = self.mind(&client).await;
             if minded.is_err() {

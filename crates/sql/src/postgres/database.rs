@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use leasehold_core::{Claim, ClaimId, Fault, Guarantee, Hold, Lineage, Name, Release};
+use leasehold_core::{BoxFuture, Claim, ClaimId, Fault, Guarantee, Hold, Lineage, Name, Release};
 use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::{
@@ -34,8 +34,8 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) fn new(config: Config, id: ClientId) -> Self {
-        let pool = Pool::new(config);
-        Self { ear: Ear::new(id, Arc::clone(&pool)), pool }
+        let ear = Ear::new(id, config);
+        Self { pool: Arc::clone(&ear.pool), ear }
     }
 
     async fn take_one(&self, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
@@ -232,11 +232,13 @@ impl Database for Postgres {
         self.ear.hears()
     }
 
-    fn rest(&self, waits: bool) {
-        self.pool.rest();
-        if !waits {
-            self.ear.rest();
-        }
+    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.pool.rest();
+            if !waits {
+                self.ear.rest().await;
+            }
+        })
     }
 
     fn called(&self, _: ClientId) -> Answered<'_, Vec<Told>> {
@@ -249,7 +251,7 @@ impl Database for Postgres {
                 // Before there is a place in line, so that nothing that is told to it is missed.
                 self.ear.open().await?;
             }
-            let lent = self.pool.conn().await?;
+            let lent = self.ear.conn().await?;
             let done = play(&lent.conn, name, verb).await?;
             lent.back()?;
             Ok(done)

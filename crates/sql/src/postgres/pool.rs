@@ -1,7 +1,7 @@
 //! The connections of a client: few, each used by one statement or transaction at a time.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -11,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{config::Config, conn::Conn};
+use super::{config::Config, conn::Conn, hears::Hears};
 use crate::{
     client::{CONNECTIONS, lock_of},
     database::{Failed, replaced},
@@ -27,6 +27,8 @@ pub(crate) struct Pool {
     /// Those that rest, since when; the one used last is used next.
     idle: Mutex<Vec<(Conn, Instant)>>,
     lineage: Mutex<Option<Lineage>>,
+    /// Who hears what is told on any of its connections.
+    hears: Weak<dyn Hears>,
 }
 
 /// A connection out of the pool. Unless it is [given back](Self::back) it is closed: nobody knows what it is in the midst of.
@@ -37,19 +39,38 @@ pub(crate) struct Lent<'a> {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Config) -> Arc<Self> {
+    pub(crate) fn new(config: Config, hears: Weak<dyn Hears>) -> Arc<Self> {
         let (idle, lineage) = Default::default();
-        Arc::new(Self { config, room: Semaphore::new(CONNECTIONS), idle, lineage })
+        Arc::new(Self { config, room: Semaphore::new(CONNECTIONS), idle, lineage, hears })
     }
 
+    /// A connection for what does not wait for others for long: the one that listens only where no other rests.
     pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
+        self.lend(|idle| deaf(idle).or(idle.len().checked_sub(1))).await
+    }
+
+    /// A connection that hears nothing: nothing is heard on one while it is in a transaction.
+    pub(crate) async fn deaf(&self) -> Result<Lent<'_>, Failed> {
+        self.lend(deaf).await
+    }
+
+    /// The connection that listens, if nobody uses it now.
+    pub(crate) fn listening(&self) -> Option<Lent<'_>> {
+        let room = self.room.try_acquire().ok()?;
+        let mut idle = lock_of(&self.idle);
+        let at = idle.iter().position(|(conn, _)| conn.listens())?;
+        let (conn, _) = idle.remove(at);
+        Some(Lent { conn, pool: self, _room: room })
+    }
+
+    async fn lend(&self, which: impl Fn(&[(Conn, Instant)]) -> Option<usize>) -> Result<Lent<'_>, Failed> {
         // The semaphore is never closed.
         let room =
             self.room.acquire().await.map_err(|_| Failed::new(leasehold_core::Fault::Retry, "closed"))?;
         let idle = {
             let mut idle = lock_of(&self.idle);
             idle.retain(|(conn, _)| !conn.is_closed());
-            idle.pop()
+            which(&idle).map(|at| idle.remove(at))
         };
         let conn = match idle {
             Some((mut conn, _)) if conn.may_differ() => {
@@ -59,7 +80,7 @@ impl Pool {
             }
             Some((conn, _)) => conn,
             None => {
-                let conn = Conn::open(&self.config).await?;
+                let conn = Conn::open(&self.config, Weak::clone(&self.hears)).await?;
                 self.leads_to(conn.lineage());
                 conn
             }
@@ -67,13 +88,13 @@ impl Pool {
         Ok(Lent { conn, pool: self, _room: room })
     }
 
-    /// Those that rested for long are closed, but the one that was used last.
+    /// Those that rested for long are closed, but for one: the one that listens, or was used last.
     pub(crate) fn rest(&self) {
         let mut idle = lock_of(&self.idle);
-        let last = idle.pop();
         let now = door::now();
-        idle.retain(|(_, since)| now.duration_since(*since) < REST);
-        idle.extend(last);
+        let stays = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
+        let mut at = 0..;
+        idle.retain(|(_, since)| at.next() == stays || now.duration_since(*since) < REST);
     }
 
     /// Where another server answers now, what is still connected to the one before it is of no use.
@@ -87,6 +108,11 @@ impl Pool {
     pub(crate) fn lineage(&self) -> Lineage {
         lock_of(&self.lineage).unwrap_or(Lineage::new(0))
     }
+}
+
+/// The one that was used last of those that hear nothing.
+fn deaf(idle: &[(Conn, Instant)]) -> Option<usize> {
+    idle.iter().rposition(|(conn, _)| !conn.listens())
 }
 
 impl Lent<'_> {

@@ -213,10 +213,11 @@ impl Database for Sqlite {
         Box::pin(self.bell.rang())
     }
 
-    fn rest(&self, waits: bool) {
+    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
         if !waits {
             self.bell.rest();
         }
+        Box::pin(ready(()))
     }
 
     fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>> {
