@@ -36,7 +36,7 @@ async fn the_far_from_their_turn_look_seldom() {
     let (asked, took) = (asked() - before, begin.elapsed().as_secs() + 1);
     let as_often_as_the_first = CLIENTS * FIRST_PER_SECOND * took;
     assert!(asked >= COUNTED.as_secs(), "{asked} statements: they are not counted");
-    assert!(asked * 4 < as_often_as_the_first * 3, "{asked} statements in {took} s");
+    assert!(asked * 20 < as_often_as_the_first * 13, "{asked} statements in {took} s");
     for (engine, claim) in &line {
         let Claim { id, name, mode, .. } = claim.clone();
         engine.release(&[Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]).await;
