@@ -90,3 +90,56 @@ fn waiters_that_died_one_after_the_other_are_passed_over() {
     watch.assert_within(Duration::from_secs(SPEAKS_EVERY / 2), "the turns of three that died");
     rig.run(waiter.release(&release_of(&claim)));
 }
+
+/// The connection that listens works, too, but waits for nobody's row: nothing would be heard meanwhile.
+#[test]
+fn a_grant_is_heard_while_the_row_of_another_name_is_locked() {
+    let rig = Rig::new();
+    let (holder, waiter) = (rig.engine(), rig.engine());
+    let told = rig.run(async {
+        let url = rig.server.url();
+        let (blocker, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let locked = rig.claim("locked");
+        holder.claim(&locked, How::Create).await.unwrap();
+        blocker
+            .batch_execute("BEGIN; SELECT FROM leasehold_lock WHERE name = 'locked' FOR UPDATE")
+            .await
+            .unwrap();
+        // A machine that is busy may not tell it before the wait for the row is given up.
+        for number in 0..5 {
+            let (hold, wait) = (rig.claim(&number.to_string()), rig.claim(&number.to_string()));
+            assert!(matches!(holder.claim(&hold, How::Create).await, Ok(Answer::Held(_))));
+            assert!(matches!(waiter.claim(&wait, How::Create).await, Ok(Answer::Waiting(_))));
+            let (engine, stuck) = (std::sync::Arc::clone(&waiter), rig.claim("locked"));
+            let stuck = tokio::spawn(async move { engine.claim(&stuck, How::Create).await.map(drop) });
+            until("it waits in a transaction", || {
+                stuck.is_finished()
+                    || !rig
+                        .server
+                        .says(
+                            "SELECT 1 FROM pg_stat_activity WHERE application_name = 'leasehold' \
+                         AND wait_event_type = 'Lock' AND xact_start < clock_timestamp() - interval '300 ms'",
+                        )
+                        .is_empty()
+            });
+            holder.release(&release_of(&hold)).await;
+            let told = loop {
+                let news = waiter.news().await;
+                if news.iter().any(|news| matches!(news, News::Granted { id, .. } if *id == wait.id)) {
+                    break !stuck.is_finished();
+                }
+                if news.iter().any(|news| matches!(news, News::Ring { .. } | News::AskAll)) {
+                    break false;
+                }
+            };
+            waiter.release(&release_of(&wait)).await;
+            drop(stuck.await.unwrap());
+            if told {
+                return true;
+            }
+        }
+        false
+    });
+    assert!(told, "what was told was heard only when the wait for the row was over");
+}
