@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold_core::queue::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE};
+
 use crate::{task::TTL, zookeeper};
 
 /// How quick an engine is.
@@ -19,6 +21,8 @@ pub struct Pace {
     pub stale: Duration,
     /// How long a free lock may stand beside a live waiter: I7.
     pub wake: Duration,
+    /// How long a place in line lasts at least after its claim last spoke.
+    pub place: Duration,
     /// How much longer where nothing rings, as when a name is not kept any more.
     pub poll: Duration,
 }
@@ -31,6 +35,7 @@ const FINE: Pace = Pace {
     overdue: Duration::ZERO,
     stale: Duration::ZERO,
     wake: WAKE,
+    place: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
 };
 
@@ -39,6 +44,9 @@ const WAKE: Duration = Duration::from_millis(250);
 
 /// Whoever waits for a row looks once a second whether what it waits for is over.
 const SQL: Pace = Pace { poll: Duration::from_secs(1), ..FINE };
+
+/// Who is notified on PostgreSQL speaks for its place twice a minute.
+const POSTGRES: Pace = Pace { place: MAX_ENTRY_LIFE, ..SQL };
 
 /// Besides, those who write to one file stand in no line: while others have their turns, a process hears of nothing.
 const SQLITE: Pace = Pace { wake: Duration::from_secs(1), ..SQL };
@@ -53,6 +61,7 @@ const ETCD: Pace = Pace {
     overdue: Duration::from_secs(3),
     stale: Duration::ZERO,
     wake: WAKE,
+    place: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
 };
 
@@ -65,6 +74,7 @@ const ZOOKEEPER: Pace = Pace {
     overdue: Duration::from_secs(8),
     stale: Duration::ZERO,
     wake: WAKE,
+    place: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
 };
 
@@ -83,7 +93,9 @@ impl Pace {
             ZOOKEEPER
         } else if engine == "sqlite" {
             SQLITE
-        } else if ["postgres", "mariadb"].contains(&engine) {
+        } else if engine == "postgres" {
+            POSTGRES
+        } else if engine == "mariadb" {
             SQL
         } else {
             FINE

@@ -23,7 +23,7 @@ const OVER_LIMIT: Duration = Duration::from_millis(250);
 pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
-    terms.place = entry_life(pace.ttl);
+    terms.place = entry_life(pace.ttl).max(pace.place);
     terms.precision = pace.precision;
     terms.overdue = pace.overdue;
     terms.stale = pace.stale;

@@ -2,6 +2,8 @@
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
+use crate::queue::MIN_ENTRY_LIFE;
+
 /// Facts about an engine. Engines fill it with [`Profile::new`] and field assignments.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -27,6 +29,8 @@ pub struct Profile {
     pub breaking: Breaking,
     /// The ttl a claim may ask for.
     pub ttl: RangeInclusive<Duration>,
+    /// How long a place in line lasts at least after its claim last spoke.
+    pub place: Duration,
     /// How long one request may take before its outcome is unknown.
     pub request_timeout: Duration,
     /// How long after it was sent a lost request may still arrive; clean-up goes on at least so long.
@@ -48,6 +52,7 @@ impl Profile {
             can_keep: false,
             breaking: Breaking::No,
             ttl: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
+            place: MIN_ENTRY_LIFE,
             request_timeout: Duration::from_secs(5),
             request_life: Duration::from_secs(10),
         }

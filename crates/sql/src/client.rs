@@ -30,6 +30,8 @@ use crate::{
 pub(crate) const CONNECTIONS: usize = 4;
 /// A statement that takes longer waits for somebody.
 const SLOW: Duration = Duration::from_millis(500);
+/// What two who say the same time may differ by.
+const ROUND: Duration = Duration::from_millis(2);
 /// How many holds one statement extends.
 const RENEWED_AT_ONCE: usize = 1000;
 
@@ -47,6 +49,10 @@ pub(crate) struct Client {
     /// Rings when a claim takes a place in line.
     pub(crate) queued: Arc<Notify>,
     minded: AtomicBool,
+    /// When it is looked next whether holds are over for which claims in line wait.
+    over: Mutex<Instant>,
+    /// A claim took a place in line, and nobody has looked since.
+    came: AtomicBool,
     /// What is told is not heard any more, and nobody has looked since.
     deaf: AtomicBool,
     /// Claims that wait for the row of a name leave the renewals and releases of others a connection.
@@ -68,6 +74,8 @@ impl Client {
             frees: Arc::default(),
             queued: Arc::default(),
             minded: AtomicBool::new(false),
+            over: Mutex::new(Instant::NEVER),
+            came: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
             claims: Semaphore::new(CONNECTIONS - 1),
             me: Weak::clone(me),
@@ -84,6 +92,37 @@ impl Client {
     /// Whether that happened since this was asked last.
     pub(crate) fn was_deaf(&self) -> bool {
         self.deaf.swap(false, Ordering::Relaxed)
+    }
+
+    /// A claim took a place in line.
+    pub(crate) fn is_queued(&self) {
+        self.came.store(true, Ordering::Relaxed);
+        self.queued.notify_one();
+    }
+
+    /// Whether that happened since this was asked last.
+    pub(crate) fn was_queued(&self) -> bool {
+        self.came.swap(false, Ordering::Relaxed)
+    }
+
+    /// A hold for whose end a claim waits is over then, unless it is extended.
+    pub(crate) fn over_in(&self, left: Duration) {
+        let at = self.now().after(left);
+        let mut over = lock_of(&self.over);
+        // The same, said again, is none the sooner for how long it was under way.
+        if at.after(ROUND) < *over {
+            *over = at;
+            self.queued.notify_one();
+        }
+    }
+
+    pub(crate) fn over(&self) -> Instant {
+        *lock_of(&self.over)
+    }
+
+    /// It is looked now, and next time after so long at the latest.
+    pub(crate) fn looks(&self, again: Duration) {
+        *lock_of(&self.over) = self.now().after(again);
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -136,7 +175,8 @@ impl Client {
                 }));
             }
         }
-        let verb = Verb::Claim { claim: claim.clone(), how, client: self.id };
+        let place = self.place_life(claim.ttl);
+        let verb = Verb::Claim { claim: claim.clone(), how, client: self.id, place };
         let arrival = Arrival::new(self, claim.id);
         let said = settled(self.play(&claim.name, &verb).await)?;
         flight.land();
@@ -144,8 +184,11 @@ impl Client {
         let mut answer = said.map_err(refused)?;
         if let Answer::Waiting(hint) = &mut answer {
             // It is looked for all claims of this client at once when a hold is over.
-            hint.ask_in = None;
-            self.stands(claim);
+            let left = hint.ask_in.take();
+            self.stands(claim, left.is_some());
+            if let Some(left) = left {
+                self.over_in(left);
+            }
             if let Some(told) = arrival.told() {
                 self.hear(&told);
             }

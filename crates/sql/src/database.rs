@@ -35,8 +35,23 @@ pub(crate) struct Place {
     pub(crate) id: leasehold_core::ClaimId,
     /// For how many microseconds a place lasts.
     pub(crate) life: i64,
+    /// Whether nobody can be granted the name together with it.
+    pub(crate) alone: bool,
+    /// Whether it is among the first, who look at the time when a hold is over.
+    pub(crate) near: bool,
     /// For how long a grant that it is told of lasts, at the most.
     pub(crate) claim_time: Duration,
+}
+
+/// What is known of claims in line.
+#[derive(Debug, Default)]
+pub(crate) struct Spoken {
+    /// Of each that stands: what it is by now.
+    pub(crate) stands: Vec<Option<Timed<i16>>>,
+    /// Where clients are told: what [`lapses`](Database::lapses) says.
+    pub(crate) lapses: Vec<(Name, i64)>,
+    /// Where it is far to look: how many wait before the first of them.
+    pub(crate) ahead: u32,
 }
 
 /// Why a statement has no answer.
@@ -141,10 +156,11 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// Extends holds; `None` for one that does not stand as it is said.
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>>;
 
-    /// Lets places in line live on; of each that stands, what it is by now.
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>>;
+    /// Lets places in line live on.
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken>;
 
-    /// Of each of these names that somebody holds: in how many microseconds the first of its holds is over, unless it is extended.
+    /// Of each of these names that somebody holds: in how many microseconds the first of its holds is over, unless it is extended. Not
+    /// asked where clients are told.
     fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>>;
 
     /// Whether clients are told of what is granted to them. Else they look for it.
@@ -157,7 +173,8 @@ pub(crate) trait Database: Send + Sync + 'static {
         true
     }
 
-    /// What was granted to claims of this client while they stood in line, and has not been confirmed. Cheap, for it is asked several
+    /// What was granted to claims of this client while they stood in line, and has not been confirmed, and when names that are kept
+    /// taken are free, of which its claims are the first in line. Cheap, for it is asked several
     /// times a second; not asked where clients are told.
     fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>>;
 
@@ -166,8 +183,11 @@ pub(crate) trait Database: Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 
-    /// Nobody waits: what [`changed`](Self::changed) needs is not needed now.
-    fn rest(&self) {}
+    /// Asked every second: what is not needed is given up, as what tells where no claim of this client `waits`.
+    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
+        let _ = waits;
+        Box::pin(std::future::ready(()))
+    }
 
     /// Does anything to one name, in a transaction.
     fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>>;

@@ -33,6 +33,7 @@ impl SqlEngine {
         profile.life = Life::Lease;
         profile.push = true;
         profile.poll = POLL;
+        profile.place = client.place_life(Duration::ZERO);
         profile.tokens = 64;
         profile.fifo = true;
         profile.can_keep = true;

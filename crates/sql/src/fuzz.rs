@@ -100,7 +100,7 @@ mod rows {
             owner: "me".into(),
             stops_on_term: false,
         };
-        Verb::Claim { claim, how: How::Create, client: ClientId(7) }
+        Verb::Claim { claim, how: How::Create, client: ClientId(7), place: Duration::ZERO }
     }
 
     /// One value: its type, and its bytes.

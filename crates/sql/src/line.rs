@@ -2,22 +2,32 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
-use leasehold_core::{Claim, ClaimId, Grant, Loss, Name, News, queue::Stand};
+use leasehold_core::{
+    Claim, ClaimId, Grant, Loss, Mode, Name, News,
+    queue::{MAX_ENTRY_LIFE, Stand, entry_life},
+};
 
 use crate::{
     client::{Client, bounded, lock_of},
     database::{Failed, Place, Timed},
-    row::stand_of,
+    row::{micros_in, stand_of},
     step::{Tidings, Told},
 };
+
+/// How often places are spoken for in their lives.
+const SPOKEN: u32 = 4;
 
 /// The claims in line.
 #[derive(Default)]
 pub(crate) struct Line {
+    ahead: AtomicU32,
     places: Mutex<HashMap<ClaimId, Place>>,
     /// Claims whose place may be made right now, and what was told of it before that was known. Locked before the places.
     arriving: Mutex<HashMap<ClaimId, Option<Told>>>,
@@ -38,6 +48,12 @@ impl Client {
                 let grant = Grant { ttl, ..grant.clone() };
                 self.mailbox.push(News::Granted { name: place.name, id: told.id, grant, since });
             }
+            Tidings::Over { left } => {
+                if let Some(place) = lock_of(&self.line.places).get_mut(&told.id) {
+                    place.near = true;
+                }
+                self.over_in(Duration::from_micros(u64::try_from(*left).unwrap_or(0)));
+            }
             Tidings::Broken { name } => {
                 self.mailbox.push(News::Lost { name: name.clone(), id: told.id, loss: Loss::Broken });
             }
@@ -47,17 +63,17 @@ impl Client {
     /// Hears what nobody tells; says whether there was anything.
     pub(crate) async fn listen(&self) -> Result<bool, Failed> {
         let called = bounded(self.database.called(self.id)).await?;
-        let known = called.iter().filter(|told| self.is_in_line(told.id));
-        Ok(known.inspect(|told| self.hear(told)).count() > 0)
+        let known = called.iter().filter(|told| !told.is_grant() || self.is_in_line(told.id));
+        Ok(known.inspect(|told| self.hear(told)).filter(|told| told.is_grant()).count() > 0)
     }
 
-    /// What the claims in line are by now, and that they live on; says how many there are.
-    pub(crate) async fn speak(&self) -> Result<usize, Failed> {
+    /// What the claims in line are by now, and that they live on.
+    pub(crate) async fn speak(&self) -> Result<(), Failed> {
         let mut places: Vec<Place> = lock_of(&self.line.places).values().cloned().collect();
         places.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
         let sent = self.now();
-        let stands = bounded(self.database.speak(&places)).await?;
-        for (place, stand) in places.iter().zip(stands) {
+        let spoken = bounded(self.database.speak(&places)).await?;
+        for (place, stand) in places.iter().zip(spoken.stands) {
             let waits = stand.as_ref().is_some_and(|stand| stand_of(stand.it) == Some(Stand::Waiting));
             if let Some(Timed { now, .. }) = stand {
                 self.learn(sent, now);
@@ -66,20 +82,48 @@ impl Client {
                 self.mailbox.push(News::Ring { name: place.name.clone(), id: place.id });
             }
         }
-        Ok(places.len())
+        // Who may be granted together with all before it is granted as soon as the first of them.
+        let ahead = if places.iter().all(|place| place.alone) { spoken.ahead } else { 0 };
+        self.line.ahead.store(ahead, Ordering::Relaxed);
+        let near = |name: &Name| places.iter().any(|place| place.near && place.name == *name);
+        self.lapsed(&spoken.lapses, near).await;
+        Ok(())
     }
 
-    /// Ends holds of the names that are waited for, if they are over; says when the next one will be.
-    pub(crate) async fn settle(&self) -> Result<Option<Duration>, Failed> {
+    /// Ends holds of the names that are waited for, if they are over.
+    pub(crate) async fn settle(&self) -> Result<(), Failed> {
         let mut names: Vec<Name> =
             lock_of(&self.line.places).values().map(|place| place.name.clone()).collect();
         names.sort();
         names.dedup();
         let lapses = bounded(self.database.lapses(&names)).await?;
-        let over = lapses.iter().filter(|(_, left)| *left <= 0).map(|(name, _)| name);
-        self.end_what_is_over(over).await;
-        let next = lapses.iter().filter_map(|(_, left)| u64::try_from(*left).ok()).min();
-        Ok(next.map(Duration::from_micros))
+        self.lapsed(&lapses, |_| true).await;
+        Ok(())
+    }
+
+    /// It is looked again when the hold of a name that is `near` is over.
+    async fn lapsed(&self, lapses: &[(Name, i64)], near: impl Fn(&Name) -> bool) {
+        let next = lapses.iter().filter(|(name, left)| *left > 0 && near(name)).map(|(_, left)| *left).min();
+        if let Some(left) = next {
+            self.over_in(Duration::from_micros(left.unsigned_abs()));
+        }
+        self.end_what_is_over(lapses.iter().filter(|(_, left)| *left <= 0).map(|(name, _)| name)).await;
+    }
+
+    /// How many wait before the first of the claims in line, as far as it counts.
+    pub(crate) fn ahead(&self) -> u32 {
+        self.line.ahead.load(Ordering::Relaxed)
+    }
+
+    /// How often places are spoken for: several times in their lives.
+    pub(crate) fn speaks_every(&self) -> Duration {
+        let lives = lock_of(&self.line.places).values().map(|place| place.life).min();
+        Duration::from_micros(lives.unwrap_or(0).unsigned_abs()) / SPOKEN
+    }
+
+    /// How long a place in line lasts: who is told of its grants speaks for it seldom.
+    pub(crate) fn place_life(&self, ttl: Duration) -> Duration {
+        if self.database.tells() { MAX_ENTRY_LIFE } else { entry_life(ttl) }
     }
 
     pub(crate) fn waits(&self) -> bool {
@@ -90,12 +134,13 @@ impl Client {
         lock_of(&self.line.places).contains_key(&id)
     }
 
-    pub(crate) fn stands(&self, claim: &Claim) {
-        let life = crate::row::micros_in(leasehold_core::queue::entry_life(claim.ttl));
+    pub(crate) fn stands(&self, claim: &Claim, near: bool) {
+        let (life, alone) = (micros_in(self.place_life(claim.ttl)), claim.mode == Mode::Exclusive);
         let claim_time = claim.claim_time.min(claim.ttl);
-        let place = Place { name: claim.name.clone(), id: claim.id, life, claim_time };
+        let place = Place { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
         lock_of(&self.line.places).insert(claim.id, place);
-        self.queued.notify_one();
+        self.line.ahead.store(0, Ordering::Relaxed);
+        self.is_queued();
     }
 
     /// The claim, which may have stood in line, was granted.

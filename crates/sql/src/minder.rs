@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Instant, News};
+use leasehold_core::{Instant, News, queue::WATCHERS};
 use tokio::sync::Notify;
 
 use crate::{
@@ -16,13 +16,17 @@ use crate::{
     pace::Pace,
 };
 
-/// How often places are kept: they last ten seconds at least. Where grants are heard of, this is the net, too.
-const KEEP: Duration = Duration::from_secs(3);
-/// How often it is looked when the holds before them are over; sooner if that is known.
+/// How often one looks whether the holds before them are over; sooner if that is known.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same of who has many before it.
+const LOOK_FAR: Duration = Duration::from_secs(3);
+/// How often who hears of its grants speaks for its places, and looks at what it does not hear of: that somebody died.
+const SELDOM: Duration = Duration::from_secs(30);
 /// How often a part of the tables is swept; the first one sooner, for many clients live for seconds only.
 const SWEEP: Duration = Duration::from_secs(20);
 const FIRST_SWEEP: Duration = Duration::from_secs(3);
+/// How much longer it can wait while claims do: who holds sweeps, too.
+const SWEEP_WAITING: Duration = Duration::from_secs(600);
 /// How many names are looked at in one sweep.
 const SWEPT: i64 = 1000;
 
@@ -47,19 +51,21 @@ struct Minder {
     /// What is due when.
     now: Instant,
     sweep: Instant,
-    keep: Instant,
+    speak: Instant,
     settle: Instant,
     /// Where to sweep from.
     swept_to: String,
     pace: Pace,
+    /// How many wait before the first claim in line.
+    ahead: u32,
     /// Whether the last look failed: what claims are by now is to be asked for, once that can be.
     deaf: bool,
 }
 
 impl Minder {
     fn new(now: Instant) -> Self {
-        let (swept_to, pace) = (String::new(), Pace::new(now));
-        Self { now, sweep: now.after(FIRST_SWEEP), keep: now, settle: now, swept_to, pace, deaf: false }
+        let (swept_to, pace, sweep) = (String::new(), Pace::new(now), now.after(FIRST_SWEEP));
+        Self { now, sweep, speak: now, settle: now, swept_to, pace, ahead: 0, deaf: false }
     }
 
     /// Does what is due; says whether claims wait, and in what. Nothing when the client is gone.
@@ -67,17 +73,21 @@ impl Minder {
         let client = client.upgrade()?;
         self.now = client.now();
         self.pace.passed(self.now);
-        if self.now >= self.sweep {
+        let waits = client.waits();
+        if self.now >= if waits { self.sweep.after(SWEEP_WAITING) } else { self.sweep } {
             self.sweep = self.now.after(SWEEP);
             match client.sweep(&self.swept_to, SWEPT).await {
                 Ok(last) => self.swept_to = last.unwrap_or_default(),
                 Err(failed) => tracing::debug!(%failed, "what is over could not be ended"),
             }
         }
-        if !client.waits() {
-            client.database.rest();
-        } else {
+        client.database.rest(waits).await;
+        if waits {
             let minded = self.mind(&client).await;
+            if minded.is_err() {
+                client.over_in(LOOK);
+            }
+            (self.settle, self.ahead) = (client.over(), client.ahead());
             if let Err(failed) = &minded {
                 tracing::debug!(%failed, "claims in line could not be minded");
             }
@@ -92,38 +102,51 @@ impl Minder {
 
     /// For the claims in line.
     async fn mind(&mut self, client: &Client) -> Result<(), Failed> {
-        // What fails is due again after its time, not at once.
-        let due = |at: &mut Instant, time| {
-            let due = self.now >= *at;
-            *at = if due { self.now.after(time) } else { *at };
-            due
+        let database = &client.database;
+        let look = match (database.tells(), database.hears()) {
+            (true, true) => SELDOM,
+            (false, _) if client.ahead() as usize >= WATCHERS => LOOK_FAR,
+            // A grant that nobody heard of lasts for two seconds.
+            _ => LOOK,
         };
-        // A grant that nobody heard of lasts for two seconds.
-        let keep = if client.database.hears() { KEEP } else { LOOK };
-        let (keeps, settles) = (due(&mut self.keep, keep), due(&mut self.settle, LOOK));
-        if keeps {
+        client.over_in(look);
+        let settles = self.now >= client.over();
+        if settles {
+            client.looks(look);
+        }
+        if database.tells() {
+            return if settles { client.speak().await } else { Ok(()) };
+        }
+        if self.now >= self.speak {
+            self.speak = self.now.after(client.speaks_every());
             client.speak().await?;
-        } else if !client.database.tells() && client.listen().await? {
+        } else if client.listen().await? {
             self.pace.moved(self.now);
         }
-        if settles && let Some(over) = client.settle().await? {
-            self.settle = self.now.after(over.min(LOOK));
+        if settles {
+            client.settle().await?;
         }
         Ok(())
     }
 
     /// How long nothing is due.
     fn next(&self, looks: bool) -> Duration {
-        let due = self.keep.min(self.settle).min(self.sweep).since(self.now);
-        due.min(if looks { self.pace.next() } else { LOOK }).max(Duration::from_millis(1))
+        let due = if looks { self.settle.min(self.speak) } else { self.settle };
+        due.since(self.now)
+            .min(if looks { self.pace.next(self.ahead) } else { LOOK })
+            .max(Duration::from_millis(1))
     }
 
     fn quicken(&mut self, client: &Weak<Client>) {
         let Some(client) = client.upgrade() else { return };
-        self.pace.moved(client.now());
+        if client.was_queued() {
+            let now = client.now();
+            self.pace.moved(now);
+            self.speak = self.speak.min(now.after(client.speaks_every()));
+        }
         if client.was_deaf() {
             // Which opens what it hears by, too.
-            self.settle = self.now;
+            client.over_in(Duration::ZERO);
         }
     }
 }

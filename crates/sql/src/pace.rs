@@ -8,6 +8,13 @@ use leasehold_core::Instant;
 const SHARE: u32 = 8;
 const FASTEST: Duration = Duration::from_millis(4);
 const SLOWEST: Duration = Duration::from_millis(250);
+/// Who has others before it looks more seldom by this much for each: after a time of rest they find their grants one after the other,
+/// each after half of [`SLOWEST`] on average, and what moves is seen meanwhile.
+const EACH: Duration = Duration::from_millis(60);
+/// The first in line look as often as if they were the very first.
+const FIRST: u32 = 2;
+/// Half of the time for which a grant lasts that nobody has heard of.
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// Looks often after something moved, and ever more seldom while nothing does.
 #[derive(Debug)]
@@ -30,8 +37,10 @@ impl Pace {
         self.now = now;
     }
 
-    pub(crate) fn next(&self) -> Duration {
-        (self.now.since(self.moved) / SHARE).clamp(FASTEST, SLOWEST)
+    /// The pause until the next look of who has so many before it.
+    pub(crate) fn next(&self, ahead: u32) -> Duration {
+        let slowest = EACH.saturating_mul(ahead.saturating_sub(FIRST)).saturating_add(SLOWEST).min(SELDOM);
+        (self.now.since(self.moved) / SHARE).clamp(FASTEST, slowest)
     }
 }
 
@@ -45,13 +54,22 @@ mod tests {
         let mut pace = Pace::new(at(1000));
         let mut next = |millis: u64| {
             pace.passed(at(millis));
-            pace.next()
+            pace.next(FIRST)
         };
         assert_eq!(next(1000), FASTEST);
         assert_eq!(next(1400), Duration::from_millis(50));
         assert_eq!(next(9000), SLOWEST);
         pace.moved(at(9000));
         pace.passed(at(9016));
-        assert_eq!(pace.next(), FASTEST);
+        assert_eq!(pace.next(FIRST), FASTEST);
+    }
+
+    #[test]
+    fn the_farther_from_its_turn_the_more_seldom_it_looks() {
+        let mut pace = Pace::new(Instant::from_nanos(0));
+        pace.passed(Instant::from_nanos(60_000_000_000));
+        assert_eq!([0, 2].map(|ahead| pace.next(ahead)), [SLOWEST; 2]);
+        assert_eq!(pace.next(9), SLOWEST + EACH * 7);
+        assert_eq!([40, u32::MAX].map(|ahead| pace.next(ahead)), [SELDOM; 2]);
     }
 }

@@ -8,7 +8,9 @@ use leasehold_core::{
     queue::{Entry, Graves, Queue, Refusal, Saved, Stand, Step},
 };
 
-use crate::row::{ClaimRow, ClientId, LockRow, instant, micros, previous_number, previous_of, stand_number};
+use crate::row::{
+    ClaimRow, ClientId, LockRow, instant, micros, micros_in, previous_number, previous_of, stand_number,
+};
 
 /// How long after it was sent a request may still be done by the server, at the most.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
@@ -31,6 +33,8 @@ pub(crate) enum Verb {
         claim: Claim,
         how: How,
         client: ClientId,
+        /// How long its place in line lasts.
+        place: Duration,
     },
     Renew {
         id: ClaimId,
@@ -69,6 +73,12 @@ pub(crate) struct Told {
     pub(crate) what: Tidings,
 }
 
+impl Told {
+    pub(crate) fn is_grant(&self) -> bool {
+        matches!(self.what, Tidings::Granted { .. })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Tidings {
     /// Granted at this time of the database.
@@ -78,6 +88,10 @@ pub(crate) enum Tidings {
     },
     Broken {
         name: Name,
+    },
+    /// The first of the holds that a claim in line waits for is over in so many microseconds, unless it is extended.
+    Over {
+        left: i64,
     },
 }
 
@@ -121,8 +135,14 @@ impl Scene {
         };
         let mut step = Step::new(now, life, &mut graves, &mut mint);
         let mut told = Vec::new();
+        // Of what is over already nobody knows what comes next.
+        let (known, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
+        // Who asks is told by the answer.
+        let asks = if let Verb::Claim { claim, place, .. } = verb { Some((claim.id, place)) } else { None };
         let said = match verb {
-            Verb::Claim { claim, how, client } => Said::Claim(queue.claim(claim, *how, client, &mut step)),
+            Verb::Claim { claim, how, client, .. } => {
+                Said::Claim(queue.claim(claim, *how, client, &mut step))
+            }
             Verb::Renew { id, token, ttl } => Said::Renewed(queue.renew(*id, *token, *ttl, &mut step)),
             Verb::Release { release, .. } => Said::Released(queue.release(release, &mut step)),
             Verb::Settle => {
@@ -144,7 +164,23 @@ impl Scene {
             id: pushed.id,
             what: Tidings::Granted { grant: pushed.grant, since: self.now },
         }));
-        self.done(said, told, queue.save(), newest, &graves)
+        // Who looks at the time when a hold is over, and does not know yet that it may be sooner.
+        if let Some(left) = queue.frees_in(now) {
+            let sooner = known_left.is_none_or(|known| left < known);
+            let left = micros_in(left);
+            let unaware = watchers(&queue).into_iter();
+            let unaware = unaware
+                .filter(|who| asks.is_none_or(|asks| asks.0 != who.0) && (sooner || !known.contains(who)));
+            told.extend(unaware.map(|(id, client)| Told { client, id, what: Tidings::Over { left } }));
+        }
+        let mut saved = queue.save();
+        let waits = |entry: &&mut Entry<_>| matches!(entry.stand, Stand::Waiting | Stand::Silent);
+        if let Some((id, place)) = asks
+            && let Some(entry) = saved.entries.iter_mut().filter(waits).find(|entry| entry.id == id)
+        {
+            entry.expires = entry.expires.max(now.after(*place));
+        }
+        self.done(said, told, saved, newest, &graves)
     }
 
     /// The name as operators see it.
@@ -177,10 +213,15 @@ impl Scene {
         &self,
         said: Said,
         told: Vec<Told>,
-        saved: Saved<ClientId>,
+        mut saved: Saved<ClientId>,
         newest: i64,
         graves: &Graves,
     ) -> Done {
+        // Where clients are not told, whoever looks for what was granted to it finds this, too.
+        let next = saved.entries.iter().find(|entry| entry.stand == Stand::Waiting).map(|entry| entry.client);
+        for entry in saved.entries.iter_mut().filter(|entry| entry.stand == Stand::Kept) {
+            entry.client = next.unwrap_or(entry.client);
+        }
         let known: HashMap<ClaimId, &ClaimRow> = self.claims.iter().map(|row| (row.id, row)).collect();
         let mut last = self.claims.iter().map(|row| row.place).max().unwrap_or(0);
         let mut lock = LockRow {
@@ -233,4 +274,9 @@ impl Scene {
         let (mode, ..) = crate::row::mode_numbers(entry.mode);
         mode == 0 && stand_number(entry.stand) == 0 && (there || !known)
     }
+}
+
+/// The claims that look at the time when a hold is over.
+fn watchers(queue: &Queue<ClientId>) -> Vec<(ClaimId, ClientId)> {
+    queue.watchers().map(|(id, client)| (id, *client)).collect()
 }

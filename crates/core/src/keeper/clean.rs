@@ -9,7 +9,6 @@ use crate::{
     EngineError, Error, Fault, Instant, Loss, Name, Release, Released,
     keeper::{Work, at_once_all},
     local::truth,
-    queue::MIN_ENTRY_LIFE,
     shared::Shared,
 };
 
@@ -41,7 +40,7 @@ struct OfHold {
 impl Parcel {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
         // A place in line may outlive a short lease, also that of a pushed grant which lapsed.
-        let give_up = shared.now().after(ttl.max(MIN_ENTRY_LIFE) + shared.profile.request_life);
+        let give_up = shared.now().after(ttl.max(shared.profile.place) + shared.profile.request_life);
         Self { release, give_up, sent: false, hold: None, _pending: shared.pending.one() }
     }
 

@@ -85,7 +85,7 @@ fn fire(shared: &Arc<Shared>) {
         match due {
             Due::Lease(name) => renewals.push((name, key)),
             Due::MaxHold(due) => shared.end_max_hold(&due.0, due.1),
-            Due::Limit(due) => shared.time_out(&due.0, due.1),
+            Due::Limit(due) => shared.limit_is_due(&due.0, due.1),
         }
     }
     renew_due(shared, renewals);

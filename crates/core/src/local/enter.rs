@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Guard, Instant, Mode, Name, Owner, Previous,
-    keeper::{Due, Work, attempt, poll_once},
+    keeper::{Work, attempt, poll_once},
     observe::Event,
     shared::{Lifeline, Shared},
 };
@@ -76,6 +76,7 @@ impl Shared {
             max_hold: asked.max_hold,
             since: now,
             limit: None,
+            until: until.unwrap_or(Instant::NEVER),
             life: Arc::clone(life),
             tx,
         };
@@ -85,17 +86,9 @@ impl Shared {
         drop(shard);
         shared.run(start);
         if let Some(until) = until {
-            shared.limit(&asked.name, ticket, until);
+            shared.limit(&asked.name, ticket, shared.first_limit(now, until));
         }
         Entered::Wait { rx, ticket: Some(ticket) }
-    }
-
-    /// Ends the wait of a request at `until`, if it still waits.
-    fn limit(self: &Arc<Self>, name: &Name, ticket: Ticket, until: Instant) {
-        let mut shard = self.table.shard(name);
-        if let Some(waiter) = shard.get_mut(name).and_then(|state| state.line.get_mut(ticket)) {
-            waiter.limit = Some(self.add_timer(until, Due::Limit(Box::new((name.clone(), ticket)))));
-        }
     }
 
     /// What needs no engine: an error, the same hold again for the same owner, or a shared hold that is still joinable.

@@ -6,12 +6,50 @@ use std::{
 };
 
 use super::state::{NameState, Start, Ticket, Waiter};
-use crate::{Error, ErrorKind, Fault, Name, shared::Shared};
+use crate::{Error, ErrorKind, Fault, Instant, Name, keeper::Due, shared::Shared};
 
 /// An engine that owes an answer for so long may not know any more who holds: what it said before does not count.
 const SILENT: Duration = Duration::from_millis(500);
 
+/// How long before its wait is over an engine is asked once more that is asked seldom: whether it still answers.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+/// Engines that are asked more often need no last look.
+const SELDOM: Duration = Duration::from_secs(2);
+
 impl Shared {
+    /// When a request whose wait is over at `until` is looked at first.
+    pub(super) fn first_limit(&self, now: Instant, until: Instant) -> Instant {
+        let seldom = *self.profile.poll.end() > SELDOM && until.since(now) > LAST_LOOK * 2;
+        if seldom { until.before(LAST_LOOK) } else { until }
+    }
+
+    /// Looks at `at` whether the wait of a request is over, if it still waits.
+    pub(super) fn limit(self: &Arc<Self>, name: &Name, ticket: Ticket, at: Instant) {
+        let mut shard = self.table.shard(name);
+        if let Some(waiter) = shard.get_mut(name).and_then(|state| state.line.get_mut(ticket)) {
+            waiter.limit = Some(self.add_timer(at, Due::Limit(Box::new((name.clone(), ticket)))));
+        }
+    }
+
+    /// The time of a limit has come: of the last look, or of the end.
+    pub(crate) fn limit_is_due(self: &Arc<Self>, name: &Name, ticket: Ticket) {
+        let now = self.now();
+        let until = {
+            let mut shard = self.table.shard(name);
+            let Some(state) = shard.get_mut(name) else { return };
+            let Some(until) = state.line.get_mut(ticket).map(|waiter| waiter.until) else { return };
+            if let Some(claim) = state.claim.as_ref().filter(|_| now < until) {
+                claim.control.ring.notify_one();
+            }
+            until
+        };
+        if now < until {
+            self.limit(name, ticket, until);
+        } else {
+            self.time_out(name, ticket);
+        }
+    }
+
     /// The future of a request was dropped.
     pub(crate) fn cancel(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         if !self.is_home() {
@@ -22,7 +60,7 @@ impl Shared {
     }
 
     /// The wait of a request is over. The error is the last thing the engine said.
-    pub(crate) fn time_out(self: &Arc<Self>, name: &Name, ticket: Ticket) {
+    fn time_out(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let Some((waiter, trouble)) = self.leave(name, ticket) else { return };
         let waited = self.now().since(waiter.since);
         let (engine, text) = (self.profile.engine, name.as_str());

@@ -49,6 +49,8 @@ pub(crate) struct Waiter {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) since: Instant,
     pub(crate) limit: Option<TimerKey>,
+    /// When the wait is over.
+    pub(crate) until: Instant,
     /// Keeps the keeper alive, and becomes part of the guard.
     pub(crate) life: Arc<Lifeline>,
     pub(crate) tx: oneshot::Sender<Result<Guard, Error>>,

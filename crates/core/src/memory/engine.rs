@@ -54,7 +54,17 @@ impl MemoryEngine {
     }
 
     fn release_now(&self, release: &Release) -> Released {
-        let freed = self.store.step(&release.name, |queue, step| queue.release(release, step));
+        let (freed, rung) = self.store.step(&release.name, |queue, step| {
+            let freed = queue.release(release, step);
+            // Nothing happens when the time of a kept name is over: the first in line ask then, and are to know when that is.
+            let watchers = queue.watchers().filter(|_| freed && queue.is_kept());
+            (freed, watchers.map(|(id, client)| (id, client.clone())).collect::<Vec<_>>())
+        });
+        for (id, client) in rung {
+            if let Some(client) = client.upgrade() {
+                client.push(News::Ring { name: release.name.clone(), id });
+            }
+        }
         if freed { Released::Freed } else { Released::NotThere }
     }
 }

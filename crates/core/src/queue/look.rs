@@ -6,7 +6,7 @@ use super::{
     Queue,
     entry::{Holder, State, Waiter},
 };
-use crate::{Hint, HolderView, Instant, Name, Previous, View, WaiterView};
+use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView};
 
 /// What stands for the owner of a name that is kept taken by nobody.
 pub const KEPT_OWNER: &str = "kept";
@@ -35,6 +35,18 @@ impl<C> Queue<C> {
         let held = self.holders.iter().map(|holder| holder.expires);
         let wanted = self.line.iter().flat_map(|line| line.all().map(|waiter| waiter.expires));
         held.chain(wanted).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// The first in line, and where their news go: who has to know when the first hold is over.
+    pub fn watchers(&self) -> impl Iterator<Item = (ClaimId, &C)> {
+        let waiting = self.line.iter().flat_map(|line| &line.waiting);
+        waiting.take(WATCHERS).map(|waiter| (waiter.id, &waiter.client))
+    }
+
+    /// Whether the name is kept taken by nobody. Holds as of the last settle.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.holders.iter().any(|holder| matches!(holder.state, State::Kept))
     }
 
     /// The clients of all claims, as often as they have claims.
@@ -69,8 +81,9 @@ impl<C> Queue<C> {
         Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }
     }
 
-    /// The time until the first holder lapses.
-    fn frees_in(&self, now: Instant) -> Option<Duration> {
+    /// The time until the first holder lapses. Holds as of the last settle.
+    #[must_use]
+    pub fn frees_in(&self, now: Instant) -> Option<Duration> {
         let first = self.holders.iter().map(|holder| holder.expires).min()?;
         (first != Instant::NEVER).then(|| first.since(now))
     }

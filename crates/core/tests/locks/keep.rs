@@ -1,4 +1,5 @@
-//! Keeping a name taken after the work, on an engine that cannot do it once the name is released. On paused time.
+//! Keeping a name taken after the work: who waits gets it in time, also on an engine that cannot keep it once it is released. On
+//! paused time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -192,5 +193,33 @@ fn closing_ends_it() {
         assert!(kept.await.unwrap_err().is_lost());
         time::sleep(CLEAN_UP).await;
         assert!(!is_taken(&other).await);
+    });
+}
+
+#[test]
+fn each_waiter_starts_when_the_time_of_the_one_before_it_is_over() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let two = [client(&store, &env).0, client(&store, &env).0];
+        let begin = Instant::now();
+        let mut turns = tokio::task::JoinSet::new();
+        for at in 0..5 {
+            let locks = two[at % 2].clone();
+            turns.spawn(async move {
+                let guard = locks.mutex("x").acquire().await.unwrap();
+                let start = begin.elapsed();
+                guard.release_at_least(KEPT).await.unwrap();
+                start
+            });
+        }
+        let mut starts = turns.join_all().await;
+        starts.sort();
+        for (turn, start) in (0..).zip(starts) {
+            assert!(
+                start >= KEPT * turn && start < KEPT * turn + MOMENT,
+                "turn {turn} began after {start:?}"
+            );
+        }
+        time::sleep(KEPT + CLEAN_UP).await;
     });
 }

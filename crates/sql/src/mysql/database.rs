@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token};
+use leasehold_core::{
+    Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token, queue::Stand,
+};
 
 use super::{
     config::Config,
@@ -21,12 +23,12 @@ use super::{
     quick,
     rows::{Columns, names},
     server::Server,
-    statements::{CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, SERVER, SPEAK, STANDS, SWEEP},
+    statements::{AHEAD, CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, SERVER, SPEAK, STANDS, SWEEP},
     text::{bytes, claims, list},
 };
 use crate::{
-    database::{Absent, Answered, Database, Failed, Place, Taken, Timed},
-    row::{ClientId, previous_of},
+    database::{Absent, Answered, Database, Failed, Place, Spoken, Taken, Timed},
+    row::{ClientId, previous_of, stand_of},
     step::{Done, Scene, Tidings, Told, Verb},
 };
 
@@ -113,7 +115,7 @@ impl Database for Mysql {
         Box::pin(quick::renew(self, holds))
     }
 
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>> {
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
         Box::pin(async move {
             let mut lives: HashMap<i64, Vec<&Place>> = HashMap::new();
             for place in places {
@@ -127,15 +129,19 @@ impl Database for Mysql {
                     SPEAK.with(&[("claims", &claims), ("life", &life)])
                 }));
             }
-            said.push(STANDS.with(&[("client", &self.id.0.cast_signed().to_string())]));
-            let sets = self.surely(&said.join("; "), Absent::Make).await?;
+            let client = self.id.0.cast_signed().to_string();
+            said.extend([&STANDS, &AHEAD].map(|sql| sql.with(&[("client", &client)])));
+            let mut sets = self.surely(&said.join("; "), Absent::Make).await?;
+            let ahead = sets.pop().and_then(|set| set.rows.into_iter().next());
+            let ahead: Option<u32> = ahead.map(|row| Columns::of(&row).next()).transpose()?.flatten();
             let mut stands: HashMap<ClaimId, Timed<i16>> = HashMap::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
                 let (id, it, now) = (columns.id()?, columns.next()?, columns.next()?);
                 stands.extend(id.map(|id| (id, Timed { now, it })));
             }
-            Ok(places.iter().map(|place| stands.remove(&place.id)).collect())
+            let stands = places.iter().map(|place| stands.remove(&place.id)).collect();
+            Ok(Spoken { stands, ahead: ahead.unwrap_or(0), ..Spoken::default() })
         })
     }
 
@@ -167,7 +173,8 @@ impl Database for Mysql {
             let mut called = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
-                let (id, token, tokens): (_, i64, i32) = (columns.id()?, columns.next()?, columns.next()?);
+                let (id, stand): (_, i16) = (columns.id()?, columns.next()?);
+                let (token, tokens): (i64, i32) = (columns.next()?, columns.next()?);
                 let (previous, micros): (i16, i64) = (columns.next()?, columns.next()?);
                 let grant = Grant {
                     token: Token { lineage, number: token.unsigned_abs() },
@@ -175,7 +182,11 @@ impl Database for Mysql {
                     ttl: Some(Duration::from_micros(micros.unsigned_abs())),
                     previous: previous_of(previous),
                 };
-                let what = Tidings::Granted { grant, since: columns.next()? };
+                let (since, left) = (columns.next()?, columns.next()?);
+                let what = match stand_of(stand) {
+                    Some(Stand::Kept) => Tidings::Over { left },
+                    _ => Tidings::Granted { grant, since },
+                };
                 called.extend(id.map(|id| Told { client, id, what }));
             }
             Ok(called)

@@ -25,6 +25,7 @@ statements! {
     SPEAK = "speak";
     STANDS = "stands";
     CALLED = "called";
+    AHEAD = "ahead";
     LAPSES = "lapses";
     READ = "read";
     LOCK_NEW = "lock_new";

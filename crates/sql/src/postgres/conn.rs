@@ -1,6 +1,13 @@
 //! One connection to a server.
 
-use std::{future::poll_fn, sync::Weak, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use leasehold_core::{Fault, Lineage};
 use tokio::{
@@ -50,38 +57,75 @@ pub(crate) struct Conn {
     /// Which tables it leads to, and since when that is known. `None` where there are none, or it only listens.
     tables: Option<Tables>,
     known_at: Instant,
+    ear: Arc<Hearing>,
+}
+
+/// What is known of a connection by whoever hears by it.
+#[derive(Default)]
+pub(crate) struct Hearing {
+    listens: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Hearing {
+    /// Whether what is told now is heard.
+    pub(crate) fn listens(&self) -> bool {
+        self.listens.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire)
+    }
 }
 
 impl Conn {
     /// Connects, and finds or makes the tables.
-    pub(crate) async fn open(config: &Config, absent: Absent) -> Result<Self, Failed> {
+    pub(crate) async fn open(
+        config: &Config,
+        absent: Absent,
+        hears: Weak<dyn Hears>,
+    ) -> Result<Self, Failed> {
         let dialing = async {
-            let mut conn = Self::dial(config, config.listen.is_none(), None).await?;
+            let mut conn = Self::dial(config, &config.server, config.listen.is_none(), hears).await?;
             conn.recognise(config, absent).await?;
             Ok(conn)
         };
         door::within(DIAL_LIMIT, dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
-    /// Connects, and hears what is told on this channel.
-    pub(crate) async fn listen(
+    /// Connects past a pooler to the `server` itself, for hearing only.
+    pub(crate) async fn beside(
         config: &Config,
-        channel: &str,
+        server: &tokio_postgres::Config,
         hears: Weak<dyn Hears>,
     ) -> Result<Self, Failed> {
-        let dialing = async {
-            let conn = Self::dial(config, true, Some(hears)).await?;
-            let listen = format!("LISTEN {channel}");
-            conn.client.batch_execute(&listen).await.map_err(|error| config.say(sort(&error, At::Before)))?;
-            Ok(conn)
-        };
+        let dialing = Self::dial(config, server, true, hears);
         door::within(DIAL_LIMIT, dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
-    async fn dial(config: &Config, direct: bool, hears: Option<Weak<dyn Hears>>) -> Result<Self, Failed> {
-        let place =
-            if hears.is_some() { config.listen.as_ref().unwrap_or(&config.server) } else { &config.server };
-        let mut server = place.clone();
+    /// Hears what is told on this channel.
+    pub(crate) async fn listen(&self, config: &Config, channel: &str) -> Result<Arc<Hearing>, Failed> {
+        let listen = format!("LISTEN {channel}");
+        self.run(&listen).await.map_err(|error| config.say(sort(&error, At::Before)))?;
+        self.ear.listens.store(true, Ordering::Release);
+        Ok(Arc::clone(&self.ear))
+    }
+
+    /// Hears nothing more.
+    pub(crate) async fn unlisten(&self) -> Result<(), Failed> {
+        self.ear.listens.store(false, Ordering::Release);
+        self.run("UNLISTEN *").await.map_err(|error| sort(&error, At::Before))
+    }
+
+    pub(crate) fn listens(&self) -> bool {
+        self.ear.listens()
+    }
+
+    async fn dial(
+        config: &Config,
+        server: &tokio_postgres::Config,
+        direct: bool,
+        hears: Weak<dyn Hears>,
+    ) -> Result<Self, Failed> {
+        let mut server = server.clone();
+        let deaf = Deaf { hears, ear: Arc::default() };
+        let ear = Arc::clone(&deaf.ear);
         if direct {
             server.options(LIMITS);
         }
@@ -91,25 +135,25 @@ impl Conn {
             server.ssl_mode(tokio_postgres::config::SslMode::Require);
             let (client, connection) =
                 server.connect(super::tls::Encrypt(tls.clone())).await.map_err(failed)?;
-            door::spawn(drive(connection, hears));
-            return Ok(Self::of(client, direct));
+            door::spawn(drive(connection, deaf));
+            return Ok(Self::of(client, direct, ear));
         }
         if Plain::serves(&server) {
             Plain::prepare(&mut server);
             let (client, connection) = server.connect(Plain).await.map_err(failed)?;
-            door::spawn(drive(connection, hears));
-            return Ok(Self::of(client, direct));
+            door::spawn(drive(connection, deaf));
+            return Ok(Self::of(client, direct, ear));
         }
         let near = stream::near(&server).await.map_err(|error| {
             config.say(Failed::new(Fault::Retry, format!("error connecting to server: {error}")))
         })?;
         let (client, connection) = server.connect_raw(near, NoTls).await.map_err(failed)?;
-        door::spawn(drive(connection, hears));
-        Ok(Self::of(client, direct))
+        door::spawn(drive(connection, deaf));
+        Ok(Self::of(client, direct, ear))
     }
 
-    fn of(client: Client, keeps: bool) -> Self {
-        Self { client, prepared: Default::default(), keeps, tables: None, known_at: door::now() }
+    fn of(client: Client, keeps: bool, ear: Arc<Hearing>) -> Self {
+        Self { client, prepared: Default::default(), keeps, tables: None, known_at: door::now(), ear }
     }
 
     /// Whether another server may answer on it by now than when it was recognised.
@@ -211,26 +255,30 @@ impl Conn {
 }
 
 /// Reads and writes until the connection ends.
-async fn drive<S, T>(mut connection: Connection<S, T>, hears: Option<Weak<dyn Hears>>)
+async fn drive<S, T>(mut connection: Connection<S, T>, deaf: Deaf)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let deaf = Deaf(hears);
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if let (AsyncMessage::Notification(said), Some(hears)) = (message, &deaf.0) {
-            let Some(hears) = hears.upgrade() else { return };
+        if let AsyncMessage::Notification(said) = message {
+            let Some(hears) = deaf.hears.upgrade() else { return };
             hears.heard(said.payload());
         }
     }
 }
 
 /// However the connection ends, who hears by it is told.
-struct Deaf(Option<Weak<dyn Hears>>);
+struct Deaf {
+    hears: Weak<dyn Hears>,
+    ear: Arc<Hearing>,
+}
 
 impl Drop for Deaf {
     fn drop(&mut self) {
-        if let Some(hears) = self.0.take().and_then(|hears| hears.upgrade()) {
+        let listened = self.ear.listens();
+        self.ear.ended.store(true, Ordering::Release);
+        if let Some(hears) = self.hears.upgrade().filter(|_| listened) {
             hears.deaf();
         }
     }

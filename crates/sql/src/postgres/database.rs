@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use leasehold_core::{Claim, ClaimId, Fault, Guarantee, Hold, Lineage, Name, Release};
+use leasehold_core::{BoxFuture, Claim, ClaimId, Fault, Guarantee, Hold, Lineage, Name, Release};
 use tokio_postgres::{Row, types::ToSql};
 
 use super::{
@@ -14,12 +14,12 @@ use super::{
     pool::{Lent, Pool},
     rows::{claim_row, client_number, column, id, lock_row},
     statements::{
-        CLAIM_ONE, CLAIM_QUICK, FORGET, LAPSES, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
+        CLAIM_ONE, CLAIM_QUICK, FORGET, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
         RENEW_LOCKS, SPEAK, SWEEP, Sql,
     },
 };
 use crate::{
-    database::{Absent, Answered, Database, Failed, Place, Taken, Timed},
+    database::{Absent, Answered, Database, Failed, Place, Spoken, Taken, Timed},
     row::{ClientId, first, micros_in, previous_number},
     step::{Done, Scene, Told, Verb},
 };
@@ -34,8 +34,8 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) fn new(config: Config, id: ClientId) -> Self {
-        let pool = Pool::new(config);
-        Self { ear: Ear::new(id, Arc::clone(&pool)), pool }
+        let ear = Ear::new(id, config);
+        Self { pool: Arc::clone(&ear.pool), ear }
     }
 
     async fn take_one(&self, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
@@ -197,36 +197,33 @@ impl Database for Postgres {
         })
     }
 
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>> {
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
         Box::pin(async move {
+            // Also after the connection broke.
+            self.ear.open().await?;
             let lives: Vec<i64> = places.iter().map(|place| place.life).collect();
             let (names, ids) =
                 (names(places.iter().map(|place| &place.name)), ids(places.iter().map(|place| &place.id)));
             let rows = self.many(&SPEAK, &[&names, &ids, &lives]).await?.unwrap_or_default();
-            let mut stands: HashMap<ClaimId, (i16, i64)> = HashMap::new();
+            let mut stands: HashMap<ClaimId, (i16, i64, Option<i64>)> = HashMap::new();
             for row in &rows {
                 if let Some(id) = id(row, 0)? {
-                    stands.insert(id, (column(row, 1)?, column(row, 2)?));
+                    stands.insert(id, (column(row, 1)?, column(row, 2)?, column(row, 3)?));
                 }
             }
-            let one = |place: &Place| stands.get(&place.id).map(|&(it, now)| Timed { now, it });
-            Ok(places.iter().map(one).collect())
+            let mut spoken = Spoken::default();
+            for place in places {
+                let known = stands.get(&place.id);
+                spoken.stands.push(known.map(|&(it, now, _)| Timed { now, it }));
+                spoken.lapses.extend(known.and_then(|known| Some((place.name.clone(), known.2?))));
+            }
+            spoken.lapses.dedup();
+            Ok(spoken)
         })
     }
 
-    fn lapses<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
-        Box::pin(async move {
-            // Asked every second while claims wait, also after the connection broke.
-            self.ear.open().await?;
-            let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
-            let rows = self.many(&LAPSES, &[&asked]).await?.unwrap_or_default();
-            let mut lapses = Vec::with_capacity(rows.len());
-            for row in &rows {
-                let left = column(row, 1)?;
-                lapses.extend(name(row)?.map(|name| (name, left)));
-            }
-            Ok(lapses)
-        })
+    fn lapses<'a>(&'a self, _: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn tells(&self) -> bool {
@@ -237,8 +234,13 @@ impl Database for Postgres {
         self.ear.hears()
     }
 
-    fn rest(&self) {
-        self.ear.rest();
+    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.pool.rest();
+            if !waits {
+                self.ear.rest().await;
+            }
+        })
     }
 
     fn called(&self, _: ClientId) -> Answered<'_, Vec<Told>> {
@@ -251,7 +253,7 @@ impl Database for Postgres {
                 // Before there is a place in line, so that nothing that is told to it is missed.
                 self.ear.open().await?;
             }
-            let lent = self.pool.conn().await?;
+            let lent = self.ear.conn().await?;
             let done = play(&lent.conn, name, verb).await?;
             lent.back()?;
             Ok(done)

@@ -11,19 +11,30 @@ use std::{
 use leasehold_core::{Fault, News};
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{conn::Conn, hears::Hears, pool::Pool, told};
-use crate::{client::Client, database::Failed, door, row::ClientId};
+use super::{
+    config::Config,
+    conn::{Conn, Hearing},
+    hears::Hears,
+    pool::{Lent, Pool},
+    told,
+};
+use crate::{
+    client::{Client, bounded},
+    database::Failed,
+    door,
+    row::ClientId,
+};
 
 /// How long after it could not be opened it is tried again: who waits looks once a second.
 const AGAIN: Duration = Duration::from_millis(900);
 /// How long it listens on when nobody waits any more; longer than a claim takes until it stands in line.
 const REST: Duration = Duration::from_secs(10);
 
-/// One connection that listens, as long as claims of this client stand in line.
+/// Listens as long as claims of this client stand in line: on a connection of the pool, or beside a pooler on one of its own.
 pub(crate) struct Ear {
     id: ClientId,
     client: OnceLock<Weak<Client>>,
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     state: Mutex<State>,
     /// Whether it could be opened last.
     open: AtomicBool,
@@ -32,19 +43,21 @@ pub(crate) struct Ear {
 
 #[derive(Default)]
 struct State {
-    conn: Option<Conn>,
+    hearing: Option<Arc<Hearing>>,
+    /// The connection beside a pooler.
+    beside: Option<Conn>,
     /// Why and when it could not be opened last.
     failed: Option<(Failed, Instant)>,
-    /// When it was needed last.
-    needed: Option<Instant>,
+    /// Since when nobody has needed it.
+    unneeded: Option<Instant>,
 }
 
 impl Ear {
-    pub(crate) fn new(id: ClientId, pool: Arc<Pool>) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
+    pub(crate) fn new(id: ClientId, config: Config) -> Arc<Self> {
+        Arc::new_cyclic(|me: &Weak<Self>| Self {
             id,
             client: OnceLock::new(),
-            pool,
+            pool: Pool::new(config, Weak::clone(me) as _),
             state: Mutex::default(),
             open: AtomicBool::new(true),
             me: Weak::clone(me),
@@ -66,8 +79,8 @@ impl Ear {
     /// Those that are no better the next time.
     pub(crate) async fn open(&self) -> Result<(), Failed> {
         let mut state = self.state.lock().await;
-        state.needed = Some(door::now());
-        if state.conn.as_ref().is_some_and(|conn| !conn.is_closed()) {
+        state.unneeded = None;
+        if state.hearing.as_ref().is_some_and(|hearing| hearing.listens()) {
             return Ok(());
         }
         let now = door::now();
@@ -75,13 +88,13 @@ impl Ear {
         if let Some((failed, _)) = failed {
             return fatal(failed);
         }
-        let me: Weak<dyn Hears> = Weak::clone(&self.me) as _;
-        let listening = Conn::listen(&self.pool.config, &told::channel(self.id), me).await;
+        let listening = bounded(self.listen()).await;
         self.open.store(listening.is_ok(), Ordering::Relaxed);
         match listening {
-            Ok(conn) => {
+            Ok((hearing, beside)) => {
+                state.beside = beside;
                 // What was told meanwhile, nobody heard.
-                let missed = state.conn.replace(conn).is_some() | state.failed.take().is_some();
+                let missed = state.hearing.replace(hearing).is_some() | state.failed.take().is_some();
                 if let Some(client) = self.client().filter(|_| missed) {
                     client.mailbox.push(News::AskAll);
                 }
@@ -96,17 +109,46 @@ impl Ear {
         }
     }
 
+    async fn listen(&self) -> Result<(Arc<Hearing>, Option<Conn>), Failed> {
+        let (config, channel) = (&self.pool.config, told::channel(self.id));
+        if let Some(server) = &config.listen {
+            let conn = Conn::beside(config, server, Weak::clone(&self.me) as _).await?;
+            return Ok((conn.listen(config, &channel).await?, Some(conn)));
+        }
+        let lent = self.pool.conn().await?;
+        let hearing = lent.conn.listen(config, &channel).await?;
+        lent.back()?;
+        Ok((hearing, None))
+    }
+
+    /// A connection for a transaction, which may wait for a row: nothing that is told is to wait with it.
+    pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
+        let waits = self.client().is_some_and(|client| client.waits());
+        if waits { self.pool.deaf().await } else { self.pool.conn().await }
+    }
+
     /// Whether it is open, as far as is known.
     pub(crate) fn hears(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 
     /// Nobody waits: after a while it listens no more.
-    pub(crate) fn rest(&self) {
+    pub(crate) async fn rest(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
-        if state.needed.is_some_and(|needed| door::now().duration_since(needed) > REST) {
-            state.conn = None;
+        let now = door::now();
+        let listens = state.hearing.as_ref().is_some_and(|hearing| hearing.listens());
+        if !listens || now.duration_since(*state.unneeded.get_or_insert(now)) <= REST {
+            return;
         }
+        if state.beside.take().is_none() {
+            // Whoever uses it now gives it back: then, the next time.
+            let Some(lent) = self.pool.listening() else { return };
+            let unlistened = bounded(lent.conn.unlisten()).await.and_then(|()| lent.back());
+            if let Err(failed) = unlistened {
+                tracing::debug!(%failed, "a connection that listened is closed");
+            }
+        }
+        state.hearing = None;
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Sql {
 }
 
 /// How many statements there are.
-pub(crate) const COUNT: usize = 16;
+pub(crate) const COUNT: usize = 15;
 
 const NAMES: Type = Type::TEXT_ARRAY;
 const IDS: Type = Type::BYTEA_ARRAY;
@@ -61,5 +61,4 @@ statements! {
     LOOK = 12 "look" [NAMES];
     SWEEP = 13 "sweep" [TEXT, LONG];
     FORGET = 14 "forget" [NAMES];
-    LAPSES = 15 "lapses" [NAMES];
 }

@@ -24,6 +24,7 @@ pub(crate) fn write(told: &Told) -> String {
             format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_number(*previous))
         }
         Tidings::Broken { name } => format!("broken {id} {name}"),
+        Tidings::Over { left } => format!("over {id} {left}"),
     }
 }
 
@@ -45,6 +46,7 @@ pub(crate) fn read(said: &str, client: ClientId, lineage: Lineage) -> Option<Tol
             };
             Tidings::Granted { grant, since: i64::try_from(next()?).ok()? }
         }
+        "over" => Tidings::Over { left: rest.parse().ok()? },
         "broken" => Tidings::Broken { name: Name::new(rest).ok()? },
         _ => return None,
     };

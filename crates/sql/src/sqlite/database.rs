@@ -3,6 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock},
+    time::Duration,
 };
 
 use leasehold_core::{
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     client::lock_of,
-    database::{Answered, Database, Failed, Place, Taken, Timed},
+    database::{Answered, Database, Failed, Place, Spoken, Taken, Timed},
     row::{ClientId, previous_number},
     step::{Done, Said, Scene, Told, Verb},
 };
@@ -120,7 +121,8 @@ fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Tim
     if scene.lock.holder.is_some() || scene.lock.claims > 0 {
         return Ok(None);
     }
-    let done = scene.play(&Verb::Claim { claim: claim.clone(), how: How::Create, client });
+    let done =
+        scene.play(&Verb::Claim { claim: claim.clone(), how: How::Create, client, place: Duration::ZERO });
     let Said::Claim(Ok(Answer::Held(grant))) = &done.said else { return Ok(None) };
     let token = i64::try_from(grant.token.number).unwrap_or(i64::MAX);
     let it = Taken { token, previous: previous_number(grant.previous) };
@@ -167,7 +169,7 @@ impl Database for Sqlite {
         Box::pin(self.each(holds.to_vec(), verb))
     }
 
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Vec<Option<Timed<i16>>>> {
+    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
         Box::pin(async move {
             let asked = places.to_vec();
             let (now, stands) =
@@ -182,7 +184,8 @@ impl Database for Sqlite {
             if !due.is_empty() {
                 self.run(Need::Write, move |scope| spoke(scope, &due)).await?;
             }
-            Ok(stands.into_iter().map(|stand| stand.map(|(it, _)| Timed { now, it })).collect())
+            let stands = stands.into_iter().map(|stand| stand.map(|(it, _)| Timed { now, it }));
+            Ok(Spoken { stands: stands.collect(), ..Spoken::default() })
         })
     }
 
@@ -194,7 +197,7 @@ impl Database for Sqlite {
     fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>> {
         Box::pin(async move {
             let told = self.run(Need::Read, move |scope| look::called(scope, client)).await?;
-            self.bell.looked(!told.is_empty());
+            self.bell.looked(told.iter().any(Told::is_grant));
             Ok(told)
         })
     }
@@ -203,8 +206,11 @@ impl Database for Sqlite {
         Box::pin(self.bell.rang())
     }
 
-    fn rest(&self) {
-        self.bell.rest();
+    fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
+        if !waits {
+            self.bell.rest();
+        }
+        Box::pin(std::future::ready(()))
     }
 
     fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>> {

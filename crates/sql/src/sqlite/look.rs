@@ -1,6 +1,6 @@
 //! Looks that change nothing: what was granted, which names there are, what is over.
 
-use leasehold_core::{Grant, Name, Token};
+use leasehold_core::{Grant, Name, Token, queue::Stand};
 use rusqlite::{Error, params};
 
 use super::{
@@ -11,18 +11,19 @@ use super::{
 use crate::{
     database::{Failed, Place},
     door::wall_micros,
-    row::{ClientId, previous_of},
+    row::{ClientId, previous_of, stand_of},
     step::{Tidings, Told},
 };
 
 /// How much longer than now its tokens are kept in the row of a name that nobody uses.
 const KEPT: i64 = 3_600_000_000;
 
-/// What was granted to claims of a client in line, and not confirmed since.
+/// What was granted to claims of a client in line, and not confirmed since; and names that are kept taken while one of its claims is
+/// the first in line.
 pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Told>, Failed> {
     let of = || {
         let text = format!(
-            "SELECT {CLAIM_COLUMNS} FROM leasehold_claim WHERE client = ?1 AND stand = 1 AND expires > ?2"
+            "SELECT {CLAIM_COLUMNS} FROM leasehold_claim WHERE client = ?1 AND (stand = 1 AND expires > ?2 OR stand = 3)"
         );
         let mut found = scope.file.connection.prepare_cached(&text)?;
         let rows = found.query_map(params![client.0.cast_signed(), scope.now], claim_row)?;
@@ -30,6 +31,10 @@ pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Told>, F
     };
     let rows = of().map_err(before)?;
     let told = rows.into_iter().filter_map(|row| {
+        if stand_of(row.stand) == Some(Stand::Kept) {
+            let left = row.expires.saturating_sub(scope.now);
+            return Some(Told { client, id: row.id, what: Tidings::Over { left } });
+        }
         let grant = Grant {
             token: Token { lineage: scope.file.lineage, number: u64::try_from(row.token).ok()? },
             tokens: u32::try_from(row.tokens).ok()?,

@@ -6,6 +6,7 @@
 mod altered;
 mod clocks;
 mod conformance;
+mod crowd;
 #[cfg(feature = "tls")]
 mod encrypted;
 mod guarantee;

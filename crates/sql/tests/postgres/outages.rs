@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_core::{Answer, Claim, Engine, Fault, Grant, Hold, How, Released, Renewed};
+use leasehold_core::{Answer, Claim, Engine, Fault, Grant, Hold, How, Locks, Released, Renewed};
 use leasehold_testkit::server::{PostgresServer, psql};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of, until};
@@ -259,4 +259,19 @@ fn a_look_at_tables_that_others_lock_waits_or_says_so() {
     });
     assert_eq!(rig.show("a").holders.len(), 1);
     drop(guard);
+}
+
+/// Nothing is asked of a server that tells; whether it still does is asked before the end of a wait.
+#[test]
+fn who_waited_for_a_server_that_answers_no_more_is_told_that() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let _guard = acquire(&rig.locks(), "a");
+    let locks = Locks::builder(engine).build();
+    let waiting = spawn(move || locks.mutex("a").blocking().acquire_within(Duration::from_secs(8)));
+    until("it waits", || rig.show("a").waiters.len() == 1);
+    proxy.delay(PATIENCE);
+    proxy.hold_answers();
+    let error = waiting.join().unwrap().unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
 }

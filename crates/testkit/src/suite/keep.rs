@@ -1,17 +1,18 @@
 //! Keeping a name taken after the release ("at least for").
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
-use leasehold_core::{Mode, Profile, Release, Released};
+use leasehold_core::{Claim, Grant, Instant, Mode, News, Next, Profile, Release, Released, Wait};
 
 use super::{
-    bench::{Bench, release_of},
-    case::{Case, Outcome, case, ensure, want},
+    bench::{Bench, Client, release_of},
+    case::{Case, Outcome, Stop, case, ensure, want},
 };
 
 pub(super) const CASES: &[Case] = &[
     case!(a_kept_name_is_taken_for_its_time, skip = needs_keep),
     case!(a_waiter_gets_a_kept_name_after_its_time, skip = needs_keep),
+    case!(each_waiter_gets_a_kept_name_when_its_time_is_over, skip = needs_keep),
     case!(a_name_is_not_kept_without_being_held, skip = needs_keep),
 ];
 
@@ -19,6 +20,14 @@ pub(super) const CASES: &[Case] = &[
 const KEPT: Duration = Duration::from_secs(1);
 /// Over the time, until a kept name must be free.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// How many waiters get a name one after the other, and for how long each of them keeps it.
+const WAITERS: usize = 8;
+const KEPT_EACH: Duration = Duration::from_millis(100);
+/// By how much each of them may be late: polled engines look several times a second.
+const LATE: Duration = Duration::from_millis(100);
+/// How often the waiters hear news and look at the time.
+const STEP: Duration = Duration::from_millis(10);
 
 fn needs_keep(profile: &Profile) -> Option<&'static str> {
     (!profile.can_keep).then_some("a name cannot be kept after its release")
@@ -60,6 +69,99 @@ async fn a_waiter_gets_a_kept_name_after_its_time(bench: &Bench<'_>) -> Outcome 
     }
     bench.advance(kept + GRACE).await;
     other.granted(&waiter).await.map(drop)
+}
+
+async fn each_waiter_gets_a_kept_name_when_its_time_is_over(bench: &Bench<'_>) -> Outcome {
+    let clients = [bench.client().await, bench.client().await];
+    let holder = bench.claim(&bench.name(""), Mode::Exclusive);
+    let mut grant = clients[0].hold(&holder).await?;
+    let mut line = VecDeque::new();
+    for at in 0..WAITERS {
+        let claim = bench.claim(&holder.name, Mode::Exclusive);
+        line.push_back(Waiter::new(bench, &clients[(at + 1) % clients.len()], claim).await?);
+    }
+    let (mut now, mut last) = (Instant::from_nanos(0), (holder, &clients[0]));
+    while !line.is_empty() {
+        let order = Release { keep: Some(KEPT_EACH), ..release_of(&last.0, Some(&grant)) };
+        want!(last.1.release_as(&order).await?, Released::Freed => (), "a release that keeps the name");
+        let (at, next) = loop {
+            // Counted in steps, which are the longer the slower the machine is.
+            let (turns, took) = (WAITERS - line.len() + 1, now.since(Instant::from_nanos(0)));
+            ensure!(
+                took <= (KEPT_EACH + LATE) * turns as u32,
+                "{turns} waiters, for each of which the name was kept for {KEPT_EACH:?}, are not through after {took:?}"
+            );
+            bench.advance(STEP).await;
+            now = now.after(STEP);
+            if let Some(granted) = look(&clients, &mut line, now).await? {
+                break granted;
+            }
+        };
+        let Some(waiter) = line.remove(at) else { return Err(Stop::Fail("nobody waits".into())) };
+        (last, grant) = ((waiter.claim, waiter.client), next);
+    }
+    last.1.free(&last.0, &grant).await
+}
+
+/// A claim that waits as core lets it wait.
+struct Waiter<'a> {
+    claim: Claim,
+    client: &'a Client<'a>,
+    wait: Wait,
+    /// When it is asked for if no news comes.
+    due: Instant,
+}
+
+impl<'a> Waiter<'a> {
+    async fn new(bench: &Bench<'_>, client: &'a Client<'a>, claim: Claim) -> Outcome<Self> {
+        let due = Instant::from_nanos(0);
+        let mut waiter = Self { wait: Wait::new(bench.profile(), None), claim, client, due };
+        match waiter.ask(due).await? {
+            None => Ok(waiter),
+            Some(grant) => Err(Stop::Fail(format!("a name that is held was granted: {grant:?}"))),
+        }
+    }
+
+    async fn ask(&mut self, now: Instant) -> Outcome<Option<Grant>> {
+        let answer = self.client.ask(&self.claim, self.wait.how()).await?;
+        match self.wait.answered(Ok(answer), now, u32::MAX) {
+            Next::Held(grant) => Ok(Some(grant)),
+            Next::Call { at, .. } => {
+                self.due = at;
+                Ok(None)
+            }
+            other => Err(Stop::Fail(format!("the waiting claim of {}: {other:?}", self.claim.name))),
+        }
+    }
+}
+
+/// Hears the news and asks for who is due; says which of them was granted.
+async fn look(
+    clients: &[Client<'_>],
+    line: &mut VecDeque<Waiter<'_>>,
+    now: Instant,
+) -> Outcome<Option<(usize, Grant)>> {
+    for client in clients {
+        let heard = tokio::time::timeout(Duration::ZERO, client.engine.news()).await.unwrap_or_default();
+        for waiter in line.iter_mut() {
+            let rings = |news: &News| match news {
+                News::Granted { id, .. } | News::Ring { id, .. } => *id == waiter.claim.id,
+                News::AskAll => true,
+                _ => false,
+            };
+            if heard.iter().any(rings) {
+                waiter.due = now;
+            }
+        }
+    }
+    for (at, waiter) in line.iter_mut().enumerate() {
+        if waiter.due <= now
+            && let Some(grant) = waiter.ask(now).await?
+        {
+            return Ok(Some((at, grant)));
+        }
+    }
+    Ok(None)
 }
 
 async fn a_name_is_not_kept_without_being_held(bench: &Bench<'_>) -> Outcome {
