@@ -82,6 +82,9 @@ pub(crate) struct Run {
     /// Say nothing when the lock is not acquired
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Leave LEASEHOLD_URL and LEASEHOLD_URL_FILE in the environment of CMD
+    #[arg(long)]
+    pub(crate) pass_url: bool,
     /// File engine: do not pass the lock's descriptor to CMD
     #[arg(short = 'o', long)]
     pub(crate) close: bool,

@@ -7,7 +7,7 @@ use leasehold::{Name, Owner};
 use crate::{
     args, engines,
     exit::{Failure, USAGE},
-    source::{SYSTEM_FILE, Sources},
+    source::{FILE, SYSTEM_FILE, Sources, VARIABLE, WITHHELD},
 };
 
 /// The longest `--at-least`: longer than any schedule repeats, short enough that a slip of the pen ends some day.
@@ -29,6 +29,8 @@ pub(crate) struct Run {
     pub(crate) nested: args::Nested,
     pub(crate) owner: Option<Owner>,
     pub(crate) quiet: bool,
+    /// Whether the environment of CMD keeps the variables that say where the locks are.
+    pub(crate) pass_url: bool,
     /// Whether CMD inherits the descriptor under the lock, where there is one.
     pub(crate) pass_descriptor: bool,
     pub(crate) program: OsString,
@@ -55,8 +57,9 @@ pub(crate) enum Wait {
 pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
     let url = Sources {
         flag,
-        variable: std::env::var_os("LEASEHOLD_URL"),
-        file: std::env::var_os("LEASEHOLD_URL_FILE"),
+        variable: std::env::var_os(VARIABLE),
+        file: std::env::var_os(FILE),
+        withheld: std::env::var_os(WITHHELD).is_some(),
         system: Path::new(SYSTEM_FILE),
         required,
     }
@@ -99,6 +102,7 @@ impl Run {
             nested: args.nested,
             owner,
             quiet: args.quiet,
+            pass_url: args.pass_url,
             pass_descriptor: !args.close,
             program,
             arguments: command.collect(),
