@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{BoxFuture, EngineError, Guarantee, Mode, Name};
+use crate::{BoxFuture, EngineError, Guarantee, MAX_OWNER_BYTES, Mode, Name};
 
 /// What operators ask of an engine. Same rules as for [`Engine`](crate::Engine), but nothing here decides ownership.
 pub trait Inspect: Send + Sync {
@@ -37,6 +37,17 @@ pub trait Inspect: Send + Sync {
     ) -> BoxFuture<'a, Result<Broken, EngineError>>;
 }
 
+/// The longest text of others that is shown of a holder or waiter, in characters. What we write ourselves is not longer.
+const MAX_SHOWN: usize = MAX_OWNER_BYTES;
+
+/// Cuts a text that others wrote, and shows that it was cut.
+pub(crate) fn cut(text: &mut String, most: usize) {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
 /// A name as seen from outside.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -66,6 +77,14 @@ impl View {
     #[must_use]
     pub fn unreadable(name: Name, key: String, error: &EngineError) -> Self {
         Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
+    }
+
+    /// The same with what others wrote cut to a length that can be shown.
+    pub(crate) fn cut(mut self) -> Self {
+        let holders = self.holders.iter_mut().flat_map(|holder| [&mut holder.id, &mut holder.owner]);
+        let waiters = self.waiters.iter_mut().flat_map(|waiter| [&mut waiter.id, &mut waiter.owner]);
+        holders.chain(waiters).for_each(|text| cut(text, MAX_SHOWN));
+        self
     }
 
     /// One holder more, who holds it so.

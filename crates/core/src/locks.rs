@@ -86,7 +86,8 @@ impl Locks {
     /// The engine's.
     pub async fn list(&self, prefix: &str) -> Result<Vec<View>, Error> {
         let owned = prefix.to_owned();
-        self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned).await })).await
+        let views = self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned).await })).await?;
+        Ok(views.into_iter().map(View::cut).collect())
     }
 
     /// Who holds `name`, and who waits.
@@ -95,7 +96,8 @@ impl Locks {
     /// The engine's; [`is_invalid`](Error::is_invalid) for a name that cannot be.
     pub async fn show(&self, name: &str) -> Result<View, Error> {
         let parsed = Name::new(name)?;
-        self.inspect(name, |engine| Box::pin(async move { engine.show(&parsed).await })).await
+        let view = self.inspect(name, |engine| Box::pin(async move { engine.show(&parsed).await })).await?;
+        Ok(view.cut())
     }
 
     /// Ends the hold of `name` whose tokens contain `token`. `force` does not wait for the holder's lease: then only a

@@ -103,7 +103,14 @@ fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
         guard.release_blocking().unwrap();
     }
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
-    assert!(rig.run(locks.list("")).unwrap_err().is_denied());
+    rig.says(&["SET", "lock:theirs", "x"]);
+    rig.says(&["HSET", "lock:hash", "x", "1"]);
+    for name in ["theirs", "hash"] {
+        assert!(rig.run(locks.show(name)).unwrap().holders[0].foreign, "{name}");
+    }
+    for error in [rig.run(locks.list("")).unwrap_err(), rig.run(locks.guarantee()).unwrap_err()] {
+        assert!(error.is_denied() && error.to_string().contains("docs/engines/redis.md"), "{error}");
+    }
     for command in [
         ["KEYS", "*"].as_slice(),
         &["GET", "other"],
