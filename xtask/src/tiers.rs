@@ -59,6 +59,12 @@ const TABLE: [Row; 24] = [
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
     row("leasehold", "features", Tier::Quick, "the features that are compiled in"),
     row("leasehold", "tls", Tier::Test, "encrypted connections through the public crate"),
+    row(
+        "leasehold",
+        "password",
+        Tier::Test,
+        "passwords that change while locks are in use, on every engine that has them",
+    ),
     row("leasehold", "zookeeper", Tier::Test, "ZooKeeper through the public crate"),
     row("", "unit tests", Tier::Quick, "the unit tests of every package"),
     row("", "doc tests", Tier::Test, "the examples in the documentation"),

@@ -45,7 +45,7 @@ impl Conn {
     /// Connects, and makes the tables if they are not there.
     pub(super) async fn open(config: &Config, now: Instant) -> Result<Self, Failed> {
         let dialing = async {
-            let conn = caught(mysql_async::Conn::new(config.opts()?)).await;
+            let conn = caught(mysql_async::Conn::new(config.opts().await?)).await;
             let conn = conn.map_err(|broke| broke.sort(Commits::Never))?.map_err(not_connected)?;
             let (lineage, watched) = (Lineage::new(0), false);
             let mut conn = Self { conn, lineage, watched, confused: false, spoke: now };
