@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::Path, time::Duration};
 
 use leasehold::{Name, Owner};
+use zeroize::Zeroizing;
 
 use crate::{
     args, engines,
@@ -15,7 +16,8 @@ const MAX_AT_LEAST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What `run` is to do.
 pub(crate) struct Run {
-    pub(crate) url: String,
+    /// It may hold a password, and is kept for as long as CMD runs.
+    pub(crate) url: Zeroizing<String>,
     pub(crate) name: Name,
     pub(crate) want: Want,
     pub(crate) wait: Wait,
@@ -106,7 +108,7 @@ impl Run {
             pass_descriptor: !args.close,
             program,
             arguments: command.collect(),
-            url: url()?,
+            url: url()?.into(),
         })
     }
 }

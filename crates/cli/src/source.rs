@@ -10,6 +10,7 @@ use std::{
 };
 
 use nix::{fcntl::OFlag, unistd::geteuid};
+use zeroize::Zeroizing;
 
 use crate::exit::{CONFIG, DENIED, Failure};
 
@@ -123,7 +124,8 @@ fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String
     if stat.uid() != 0 && stat.uid() != geteuid().as_raw() {
         return Err(config(format!("{what} belongs to user {}: it is to be yours or root's", stat.uid())));
     }
-    let mut text = String::new();
+    // All of its room at once: what grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
     if text.len() as u64 > MAX_BYTES {
         return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it is to hold one URL")));
