@@ -130,3 +130,24 @@ pub enum Broken {
     /// Nothing is held, or under another token.
     NotHeld,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fault;
+
+    #[test]
+    fn what_others_wrote_is_cut_between_characters_and_what_is_short_stays() {
+        let mut view = View::free(Name::new("a").unwrap(), "k".into());
+        let (long, short) = ("ä".repeat(MAX_SHOWN + 1), "ä".repeat(MAX_SHOWN));
+        for (id, owner) in [(&long, &short), (&short, &long)] {
+            view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting: None });
+        }
+        let cut = view.cut();
+        let shown = format!("{short}…");
+        assert_eq!((&cut.waiters[0].id, &cut.waiters[0].owner), (&shown, &short));
+        assert_eq!((&cut.waiters[1].id, &cut.waiters[1].owner), (&short, &shown));
+        let error = EngineError::new(Fault::Refused, "ä".repeat(1 << 20));
+        assert!(error.message.chars().count() < 2000 && error.message.ends_with('…'), "it is cut");
+    }
+}
