@@ -79,11 +79,11 @@ fn the_redis_engine_conforms_with_the_rights_of_an_operator() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Without MGET and INCRBY the quick part of no verb gets anywhere.
+/// Without MGET, INCRBY and HEXISTS the quick part of no verb gets anywhere.
 #[test]
 fn the_whole_verbs_conform_without_their_quick_parts() {
     let (_directory, rig) = as_user("leasehold-operator");
-    rig.server.command(&["ACL", "SETUSER", "leasehold-operator", "-mget", "-incrby"]);
+    rig.server.command(&["ACL", "SETUSER", "leasehold-operator", "-mget", "-incrby", "-hexists"]);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
 }
