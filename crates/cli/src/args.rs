@@ -85,6 +85,9 @@ pub(crate) struct Run {
     /// Say what happens; twice and three times: also what the library does
     #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
     pub(crate) verbose: u8,
+    /// Leave LEASEHOLD_URL and LEASEHOLD_URL_FILE in the environment of CMD
+    #[arg(long)]
+    pub(crate) pass_url: bool,
     /// File engine: do not pass the lock's descriptor to CMD
     #[arg(short = 'o', long)]
     pub(crate) close: bool,

@@ -35,6 +35,13 @@ When CMD ends by itself, what it left in the background goes on. On the file
 engine NAME stays taken until that has ended, as under flock, unless -o or
 --at-least is given; on the others it is free, so CMD should wait for it.
 
+LEASEHOLD_URL and LEASEHOLD_URL_FILE are removed from the environment of CMD: the
+URL may hold a password, and CMD and all that it starts could log it. A leasehold
+within CMD needs a URL then (78 without), by --url, or from the run above it by
+--pass-url. A CMD of the same user can still read the environment of leasehold.
+With ?password_file=/path the URL holds no password, and a new one is used as
+soon as it stands in the file and the connection is made again.
+
 The URL of the engine, first found wins: --url, LEASEHOLD_URL, the file named by
 LEASEHOLD_URL_FILE (mode 0600), /etc/leasehold/url, and else the file engine,
 whose locks are those of this machine. Its default directory is

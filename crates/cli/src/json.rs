@@ -5,7 +5,7 @@ use std::{fmt::Write, time::Duration};
 use leasehold::{Finding, HolderView, WaiterView};
 use serde_json::Value;
 
-use crate::cmd::show::Seen;
+use crate::{cmd::show::Seen, text::is_acted_on};
 
 /// One name, with a line feed.
 pub(crate) fn line(seen: &Seen<'_>) -> String {
@@ -78,8 +78,8 @@ fn number(number: Option<impl Into<Value>>) -> String {
 fn text(text: &str) -> String {
     let mut escaped = String::new();
     for c in Value::from(text).to_string().chars() {
-        // JSON allows the later control characters as they are; terminals may act on them.
-        if c.is_control() {
+        // JSON allows most of them as they are. None needs more than four digits.
+        if is_acted_on(c) {
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
             escaped.push(c);
@@ -116,7 +116,7 @@ mod tests {
         view.mode = Some(Mode::Permits { count: 2, limit: 3 });
         view.holders.push(HolderView {
             id: "i".into(),
-            owner: "o\u{9b}\u{1b}[2J".into(),
+            owner: "o\u{9b}\u{1b}[2J\u{202e}".into(),
             token: Some(u64::MAX),
             held: Some(Duration::from_micros(1500)),
             remaining: None,
@@ -128,11 +128,11 @@ mod tests {
             waiting: Some(Duration::from_secs(2)),
         });
         let line = line_of(&view);
-        assert!(!line.trim_end().contains(char::is_control), "{line}");
+        assert!(!line.trim_end().contains(is_acted_on), "{line}");
         let value: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["mode"], "permit");
         assert_eq!(value["limit"], 3);
-        assert_eq!(value["holders"][0]["owner"], "o\u{9b}\u{1b}[2J");
+        assert_eq!(value["holders"][0]["owner"], "o\u{9b}\u{1b}[2J\u{202e}");
         assert_eq!(value["holders"][0]["token"], u64::MAX);
         assert_eq!(value["holders"][0]["held_ms"], 1);
         assert_eq!(value["holders"][0]["remaining_ms"], Value::Null);

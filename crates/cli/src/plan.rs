@@ -3,11 +3,12 @@
 use std::{ffi::OsString, path::Path, time::Duration};
 
 use leasehold::{Name, Owner};
+use zeroize::Zeroizing;
 
 use crate::{
     args, engines,
     exit::{Failure, USAGE},
-    source::{SYSTEM_FILE, Sources},
+    source::{FILE, SYSTEM_FILE, Sources, VARIABLE, WITHHELD},
 };
 
 /// The longest `--at-least`: longer than any schedule repeats, short enough that a slip of the pen ends some day.
@@ -15,7 +16,8 @@ const MAX_AT_LEAST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What `run` is to do.
 pub(crate) struct Run {
-    pub(crate) url: String,
+    /// It may hold a password, and is kept for as long as CMD runs.
+    pub(crate) url: Zeroizing<String>,
     pub(crate) name: Name,
     pub(crate) want: Want,
     pub(crate) wait: Wait,
@@ -31,6 +33,8 @@ pub(crate) struct Run {
     pub(crate) quiet: bool,
     /// How often `-v` was given.
     pub(crate) verbose: u8,
+    /// Whether the environment of CMD keeps the variables that say where the locks are.
+    pub(crate) pass_url: bool,
     /// Whether CMD inherits the descriptor under the lock, where there is one.
     pub(crate) pass_descriptor: bool,
     pub(crate) program: OsString,
@@ -57,8 +61,9 @@ pub(crate) enum Wait {
 pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
     let url = Sources {
         flag,
-        variable: std::env::var_os("LEASEHOLD_URL"),
-        file: std::env::var_os("LEASEHOLD_URL_FILE"),
+        variable: std::env::var_os(VARIABLE),
+        file: std::env::var_os(FILE),
+        withheld: std::env::var_os(WITHHELD).is_some(),
         system: Path::new(SYSTEM_FILE),
         required,
     }
@@ -102,10 +107,11 @@ impl Run {
             owner,
             quiet: args.quiet,
             verbose: args.verbose,
+            pass_url: args.pass_url,
             pass_descriptor: !args.close,
             program,
             arguments: command.collect(),
-            url: url()?,
+            url: url()?.into(),
         })
     }
 }

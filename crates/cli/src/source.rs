@@ -6,12 +6,19 @@ use std::{
     io::{self, ErrorKind, Read},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
+    process::Command,
 };
 
 use nix::{fcntl::OFlag, unistd::geteuid};
+use zeroize::Zeroizing;
 
 use crate::exit::{CONFIG, DENIED, Failure};
 
+/// The variable with the URL, and that with the path of a file with it.
+pub(crate) const VARIABLE: &str = "LEASEHOLD_URL";
+pub(crate) const FILE: &str = "LEASEHOLD_URL_FILE";
+/// Tells a `leasehold` within CMD that the two were there: without it, it would lock elsewhere, in `file:`, and say nothing.
+pub(crate) const WITHHELD: &str = "LEASEHOLD_NO_URL";
 /// The file for a whole machine.
 pub(crate) const SYSTEM_FILE: &str = "/etc/leasehold/url";
 /// The engine when nothing else is named.
@@ -27,6 +34,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) variable: Option<OsString>,
     /// `LEASEHOLD_URL_FILE`
     pub(crate) file: Option<OsString>,
+    /// Whether `withhold` removed the two above.
+    pub(crate) withheld: bool,
     /// The file for a whole machine, which may be missing.
     pub(crate) system: &'a Path,
     /// `--require-url`
@@ -60,6 +69,11 @@ impl Sources<'_> {
             let file = open(path).map_err(|error| unreadable(&what, &error))?;
             return read(file, &what, PRIVATE);
         }
+        if self.withheld {
+            return Err(config(
+                "no URL is given, and the `leasehold run` that started this keeps its own: give --url, or that run --pass-url",
+            ));
+        }
         match open(self.system) {
             Ok(file) => read(file, &self.system.display().to_string(), NOT_WRITABLE),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -77,6 +91,13 @@ impl Sources<'_> {
             )));
         }
         Ok(DEFAULT.to_owned())
+    }
+}
+
+/// Removes from the environment of a command what may hold a password.
+pub(crate) fn withhold(command: &mut Command) {
+    if [VARIABLE, FILE].into_iter().any(|variable| std::env::var_os(variable).is_some()) {
+        command.env_remove(VARIABLE).env_remove(FILE).env(WITHHELD, "1");
     }
 }
 
@@ -103,7 +124,8 @@ fn read(file: File, what: &str, (forbidden, mend): (u32, &str)) -> Result<String
     if stat.uid() != 0 && stat.uid() != geteuid().as_raw() {
         return Err(config(format!("{what} belongs to user {}: it is to be yours or root's", stat.uid())));
     }
-    let mut text = String::new();
+    // All of its room at once: what grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
     if text.len() as u64 > MAX_BYTES {
         return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it is to hold one URL")));
@@ -166,7 +188,7 @@ mod tests {
     }
 
     fn none(system: &Path) -> Sources<'_> {
-        Sources { flag: None, variable: None, file: None, system, required: false }
+        Sources { flag: None, variable: None, file: None, withheld: false, system, required: false }
     }
 
     fn file(dir: &Path, name: &str, text: &str, mode: u32) -> std::path::PathBuf {
@@ -191,12 +213,15 @@ mod tests {
             flag: Some("file:///flag".into()),
             variable: Some("file:///variable".into()),
             file: Some(named.clone().into()),
+            withheld: true,
             system: &system,
             required: true,
         };
         assert_eq!(all().url().unwrap(), "file:///flag");
         assert_eq!(Sources { flag: None, ..all() }.url().unwrap(), "file:///variable");
         assert_eq!(Sources { flag: None, variable: None, ..all() }.url().unwrap(), "file:///named");
+        let withheld = Sources { withheld: true, ..none(&system) };
+        assert!(message(withheld, CONFIG).contains("--pass-url"));
         assert_eq!(none(&system).url().unwrap(), "file:///system");
         assert_eq!(none(&dir.path().join("missing")).url().unwrap(), "file:");
     }

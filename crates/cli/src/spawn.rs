@@ -24,6 +24,8 @@ use nix::{
     unistd::{ForkResult, Pid, getpid, getppid, tcsetpgrp},
 };
 
+use crate::source::withhold;
+
 /// How this process found its signals, which is how CMD is to find them.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
@@ -34,8 +36,10 @@ pub(crate) struct Found {
 pub(crate) struct Spawn {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
-    /// Added to the environment, which is otherwise passed on as it is.
+    /// Added to the environment, which is otherwise passed on as it is, but for the URL.
     pub(crate) variables: [(&'static str, String); 4],
+    /// Whether the variables stay that say where the locks are.
+    pub(crate) pass_url: bool,
     pub(crate) found: Found,
     /// The descriptor under the lock, for CMD to keep open.
     pub(crate) lock: Option<OwnedFd>,
@@ -86,11 +90,26 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
 ///
 /// # Errors
 /// Why it cannot be executed.
-pub(crate) fn become_cmd(program: &OsString, arguments: &[OsString], found: Found) -> io::Error {
+pub(crate) fn become_cmd(
+    program: &OsString,
+    arguments: &[OsString],
+    pass_url: bool,
+    found: Found,
+) -> io::Error {
+    let mut command = command(program, arguments, pass_url);
     match found.mask.thread_set_mask() {
-        Ok(()) => Command::new(program).args(arguments).exec(),
+        Ok(()) => command.exec(),
         Err(errno) => errno.into(),
     }
+}
+
+fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if !pass_url {
+        withhold(&mut command);
+    }
+    command
 }
 
 /// Starts CMD in a process group of its own. Only the main thread may call it: when the calling *thread* ends, CMD is
@@ -99,10 +118,10 @@ pub(crate) fn become_cmd(program: &OsString, arguments: &[OsString], found: Foun
 /// # Errors
 /// Why CMD cannot be executed.
 pub(crate) fn spawn(what: Spawn) -> io::Result<Pid> {
-    let Spawn { program, arguments, variables, found, lock, terminal } = what;
+    let Spawn { program, arguments, variables, pass_url, found, lock, terminal } = what;
     let parent = getpid();
-    let mut command = Command::new(program);
-    command.args(arguments).envs(variables).process_group(0);
+    let mut command = command(&program, &arguments, pass_url);
+    command.envs(variables).process_group(0);
     let prepare = move || -> io::Result<()> {
         set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != parent {

@@ -65,6 +65,7 @@ pub(crate) fn start(
             ("LEASEHOLD_TOKEN", guard.token().to_string()),
             ("LEASEHOLD_LINEAGE", guard.token().lineage.to_string()),
         ],
+        pass_url: plan.pass_url,
         found: waiter.signals().found(),
         lock: if plan.pass_descriptor { descriptor(locks, guard).map_err(failed)? } else { None },
         terminal: match &terminal {

@@ -152,14 +152,17 @@ pub(crate) fn line(message: &str) -> Vec<u8> {
     format!("leasehold: {}\n", safe(message)).into_bytes()
 }
 
-/// What others wrote, with nothing in it that a terminal acts on: control characters, and those that turn the direction
-/// of text.
+/// Whether a terminal acts on it: control characters, and those that turn the direction of text.
+pub(crate) fn is_acted_on(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// What others wrote, with nothing in it that a terminal acts on.
 pub(crate) fn safe(text: &str) -> String {
     let mut safe = String::new();
     for c in text.chars() {
-        if c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        {
+        if is_acted_on(c) {
             let _ = write!(safe, "{}", c.escape_unicode());
         } else {
             safe.push(c);

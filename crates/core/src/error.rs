@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, fmt};
 
-use crate::{Loss, Name};
+use crate::{Loss, Name, inspect::cut};
 
 type Source = Box<dyn StdError + Send + Sync>;
 
@@ -206,11 +206,16 @@ impl Fault {
     }
 }
 
+/// The longest message, in characters: a server may say more.
+const MAX_SHOWN: usize = 1000;
+
 impl EngineError {
     /// An error with its meaning and its message.
     #[must_use]
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
-        Self { fault, message: message.into(), source: None }
+        let mut message = message.into();
+        cut(&mut message, MAX_SHOWN);
+        Self { fault, message, source: None }
     }
 
     /// The same for another part of a request, without its cause.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{BoxFuture, EngineError, Guarantee, Lineage, Mode, Name};
+use crate::{BoxFuture, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name};
 
 /// What operators ask of an engine. Same rules as for [`Engine`](crate::Engine), but nothing here decides ownership.
 pub trait Inspect: Send + Sync {
@@ -37,6 +37,17 @@ pub trait Inspect: Send + Sync {
     ) -> BoxFuture<'a, Result<Broken, EngineError>>;
 }
 
+/// The longest text of others that is shown of a holder or waiter, in characters. What we write ourselves is not longer.
+const MAX_SHOWN: usize = MAX_OWNER_BYTES;
+
+/// Cuts a text that others wrote, and shows that it was cut.
+pub(crate) fn cut(text: &mut String, most: usize) {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
 /// A name as seen from outside.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -69,6 +80,14 @@ impl View {
     #[must_use]
     pub fn unreadable(name: Name, key: String, error: &EngineError) -> Self {
         Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
+    }
+
+    /// The same with what others wrote cut to a length that can be shown.
+    pub(crate) fn cut(mut self) -> Self {
+        let holders = self.holders.iter_mut().flat_map(|holder| [&mut holder.id, &mut holder.owner]);
+        let waiters = self.waiters.iter_mut().flat_map(|waiter| [&mut waiter.id, &mut waiter.owner]);
+        holders.chain(waiters).for_each(|text| cut(text, MAX_SHOWN));
+        self
     }
 
     /// One holder more, who holds it so.
@@ -113,4 +132,25 @@ pub enum Broken {
     Done,
     /// Nothing is held, or under another token.
     NotHeld,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fault;
+
+    #[test]
+    fn what_others_wrote_is_cut_between_characters_and_what_is_short_stays() {
+        let mut view = View::free(Name::new("a").unwrap(), "k".into());
+        let (long, short) = ("ä".repeat(MAX_SHOWN + 1), "ä".repeat(MAX_SHOWN));
+        for (id, owner) in [(&long, &short), (&short, &long)] {
+            view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting: None });
+        }
+        let cut = view.cut();
+        let shown = format!("{short}…");
+        assert_eq!((&cut.waiters[0].id, &cut.waiters[0].owner), (&shown, &short));
+        assert_eq!((&cut.waiters[1].id, &cut.waiters[1].owner), (&short, &shown));
+        let error = EngineError::new(Fault::Refused, "ä".repeat(1 << 20));
+        assert!(error.message.chars().count() < 2000 && error.message.ends_with('…'), "it is cut");
+    }
 }

@@ -31,7 +31,8 @@ impl Locks {
     /// The engine's.
     pub async fn list(&self, prefix: &str) -> Result<Vec<View>, Error> {
         let owned = prefix.to_owned();
-        self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned).await })).await
+        let views = self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned).await })).await?;
+        Ok(views.into_iter().map(View::cut).collect())
     }
 
     /// [`list`](Self::list) for code without an executor: blocks the thread until the engine has answered.
@@ -49,7 +50,8 @@ impl Locks {
     /// The engine's; [`is_invalid`](Error::is_invalid) for a name that cannot be.
     pub async fn show(&self, name: &str) -> Result<View, Error> {
         let parsed = Name::new(name)?;
-        self.inspect(name, |engine| Box::pin(async move { engine.show(&parsed).await })).await
+        let view = self.inspect(name, |engine| Box::pin(async move { engine.show(&parsed).await })).await?;
+        Ok(view.cut())
     }
 
     /// [`show`](Self::show) for code without an executor.

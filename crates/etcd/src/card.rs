@@ -8,6 +8,9 @@ use leasehold_core::ClaimId;
 /// The version of this text and of the names of keys.
 const LAYOUT: &str = "1";
 
+/// No card is as long, in bytes.
+pub(crate) const LONGEST: usize = 512;
+
 /// What stands under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -46,6 +49,9 @@ impl Card {
 
     /// `None` for what is not ours.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
+        if value.len() > LONGEST {
+            return None;
+        }
         let mut words = std::str::from_utf8(value).ok()?.splitn(5, ' ');
         let state = match words.next()? {
             "a" => State::Claim,

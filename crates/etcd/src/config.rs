@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold_core::{Error, Place};
+use leasehold_core::{Error, Password, Place};
 use percent_encoding::percent_decode_str;
 
 /// What lock keys begin with, unless the URL says otherwise.
@@ -18,7 +18,7 @@ const MAX_MEMBERS: usize = 64;
 #[derive(Clone)]
 pub struct Config {
     pub(crate) members: Vec<Place>,
-    pub(crate) login: Option<(String, String)>,
+    pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
@@ -77,7 +77,7 @@ impl Config {
             if user.is_empty() {
                 return Err(malformed("has a password and no user"));
             }
-            config.login = Some((decode(user)?, decode(password)?));
+            config.login = Some((decode(user)?, decode(password)?.into()));
         }
         Ok(config)
     }
@@ -99,9 +99,21 @@ impl Config {
 
     /// Who we are there.
     #[must_use]
-    pub fn login(mut self, user: &str, password: &str) -> Self {
-        self.login = Some((user.to_owned(), password.to_owned()));
+    pub fn login(mut self, user: &str, password: impl Into<Password>) -> Self {
+        self.login = Some((user.to_owned(), password.into()));
         self
+    }
+
+    /// How the user of the URL proves who it is; asked for at each connection.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) where there is no user.
+    pub fn password(mut self, password: impl Into<Password>) -> Result<Self, Error> {
+        let (_, old) = self.login.as_mut().ok_or_else(|| {
+            Error::misconfigured("a password is given and no user: write user@ before the host")
+        })?;
+        *old = password.into();
+        Ok(self)
     }
 
     /// What lock keys begin with, before a slash and the name; [`DEFAULT_PREFIX`] by default.
@@ -133,6 +145,8 @@ impl fmt::Debug for Config {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn member(host: &str, port: u16) -> Place {
@@ -145,7 +159,9 @@ mod tests {
         assert_eq!(read("//a.example").members, [member("a.example", 2379)]);
         assert_eq!(read("//a:1,[::1]:2,b/").members, [member("a", 1), member("::1", 2), member("b", 2379)]);
         let full = read("//us%40er:p%3Aa%2Fs:s@h:1,i");
-        assert_eq!(full.login, Some(("us@er".to_owned(), "p:a/s:s".to_owned())));
+        let (user, password) = full.login.unwrap();
+        let password = password.read().now_or_never().unwrap().unwrap();
+        assert_eq!((user.as_str(), password.as_str()), ("us@er", "p:a/s:s"));
         assert_eq!(full.members, [member("h", 1), member("i", 2379)]);
     }
 

@@ -102,7 +102,8 @@ impl Conn {
         };
         let (grpc, said) = door::within(limit, dialing).await.ok_or_else(|| late(limit))??;
         if let Some((user, password)) = &config.login {
-            let login = Authenticate { name: user.clone(), password: password.clone() };
+            let password = password.read().await?.as_str().to_owned();
+            let login = Authenticate { name: user.clone(), password };
             let known = door::within(LOGIN_LIMIT, grpc.call(login)).await;
             let known = known.ok_or_else(|| late(LOGIN_LIMIT))?.map_err(failed)?;
             grpc.be(&known.token).map_err(failed)?;

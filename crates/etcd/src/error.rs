@@ -47,6 +47,11 @@ fn words(status: &Status) -> String {
     std::error::Error::source(status).map_or_else(|| status.message().to_owned(), root)
 }
 
+/// The answer was longer than an answer may be; that is our own word, not the server's.
+pub(crate) fn is_too_long(status: &Status) -> bool {
+    status.code() == Code::OutOfRange && !status.message().contains("etcdserver: ")
+}
+
 /// The lease of a request is not there (any more): nothing was applied.
 pub(crate) fn is_lease_gone(status: &Status) -> bool {
     status.code() == Code::NotFound && status.message().contains("lease not found")

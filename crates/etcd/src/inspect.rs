@@ -7,32 +7,32 @@ use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, 
 
 use crate::{
     EtcdEngine,
-    card::{Card, State},
+    card::{Card, LONGEST, State},
     client::{Client, Failed},
-    error::{is_lease_gone, unreadable},
+    error::{is_lease_gone, is_too_long},
     guarantee,
     keys::{Dir, beginning, epoch, itself_of, name_of},
     view::{Leases, Line, lines, view},
-    wire::{DeleteRange, KeyValue, Left, Order, Put, Range, TimeToLive, Txn, compare},
+    wire::{DeleteRange, Header, KeyValue, Left, Put, Range, RangeResponse, TimeToLive, Txn, compare},
 };
 
-/// Keys read by one request.
-const PAGE: i64 = 1000;
+/// Keys read by one request: with the largest values that servers take by default they are still a whole answer.
+const PAGE: i64 = 32;
 /// Leases asked for by one batch of requests.
 const LEASES: usize = 64;
 
 impl Client {
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let dir = self.dir(name);
-        let (cluster, there) = self.whole(&dir).await?;
+        let (header, there) = self.whole(&dir).await?;
         let lines = lines(&dir, &there);
         let leases = self.leases(lines.iter()).await?;
-        Ok(view(name.clone(), &dir, &lines, &leases, cluster))
+        Ok(view(name.clone(), &dir, &lines, &leases, header.cluster_id))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let mut names: BTreeMap<Name, Vec<KeyValue>> = BTreeMap::new();
-        let (cluster, there) = self.read_all(beginning(self.prefix(), prefix)).await?;
+        let (header, there) = self.read_all(beginning(self.prefix(), prefix)).await?;
         for kv in there {
             let name = name_of(self.prefix(), &kv.key).map(|(name, _)| name);
             if let Some(name) = name.or_else(|| itself_of(self.prefix(), &kv.key)) {
@@ -50,40 +50,65 @@ impl Client {
         let leases = self.leases(all.iter().flat_map(|(_, _, lines)| lines)).await?;
         Ok(all
             .iter()
-            .map(|(name, dir, lines)| view(Name::clone(name), dir, lines, &leases, cluster))
+            .map(|(name, dir, lines)| view(Name::clone(name), dir, lines, &leases, header.cluster_id))
             .collect())
     }
 
-    /// The cluster, and a directory with all that is in it, and the key of clients that have no line, in the order in which they were created.
-    async fn whole(&self, dir: &Dir) -> Result<(u64, Vec<KeyValue>), EngineError> {
-        let reads =
-            vec![Range::between(&dir.all()).by_age(Order::Ascend).into(), Range::key(&dir.itself()).into()];
-        let (conn, mut said) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
-        let mut there = said.range(0).ok_or_else(unreadable)?.kvs;
-        there.extend(said.range(1).ok_or_else(unreadable)?.kvs);
+    /// A directory with all that is in it, and the key of clients that have no line, in the order in which they were created.
+    async fn whole(&self, dir: &Dir) -> Result<(Header, Vec<KeyValue>), EngineError> {
+        let (header, mut there) = self.read_all(dir.all()).await?;
+        let itself = Range { revision: header.revision, ..Range::key(&dir.itself()) };
+        there.extend(self.read(itself).await?.kvs);
         there.sort_by_key(|kv| kv.create_revision);
-        Ok((conn.cluster, there))
+        Ok((header, there))
     }
 
-    /// The cluster, and everything in a span, page by page, as it was at one moment.
+    /// Everything in a span, page by page, as it was at one moment, and the header of the answers.
     async fn read_all(
         &self,
         (mut from, to): (Vec<u8>, Vec<u8>),
-    ) -> Result<(u64, Vec<KeyValue>), EngineError> {
+    ) -> Result<(Header, Vec<KeyValue>), EngineError> {
         let (mut all, mut revision) = (Vec::new(), 0);
         loop {
             let page = Range { revision, ..Range::between(&(from, to.clone())).limit(PAGE) };
-            let (conn, read) = self.ask(page).await?;
-            revision = read.header.map_or(0, |header| header.revision);
+            let read = self.read(page).await?;
+            let header = read.header.unwrap_or_default();
+            revision = header.revision;
             let last = read.kvs.last().map(|kv| kv.key.clone());
             all.extend(read.kvs);
             match last.filter(|_| read.more) {
-                None => return Ok((conn.cluster, all)),
+                None => return Ok((header, all)),
                 Some(mut last) => {
                     last.push(0);
                     from = last;
                 }
             }
+        }
+    }
+
+    /// A page, or its first key where all of it is longer than an answer may be; without its value where that alone is. Of other
+    /// values as much is kept as tells that they are no cards.
+    async fn read(&self, page: Range) -> Result<RangeResponse, EngineError> {
+        let first = page.clone().limit(1);
+        let mut read = match self.read_within_bound(page).await? {
+            Some(read) => read,
+            None => match self.read_within_bound(first.clone()).await? {
+                Some(read) => read,
+                None => self.ask(first.keys_only()).await?.1,
+            },
+        };
+        for kv in &mut read.kvs {
+            kv.value.truncate(LONGEST + 1);
+            kv.value.shrink_to_fit();
+        }
+        Ok(read)
+    }
+
+    async fn read_within_bound(&self, page: Range) -> Result<Option<RangeResponse>, EngineError> {
+        match self.call(page).await {
+            Ok((_, read)) => Ok(Some(read)),
+            Err(Failed::There(status)) if is_too_long(&status) => Ok(None),
+            Err(failed) => Err(failed.sorted()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use leasehold_core::{Error, Keeper, Observe};
+use leasehold_core::{Error, Keeper, Observe, Password};
 
 use crate::{
     open::{Own, open},
@@ -35,6 +35,7 @@ pub struct Connect {
     owner: Option<String>,
     keeper: Option<Keeper>,
     observer: Option<Arc<dyn Observe>>,
+    pub(crate) password: Option<Password>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
@@ -132,6 +133,13 @@ impl Connect {
         self
     }
 
+    /// The password of the user in the URL, in place of one that stands there. It is asked for at each connection, so that it can be
+    /// changed while locks are held. Engines without a server refuse it.
+    pub fn password(mut self, password: impl Into<Password>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
     /// How to encrypt the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL, in place of its options `ca`, `cert` and
     /// `key`. With one of these, or another URL, connecting is refused.
     #[cfg(feature = "tls")]
@@ -149,6 +157,12 @@ impl Connect {
         let connect_timeout = url.take_duration("connect_timeout")?;
         #[cfg(feature = "tls")]
         crate::tls::check(&url, &self)?;
+        if self.password.is_some() && ["memory", "file", "sqlite"].contains(&url.scheme.as_str()) {
+            let scheme = &url.scheme;
+            return Err(Error::misconfigured(format!(
+                "Connect::password is given, but {scheme} URLs have none"
+            )));
+        }
         let opened = open(&mut url, &self)?;
         let mut builder = leasehold_core::Locks::builder(opened.engine);
         if let Some(owner) = &self.owner {

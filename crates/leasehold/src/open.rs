@@ -47,6 +47,26 @@ pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     }
 }
 
+/// The password that does not stand in the URL: of a file that it names, or of the caller's.
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+))]
+pub(crate) fn password(url: &mut Url, connect: &Connect) -> Result<Option<leasehold_core::Password>, Error> {
+    let stands = url.rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
+    let file = url.take("password_file").map(leasehold_core::Password::file);
+    let given = connect.password.clone();
+    if [stands, file.is_some(), given.is_some()].into_iter().filter(|&is| is).count() > 1 {
+        return Err(Error::misconfigured(
+            "the password is given twice: in the URL, by its option password_file, or by Connect::password",
+        ));
+    }
+    Ok(file.or(given))
+}
+
 #[cfg(feature = "memory")]
 fn open_memory(url: &Url) -> Result<Opened, Error> {
     use leasehold_core::memory::{MemoryEngine, MemoryStore};
@@ -96,6 +116,9 @@ fn open_file(_: &Url) -> Result<Opened, Error> {
 fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_redis::{Config, RedisEngine};
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(password) = password(url, connect)? {
+        config = config.password(password);
+    }
     if let Some(prefix) = url.take("prefix") {
         config = config.prefix(&prefix)?;
     }
@@ -130,6 +153,9 @@ fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
 fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_etcd::{Config, EtcdEngine};
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(password) = password(url, connect)? {
+        config = config.password(password)?;
+    }
     if let Some(prefix) = url.take("prefix") {
         config = config.prefix(&prefix)?;
     }
@@ -154,6 +180,9 @@ fn open_etcd(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
 fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_zookeeper::{Config, Layout, ZookeeperEngine};
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(password) = password(url, connect)? {
+        config = config.password(password)?;
+    }
     if let Some(prefix) = url.take("prefix") {
         config = config.prefix(&prefix)?;
     }

@@ -19,6 +19,9 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     if let Some(listen) = url.take("listen_url") {
         config = config.listen(&listen)?;
     }
+    if let Some(password) = crate::open::password(url, connect)? {
+        config = config.password(password);
+    }
     if let Some(schema) = url.take("schema") {
         config = config.schema(&schema);
     }
@@ -41,6 +44,9 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
 pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_sql::mysql::{Config, SCHEMA, engine};
     let mut config = Config::from_url(&url.rest)?;
+    if let Some(password) = crate::open::password(url, connect)? {
+        config = config.password(password);
+    }
     leases(url)?;
     if is_encrypted(url, connect)? {
         #[cfg(feature = "tls")]

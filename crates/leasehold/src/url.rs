@@ -5,6 +5,7 @@ use std::{fmt, time::Duration};
 
 use leasehold_core::Error;
 use percent_encoding::percent_decode_str;
+use zeroize::Zeroize;
 
 use crate::duration::parse_duration;
 
@@ -116,6 +117,13 @@ pub(crate) fn decode(text: &str) -> Result<String, Error> {
     decoded
         .map(Into::into)
         .map_err(|_| Error::misconfigured("the URL holds percent-escapes that are no UTF-8"))
+}
+
+impl Drop for Url {
+    fn drop(&mut self) {
+        self.rest.zeroize();
+        self.options.iter_mut().for_each(|(_, value)| value.zeroize());
+    }
 }
 
 impl fmt::Debug for Url {

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use leasehold_core::{Error, Place};
+use leasehold_core::{Error, Password, Place};
 use percent_encoding::percent_decode_str;
 
 use crate::bell::Bell;
@@ -22,7 +22,7 @@ const MAX_GAP: Duration = Duration::from_secs(10);
 pub struct Config {
     pub(crate) address: Address,
     pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
+    pub(crate) password: Option<Password>,
     pub(crate) db: u32,
     pub(crate) prefix: String,
     /// `None`: as long as other programs usually need, where one was seen.
@@ -93,7 +93,8 @@ impl Config {
         if let Some(login) = login {
             let (user, password) = login.split_once(':').unwrap_or((login, ""));
             config.user = Some(decode(user)?).filter(|user| !user.is_empty());
-            config.password = Some(decode(password)?).filter(|password| !password.is_empty());
+            config.password =
+                Some(decode(password)?).filter(|password| !password.is_empty()).map(Password::from);
         }
         if !unix && path.len() > 1 {
             config.db = path[1..].parse().map_err(|_| malformed("has a database that is no number"))?;
@@ -125,9 +126,15 @@ impl Config {
 
     /// Who we are there.
     #[must_use]
-    pub fn login(mut self, user: &str, password: &str) -> Self {
+    pub fn login(mut self, user: &str, password: impl Into<Password>) -> Self {
         self.user = Some(user.to_owned());
-        self.password = Some(password.to_owned());
+        self.password(password)
+    }
+
+    /// How we prove who we are; asked for at each connection.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<Password>) -> Self {
+        self.password = Some(password.into());
         self
     }
 
@@ -186,6 +193,7 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("address", &self.address)
             .field("user", &self.user)
+            .field("password", &self.password)
             .field("db", &self.db)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
@@ -194,6 +202,8 @@ impl fmt::Debug for Config {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn tcp(host: &str, port: u16) -> Address {
@@ -208,10 +218,14 @@ mod tests {
         assert_eq!(read("redis", "//[::1]/3").db, 3);
         assert_eq!(read("redis+unix", "///run/a%20b.sock").address, Address::Unix("/run/a b.sock".into()));
         let full = read("redis", "//us%40er:p%3Aa%2Fs:s@h:1/");
-        assert_eq!((full.user.as_deref(), full.password.as_deref()), (Some("us@er"), Some("p:a/s:s")));
+        let password = |config: &Config| {
+            let read = config.password.as_ref().unwrap().read();
+            read.now_or_never().unwrap().unwrap().as_str().to_owned()
+        };
+        assert_eq!((full.user.as_deref(), password(&full).as_str()), (Some("us@er"), "p:a/s:s"));
         assert_eq!((full.address, full.db), (tcp("h", 1), 0));
         let bare = read("redis", "//:secret@h");
-        assert_eq!((bare.user, bare.password.as_deref()), (None, Some("secret")));
+        assert_eq!((password(&bare).as_str(), bare.user), ("secret", None));
     }
 
     #[test]

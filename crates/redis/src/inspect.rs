@@ -7,6 +7,7 @@ use crate::{
     conn::Conn,
     engine::unknown_layout,
     guarantee,
+    keys::counter,
     news::LINEAGE,
     reply::Reply,
     scripts::{Item, Script},
@@ -17,9 +18,7 @@ use leasehold_core::{
 };
 
 /// Keys looked at by one SCAN: the server is busy with it for well under a millisecond.
-const SCAN_COUNT: usize = 1000;
-/// The longest part of a foreign value that is shown.
-const SHOWN_CHARS: usize = 64;
+const SCAN_COUNT: u64 = 1000;
 
 impl RedisEngine {
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
@@ -40,8 +39,7 @@ impl RedisEngine {
         }
         if !foreign.is_empty() {
             view.mode = Some(Mode::Exclusive);
-            let id = foreign.chars().take(SHOWN_CHARS).collect();
-            let (owner, token) = ("another program".to_owned(), None);
+            let (id, owner, token) = (foreign, "another program".to_owned(), None);
             view.holders.push(HolderView { id, owner, token, held: None, remaining, foreign: true });
         }
         for mut waiter in reply.list()? {
@@ -54,15 +52,16 @@ impl RedisEngine {
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let conn = self.link.conn().await?;
-        let start = format!("{}{prefix}", self.link.dialer().config.prefix);
+        let ours = &self.link.dialer().config.prefix;
+        let start = format!("{ours}{prefix}");
         let escaped = escape(&start);
         let mut locks = BTreeSet::new();
-        scan(&conn, &format!("{escaped}*"), |key| {
+        scan(&conn, ours, &format!("{escaped}*"), |key| {
             locks.insert(key.to_owned());
         })
         .await?;
         // Names that nobody holds now, but somebody waits for.
-        scan(&conn, &format!("leasehold:{{*}}q{escaped}*"), |key| {
+        scan(&conn, ours, &format!("leasehold:{{*}}q{escaped}*"), |key| {
             if let Some((_, lock)) = key.split_once("}q") {
                 locks.insert(lock.to_owned());
             }
@@ -70,7 +69,7 @@ impl RedisEngine {
         .await?;
         let mut views = Vec::new();
         for lock in locks {
-            let name = lock.strip_prefix(&self.link.dialer().config.prefix).map(Name::new);
+            let name = lock.strip_prefix(ours).map(Name::new);
             let Some(Ok(name)) = name else { continue };
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
@@ -148,13 +147,17 @@ fn since(server_micros: u64, then: u64) -> Duration {
 }
 
 /// Every key that matches, some of them perhaps twice.
-async fn scan(conn: &Conn, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
+async fn scan(
+    conn: &Conn,
+    prefix: &str,
+    pattern: &str,
+    mut found: impl FnMut(&str),
+) -> Result<(), EngineError> {
     let mut cursor = 0;
     loop {
-        let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
-        let mut reply = Reply::of(conn.ask(&command).await?)?;
-        cursor = reply.count::<u64>()?;
+        let item = Item::of_key(&counter(prefix)).number(cursor).text(pattern.as_bytes()).number(SCAN_COUNT);
+        let mut reply = Reply::new(conn.run(Script::Names, [item].into()).await?);
+        cursor = reply.count()?;
         for key in reply.texts()? {
             found(&key);
         }

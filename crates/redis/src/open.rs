@@ -36,7 +36,12 @@ pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Re
         // Every request has its own deadline in core.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(BUFFER);
-    let new = info(config, ProtocolVersion::RESP3);
+    let password = match &config.password {
+        Some(password) => Some(password.read().await?),
+        None => None,
+    };
+    let password = password.as_ref().map(|password| password.as_str());
+    let new = info(config, password, ProtocolVersion::RESP3);
     let pushed = options.clone().set_push_sender(Hear(Arc::clone(ears)));
     let refused =
         match MultiplexedConnection::new_with_config(&new, stream::open(config).await?, pushed).await {
@@ -46,7 +51,7 @@ pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Re
     if !knows_no_resp3(&refused) {
         return Err(failed(refused));
     }
-    let old = info(config, ProtocolVersion::RESP2);
+    let old = info(config, password, ProtocolVersion::RESP2);
     let made = MultiplexedConnection::new_with_config(&old, stream::open(config).await?, options).await;
     let (mux, driver) = made.map_err(failed)?;
     let news = PubSub::new(&old, stream::open(config).await?).await.map_err(failed)?;
@@ -67,7 +72,7 @@ pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Re
     Ok(Dialed { mux, driver: Box::pin(driver), news: Some(news) })
 }
 
-fn info(config: &Config, protocol: ProtocolVersion) -> RedisConnectionInfo {
+fn info(config: &Config, password: Option<&str>, protocol: ProtocolVersion) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default()
         .set_protocol(protocol)
         .set_db(i64::from(config.db))
@@ -75,7 +80,7 @@ fn info(config: &Config, protocol: ProtocolVersion) -> RedisConnectionInfo {
     if let Some(user) = &config.user {
         info = info.set_username(user);
     }
-    if let Some(password) = &config.password {
+    if let Some(password) = password {
         info = info.set_password(password);
     }
     info

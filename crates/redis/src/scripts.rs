@@ -16,6 +16,7 @@ pub(crate) enum Script {
     Release,
     Break,
     Look,
+    Names,
     Fence,
 }
 
@@ -25,12 +26,13 @@ macro_rules! text {
 }
 
 /// Their texts, in the order of the enum.
-pub(crate) const TEXTS: [&str; 6] = [
+pub(crate) const TEXTS: [&str; 7] = [
     text!("head", "claim_quick", "quick_end", "name", "claim"),
     text!("head", "renew_quick", "quick_end", "name", "renew"),
     text!("head", "release_quick", "quick_end", "name", "release"),
     text!("head", "name", "break"),
     text!("head", "name", "look"),
+    text!("head", "names"),
     text!("fence"),
 ];
 
@@ -43,6 +45,7 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(3)),
     LazyLock::new(|| digest(4)),
     LazyLock::new(|| digest(5)),
+    LazyLock::new(|| digest(6)),
 ];
 
 fn digest(at: usize) -> String {

@@ -136,6 +136,13 @@ impl fmt::Display for Failed {
     }
 }
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+impl From<EngineError> for Failed {
+    fn from(error: EngineError) -> Self {
+        Self::new(error.fault, error.message)
+    }
+}
+
 impl From<Failed> for EngineError {
     fn from(failed: Failed) -> Self {
         Self::new(failed.fault, failed.message)

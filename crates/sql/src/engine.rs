@@ -3,8 +3,8 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Life,
-    Name, News, Profile, Release, Released, Renewed, View,
+    Answer, BoxFuture, Breaking, Broken, Claim, Engine, EngineError, Fault, Guarantee, Hold, How, Inspect,
+    Life, Name, News, Profile, Release, Released, Renewed, View,
 };
 
 use crate::{
@@ -43,6 +43,21 @@ impl SqlEngine {
         profile.request_life = REQUEST_LIFE;
         Self { client, profile }
     }
+
+    async fn look(&self, names: &[Name]) -> Result<Vec<View>, EngineError> {
+        let scenes = bounded(self.client.database.look(names)).await?;
+        Ok(scenes.iter().map(|(name, scene)| scene.view(name)).collect())
+    }
+}
+
+/// Whether it may be the fault of one row, that is not as ours are or too large.
+const fn is_of_a_row(error: &EngineError) -> bool {
+    matches!(error.fault, Fault::Misconfigured | Fault::Refused)
+}
+
+/// What names its row.
+fn key(name: &Name) -> String {
+    name.as_str().to_owned()
 }
 
 impl Engine for SqlEngine {
@@ -77,10 +92,24 @@ impl Inspect for SqlEngine {
             let names = bounded(self.client.database.names(prefix)).await?;
             let mut views = Vec::new();
             for part in names.chunks(LOOKED_AT) {
-                let scenes = bounded(self.client.database.look(part)).await?;
-                views.extend(scenes.iter().map(|(name, scene)| scene.view(name)));
+                match self.look(part).await {
+                    // It hides no other.
+                    Err(error) if is_of_a_row(&error) => {
+                        for name in part {
+                            match self.look(std::slice::from_ref(name)).await {
+                                Err(error) if is_of_a_row(&error) => {
+                                    views.push(View::unreadable(name.clone(), key(name), &error));
+                                }
+                                seen => views.extend(seen?),
+                            }
+                        }
+                    }
+                    seen => views.extend(seen?),
+                }
             }
-            views.retain(|view| !view.holders.is_empty() || !view.waiters.is_empty());
+            views.retain(|view| {
+                !view.holders.is_empty() || !view.waiters.is_empty() || view.problem.is_some()
+            });
             views.sort_by(|one, other| one.name.cmp(&other.name));
             Ok(views)
         })
@@ -88,9 +117,8 @@ impl Inspect for SqlEngine {
 
     fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
         Box::pin(async move {
-            let scenes = bounded(self.client.database.look(std::slice::from_ref(name))).await?;
-            let free = || View::free(name.clone(), name.as_str().to_owned());
-            Ok(scenes.first().map_or_else(free, |(name, scene)| scene.view(name)))
+            let seen = self.look(std::slice::from_ref(name)).await?.pop();
+            Ok(seen.unwrap_or_else(|| View::free(name.clone(), key(name))))
         })
     }
 

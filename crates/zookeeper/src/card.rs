@@ -7,6 +7,8 @@ use std::time::Duration;
 const OURS: &str = "leasehold";
 /// The version of this text and of the names of nodes.
 const LAYOUT: &str = "1";
+/// No card is as long, in bytes, nor what others write of themselves.
+pub(crate) const LONGEST: i32 = 4096;
 /// What Curator's `Revoker` writes to ask a holder to let go.
 const REVOKE: &[u8] = b"__REVOKE__";
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold_core::{Error, Place};
+use leasehold_core::{Error, Password, Place};
 use percent_encoding::percent_decode_str;
 
 use crate::wire::{Acl, EVERYBODY, MAKER};
@@ -34,7 +34,7 @@ pub struct Config {
     pub(crate) servers: Vec<Place>,
     /// Before every path: empty, or a path.
     pub(crate) chroot: String,
-    pub(crate) login: Option<(String, String)>,
+    pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
     pub(crate) layout: Layout,
     /// Who else may do what with the nodes that we make.
@@ -100,7 +100,7 @@ impl Config {
             if user.is_empty() {
                 return Err(malformed("has a password and no user"));
             }
-            config.login = Some((decode(user)?, decode(password)?));
+            config.login = Some((decode(user)?, decode(password)?.into()));
         }
         Ok(config)
     }
@@ -122,9 +122,21 @@ impl Config {
 
     /// Who we are there, by the scheme `digest`. What we make is then ours alone, but for [`acl`](Self::acl).
     #[must_use]
-    pub fn login(mut self, user: &str, password: &str) -> Self {
-        self.login = Some((user.to_owned(), password.to_owned()));
+    pub fn login(mut self, user: &str, password: impl Into<Password>) -> Self {
+        self.login = Some((user.to_owned(), password.into()));
         self
+    }
+
+    /// How the user of the URL proves who it is; asked for at each connection.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) where there is no user.
+    pub fn password(mut self, password: impl Into<Password>) -> Result<Self, Error> {
+        let (_, old) = self.login.as_mut().ok_or_else(|| {
+            Error::misconfigured("a password is given and no user: write user@ before the host")
+        })?;
+        *old = password.into();
+        Ok(self)
     }
 
     /// What exclusive claims are called.
@@ -204,6 +216,8 @@ impl fmt::Debug for Config {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn place(host: &str, port: u16) -> Place {
@@ -216,7 +230,9 @@ mod tests {
         assert_eq!(read("//a.example").servers, [place("a.example", 2181)]);
         let full = read("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b/apps/one/");
         assert_eq!(full.servers, [place("a", 1), place("::1", 2), place("b", 2181)]);
-        assert_eq!(full.login, Some(("us@er".to_owned(), "p:a/s:s".to_owned())));
+        let (user, password) = full.login.unwrap();
+        let password = password.read().now_or_never().unwrap().unwrap();
+        assert_eq!((user.as_str(), password.as_str()), ("us@er", "p:a/s:s"));
         assert_eq!(full.chroot, "/apps/one");
         assert_eq!(read("//a/").chroot, "");
     }

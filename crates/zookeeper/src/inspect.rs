@@ -7,7 +7,7 @@ use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, 
 
 use crate::{
     ZookeeperEngine,
-    card::{Card, limit},
+    card::{Card, LONGEST, limit},
     claim::children,
     client::Client,
     conn::Conn,
@@ -16,11 +16,13 @@ use crate::{
     keys::{self, Dir, LINE, PERMITS},
     sessions::Seat,
     view::{Seen, There},
-    wire::{Code, Data, Delete, SetData, Step, Sync},
+    wire::{Code, Data, Delete, Exists, SetData, Step, Sync},
 };
 
 /// The timeout of a session of who only looks.
 const VISIT: Duration = Duration::from_secs(4);
+/// Stands for what is written in a node that this login may not read.
+const HIDDEN: &[u8] = b"not readable with this login";
 /// So many names are looked at together.
 const BATCH: usize = 64;
 
@@ -74,14 +76,21 @@ impl Client {
         for names in names.chunks(BATCH) {
             let looks = names.iter().map(|name| async move {
                 let dir = self.dir(name);
-                Ok::<_, Failed>(self.look(visit, &dir).await?.view(name.clone(), &dir))
+                match self.look(visit, &dir).await {
+                    Ok(there) => Ok(there.view(name.clone(), &dir)),
+                    // Its directory is of others, who hide it. The rest is to be seen all the same.
+                    Err(failed) if failed.is(Code::NO_AUTH) => {
+                        Ok(View::unreadable(name.clone(), dir.shown(), &failed.into()))
+                    }
+                    Err(failed) => Err(failed),
+                }
             });
             for view in join_all(looks).await {
                 views.push(view?);
             }
         }
         // Directories outlive their claims for a while.
-        views.retain(|view| !(view.holders.is_empty() && view.waiters.is_empty()));
+        views.retain(|view| !(view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none()));
         Ok(views)
     }
 
@@ -163,10 +172,21 @@ impl Client {
     }
 }
 
-/// A node with what is written in it; nothing if it is gone meanwhile.
+/// A node with what is written in it, if that can be a card or an owner; nothing if it is gone meanwhile.
 async fn see(conn: &Conn, directory: &str, name: &str) -> Result<Option<Seen>, Failed> {
     let path = format!("{directory}/{name}");
-    match conn.send(&Data { path: &path, watch: false }).answer().await {
+    let read = async {
+        let stat = conn.send(&Exists { path: &path }).answer().await?;
+        if stat.length > LONGEST {
+            return Ok((Vec::new(), stat));
+        }
+        match conn.send(&Data { path: &path, watch: false }).answer().await {
+            // Everybody may know that a node is there.
+            Err(failed) if failed.is(Code::NO_AUTH) => Ok((HIDDEN.to_vec(), stat)),
+            read => read,
+        }
+    };
+    match read.await {
         Ok((data, stat)) => Ok(Some(Seen { path, data, stat })),
         Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
         Err(failed) => Err(failed),

@@ -11,6 +11,7 @@ use std::{
 
 use leasehold_core::{BoxFuture, Clock, Dial, EngineError, Fault, Link, Place};
 use tokio::sync::Notify;
+use zeroize::Zeroizing;
 
 use crate::{
     config::Config,
@@ -180,7 +181,8 @@ impl Dialer {
             EngineError::new(fault, format!("cannot connect to {place}: {}", error.message))
         };
         if let Some((user, password)) = &self.config.login {
-            let secret = format!("{user}:{password}");
+            let password = password.read().await?;
+            let secret = Zeroizing::new(format!("{user}:{}", password.as_str()));
             conn.send(&Auth { scheme: "digest", secret: &secret }).answer().await.map_err(failed)?;
         }
         let path = if self.config.chroot.is_empty() { "/" } else { &self.config.chroot };

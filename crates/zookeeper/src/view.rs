@@ -70,9 +70,7 @@ impl Seen {
         match self.card() {
             Some(card) => card.owner,
             None if Node::read(self.name()).is_some_and(|node| !node.known) => "unknown kind".to_owned(),
-            None => {
-                said().filter(|said| (1..=256).contains(&said.len())).unwrap_or("another program").to_owned()
-            }
+            None => said().filter(|said| !said.is_empty()).unwrap_or("another program").to_owned(),
         }
     }
 

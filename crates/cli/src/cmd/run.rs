@@ -34,7 +34,9 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
         Half::Guardian(partner, waiter) => guard(&plan, &partner, &waiter),
         Half::Front(front) => match front.see_through(&plan)? {
             Came::Code(code) => Ok(code),
-            Came::Become => Err(not_started(&plan, become_cmd(&plan.program, &plan.arguments, found))),
+            Came::Become => {
+                Err(not_started(&plan, become_cmd(&plan.program, &plan.arguments, plan.pass_url, found)))
+            }
         },
     }
 }

@@ -87,6 +87,29 @@ fn who_may_not_judge_the_server_sees_the_rest() {
     }
 }
 
+/// Neither takes the terminal nor the memory of who looks.
+#[test]
+fn what_another_program_wrote_is_shown_cut_and_escaped() {
+    let site = Site::new();
+    let _holder = site.holder(&["--owner", "first"], HOLD);
+    let write = r"local text = '\27]0;evil\7' .. string.char(0xc2, 0x9b) .. string.rep('x', 40000000)
+        redis.call('SET', KEYS[1], text)
+        redis.call('SET', 'lock:\226\128\174evil', 'x')";
+    site.0.command(&["EVAL", write, "1", "lock:big"]);
+    for look in [&["list"][..], &["list", "--json"], &["show", "big"], &["show", "--json", "big"]] {
+        let output = site.call(look);
+        assert_eq!(code(&output), 0, "{output:?}");
+        let said = stdout(&output);
+        let acted_on = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!said.contains(acted_on) && said.len() < 4096, "{look:?}: {said:?}");
+        assert!(said.contains("big") && (look[0] == "show" || said.contains("first")), "{said}");
+        // A list for people has no room for it.
+        if look.len() > 1 {
+            assert!(said.contains("]0;evil") && said.contains("xxx…"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn a_look_gives_the_reasons_of_the_level() {
     let site = Site::new();

@@ -1,8 +1,10 @@
 //! What CMD gets, what its end becomes, and that it runs alone.
 
+use std::process::Command;
+
 use crate::{
     start::{LEASEHOLD, program},
-    tools::{Dir, HOLD, code, finish, one_line, stderr, stdout},
+    tools::{Dir, HOLD, bare, code, finish, one_line, stderr, stdout},
 };
 
 #[test]
@@ -30,9 +32,9 @@ fn cmd_gets_its_arguments_and_streams_as_they_are() {
 }
 
 #[test]
-fn cmd_gets_four_variables_more_and_no_other_change() {
+fn cmd_gets_four_variables_more_and_no_other_change_with_pass_url() {
     let dir = Dir::new();
-    let mut command = dir.leasehold(&["run", "a name", "--", "env", "-0"]);
+    let mut command = dir.leasehold(&["run", "--pass-url", "a name", "--", "env", "-0"]);
     command.env_clear().env("LEASEHOLD_URL", dir.url()).env("PATH", "/usr/bin:/bin").env("KEPT", "as it is");
     let output = stdout(&finish(command));
     let mut lines: Vec<_> = output.split('\0').filter(|line| !line.is_empty()).collect();
@@ -49,13 +51,47 @@ fn cmd_gets_four_variables_more_and_no_other_change() {
     assert_eq!(lines, expected);
 }
 
+/// A password in it would reach whatever CMD starts and logs.
+#[test]
+fn the_url_is_taken_out_of_the_environment_of_cmd() {
+    let dir = Dir::new();
+    let file = dir.file("url", &dir.url(), 0o600);
+    let by_variable = |args: &[&str]| dir.leasehold(args);
+    let by_file = |args: &[&str]| {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL_FILE", &file);
+        command
+    };
+    for leasehold in [&by_variable as &dyn Fn(&[&str]) -> Command, &by_file] {
+        let environment = |args: &[&str]| stdout(&finish(leasehold(&[args, &["env"]].concat())));
+        // The second one becomes CMD instead of starting it.
+        let nested = ["run", "--pass-url", "x", "--", LEASEHOLD, "run", "--nested", "ok", "x", "--"];
+        for args in [&["run", "x", "--"][..], &nested] {
+            let found = environment(args);
+            assert!(
+                found.contains("LEASEHOLD_TOKEN=") && !found.contains("LEASEHOLD_URL"),
+                "{args:?}: {found}"
+            );
+        }
+        assert!(environment(&["run", "--pass-url", "x", "--"]).contains("LEASEHOLD_URL"));
+        // Not in the directory of the user, where no other holder would see it.
+        let inner = finish(leasehold(&["run", "x", "--", LEASEHOLD, "run", "y", "--", "echo", "ran"]));
+        assert_eq!((code(&inner), stdout(&inner).as_str()), (78, ""));
+        assert!(one_line(&inner).contains("--pass-url"), "{inner:?}");
+    }
+}
+
 /// A run within a run on one name would wait for its own end.
 #[test]
 fn a_run_under_its_own_hold_says_so_or_runs_under_it() {
     let dir = Dir::new();
     let inner = |options: &[&str], name: &str| {
-        let args =
-            [&["run", "x", "--", LEASEHOLD, "run"], options, &[name, "--", "sh", "-c", "echo ran"]].concat();
+        let args = [
+            &["run", "--pass-url", "x", "--", LEASEHOLD, "run"],
+            options,
+            &[name, "--", "sh", "-c", "echo ran"],
+        ]
+        .concat();
         let output = dir.call(&args);
         (code(&output), stdout(&output), stderr(&output))
     };
@@ -68,7 +104,8 @@ fn a_run_under_its_own_hold_says_so_or_runs_under_it() {
     // Of another directory the same name is another lock, and readers stand side by side.
     let other = Dir::new();
     assert_eq!(inner(&["--url", &other.url()], "x"), (0, "ran\n".into(), String::new()));
-    let shared = dir.call(&["run", "-s", "x", "--", LEASEHOLD, "run", "-s", "x", "--", "echo", "ran"]);
+    let shared =
+        dir.call(&["run", "--pass-url", "-s", "x", "--", LEASEHOLD, "run", "-s", "x", "--", "echo", "ran"]);
     assert_eq!(stdout(&shared), "ran\n");
     // Nobody above it holds it.
     let mut stale = dir.leasehold(&["run", "--nested", "ok", "x", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN"]);
@@ -151,6 +188,7 @@ fn a_run_within_a_run_takes_another_name() {
     let dir = Dir::new();
     let output = dir.call(&[
         "run",
+        "--pass-url",
         "outer",
         "--",
         LEASEHOLD,
@@ -162,7 +200,7 @@ fn a_run_within_a_run_takes_another_name() {
         "echo $LEASEHOLD_NAME",
     ]);
     assert_eq!((code(&output), stdout(&output).as_str()), (0, "inner\n"));
-    let output = dir.call(&["run", "same", "--", LEASEHOLD, "run", "-n", "same", "--", "true"]);
+    let output = dir.call(&["run", "--pass-url", "same", "--", LEASEHOLD, "run", "-n", "same", "--", "true"]);
     assert_eq!(code(&output), 75, "the outer run holds it");
 }
 

@@ -1,6 +1,6 @@
 //! Looking at names from outside, without disturbing them.
 
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use nix::sys::stat::lstat;
 
@@ -13,7 +13,7 @@ use super::{
     layout::{HEAD, name_bytes},
     line::{Placed, is_kept},
     locks::{Key, LockFile},
-    open::Missing,
+    open::{Missing, SAFELY},
     proc::program,
     promise::promise,
     state::StateFile,
@@ -95,7 +95,8 @@ impl FileEngine {
     /// The name behind a hash, as its state file tells.
     fn hashed(&self, file: &str) -> Option<Name> {
         let mut head = [0; HEAD];
-        let state = std::fs::File::open(self.dir.state_path(file)).ok()?;
+        let mut safely = std::fs::OpenOptions::new();
+        let state = safely.read(true).custom_flags(SAFELY.bits()).open(self.dir.state_path(file)).ok()?;
         state.read_exact_at(&mut head, 0).ok()?;
         let name = Name::new(std::str::from_utf8(name_bytes(&head)).ok()?).ok()?;
         (encode::file_name(&name) == file).then_some(name)

@@ -1,6 +1,11 @@
 //! What a directory holds may be larger than what clients take in one answer by default.
 
-use crate::rig::Rig;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use crate::rig::{Rig, acquire};
 
 /// As much as one word of a command line may be.
 const VALUE: usize = 100_000;
@@ -21,4 +26,40 @@ fn large_values_of_other_programs_are_no_obstacle() {
     assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     let permits = locks.semaphore("a", 2);
     assert!(permits.blocking().try_acquire().unwrap_err().is_misconfigured());
+}
+
+/// More than an answer may have.
+const HUGE: usize = 65 << 20;
+
+impl Rig {
+    /// Writes a value that is too long for the server's own command, through its JSON gateway: zeros, and `AAAA` is three of them.
+    fn put_zeros(&self, key_in_base64: &str, count: usize) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.server.port())).unwrap();
+        let body = format!("{{\"key\":\"{key_in_base64}\",\"value\":\"{}\"}}", "AAAA".repeat(count / 3));
+        let head = format!(
+            "POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+}
+
+#[test]
+fn a_value_longer_than_any_answer_hides_nothing_else() {
+    let rig = Rig::with(&["--max-request-bytes=100000000"]);
+    let locks = rig.locks();
+    let _held = acquire(&locks, "zzz");
+    // "/locks/big/1"
+    rig.put_zeros("L2xvY2tzL2JpZy8x", HUGE);
+    let _first = acquire(&locks, "aaa");
+    rig.server.command(&["put", "/locks/big/2", "small"]);
+    let views = rig.run(locks.list("")).unwrap();
+    let names: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.holders[0].foreign)).collect();
+    assert_eq!(names, [("aaa", false), ("big", true), ("zzz", false)]);
+    let shown = rig.run(locks.show("big")).unwrap();
+    assert_eq!((shown.holders[0].id.as_str(), shown.waiters[0].id.as_str()), ("1", "2"));
 }

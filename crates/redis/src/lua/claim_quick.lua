@@ -20,10 +20,11 @@ end
 -- Stands in line if the name is held by a claim of ours that is written as words.
 local function stand_behind(at, card)
   local a, lock, side, id = asked(at), KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
-  local value, words = unpack(call('MGET', lock, card))
-  local token, holder = (words or ''):match('^1 %d+ %d+ (%d+) %d+ (%x+) ')
+  local words = string_at(card, call) or ''
+  local token, holder = words:match('^1 %d+ %d+ (%d+) %d+ (%x+) ')
   local hold = holder and holder ~= id and holder .. '.' .. token
-  if a.may_queue ~= '1' or not hold or value ~= hold and value ~= hold .. '?' then
+  local value = a.may_queue == '1' and hold and string_at(lock, redis.pcall)
+  if not value or value ~= hold and value ~= hold .. '?' then
     return nil
   end
   local line, entries, places = side .. 'q' .. lock, side .. 'e' .. lock, side .. 'z' .. lock

@@ -11,6 +11,7 @@ local WATCHERS = 3           -- so many at the head of the line are told when th
 local MAX_WAITERS = 16384
 local LEAD = 10000           -- so far the counter of tokens may be ahead of the clock, in us: less than a restart takes
 local LARGEST = 9000000000000000 -- no token is as large: numbers here are exact up to 2^53
+local LONGEST = 4096         -- no string of ours is as long, in bytes: more is not read of what others may have written
 local LONGEST_GAP = 10000    -- for so long a name is left to other programs at most, in ms
 
 local call = redis.call
@@ -26,6 +27,12 @@ local function outlive(key, ms)
   if call('PTTL', key) < ms then
     call('PEXPIRE', key, ms)
   end
+end
+
+-- The beginning of the string under a key; false if there is none. What it says of another type, `run` decides.
+local function string_at(key, run)
+  local text = run('GETRANGE', key, 0, LONGEST - 1)
+  return (text ~= '' or call('EXISTS', key) == 1) and text
 end
 
 -- Mints tokens for some claims, all in a row: the last of them, and whether each claim gets one only, because the

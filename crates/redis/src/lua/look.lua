@@ -10,15 +10,15 @@ if not s then
 end
 local c, holders, waiters = s.c, {}, {}
 
+local SHOWN = 1024 -- what is told of each text that others may have written, in bytes
+
 local function show(id, h, mode, remaining)
   if h.state ~= 'kept' or remaining > 0 then
     table.insert(holders, {
-      id, mode, h.count or 1, h.limit or 0, h.token, h.since, remaining, h.owner, h.state,
+      id, mode, h.count or 1, h.limit or 0, h.token, h.since, remaining, h.owner:sub(1, SHOWN), h.state,
     })
   end
 end
-
-local SHOWN = 256 -- what is shown of a foreign value, in bytes: it may have gigabytes
 
 local foreign = s.value
 if c.mode == 'x' then
@@ -28,7 +28,7 @@ if c.mode == 'x' then
   end
 elseif c.mode and s.value == 'shared.' .. c.nonce then
   foreign = nil
-  local ends = call('ZRANGE', s.holds, 0, -1, 'WITHSCORES')
+  local ends = call('ZRANGE', s.holds, 0, MAX_HOLDERS - 1, 'WITHSCORES')
   for at = 1, #ends, 2 do
     local h, remaining = entry(s, ends[at]), tonumber(ends[at + 1]) - now
     if remaining > 0 then
@@ -38,21 +38,25 @@ elseif c.mode and s.value == 'shared.' .. c.nonce then
   end
 end
 
+if foreign == '' then
+  foreign = '(empty)'
+end
+
 local function wait(id)
   local e, till = entry(s, id), call('ZSCORE', s.places, id)
   if e and till and tonumber(till) > now then
-    table.insert(waiters, { id, e.owner, e.since })
+    table.insert(waiters, { id, e.owner:sub(1, SHOWN), e.since })
   end
 end
 
-local line = call('ZRANGE', s.line, 0, -1)
+local line = call('ZRANGE', s.line, 0, MAX_WAITERS - 1)
 local standing = {}
 for _, id in ipairs(line) do
   standing[id] = true
   wait(id)
 end
 -- After the line, those that missed their turn.
-for _, id in ipairs(call('ZRANGE', s.places, 0, -1)) do
+for _, id in ipairs(call('ZRANGE', s.places, 0, MAX_WAITERS - 1)) do
   local e = not standing[id] and entry(s, id)
   if e and e.state == 'silent' then
     wait(id)

@@ -61,11 +61,11 @@ end
 
 -- What stands under the key of a lock; if that is no string, its type in brackets, which no value of ours is, and true.
 local function value_under(lock)
-  local value = redis.pcall('GET', lock)
+  local value = string_at(lock, redis.pcall)
   if type(value) ~= 'table' then
     return value
   elseif not value.err:find('WRONGTYPE', 1, true) then
-    return call('GET', lock) -- fails as before
+    return string_at(lock, call) -- fails as before
   end
   local kind = redis.pcall('TYPE', lock)
   return '(' .. (kind.ok or 'no string') .. ')', true
@@ -77,7 +77,7 @@ local function load(lock, side)
     entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock,
   }
   s.value, s.typed = value_under(lock)
-  local card = call('GET', s.card)
+  local card = string_at(s.card, call)
   s.c = card and read(card) or { v = VERSION }
   if s.c.v ~= VERSION then
     return nil
@@ -296,7 +296,7 @@ end
 -- The newest token. nil if its key holds something else, which is not ours, or what cannot be counted on from exactly: then
 -- nothing is granted, and who asks is told.
 local function newest_token()
-  local text = redis.pcall('GET', counter) or '0'
+  local text = string_at(counter, redis.pcall) or '0'
   local newest = type(text) == 'string' and text:match('^%d+$') and tonumber(text)
   return newest and newest < LARGEST and newest or nil
 end

@@ -68,7 +68,7 @@ local function quick()
       freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock
     else
       if #values > 1 then
-        value = call('GET', lock) -- another item may have changed it
+        value = string_at(lock, redis.pcall) -- another item may have changed it
       end
       answers[at + 1] = hand_over(at, value)
     end

@@ -79,11 +79,11 @@ fn the_redis_engine_conforms_with_the_rights_of_an_operator() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Without MGET and INCRBY the quick part of no verb gets anywhere.
+/// Without MGET, INCRBY and HEXISTS the quick part of no verb gets anywhere.
 #[test]
 fn the_whole_verbs_conform_without_their_quick_parts() {
     let (_directory, rig) = as_user("leasehold-operator");
-    rig.server.command(&["ACL", "SETUSER", "leasehold-operator", "-mget", "-incrby"]);
+    rig.server.command(&["ACL", "SETUSER", "leasehold-operator", "-mget", "-incrby", "-hexists"]);
     let report = suite::engine(&rig);
     assert!(report.passed.len() > 80, "{report}");
 }
@@ -103,7 +103,14 @@ fn the_rights_of_a_locker_suffice_for_locks_and_for_nothing_else() {
         guard.release_blocking().unwrap();
     }
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
-    assert!(rig.run(locks.list("")).unwrap_err().is_denied());
+    rig.says(&["SET", "lock:theirs", "x"]);
+    rig.says(&["HSET", "lock:hash", "x", "1"]);
+    for name in ["theirs", "hash"] {
+        assert!(rig.run(locks.show(name)).unwrap().holders[0].foreign, "{name}");
+    }
+    for error in [rig.run(locks.list("")).unwrap_err(), rig.run(locks.guarantee()).unwrap_err()] {
+        assert!(error.is_denied() && error.to_string().contains("docs/engines/redis.md"), "{error}");
+    }
     for command in [
         ["KEYS", "*"].as_slice(),
         &["GET", "other"],

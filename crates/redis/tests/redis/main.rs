@@ -12,6 +12,7 @@ mod encrypted;
 mod fence;
 mod foreign;
 mod foreign_types;
+mod huge;
 mod liar;
 mod neighbours;
 mod oracle;

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{Error, Place};
+use leasehold_core::{Error, Password, Place};
 use mysql_async::{Opts, OptsBuilder};
 use percent_encoding::percent_decode_str;
 
@@ -19,7 +19,7 @@ const LONGEST: usize = 64 << 20;
 pub struct Config {
     place: Place,
     user: Option<String>,
-    password: Option<String>,
+    password: Option<Password>,
     database: String,
     #[cfg(feature = "tls")]
     tls: Option<leasehold_tls::Tls>,
@@ -52,11 +52,18 @@ impl Config {
         Ok(Self {
             place: Place { host: decoded(host)?, port },
             user: user.map(decoded).transpose()?,
-            password: password.map(decoded).transpose()?,
+            password: password.map(decoded).transpose()?.map(Password::from),
             database: decoded(database)?,
             #[cfg(feature = "tls")]
             tls: None,
         })
+    }
+
+    /// How we prove who we are; asked for at each connection.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<Password>) -> Self {
+        self.password = Some(password.into());
+        self
     }
 
     /// Encrypts the connections; a server that does not is not used. Of files only: the driver takes no configuration of the caller's.
@@ -68,12 +75,16 @@ impl Config {
     }
 
     /// What the driver is told.
-    pub(super) fn opts(&self) -> Result<Opts, Failed> {
+    pub(super) async fn opts(&self) -> Result<Opts, Failed> {
+        let password = match &self.password {
+            Some(password) => Some(password.read().await?.as_str().to_owned()),
+            None => None,
+        };
         let opts = OptsBuilder::default()
             .ip_or_hostname(self.place.host.clone())
             .tcp_port(self.place.port)
             .user(self.user.clone())
-            .pass(self.password.clone())
+            .pass(password)
             .db_name(Some(self.database.clone()))
             .tcp_keepalive(Some(KEEPALIVE))
             // On a machine with the server it would go on by a unix socket, where the server knows the user by another name.
@@ -128,17 +139,20 @@ impl fmt::Debug for Config {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
     fn urls_are_read() {
         let all = Config::from_url("//u%40x:p%2Fw:d@[::1]:7/data%20base").unwrap();
         assert_eq!(all.place, Place { host: "::1".to_owned(), port: 7 });
-        assert_eq!((all.user.as_deref(), all.password.as_deref()), (Some("u@x"), Some("p/w:d")));
+        let password = all.password.as_ref().unwrap().read().now_or_never().unwrap().unwrap();
+        assert_eq!((all.user.as_deref(), password.as_str()), (Some("u@x"), "p/w:d"));
         assert_eq!(all.database, "data base");
         let least = Config::from_url("//h/d").unwrap();
         assert_eq!(least.place, Place { host: "h".to_owned(), port: DEFAULT_PORT });
-        assert_eq!((least.user, least.password), (None, None));
+        assert!(least.user.is_none() && least.password.is_none());
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Conn {
     /// Connects, and finds or makes the tables.
     pub(super) async fn open(config: &Config, now: Instant, absent: Absent) -> Result<Self, Failed> {
         let dialing = async {
-            let conn = caught(mysql_async::Conn::new(config.opts()?)).await;
+            let conn = caught(mysql_async::Conn::new(config.opts().await?)).await;
             let conn = conn.map_err(|broke| broke.sort(Commits::Never))?.map_err(not_connected)?;
             let mut conn = Self { conn, tables: None, confused: false, spoke: now };
             conn.tables = tables::known(&mut conn, absent).await?;

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::Error;
+use leasehold_core::{Error, Password};
 
 use crate::database::Failed;
 
@@ -21,6 +21,8 @@ pub struct Config {
     pub(crate) table_owner: Option<String>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
+    /// In place of that in the URLs.
+    pub(crate) password: Option<Password>,
     /// For messages.
     place: String,
 }
@@ -40,6 +42,7 @@ impl Config {
             table_owner: None,
             #[cfg(feature = "tls")]
             tls: None,
+            password: None,
             place,
         })
     }
@@ -67,6 +70,13 @@ impl Config {
     #[must_use]
     pub fn table_owner(mut self, role: &str) -> Self {
         self.table_owner = Some(role.to_owned());
+        self
+    }
+
+    /// How we prove who we are, in place of the passwords in the URLs; asked for at each connection.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<Password>) -> Self {
+        self.password = Some(password.into());
         self
     }
 

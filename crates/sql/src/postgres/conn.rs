@@ -129,6 +129,9 @@ impl Conn {
         if direct {
             server.options(LIMITS);
         }
+        if let Some(password) = &config.password {
+            server.password(password.read().await.map_err(|error| config.say(error.into()))?.as_str());
+        }
         let failed = |error: Error| config.say(sort(&error, At::Dial));
         #[cfg(feature = "tls")]
         if let Some(tls) = &config.tls {

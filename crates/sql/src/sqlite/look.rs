@@ -85,7 +85,7 @@ pub(super) fn lapses(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64
 pub(super) fn names(scope: &Scope<'_>, prefix: &str) -> Result<Vec<Name>, Failed> {
     let of = || {
         let mut found = scope.file.connection.prepare_cached(
-            "SELECT name FROM leasehold_lock WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 \
+            "SELECT name FROM leasehold_lock WHERE name >= ?1 AND length(name) <= 512 AND substr(name, 1, length(?1)) = ?1 \
              AND (claims > 0 OR holder IS NOT NULL) ORDER BY name",
         )?;
         found.query_map([prefix], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, Error>>()

@@ -11,13 +11,13 @@ use crate::{
 
 use super::transaction::Scope;
 
-const LOCK: &str = "SELECT token, holder, tokens, previous, owner, since, expires, client, claims, ended, ended_upto, ended_until \
+const LOCK: &str = "SELECT token, holder, tokens, previous, substr(owner, 1, 512) AS owner, since, expires, client, claims, ended, ended_upto, ended_until \
     FROM leasehold_lock WHERE name = ?1";
 /// What [`claim_row`] reads.
-pub(super) const CLAIM_COLUMNS: &str = "id, stand, place, mode, count, most, token, tokens, previous, owner, since, expires, claim_time, \
-    place_since, place_expires, client";
-const CLAIMS: &str = "SELECT id, stand, place, mode, count, most, token, tokens, previous, owner, since, expires, claim_time, \
-    place_since, place_expires, client FROM leasehold_claim WHERE name = ?1 ORDER BY place";
+pub(super) const CLAIM_COLUMNS: &str = "id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, since, \
+    expires, claim_time, place_since, place_expires, client";
+const CLAIMS: &str = "SELECT id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, \
+    since, expires, claim_time, place_since, place_expires, client FROM leasehold_claim WHERE name = ?1 ORDER BY place";
 const FLOOR: &str = "SELECT floor FROM leasehold_meta";
 const PUT_LOCK: &str = "INSERT INTO leasehold_lock VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
     ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, tokens = excluded.tokens, \

@@ -60,3 +60,18 @@ fn whoever_claims_is_told_of_a_column_that_says_nothing() {
     assert!(error.to_string().contains("column client"), "it says what to mend: {error}");
     drop(held);
 }
+
+/// B8.
+#[test]
+fn a_row_that_cannot_be_read_hides_no_other_name() {
+    let rig = Rig::new();
+    let locks = Locks::builder(rig.engine()).build();
+    let held = ["held", "bad"].map(|name| locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap());
+    rig.server.says("ALTER TABLE leasehold_lock MODIFY holder varbinary(20)");
+    rig.server.says("UPDATE leasehold_lock SET holder = 'too short' WHERE name = 'bad'");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let views = runtime.block_on(locks.list("")).unwrap();
+    let seen: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
+    assert_eq!(seen, [("bad", true), ("held", false)]);
+    drop(held);
+}

@@ -55,3 +55,23 @@ fn whoever_claims_is_told_of_a_column_that_says_nothing() {
     assert!(error.to_string().contains("column owner"), "it says what to mend: {error}");
     drop(held);
 }
+
+/// B8: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
+#[test]
+fn rows_that_others_wrote_hide_no_other_name() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let _held = acquire(&locks, "held");
+    rig.server.says(
+        "INSERT INTO leasehold_lock (name, token, holder, tokens, owner, expires) \
+         SELECT name, 1, decode(repeat('ab', id), 'hex'), 1, repeat('x', size), 4102444800000000 \
+         FROM (VALUES ('bad', 1, 1), ('big', 16, 41943040), ('more', 16, 41943040), (repeat('n', 99999), 16, 1)) \
+         AS made (name, id, size)",
+    );
+    let views = rig.run(locks.list("")).unwrap();
+    let seen: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
+    assert_eq!(seen, [("bad", true), ("big", false), ("held", false), ("more", false)]);
+    assert_eq!(views[1].holders[0].owner, "x".repeat(128) + "…");
+    assert!(locks.mutex("big").blocking().try_acquire().unwrap_err().is_taken());
+    assert!(rig.run(locks.show("bad")).unwrap_err().to_string().contains("column"));
+}

@@ -36,7 +36,7 @@ BEGIN
             'date_part', 'clock_timestamp', 'now', 'unnest', 'pg_notify', 'starts_with', 'count', 'min', 'max', 'replace',
             'gen_random_uuid', 'current_setting', 'pg_control_system', 'pg_is_in_recovery', 'pg_walfile_name', 'pg_current_wal_lsn',
             'pg_advisory_xact_lock', 'to_regclass', 'concat', 'quote_ident', 'format_type', 'pg_has_role', 'current_schema',
-            'current_database', 'array_length', 'set_config')
+            'current_database', 'array_length', 'set_config', 'left', 'octet_length')
           AND p.proargtypes::oid[] <@ ARRAY(SELECT oid FROM pg_type WHERE typname NOT LIKE 'internal')
           AND NOT 'internal'::regtype = ANY (p.proargtypes::oid[])
     LOOP

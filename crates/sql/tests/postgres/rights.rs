@@ -28,6 +28,11 @@ fn the_roles_of_the_page_can_do_what_they_are_for_and_no_more() {
     let viewer = engine_of("leasehold_viewer", port);
     let seen = rig.run(async { Inspect::list(&*viewer, "").await }).unwrap();
     assert_eq!(seen.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a", "r"]);
+    for user in ["leasehold", "leasehold_viewer"] {
+        let looks = locks_of(user, port);
+        assert_eq!(rig.run(looks.show("a")).unwrap().waiters.len(), 1, "{user}");
+        pollster(&rig, looks.guarantee());
+    }
     guard.release_blocking().unwrap();
     let next = waiting.join().unwrap();
     let broken = locks.break_hold("a", next.token().number, true);

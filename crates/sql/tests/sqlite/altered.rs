@@ -1,6 +1,6 @@
 //! Rows that somebody wrote otherwise than leasehold does.
 
-use leasehold_core::Fault;
+use leasehold_core::{Fault, Locks};
 
 use crate::{
     client::{Client, claim},
@@ -23,4 +23,28 @@ fn whoever_claims_is_told_of_altered_rows() {
         let grant = client.hold(&other);
         client.free(&other, &grant);
     }
+}
+
+/// B8: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
+#[test]
+fn rows_that_others_wrote_hide_no_other_name() {
+    let rig = Rig::new();
+    let client = Client::new(&rig.path());
+    client.hold(&claim("held"));
+    let long = "replace(hex(zeroblob(20971520)), '0', 'x')";
+    rig.does(&format!(
+        "INSERT INTO leasehold_lock (name, token, holder, tokens, owner, expires) VALUES \
+         ('bad', 1, x'00', 1, '', 9e15), ('bad too', 1, zeroblob(16), 1, hex(zeroblob(40000000)), 9e15), ('big', 1, zeroblob(16), 1, {long}, 9e15), ({long}, 1, zeroblob(16), 1, '', 9e15); \
+         UPDATE leasehold_lock SET expires = CAST(9e15 AS INTEGER) WHERE name <> 'held'; \
+         INSERT INTO leasehold_lock (name, token, claims) VALUES ('many', 1, 2); \
+         INSERT INTO leasehold_claim SELECT 'many', id, 0, 0, 1, 0, 0, 1, 1, 0, {long}, 0, CAST(9e15 AS INTEGER), 0, 0, 0, 0 \
+         FROM (SELECT zeroblob(16) AS id UNION SELECT randomblob(16))"
+    ));
+    let locks = Locks::builder(rig.engine()).build();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let views = runtime.block_on(locks.list("")).unwrap();
+    let seen: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
+    assert_eq!(seen, [("bad", true), ("bad too", true), ("big", false), ("held", false), ("many", false)]);
+    assert_eq!(views[2].holders[0].owner, "x".repeat(128) + "…");
+    assert_eq!(views[4].holders.len(), 2);
 }

@@ -29,6 +29,8 @@ pub(crate) struct Stat {
     pub(crate) version: i32,
     /// The session that it ends with; 0: none.
     pub(crate) owner: i64,
+    /// How long its data is, in bytes.
+    pub(crate) length: i32,
 }
 
 impl Stat {
@@ -40,10 +42,10 @@ impl Stat {
         let version = reader.int()?;
         let (_children_version, _acl_version) = (reader.int()?, reader.int()?);
         let owner = reader.long()?;
-        let _length = reader.int()?;
+        let length = reader.int()?;
         let _children = reader.int()?;
         let _children_changed_by = reader.long()?;
-        Some(Self { czxid, ctime, version, owner })
+        Some(Self { czxid, ctime, version, owner, length })
     }
 }
 

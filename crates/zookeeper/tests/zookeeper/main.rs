@@ -7,6 +7,7 @@ mod breaking;
 mod conformance;
 mod ghosts;
 mod interop;
+mod large;
 mod liar;
 mod names;
 mod neighbours;

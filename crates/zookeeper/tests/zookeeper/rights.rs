@@ -68,6 +68,28 @@ fn a_viewer_lists_and_shows_and_neither_locks_nor_breaks() {
     permit.release_blocking().unwrap();
 }
 
+/// What this login may not see of others is said, and the rest is shown.
+#[test]
+fn what_others_hide_from_a_viewer_hides_nothing_else() {
+    let rig = with_users();
+    let hides = locks_of(Config::new(vec![place(rig.server.port())]).login(LOCKER.0, LOCKER.1));
+    let (_hidden, held) = (acquire(&hides, "hidden"), acquire(&rig.locks(), "held"));
+    rig.server.command_as_super(
+        "create /locks/held/_c_00000000-0000-0000-0000-000000000001-lock-0000000007 me digest:nobody:AAAAAAAAAAAAAAAAAAAAAAAAAAA=:r",
+    );
+    let viewer = locks_of(rig.config.clone().login(VIEWER.0, VIEWER.1));
+    let views = rig.run(viewer.list("")).unwrap();
+    let [of_held, of_hidden] = &views[..] else { panic!("{views:?}") };
+    assert_eq!(of_held.holders[0].token, Some(held.token().number));
+    assert_eq!(of_held.waiters[0].owner, "not readable with this login");
+    let problem = of_hidden.problem.as_ref().unwrap();
+    assert!(
+        of_hidden.name.as_str() == "hidden" && problem.contains("docs/engines/zookeeper.md"),
+        "{problem}"
+    );
+    assert!(rig.run(viewer.show("hidden")).unwrap_err().is_denied());
+}
+
 #[test]
 fn who_has_another_password_or_none_is_told_so_without_it() {
     let rig = with_users();

@@ -56,6 +56,23 @@ fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
     }
 }
 
+/// Of a name that is too long for a file name the state file is read to learn it.
+#[test]
+fn a_list_does_not_wait_for_a_pipe_in_the_place_of_a_state_file() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("first", Mode::Exclusive)));
+    let hashed = format!("%h{}", "0".repeat(64));
+    std::fs::write(scratch.lock_file(&hashed), "").unwrap();
+    nix::unistd::mkfifo(&scratch.state_file(&hashed), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (said, listed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let views = pollster::block_on(crate::Inspect::list(&engine, "")).unwrap();
+        let _ = said.send(views.iter().map(|view| view.name.to_string()).collect::<Vec<_>>());
+    });
+    assert_eq!(listed.recv_timeout(Duration::from_secs(60)).unwrap(), ["first"]);
+}
+
 #[test]
 fn a_list_names_what_it_cannot_read() {
     let scratch = Scratch::new();

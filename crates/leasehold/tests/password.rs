@@ -1,0 +1,191 @@
+//! The password is changed on the server and in its file, and the client comes back with the new one.
+#![cfg(all(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+))]
+#![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use leasehold::{Connect, Locks, Password};
+use leasehold_testkit::server::{
+    EtcdServer, MariadbServer, PostgresServer, Proxy, RedisServer, ZookeeperServer,
+};
+
+/// Not a measure of speed: for what never comes if it does not come soon.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A file that is removed with its test.
+struct File(PathBuf);
+
+impl File {
+    fn new(engine: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("leasehold-{engine}-{}", std::process::id()));
+        fs::write(&path, "hunter2-old\n").unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn acquire(locks: &Locks, name: &str) {
+    locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
+}
+
+/// With the old password until `change` has happened, and with the new one when that stands in the file.
+fn comes_back(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, change: impl FnOnce()) {
+    let (proxy, file) = (Proxy::start(port), File::new(engine));
+    let locks = Locks::connect(&url(proxy.port(), &file.0)).unwrap();
+    acquire(&locks, "before");
+    change();
+    proxy.lose();
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        // An old connection, and then an old password.
+        let error = match locks.mutex("between").blocking().try_acquire() {
+            Err(error) => error,
+            Ok(_) => panic!("{engine} takes the old password"),
+        };
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        if error.is_denied() {
+            break;
+        }
+        assert!(Instant::now() < limit, "{engine}: {error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fs::write(&file.0, "hunter2-new\n").unwrap();
+    proxy.lose();
+    while let Err(error) = locks.mutex("after").blocking().acquire_within(PATIENCE) {
+        assert!(Instant::now() < limit, "{engine}: {error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!format!("{locks:?}").contains("hunter2"), "{locks:?}");
+}
+
+#[test]
+fn a_redis_client_comes_back_with_the_new_password() {
+    let server = RedisServer::start(&["--requirepass", "hunter2-old"]);
+    let url = |port, file: &Path| format!("redis://127.0.0.1:{port}?password_file={}", file.display());
+    comes_back("redis", server.port(), url, || {
+        let operator = ["--no-auth-warning", "-a", "hunter2-old"];
+        server.command(&[&operator[..], &["CONFIG", "SET", "requirepass", "hunter2-new"]].concat());
+    });
+}
+
+#[test]
+fn an_etcd_client_comes_back_with_the_new_password() {
+    let mut server = EtcdServer::start(&["--bcrypt-cost=4"]);
+    server.ask_for_logins("correct-horse");
+    let user = |password: &str| {
+        server.command(&["user", "add", &format!("locker:{password}")]);
+        server.command(&["user", "grant-role", "locker", "root"]);
+    };
+    user("hunter2-old");
+    let url = |port, file: &Path| format!("etcd://locker@127.0.0.1:{port}?password_file={}", file.display());
+    comes_back("etcd", server.port(), url, || {
+        server.command(&["user", "delete", "locker"]);
+        user("hunter2-new");
+    });
+}
+
+/// A password there is who one is: what the old one made stays its own.
+#[test]
+fn a_zookeeper_client_comes_back_with_the_new_password() {
+    let server = ZookeeperServer::start(&[]);
+    server.command_as_super("create /locks\naddauth digest locker:hunter2-old\nsetAcl /locks auth::cdrwa");
+    let url =
+        |port, file: &Path| format!("zookeeper://locker@127.0.0.1:{port}?password_file={}", file.display());
+    comes_back("zookeeper", server.port(), url, || {
+        server.command_as_super("addauth digest locker:hunter2-new\nsetAcl /locks auth::cdrwa");
+    });
+}
+
+#[test]
+fn a_postgres_client_comes_back_with_the_new_password() {
+    let server = PostgresServer::start(&[]);
+    server.says("CREATE ROLE locker LOGIN SUPERUSER PASSWORD 'hunter2-old'");
+    let rules = server.says("SHOW hba_file").remove(0);
+    let known = fs::read_to_string(&rules).unwrap();
+    fs::write(&rules, format!("host all locker 127.0.0.1/32 scram-sha-256\n{known}")).unwrap();
+    server.says("SELECT pg_reload_conf()");
+    let url = |port, file: &Path| {
+        format!("postgres://locker@127.0.0.1:{port}/postgres?password_file={}", file.display())
+    };
+    comes_back("postgres", server.port(), url, || {
+        server.says("ALTER ROLE locker PASSWORD 'hunter2-new'");
+    });
+}
+
+#[test]
+fn a_mysql_client_comes_back_with_the_new_password() {
+    let server = MariadbServer::start(&[]);
+    server.says("CREATE USER locker@'%' IDENTIFIED BY 'hunter2-old'");
+    server.says("GRANT ALL ON locks.* TO locker@'%'");
+    let url =
+        |port, file: &Path| format!("mysql://locker@127.0.0.1:{port}/locks?password_file={}", file.display());
+    comes_back("mysql", server.port(), url, || {
+        server.says("SET PASSWORD FOR locker@'%' = PASSWORD('hunter2-new')");
+    });
+}
+
+#[test]
+fn a_callback_is_asked_at_each_connection() {
+    let server = RedisServer::start(&["--requirepass", "hunter2-old"]);
+    let proxy = Proxy::start(server.port());
+    let changed = Arc::new(AtomicBool::new(false));
+    let is_changed = Arc::clone(&changed);
+    let password = Password::callback(move || {
+        let word = if is_changed.load(Ordering::Relaxed) { "hunter2-new" } else { "hunter2-old" };
+        std::future::ready(Ok::<_, std::io::Error>(word.to_owned()))
+    });
+    let connect = Connect::default().password(password);
+    assert!(!format!("{connect:?}").contains("hunter2"));
+    let locks = connect.connect(&format!("redis://127.0.0.1:{}", proxy.port())).unwrap();
+    acquire(&locks, "before");
+    let operator = ["--no-auth-warning", "-a", "hunter2-old"];
+    server.command(&[&operator[..], &["CONFIG", "SET", "requirepass", "hunter2-new"]].concat());
+    changed.store(true, Ordering::Relaxed);
+    proxy.lose();
+    acquire(&locks, "after");
+}
+
+#[test]
+fn two_passwords_are_one_too_many_and_some_urls_have_none() {
+    let refused = |connect: Connect, url: &str| {
+        let error = connect.connect(url).unwrap_err();
+        assert!(error.is_misconfigured() && !error.to_string().contains("hunter2"), "{url}: {error}");
+        error.to_string()
+    };
+    let given = || Connect::default().password("hunter2");
+    for url in [
+        "redis://:hunter2@h",
+        "etcd://u:hunter2@h",
+        "zookeeper://u:hunter2@h",
+        "postgres://u:hunter2@h/d",
+        "mysql://u:hunter2@h/d",
+    ] {
+        assert!(refused(given(), url).contains("twice"));
+        assert!(refused(Connect::default(), &format!("{url}?password_file=/x")).contains("twice"));
+    }
+    for url in ["etcd://h", "zookeeper://h"] {
+        assert!(refused(given(), url).contains("no user"));
+    }
+    for url in ["memory:", "file:", "sqlite:///x.db"] {
+        assert!(refused(given(), url).contains("have none"));
+    }
+}

@@ -1,0 +1,78 @@
+//! What others write may be of any size: it is read in part, and hides nothing else.
+
+use crate::rig::{Rig, acquire};
+
+/// The last byte of a value of 40 MiB; those before it are zeros.
+const LAST: &str = "41943039";
+/// As much as a script may have read of all that.
+const LITTLE: u64 = 8 << 20;
+
+impl Rig {
+    /// The key of the card of a name that is held.
+    fn card_of(&self, name: &str) -> String {
+        self.says(&["KEYS", &format!("leasehold:{{*}}clock:{name}")])
+    }
+
+    /// What the scripts have taken of the server's memory.
+    fn scripts_take(&self) -> u64 {
+        let lines = self.server.command(&["INFO", "memory"]);
+        let line = lines.iter().find_map(|line| line.trim().strip_prefix("used_memory_lua:")).unwrap();
+        line.parse().unwrap()
+    }
+}
+
+#[test]
+fn values_of_40_mib_are_told_by_their_beginning() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let (_held, _bad) = (acquire(&locks, "held"), acquire(&locks, "bad"));
+    let card = rig.card_of("bad");
+    rig.says(&["DEL", &card]);
+    for key in ["lock:big", &card] {
+        rig.says(&["SETRANGE", key, LAST, "x"]);
+    }
+    rig.says(&["SET", "lock:empty", ""]);
+    let many = "for i = 1, 100000 do redis.call('HSET', KEYS[1], i, string.rep('x', 99)) end";
+    rig.says(&["EVAL", many, "1", "lock:many"]);
+    for _ in 0..2 {
+        assert!(locks.mutex("big").blocking().try_acquire().unwrap_err().is_taken());
+    }
+    let views = rig.run(locks.list("")).unwrap();
+    let names: Vec<_> = views.iter().map(|view| view.name.as_str()).collect();
+    assert_eq!(names, ["bad", "big", "empty", "held", "many"]);
+    assert!(views[0].problem.is_some(), "{:?}", views[0]);
+    for (at, shown) in [(1, "\0".repeat(128) + "…"), (2, "(empty)".into()), (4, "(hash)".into())] {
+        let [holder] = &views[at].holders[..] else { panic!("{:?}", views[at]) };
+        assert!(holder.foreign && holder.id == shown, "{holder:?}");
+    }
+    assert_eq!(views[3].holders[0].owner, rig.show("held").holders[0].owner);
+    assert!(rig.scripts_take() < LITTLE, "{} bytes were read", rig.scripts_take());
+}
+
+/// How the hold before ended is remembered beside the lock, so that the short way of a claim looks at both.
+#[test]
+fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_waits() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let guard = acquire(&locks, "a");
+    rig.says(&["SETRANGE", "lock:a", LAST, "x"]);
+    assert!(rig.says(&["EXISTS", &rig.card_of("a")]) == "1");
+    for _ in 0..2 {
+        assert!(locks.mutex("a").blocking().try_acquire().is_err());
+        assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
+    }
+    assert!(rig.scripts_take() < LITTLE, "{} bytes were read", rig.scripts_take());
+    drop(guard);
+}
+
+#[test]
+fn keys_that_are_no_names_and_longer_than_any_reply_hide_no_name() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let _held = acquire(&locks, "held");
+    let long = "for i = 1, 65 do redis.call('SET', KEYS[1] .. i .. string.rep('x', 1048576), '1') end";
+    rig.says(&["EVAL", long, "1", "lock:"]);
+    let views = rig.run(locks.list("")).unwrap();
+    let [held] = &views[..] else { panic!("{} names", views.len()) };
+    assert!(held.name.as_str() == "held" && held.holders.len() == 1, "{held:?}");
+}

@@ -1,0 +1,54 @@
+//! What other programs write into their nodes may be of any size.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use crate::rig::{Rig, acquire};
+
+/// More than an answer may have.
+const HUGE: usize = 65 << 20;
+
+fn text(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
+}
+
+/// Makes a node as a client with a larger bound than that of the server's own command does, and ends without ending its session.
+fn create(port: u16, path: &str, length: usize) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut say = |request: &[u8]| {
+        stream.write_all(&text(request)).unwrap();
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).unwrap();
+        let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+        stream.read_exact(&mut answer).unwrap();
+        answer
+    };
+    // No change is known yet, a session of 10 s, a new one.
+    say(&[&[0; 12], &10_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
+    let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
+    let data = text(&vec![b'x'; length]);
+    let create = [&[0, 0, 0, 1, 0, 0, 0, 1][..], &text(path.as_bytes()), &data, &everybody, &[0; 4]].concat();
+    let answer = say(&create);
+    assert_eq!(answer[12..16], [0; 4], "the error of the answer");
+}
+
+#[test]
+fn a_node_longer_than_any_answer_is_a_claim_like_others() {
+    let rig = Rig::with(&["-Djute.maxbuffer=100000000", "-Xmx800m"]);
+    let locks = rig.locks();
+    let (_before, _behind) = (acquire(&locks, "aaa"), acquire(&locks, "zzz"));
+    rig.server.command(&["create", "/locks/big"]);
+    for (number, length) in [(0, HUGE), (1, 1000)] {
+        let path =
+            format!("/locks/big/_c_00000000-0000-0000-0000-00000000000{number}-lock-000000000{number}");
+        create(rig.server.port(), &path, length);
+    }
+    let views = rig.run(locks.list("")).unwrap();
+    let names: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.holders[0].foreign)).collect();
+    assert_eq!(names, [("aaa", false), ("big", true), ("zzz", false)]);
+    let shown = rig.run(locks.show("big")).unwrap();
+    assert_eq!(shown.waiters[0].owner, "x".repeat(128) + "…");
+    assert!(locks.mutex("big").blocking().try_acquire().unwrap_err().is_taken());
+}
