@@ -176,7 +176,7 @@ fn a_server_that_is_not_there_is_69_and_a_wrong_url_78() {
         ("postgres://h/d?frobnicate=1", "listen_url"),
         ("mysql://h", "mysql://user@host"),
         ("mysql://u:hunter2@h:x/d", "mysql://user@host"),
-        ("sqlite:relative.db", "sqlite:///path"),
+        ("sqlite:", "sqlite:///path"),
         ("sqlite:///tmp", "directory"),
         ("postgres://u:hunter2@h:x/d", "postgres://user@host"),
     ] {

@@ -1,28 +1,33 @@
 //! Where the server is, and who we are there.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use leasehold_core::{Error, Place};
-use mysql_async::{Opts, OptsBuilder};
+use mysql_async::OptsBuilder;
 use percent_encoding::percent_decode_str;
 
-use crate::database::Failed;
+use crate::{Encryption, database::Failed};
 
 const DEFAULT_PORT: u16 = 3306;
 /// After how long a connection on which nothing is said is asked whether the other side is there.
-const KEEPALIVE: Duration = Duration::from_secs(10);
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Longer than what is ever said: a server that takes less says so.
 const LONGEST: usize = 64 << 20;
 
 /// Where the server is, and who we are there. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
-    place: Place,
+    pub(super) place: Place,
     user: Option<String>,
-    password: Option<String>,
+    pub(super) password: Option<String>,
     database: String,
-    #[cfg(feature = "tls")]
-    tls: Option<leasehold_tls::Tls>,
+    pub(super) encryption: Encryption,
+    /// The server was without TLS the last time.
+    pub(super) plain: Arc<AtomicBool>,
 }
 
 impl Config {
@@ -54,22 +59,21 @@ impl Config {
             user: user.map(decoded).transpose()?,
             password: password.map(decoded).transpose()?,
             database: decoded(database)?,
-            #[cfg(feature = "tls")]
-            tls: None,
+            encryption: Encryption::Off,
+            plain: Arc::default(),
         })
     }
 
-    /// Encrypts the connections; a server that does not is not used. Of files only: the driver takes no configuration of the caller's.
-    #[cfg(feature = "tls")]
+    /// Whether the connections are encrypted. Of files only: the driver takes no configuration of the caller's.
     #[must_use]
-    pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
-        self.tls = Some(tls);
+    pub fn encryption(mut self, encryption: Encryption) -> Self {
+        self.encryption = encryption;
         self
     }
 
-    /// What the driver is told.
-    pub(super) fn opts(&self) -> Result<Opts, Failed> {
-        let opts = OptsBuilder::default()
+    /// What the driver is told, beside where the server is.
+    pub(super) fn opts(&self) -> OptsBuilder {
+        OptsBuilder::default()
             .ip_or_hostname(self.place.host.clone())
             .tcp_port(self.place.port)
             .user(self.user.clone())
@@ -81,30 +85,13 @@ impl Config {
             // Known, so that the server is not asked.
             .max_allowed_packet(Some(LONGEST))
             .wait_timeout(Some(0))
-            .stmt_cache_size(0);
-        #[cfg(feature = "tls")]
-        let opts = opts.ssl_opts(self.tls.as_ref().map(encryption).transpose()?);
-        Ok(opts.into())
+            .stmt_cache_size(0)
     }
 
     /// The error, with where it happened.
     pub(super) fn say(&self, failed: &Failed) -> Failed {
         Failed::new(failed.fault, format!("cannot connect to {}: {}", self.place, failed.message))
     }
-}
-
-#[cfg(feature = "tls")]
-fn encryption(tls: &leasehold_tls::Tls) -> Result<mysql_async::SslOpts, Failed> {
-    use mysql_async::{ClientIdentity, SslOpts};
-    let material = tls
-        .material()
-        .map_err(|error| Failed::new(leasehold_core::Fault::Misconfigured, format!("by TLS: {error}")))?;
-    let identity =
-        material.identity.map(|(certificate, key)| ClientIdentity::new(certificate.into(), key.into()));
-    Ok(SslOpts::default()
-        .with_disable_built_in_roots(true)
-        .with_root_certs(material.authorities.into_iter().map(Into::into).collect())
-        .with_client_identity(identity))
 }
 
 fn malformed() -> Error {

@@ -5,15 +5,11 @@ use std::time::Duration;
 use leasehold_core::{Instant, Lineage, Room, TooLong};
 use mysql_async::{Row, Value, prelude::Queryable};
 
-use super::{
-    config::Config,
-    error::{Broke, Commits, not_connected},
-    tables,
-};
+use super::{config::Config, dial::dial, error::Broke, tables};
 use crate::{database::Failed, door, engine::REQUEST_TIMEOUT};
 
 /// How long connecting may take.
-const DIAL_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const DIAL_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long it may take that a connection says that it is still there: on another one the request may still be in time.
 const PING_LIMIT: Duration = Duration::from_secs(1);
@@ -45,8 +41,7 @@ impl Conn {
     /// Connects, and makes the tables if they are not there.
     pub(super) async fn open(config: &Config, now: Instant) -> Result<Self, Failed> {
         let dialing = async {
-            let conn = caught(mysql_async::Conn::new(config.opts()?)).await;
-            let conn = conn.map_err(|broke| broke.sort(Commits::Never))?.map_err(not_connected)?;
+            let conn = dial(config).await?;
             let (lineage, watched) = (Lineage::new(0), false);
             let mut conn = Self { conn, lineage, watched, confused: false, spoke: now };
             let known = tables::known(&mut conn).await?;
@@ -122,7 +117,7 @@ impl Conn {
 /// Turns a panic of the driver into an error: it panics at some malformed answers, as at one with more columns than an address has bits
 /// for. Where it asks for less, but for more than there is, the allocator ends the process: nothing can be put between this driver and
 /// its connection.
-async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Broke> {
+pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Broke> {
     let nonsense = |_| Broke::Lost("its answer is malformed: is it a MySQL server?".to_owned());
     leasehold_core::caught(work).await.map_err(nonsense)
 }

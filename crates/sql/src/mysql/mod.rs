@@ -3,12 +3,14 @@
 mod config;
 mod conn;
 mod database;
+mod dial;
 mod error;
 mod guarantee;
 mod one;
 mod play;
 mod pool;
 mod quick;
+mod relay;
 mod rows;
 mod server;
 mod statements;

@@ -3,22 +3,18 @@
 use std::{future::poll_fn, sync::Weak, time::Duration};
 
 use leasehold_core::{Fault, Lineage};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    sync::OnceCell,
-    time::Instant,
-};
+use tokio::{sync::OnceCell, time::Instant};
 use tokio_postgres::{
-    AsyncMessage, Client, Connection, Error, NoTls, Row, Statement,
+    AsyncMessage, Client, Error, Row, Statement,
     types::{ToSql, Type},
 };
 
 use super::{
     config::Config,
+    dial::{Link, dial},
     error::{At, sort},
     hears::Hears,
     statements::{COUNT, Sql},
-    stream::{self, Plain},
     tables::Tables,
 };
 use crate::{database::Failed, door};
@@ -76,32 +72,11 @@ impl Conn {
     }
 
     async fn dial(config: &Config, direct: bool, hears: Option<Weak<dyn Hears>>) -> Result<Self, Failed> {
-        let place =
+        let server =
             if hears.is_some() { config.listen.as_ref().unwrap_or(&config.server) } else { &config.server };
-        let mut server = place.clone();
-        if direct {
-            server.options(LIMITS);
-        }
-        let failed = |error: Error| config.say(sort(&error, At::Dial));
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &config.tls {
-            server.ssl_mode(tokio_postgres::config::SslMode::Require);
-            let (client, connection) =
-                server.connect(super::tls::Encrypt(tls.clone())).await.map_err(failed)?;
-            door::spawn(drive(connection, hears));
-            return Ok(Self::of(client, direct));
-        }
-        if Plain::serves(&server) {
-            Plain::prepare(&mut server);
-            let (client, connection) = server.connect(Plain).await.map_err(failed)?;
-            door::spawn(drive(connection, hears));
-            return Ok(Self::of(client, direct));
-        }
-        let near = stream::near(&server).await.map_err(|error| {
-            config.say(Failed::new(Fault::Retry, format!("error connecting to server: {error}")))
-        })?;
-        let (client, connection) = server.connect_raw(near, NoTls).await.map_err(failed)?;
-        door::spawn(drive(connection, hears));
+        let dialed = dial(server, direct.then_some(LIMITS), DIAL_LIMIT).await;
+        let (client, link) = dialed.map_err(|failed| config.say(failed))?;
+        door::spawn(drive(link, hears));
         Ok(Self::of(client, direct))
     }
 
@@ -205,11 +180,7 @@ impl Conn {
 }
 
 /// Reads and writes until the connection ends.
-async fn drive<S, T>(mut connection: Connection<S, T>, hears: Option<Weak<dyn Hears>>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
+async fn drive(mut connection: Link, hears: Option<Weak<dyn Hears>>) {
     let deaf = Deaf(hears);
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
         if let (AsyncMessage::Notification(said), Some(hears)) = (message, &deaf.0) {

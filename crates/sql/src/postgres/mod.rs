@@ -3,6 +3,7 @@
 mod config;
 mod conn;
 mod database;
+mod dial;
 mod ear;
 mod error;
 mod guarantee;
@@ -11,6 +12,7 @@ pub(crate) mod messages;
 mod play;
 mod pool;
 mod rows;
+mod server;
 mod statements;
 mod stream;
 mod tables;
@@ -22,8 +24,8 @@ use std::sync::Arc;
 
 use leasehold_core::Env;
 
-pub use self::config::Config;
 use self::database::Postgres;
+pub use self::{config::Config, server::PARAMETERS};
 use crate::{SqlEngine, client::Client, row::ClientId};
 
 /// Locks in the tables of a PostgreSQL database. It is contacted at the first request, not here.
