@@ -229,6 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn a_login_that_is_too_weak_is_refused_however_it_arrives() {
+        let notice = message(b'N', b"SWARNING\0\0");
+        for (asks, login) in
+            [(3_u32, Login::Cleartext), (5, Login::Md5), (10, Login::Scram), (0, Login::Scram)]
+        {
+            let login_asked = message(b'R', &[&asks.to_be_bytes()[..], b"salt"].concat());
+            let bytes = [&notice[..], &login_asked, &message(b'R', &[0; 4])].concat();
+            for weakest in [Login::Scram, Login::Md5, Login::Cleartext] {
+                for at_once in [1, 3, bytes.len()] {
+                    let mut messages = Messages::new().no_weaker_than(weakest);
+                    let followed = bytes.chunks(at_once).try_for_each(|part| messages.follow(part));
+                    assert_eq!(followed.is_err(), login > weakest, "{asks} where {weakest:?} is the weakest");
+                    assert_eq!(messages.refused(), (login > weakest).then_some(login));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn an_answer_without_end_is_refused_and_a_stream_of_news_is_not() {
         let row = message(b'D', &[7; 1000]);
         assert!(passed(&mut Messages::new(), &row) <= LONGEST_REPLY / row.len());

@@ -14,6 +14,7 @@ mod lineage;
 mod names;
 mod oracle;
 mod outages;
+mod password;
 mod rig;
 mod rights;
 mod room;
