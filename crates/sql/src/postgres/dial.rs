@@ -16,6 +16,7 @@ use super::tls::{by_tls, encrypted};
 use super::{
     error::{At, sort},
     messages::Login,
+    passfile,
     server::Server,
     stream::{Done, Followed, Stream},
 };
@@ -60,8 +61,11 @@ async fn serves(
     port: u16,
     options: Option<&str>,
 ) -> Result<(Client, Link), Failed> {
-    let stream = connect(server, host, port).await?;
     let mut driver = server.driver.clone();
+    if let Some(password) = passfile::password(server, host, port)? {
+        driver.password(password);
+    }
+    let stream = connect(server, host, port).await?;
     driver.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
     if let Some(options) = options {
         let own = server.driver.get_options();

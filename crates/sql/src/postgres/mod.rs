@@ -9,6 +9,7 @@ mod error;
 mod guarantee;
 mod hears;
 pub(crate) mod messages;
+mod passfile;
 mod play;
 mod pool;
 mod rows;
