@@ -11,14 +11,17 @@ pub(crate) struct Names {
     roots: &'static [&'static str],
     certificate: &'static [&'static str],
     key: &'static [&'static str],
+    /// What `ssl=true` stands for.
+    ssl: Mode,
 }
 
 #[cfg(feature = "postgres")]
 pub(crate) const LIBPQ: Names = Names {
-    mode: &["sslmode"],
+    mode: &["sslmode", "ssl"],
     roots: &["ca", "sslrootcert"],
     certificate: &["cert", "sslcert"],
     key: &["key", "sslkey"],
+    ssl: Mode::Required,
 };
 
 #[cfg(feature = "mysql")]
@@ -27,6 +30,7 @@ pub(crate) const MYSQL: Names = Names {
     roots: &["ca", "ssl-ca", "ssl_ca"],
     certificate: &["cert", "ssl-cert", "ssl_cert"],
     key: &["key", "ssl-key", "ssl_key"],
+    ssl: Mode::Full,
 };
 
 /// From the weakest to the strongest.
@@ -91,7 +95,7 @@ fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
     let theirs: Vec<_> = names.mode.iter().filter_map(|name| Some((*name, url.take(name)?))).collect();
     match (ours, &theirs[..]) {
         (ours, []) => Ok(ours),
-        (None, [(name, value)]) => read(value).map(Some).ok_or_else(|| {
+        (None, [(name, value)]) => read(value, names).map(Some).ok_or_else(|| {
             Error::misconfigured(format!(
                 "the URL option {name} is unknown: disable, prefer, require, verify-ca and verify-full are known"
             ))
@@ -100,16 +104,15 @@ fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
     }
 }
 
-/// libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`, its Node.js driver `true` or an object.
-fn read(value: &str) -> Option<Mode> {
+/// libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`, drivers for Node.js an object.
+fn read(value: &str, names: &Names) -> Option<Mode> {
     Some(match value.to_ascii_lowercase().replace('_', "-").as_str() {
         "disable" | "disabled" => Mode::Off,
         "allow" | "prefer" | "preferred" => Mode::Preferred,
         "require" | "required" => Mode::Required,
         "verify-ca" => Mode::Authority,
-        "verify-full" | "verify-identity" | "strict" | "true" | r#"{"rejectunauthorized":true}"# => {
-            Mode::Full
-        }
+        "verify-full" | "verify-identity" | "strict" | r#"{"rejectunauthorized":true}"# => Mode::Full,
+        "true" => names.ssl,
         _ => return None,
     })
 }
@@ -170,6 +173,7 @@ mod tests {
             ("sslmode=allow", "preferred None, None, Nothing"),
             ("sslmode=prefer", "preferred None, None, Nothing"),
             ("sslmode=require", "required None, None, Nothing"),
+            ("ssl=true", "required None, None, Nothing"),
             ("sslmode=require&sslrootcert=r", "required r, None, Authority"),
             ("sslmode=verify-ca&sslrootcert=r", "required r, None, Authority"),
             ("sslmode=verify-full", "required None, None, Full"),
@@ -190,6 +194,7 @@ mod tests {
             ("sslmode=required", "required None, None, Nothing"),
             ("sslaccept=strict", "required None, None, Full"),
             ("ssl={%22rejectUnauthorized%22:true}", "required None, None, Full"),
+            ("ssl=true", "required None, None, Full"),
             ("ssl-mode=REQUIRED&ssl-cert=c&ssl-key=k", "required None, c, k, Nothing"),
             ("tls=on", "required None, None, Full"),
         ] {

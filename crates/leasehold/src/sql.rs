@@ -68,7 +68,8 @@ fn postgres(
 #[cfg(feature = "mysql")]
 pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_sql::mysql::{Config, SCHEMA, engine};
-    let mut config = Config::from_url(&url.rest)?;
+    let sockets = ["socket", "unix_socket"].map(|name| url.take(name));
+    let mut config = Config::with_socket(&url.rest, sockets.iter().flatten().next().map(String::as_str))?;
     leases(url)?;
     let said = encryption(url, connect, &MYSQL)?;
     config = config.encryption(said.map_or_else(|| preferred(connect), Ok)?);

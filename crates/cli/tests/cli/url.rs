@@ -100,7 +100,7 @@ fn wrong_urls_are_78() {
         ),
         (
             "postgres://h/d?sslsni=1",
-            "sslmode, ca, sslrootcert, cert, sslcert, key, sslkey, schema, table_owner, hold",
+            "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, schema, table_owner, hold",
         ),
         ("postgres://h/d?target_session_attrs=standby", "a lock is written"),
         ("postgres://h/d?target_session_attrs=hunter2", "read-write, primary and any are known"),
@@ -115,7 +115,7 @@ fn wrong_urls_are_78() {
         ("postgres://h/d?listen_url=mysql://u:hunter2@h/d", "postgres://user@host:5432/database"),
         ("mysql://u:hunter2@h", "mysql://user@host:3306/database"),
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
-        ("mysql://h/d?listen_url=x", "it knows connect_timeout, hold, tls, ssl-mode"),
+        ("mysql://h/d?listen_url=x", "it knows connect_timeout, socket, unix_socket, hold, tls, ssl-mode"),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),
         ("sqlite::memory:", "names the file"),

@@ -22,6 +22,7 @@ const LONGEST: usize = 64 << 20;
 #[derive(Clone)]
 pub struct Config {
     pub(super) place: Place,
+    pub(super) socket: Option<String>,
     user: Option<String>,
     pub(super) password: Option<String>,
     database: String,
@@ -37,13 +38,21 @@ impl Config {
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
+        Self::with_socket(rest, None)
+    }
+
+    /// The same, of a server that is reached by a unix socket: what the URL names as its host does not count.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url).
+    pub fn with_socket(rest: &str, socket: Option<&str>) -> Result<Self, Error> {
         let known =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
         let (login, known) =
             known.rsplit_once('@').map_or((None, known), |(login, known)| (Some(login), known));
         let (place, database) = known.split_once('/').ok_or_else(malformed)?;
         let (host, port) = Place::split(place, DEFAULT_PORT).ok_or_else(malformed)?;
-        if host.is_empty() || database.is_empty() || database.contains('/') {
+        if host.is_empty() && socket.is_none() || database.is_empty() || database.contains('/') {
             return Err(malformed());
         }
         let (user, password) = login.map_or((None, None), |login| {
@@ -56,6 +65,7 @@ impl Config {
         }
         Ok(Self {
             place: Place { host: decoded(host)?, port },
+            socket: socket.map(str::to_owned),
             user: user.map(decoded).transpose()?,
             password: password.map(decoded).transpose()?,
             database: decoded(database)?,
@@ -76,6 +86,7 @@ impl Config {
         OptsBuilder::default()
             .ip_or_hostname(self.place.host.clone())
             .tcp_port(self.place.port)
+            .socket(self.socket.clone())
             .user(self.user.clone())
             .pass(self.password.clone())
             .db_name(Some(self.database.clone()))
@@ -90,7 +101,8 @@ impl Config {
 
     /// The error, with where it happened.
     pub(super) fn say(&self, failed: &Failed) -> Failed {
-        Failed::new(failed.fault, format!("cannot connect to {}: {}", self.place, failed.message))
+        let place = self.socket.clone().unwrap_or_else(|| self.place.to_string());
+        Failed::new(failed.fault, format!("cannot connect to {place}: {}", failed.message))
     }
 }
 

@@ -16,6 +16,10 @@ use crate::{Encryption, database::Failed};
 
 /// Connects as the URL says.
 pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
+    // Nobody is between there, and the driver encrypts nothing on it.
+    if config.socket.is_some() {
+        return connect(config.opts()).await;
+    }
     match &config.encryption {
         Encryption::Off => plain(config).await,
         #[cfg(feature = "tls")]
