@@ -205,13 +205,15 @@ impl Talk {
 /// When it has none but loopback.
 #[must_use]
 pub fn outer_address() -> IpAddr {
-    let all = nix::ifaddrs::getifaddrs().expect("the system tells its addresses");
-    let inner = |ip: &Ipv4Addr| ip.is_loopback() || ip.is_link_local();
-    let mut outer = all.filter_map(|one| Some(one.address?.as_sockaddr_in()?.ip())).filter(|ip| !inner(ip));
-    outer
-        .next()
-        .expect("this machine has no address but loopback: give it one, on an interface of any kind")
-        .into()
+    let routes = std::fs::read_to_string("/proc/net/fib_trie").expect("the system tells its addresses");
+    let lines: Vec<_> = routes.lines().map(str::trim).collect();
+    let of = |pair: &[&str]| match pair {
+        [address, kind] if kind.ends_with("host LOCAL") => address.strip_prefix("|-- ")?.parse().ok(),
+        _ => None,
+    };
+    let outer = |ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local();
+    let found = lines.windows(2).filter_map(of).find(outer);
+    found.expect("this machine has no address but loopback: give it one, on an interface of any kind").into()
 }
 
 fn lock_of<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
