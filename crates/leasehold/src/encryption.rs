@@ -143,6 +143,7 @@ fn of(mode: Mode, _: [Option<String>; 3], connect: &Connect) -> Result<Encryptio
 }
 
 #[cfg(all(test, feature = "tls", feature = "postgres", feature = "mysql"))]
+#[expect(clippy::unwrap_used, reason = "a test fails by it")]
 mod tests {
     use super::*;
 

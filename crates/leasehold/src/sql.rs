@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Env, Error};
 use leasehold_sql::SqlEngine;
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "postgres")]
 use leasehold_sql::Encryption;
 
 #[cfg(feature = "postgres")]

@@ -73,6 +73,14 @@ impl Tls {
         self
     }
 
+    /// Whether its files can be used.
+    ///
+    /// # Errors
+    /// [`TlsError::Wrong`] where they cannot.
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.config(&[]).map(drop).map_err(TlsError::Wrong)
+    }
+
     /// Encrypts a stream to `host`, whose certificate must be of this name. The server is offered `protocols` (by ALPN), or
     /// those of the caller's configuration if it has any.
     ///

@@ -1,10 +1,6 @@
 //! Where the server is, and who we are there.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use leasehold_core::{Error, Place};
 use mysql_async::OptsBuilder;
@@ -28,7 +24,8 @@ pub struct Config {
     database: String,
     pub(super) encryption: Encryption,
     /// The server was without TLS the last time.
-    pub(super) plain: Arc<AtomicBool>,
+    #[cfg(feature = "tls")]
+    pub(super) plain: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Config {
@@ -70,7 +67,8 @@ impl Config {
             password: password.map(decoded).transpose()?,
             database: decoded(database)?,
             encryption: Encryption::Off,
-            plain: Arc::default(),
+            #[cfg(feature = "tls")]
+            plain: std::sync::Arc::default(),
         })
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold_core::Fault;
 use mysql_async::Error;
 
-use super::dial::BY_TLS;
+#[cfg(feature = "tls")]
+use super::tls::BY_TLS;
 use crate::database::Failed;
 
 /// Why some statements have no answer.

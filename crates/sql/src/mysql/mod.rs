@@ -16,6 +16,8 @@ mod server;
 mod statements;
 mod tables;
 mod text;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::sync::Arc;
 

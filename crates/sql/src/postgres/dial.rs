@@ -107,8 +107,9 @@ async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Fa
         Encryption::Preferred(tls) => match encrypted(tls, name, stream).await {
             Ok(Ok(stream)) => Ok(secured(stream, near)),
             Ok(Err(stream)) => Ok(plain(stream, near)),
-            // They have no way of it in common.
+            // They have no way of it in common, or we have none.
             Err(failed) if failed.fault == Fault::Misconfigured => {
+                tls.check().map_err(|error| by_tls(&error.to_string()))?;
                 tracing::debug!("{} is connected to without TLS: {}", server.place, failed.message);
                 let (stream, near) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
                 Ok(plain(stream, near))

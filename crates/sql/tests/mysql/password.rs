@@ -102,6 +102,9 @@ fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
         let error = at(encryption.clone()).mutex("a").blocking().acquire().unwrap_err();
         assert!(error.is_misconfigured() || error.is_denied(), "{encryption:?}: {error}");
     }
+    let missing = Encryption::Preferred(Tls::system().roots("/missing").verify(Verify::Authority));
+    let error = at(missing).mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("/missing"), "{error}");
 }
 
 #[test]
