@@ -104,12 +104,12 @@ fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
     }
 }
 
-/// libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`, drivers for Node.js an object.
+/// libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`, drivers for Node.js `no-verify` or an object.
 fn read(value: &str, names: &Names) -> Option<Mode> {
     Some(match value.to_ascii_lowercase().replace('_', "-").as_str() {
         "disable" | "disabled" => Mode::Off,
         "allow" | "prefer" | "preferred" => Mode::Preferred,
-        "require" | "required" => Mode::Required,
+        "require" | "required" | "no-verify" | "accept-invalid-certs" => Mode::Required,
         "verify-ca" => Mode::Authority,
         "verify-full" | "verify-identity" | "strict" | r#"{"rejectunauthorized":true}"# => Mode::Full,
         "true" => names.ssl,
@@ -175,6 +175,7 @@ mod tests {
             ("sslmode=prefer", "preferred None, None, Nothing"),
             ("sslmode=require", "required None, None, Nothing"),
             ("ssl=true", "required None, None, Nothing"),
+            ("sslmode=no-verify", "required None, None, Nothing"),
             ("sslmode=require&sslrootcert=r", "required r, None, Authority"),
             ("sslmode=verify-ca&sslrootcert=r", "required r, None, Authority"),
             ("sslmode=verify-full", "required None, None, Full"),
@@ -194,6 +195,7 @@ mod tests {
             ("ssl-mode=VERIFY_IDENTITY&ssl-ca=r", "required r, None, Full"),
             ("sslmode=required", "required None, None, Nothing"),
             ("sslaccept=strict", "required None, None, Full"),
+            ("sslaccept=accept_invalid_certs", "required None, None, Nothing"),
             ("ssl={%22rejectUnauthorized%22:true}", "required None, None, Full"),
             ("ssl=true", "required None, None, Full"),
             ("ssl-mode=REQUIRED&ssl-cert=c&ssl-key=k", "required None, c, k, Nothing"),
