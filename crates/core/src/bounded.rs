@@ -60,6 +60,11 @@ impl<S, F: Frames> Bounded<S, F> {
     pub const fn new(stream: S, frames: F) -> Self {
         Self { stream, frames, failed: false }
     }
+
+    /// What follows the replies.
+    pub const fn frames(&self) -> &F {
+        &self.frames
+    }
 }
 
 impl<S: AsyncRead + Unpin, F: Frames> AsyncRead for Bounded<S, F> {

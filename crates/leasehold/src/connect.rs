@@ -41,11 +41,13 @@ pub struct Connect {
 }
 
 impl Locks {
-    /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir`,
+    /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir` or `file:/dir`,
     /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted), `redis+unix:///path/to/socket`,
     /// `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted),
     /// `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted),
-    /// `postgres://[user:password@]host[:port]/database`, `mysql://[user[:password]@]host[:port]/database`, `sqlite:///path/to/file.db`, each with options in its query. Engines with a server are contacted at the first request, not here.
+    /// `postgres://[user:password@]host[:port],host[:port].../database`, `mysql://[user[:password]@]host[:port]/database`,
+    /// `sqlite:///path/to/file.db` or `sqlite:file.db`, each with options in its query; those of databases as their own clients read them.
+    /// Engines with a server are contacted at the first request, not here.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in;
@@ -140,8 +142,8 @@ impl Connect {
         self
     }
 
-    /// How to encrypt the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL, in place of its options `ca`, `cert` and
-    /// `key`. With one of these, or another URL, connecting is refused.
+    /// How to encrypt the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL, in place of its options for files (`ca`,
+    /// `cert`, `key` and the like). With one of these, or another URL, connecting is refused.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);

@@ -48,8 +48,9 @@ mod tests {
             "redis+unix:///run/redis.sock?db=3",
             "etcd://me:hunter2@[::1]:2379,host:7,b?prefix=locks",
             "zookeeper://me:hunter2@a:2181,b/apps/x?layout=rw&prefix=%2Flocks",
-            "postgres://me:hunter2@host:5432/db?listen=postgres://h/d",
-            "mysql://me:hunter2@[::1]:3306/db",
+            "postgres://me:hunter2@host:5432,g/db?listen_url=postgres://h/d&sslmode=require",
+            "postgres:///db?host=h&user=me&options=-c%20x=y&target_session_attrs=any&connect_timeout=3",
+            "mysql://me:hunter2@[::1]:3306/db?ssl-mode=VERIFY_CA&ssl-ca=c",
             "file:",
         ];
         fuzz::run(&samples.map(|url| url.as_bytes().to_vec()), super::url);

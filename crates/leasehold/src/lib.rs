@@ -15,6 +15,8 @@
 
 mod connect;
 mod duration;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod encryption;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(any(feature = "redis", feature = "etcd"))]

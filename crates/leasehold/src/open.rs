@@ -85,16 +85,17 @@ fn open_memory(_: &Url) -> Result<Opened, Error> {
 fn open_file(url: &Url) -> Result<Opened, Error> {
     url.no_more()?;
     let rest = crate::url::decode(&url.rest)?;
+    // By RFC 8089 the directory may stand behind the scheme itself, or behind the name of this host.
+    let path = rest.strip_prefix("//localhost").filter(|path| path.starts_with('/'));
+    let path = path.or_else(|| rest.strip_prefix("//")).unwrap_or(&rest);
     let dir = match rest.as_str() {
         "" => None,
-        path => match path.strip_prefix("//") {
-            Some(absolute) if absolute.starts_with('/') => Some(absolute.into()),
-            _ => {
-                return Err(Error::misconfigured(
-                    "a file URL is file: or file:///absolute/directory, with three slashes",
-                ));
-            }
-        },
+        _ if path.starts_with('/') => Some(path.into()),
+        _ => {
+            return Err(Error::misconfigured(
+                "a file URL is file:, file:/directory or file:///directory, with an absolute path",
+            ));
+        }
     };
     let file = Arc::new(leasehold_core::file::FileEngine::open(dir, leasehold_core::Env::system())?);
     Ok(Opened { engine: Arc::clone(&file) as _, own: Own::File(file) })

@@ -5,8 +5,18 @@ use std::sync::Arc;
 use leasehold_core::{Env, Error};
 use leasehold_sql::SqlEngine;
 
+#[cfg(feature = "postgres")]
+use leasehold_sql::Encryption;
+
+#[cfg(feature = "postgres")]
+use crate::encryption::LIBPQ;
+#[cfg(feature = "mysql")]
+use crate::encryption::MYSQL;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-use crate::connect::Connect;
+use crate::{
+    connect::Connect,
+    encryption::{encryption, preferred},
+};
 use crate::{
     open::{Opened, Own},
     url::Url,
@@ -14,10 +24,21 @@ use crate::{
 
 #[cfg(feature = "postgres")]
 pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
-    use leasehold_sql::postgres::{Config, SCHEMA, engine};
-    let mut config = Config::from_url(&url.rest)?;
-    if let Some(listen) = url.take("listen_url") {
-        config = config.listen(&listen)?;
+    use leasehold_sql::postgres::{SCHEMA, engine};
+    let listen = url.take("listen_url");
+    let (mut config, encryption) = postgres(url, connect)?;
+    let encryption = encryption.map_or_else(|| preferred(connect), Ok)?;
+    config = config.encryption(encryption.clone());
+    if let Some(listen) = listen {
+        let mut listen = Url::parse(&listen)?;
+        if !matches!(listen.scheme.as_str(), "postgres" | "postgresql") {
+            return Err(Error::misconfigured(
+                "the URL option listen_url is to be written like postgres://user@host:5432/database",
+            ));
+        }
+        let (server, own) = postgres(&mut listen, connect)?;
+        listen.no_more()?;
+        config = config.listen(server.encryption(own.unwrap_or(encryption)));
     }
     if let Some(password) = crate::open::password(url, connect)? {
         config = config.password(password);
@@ -29,32 +50,35 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
         config = config.table_owner(&role);
     }
     leases(url)?;
-    if is_encrypted(url, connect)? {
-        #[cfg(feature = "tls")]
-        let encrypted = config.tls(crate::tls::of(url, connect)?);
-        #[cfg(not(feature = "tls"))]
-        let encrypted = crate::open::not_encrypted(config, connect)?;
-        config = encrypted;
-    }
     url.no_more()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
+}
+
+/// What libpq reads in a URL.
+#[cfg(feature = "postgres")]
+fn postgres(
+    url: &mut Url,
+    connect: &Connect,
+) -> Result<(leasehold_sql::postgres::Config, Option<Encryption>), Error> {
+    use leasehold_sql::postgres::{Config, PARAMETERS};
+    let given: Vec<_> = PARAMETERS.iter().filter_map(|&name| Some((name, url.take(name)?))).collect();
+    if !given.is_empty() {
+        url.sure()?;
+    }
+    Ok((Config::with_parameters(&url.rest, &given)?, encryption(url, connect, &LIBPQ)?))
 }
 
 #[cfg(feature = "mysql")]
 pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_sql::mysql::{Config, SCHEMA, engine};
-    let mut config = Config::from_url(&url.rest)?;
+    let sockets = ["socket", "unix_socket"].map(|name| url.take(name));
+    let mut config = Config::with_socket(&url.rest, sockets.iter().flatten().next().map(String::as_str))?;
     if let Some(password) = crate::open::password(url, connect)? {
         config = config.password(password);
     }
     leases(url)?;
-    if is_encrypted(url, connect)? {
-        #[cfg(feature = "tls")]
-        let encrypted = config.tls(crate::tls::of(url, connect)?);
-        #[cfg(not(feature = "tls"))]
-        let encrypted = crate::open::not_encrypted(config, connect)?;
-        config = encrypted;
-    }
+    let said = encryption(url, connect, &MYSQL)?;
+    config = config.encryption(said.map_or_else(|| preferred(connect), Ok)?);
     url.no_more()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
@@ -63,11 +87,32 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
 pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
     use leasehold_sql::sqlite::{SCHEMA, engine};
     leases(url)?;
+    let mode = url.take("mode");
     url.no_more()?;
-    let rest = crate::url::decode(&url.rest)?;
-    let malformed = || Error::misconfigured("the sqlite URL is to be written like sqlite:///path/to/file.db");
-    let path = rest.strip_prefix("//").ok_or_else(malformed)?;
-    Ok(opened(engine(path.as_ref(), &Env::system())?, SCHEMA))
+    let path = crate::url::decode(&url.rest)?;
+    let path = path.strip_prefix("//").unwrap_or(&path);
+    if path.is_empty() || path == ":memory:" || mode.as_deref() == Some("memory") {
+        return Err(Error::misconfigured(
+            "a sqlite URL names the file of a database: write it like sqlite:///path/to/file.db",
+        ));
+    }
+    // As sqlx reads it, from which such URLs come.
+    let path = std::path::absolute(path)
+        .map_err(|error| Error::misconfigured(format!("the path of the sqlite URL is relative: {error}")))?;
+    match mode.as_deref() {
+        None | Some("rwc") => {}
+        Some("rw") if path.exists() => {}
+        Some("rw") => {
+            let path = path.display();
+            return Err(Error::misconfigured(format!("{path} does not exist: with mode=rwc it is made")));
+        }
+        Some(_) => {
+            return Err(Error::misconfigured(
+                "the URL option mode is unknown: a lock is written, so rwc, as by default, and rw are known",
+            ));
+        }
+    }
+    Ok(opened(engine(&path, &Env::system())?, SCHEMA))
 }
 
 fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
@@ -80,24 +125,5 @@ fn leases(url: &mut Url) -> Result<(), Error> {
         None | Some("lease") => Ok(()),
         // It is not shown: it may be the end of a password with a `?` in it.
         Some(_) => Err(Error::misconfigured("the URL option hold is unknown: lease is known, as by default")),
-    }
-}
-
-/// Whether the connection is to be encrypted. There is no scheme that says so.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn is_encrypted(url: &mut Url, connect: &Connect) -> Result<bool, Error> {
-    #[cfg(feature = "tls")]
-    let given = connect.tls.is_some();
-    #[cfg(not(feature = "tls"))]
-    let (given, _) = (false, connect);
-    let implied = given || ["ca", "cert", "key"].iter().any(|key| url.has(key));
-    match url.take("tls").as_deref() {
-        None => Ok(implied),
-        Some("on") => Ok(true),
-        Some("off") if !implied => Ok(false),
-        Some("off") => Err(Error::misconfigured(
-            "the URL option tls is off, but it is said how to encrypt: leave one out",
-        )),
-        Some(_) => Err(Error::misconfigured("the URL option tls is unknown: on and off are known")),
     }
 }

@@ -27,6 +27,12 @@ pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
 }
 
 /// How to encrypt, by what was given beside the URL or else by its options.
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
+    from([url.take("ca"), url.take("cert"), url.take("key")], connect)
+}
+
+/// The same, by the values of these options: the authorities, the certificate and its key.
 #[cfg(any(
     feature = "redis",
     feature = "etcd",
@@ -34,8 +40,7 @@ pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
     feature = "postgres",
     feature = "mysql"
 ))]
-pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
-    let said = [url.take("ca"), url.take("cert"), url.take("key")];
+pub(crate) fn from(said: [Option<String>; 3], connect: &Connect) -> Result<Tls, Error> {
     if let Some(given) = &connect.tls {
         if said.iter().any(Option::is_some) {
             return Err(Error::misconfigured(

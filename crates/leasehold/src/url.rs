@@ -9,6 +9,9 @@ use zeroize::Zeroize;
 
 use crate::duration::parse_duration;
 
+/// The schemes of databases with a server.
+const DATABASES: [&str; 4] = ["postgres", "postgresql", "mysql", "mariadb"];
+
 /// A URL, taken apart.
 pub(crate) struct Url {
     pub(crate) scheme: String,
@@ -66,10 +69,20 @@ impl Url {
         self.options.iter().any(|(known, _)| known == key)
     }
 
-    /// An option that is a duration, taken out.
+    /// An error where it is not sure that what was taken for options is not the end of a password.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn sure(&self) -> Result<(), Error> {
+        if self.doubtful { Err(doubt()) } else { Ok(()) }
+    }
+
+    /// An option that is a duration, taken out. In the URLs of databases a bare number is of seconds, as their clients have it, and 0
+    /// is none.
     pub(crate) fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, Error> {
         let doubtful = self.doubtful;
+        let bare = |value: &str| value.bytes().all(|byte| byte.is_ascii_digit()) && !value.is_empty();
+        let seconds = DATABASES.contains(&self.scheme.as_str());
         let read = |value: String| {
+            let value = if seconds && bare(&value) { value + "s" } else { value };
             parse_duration(&value).map_err(|error| {
                 if doubtful {
                     doubt()
@@ -78,7 +91,8 @@ impl Url {
                 }
             })
         };
-        self.take(key).map(read).transpose()
+        let time = self.take(key).map(read).transpose()?;
+        Ok(time.filter(|time| !(seconds && time.is_zero())))
     }
 
     /// Options that nobody took are errors, which list those that were asked for.

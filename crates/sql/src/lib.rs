@@ -17,6 +17,8 @@ mod batch;
 mod client;
 mod database;
 mod door;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod encryption;
 mod engine;
 mod fence;
 #[cfg(any(test, feature = "fuzz"))]
@@ -34,7 +36,9 @@ mod row;
 pub mod sqlite;
 mod step;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use encryption::Encryption;
 pub use engine::SqlEngine;
 pub use fence::Fence;
 #[cfg(feature = "tls")]
-pub use leasehold_tls::Tls;
+pub use leasehold_tls::{Tls, Verify};

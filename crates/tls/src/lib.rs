@@ -1,11 +1,15 @@
-//! TLS for the engines that connect to servers, always with verification of the server.
+//! TLS for the engines that connect to servers, with verification of the server unless a database's URL says otherwise.
 
+mod end_point;
 mod error;
 mod tls;
+mod verify;
 
+pub use end_point::end_point;
 pub use error::{TlsError, is_alert};
 pub use tls::{Material, Tls};
 /// What [`Tls::connect`] makes of a connection.
 pub use tokio_rustls::client::TlsStream;
 /// What [`Tls::with`] takes a configuration of, in the version that it takes.
 pub use tokio_rustls::rustls;
+pub use verify::Verify;

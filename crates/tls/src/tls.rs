@@ -13,13 +13,17 @@ use tokio_rustls::{
     },
 };
 
-use crate::error::{TlsError, sort};
+use crate::{
+    error::{TlsError, sort},
+    verify::{Partly, Verify},
+};
 
 /// How a connection is encrypted and whom it trusts. Files are read at each connection, so that they can be replaced.
 #[derive(Clone, Default)]
 pub struct Tls {
     roots: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
+    verify: Verify,
     given: Option<Arc<ClientConfig>>,
 }
 
@@ -30,6 +34,8 @@ pub struct Material {
     pub authorities: Vec<Vec<u8>>,
     /// The certificate that is shown to the server, and its key, PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
+    /// How much of the server's certificate is verified.
+    pub verify: Verify,
 }
 
 impl Tls {
@@ -39,8 +45,8 @@ impl Tls {
         Self::default()
     }
 
-    /// All by a configuration of the caller's, made with the [`rustls`](crate::rustls) of this crate; [`roots`](Self::roots) and
-    /// [`identity`](Self::identity) add nothing to it.
+    /// All by a configuration of the caller's, made with the [`rustls`](crate::rustls) of this crate; [`roots`](Self::roots),
+    /// [`identity`](Self::identity) and [`verify`](Self::verify) change nothing of it.
     #[must_use]
     pub fn with(config: Arc<ClientConfig>) -> Self {
         Self { given: Some(config), ..Self::default() }
@@ -58,6 +64,21 @@ impl Tls {
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((certificate.into(), key.into()));
         self
+    }
+
+    /// Verifies only this much of the server's certificate.
+    #[must_use]
+    pub fn verify(mut self, verify: Verify) -> Self {
+        self.verify = verify;
+        self
+    }
+
+    /// Whether its files can be used.
+    ///
+    /// # Errors
+    /// [`TlsError::Wrong`] where they cannot.
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.config(&[]).map(drop).map_err(TlsError::Wrong)
     }
 
     /// Encrypts a stream to `host`, whose certificate must be of this name. The server is offered `protocols` (by ALPN), or
@@ -92,10 +113,16 @@ impl Tls {
     }
 
     fn read(&self) -> Result<ClientConfig, String> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(self.trusted()?);
+            .map_err(|error| error.to_string())?;
+        let builder = if self.verify == Verify::Full {
+            builder.with_root_certificates(self.trusted()?)
+        } else {
+            let trusted = (self.verify == Verify::Authority).then(|| self.trusted()).transpose()?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Partly::of(trusted, provider)?))
+        };
         let Some((certificate, key)) = &self.identity else {
             return Ok(builder.with_no_client_auth());
         };
@@ -144,6 +171,7 @@ impl Tls {
             let _ = ring::default_provider().install_default();
         }
         let authorities = match &self.roots {
+            _ if self.verify == Verify::Nothing => Ok(Vec::new()),
             Some(file) => {
                 CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>)
             }
@@ -151,7 +179,7 @@ impl Tls {
         };
         let authorities = authorities.map_err(|error| TlsError::Wrong(error.to_string()))?;
         let authorities = authorities.into_iter().map(|authority| authority.to_vec()).collect();
-        Ok(Material { authorities, identity: self.identity.clone() })
+        Ok(Material { authorities, identity: self.identity.clone(), verify: self.verify })
     }
 }
 
@@ -160,6 +188,7 @@ impl fmt::Debug for Tls {
         f.debug_struct("Tls")
             .field("roots", &self.roots)
             .field("identity", &self.identity)
+            .field("verify", &self.verify)
             .field("given", &self.given.is_some())
             .finish()
     }

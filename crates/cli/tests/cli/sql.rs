@@ -138,6 +138,42 @@ fn modes_are_kept_and_mixing_them_is_told() {
     });
 }
 
+/// As libpq does, where the URL has no password.
+#[test]
+fn the_password_is_found_in_a_file() {
+    let server = PostgresServer::encrypted("anna", "hunter2");
+    let (dir, port) = (Dir::new(), server.port());
+    let ca = server.certificate("ca.pem");
+    let url = |more: &str| {
+        let verified = format!("sslmode=verify-full&sslrootcert={}", ca.display());
+        format!("postgres://anna@nowhere.invalid,localhost:{port}/postgres?{verified}{more}")
+    };
+    let line = format!("nowhere.invalid:*:*:*:wrong\nlocalhost:{port}:postgres:anna:hunter2\n");
+    let named = dir.file("named", &line, 0o600);
+    let open = dir.file("open", &line, 0o644);
+    let other = dir.file("other", "localhost:*:*:bert:hunter2", 0o600);
+    dir.file(".pgpass", &line, 0o600);
+    let nowhere = dir.path().join("nowhere");
+    let passfile = |file: &std::path::Path| format!("&passfile={}", file.display());
+    for (more, home, expected, word) in [
+        (String::new(), dir.path(), 0, ""),
+        (passfile(&named), &nowhere, 0, ""),
+        (String::new(), &nowhere, 77, "password missing"),
+        (passfile(&other), dir.path(), 77, "password missing"),
+        (passfile(&nowhere), dir.path(), 78, "No such file"),
+        (passfile(&open), dir.path(), 78, "chmod 600"),
+    ] {
+        let mut command = bare(&["--url", &url(&more), "run", "x", "--", "true"]);
+        command.env("HOME", home);
+        let output = finish(command);
+        assert_eq!(code(&output), expected, "{more}: {output:?}");
+        if expected != 0 {
+            let said = one_line(&output);
+            assert!(said.contains(word) && !said.contains("hunter2"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn the_schema_is_printed_without_a_connection() {
     each(|site| {
@@ -176,7 +212,7 @@ fn a_server_that_is_not_there_is_69_and_a_wrong_url_78() {
         ("postgres://h/d?frobnicate=1", "listen_url"),
         ("mysql://h", "mysql://user@host"),
         ("mysql://u:hunter2@h:x/d", "mysql://user@host"),
-        ("sqlite:relative.db", "sqlite:///path"),
+        ("sqlite:", "sqlite:///path"),
         ("sqlite:///tmp", "directory"),
         ("postgres://u:hunter2@h:x/d", "postgres://user@host"),
     ] {

@@ -55,8 +55,10 @@ fn wrong_urls_are_78() {
         ("memory:", "exclude nobody"),
         ("", "empty"),
         ("/var/locks", "scheme"),
-        ("file:relative", "three slashes"),
-        ("file://host/dir", "three slashes"),
+        ("file:relative", "absolute path"),
+        ("file:localhost/dir", "absolute path"),
+        ("file://host/dir", "absolute path"),
+        ("file://localhostile/dir", "absolute path"),
         ("file:///tmp/leasehold-none?frobnicate=1", "frobnicate"),
         ("file:///tmp/leasehold-none?connect_timeout=5", "5s"),
         ("nosql://h", "postgres, mysql and sqlite are known"),
@@ -87,23 +89,77 @@ fn wrong_urls_are_78() {
         ("zookeeper://:hunter2@h", "no user"),
         ("postgres:h/d", "postgres://user@host:5432/database"),
         ("postgres://u:hunter2@h:port/d", "postgres://user@host:5432/database"),
+        ("postgres://h/d?sslmode=on", "disable, prefer, require, verify-ca and verify-full are known"),
+        ("postgres://h/d?sslmode=require&tls=on", "more than once"),
+        ("postgres://h/d?sslmode=disable&ca=/x", "leave one out"),
+        ("postgres://h/d?sslrootcert=system&sslmode=require", "verify-full"),
+        ("postgres://h/d?sslcert=/x", "belong together"),
         (
-            "postgres://h/d?sslmode=require",
-            "it knows connect_timeout, listen_url, password_file, schema, table_owner, hold, tls",
+            "postgres://h/d?sslsni=1",
+            "it knows connect_timeout, listen_url, host, port, dbname, user, password, passfile,",
         ),
+        (
+            "postgres://h/d?sslsni=1",
+            "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, schema, table_owner, hold",
+        ),
+        ("postgres://h/d?target_session_attrs=standby", "a lock is written"),
+        ("postgres://h/d?target_session_attrs=hunter2", "read-write, primary and any are known"),
+        ("postgres://h/d?host=g", "postgres://user@host:5432/database"),
+        ("postgres:///d?user=hunter2", "postgres://user@host:5432/database"),
+        ("postgres://h,,g/d", "postgres://user@host:5432/database"),
+        ("postgres:///d?host=h,g&port=1,2,3", "postgres://user@host:5432/database"),
+        ("postgres://u:hunter2@x@h/d", "postgres://user@host:5432/database"),
+        ("postgres://u:1234?user=hunter2@h/d", "%3F"),
+        ("postgres://h/d?connect_timeout=1.5", "500ms"),
         ("postgres://h/d?hold=advisory", "lease is known"),
         ("postgres://h/d?listen_url=mysql://u:hunter2@h/d", "postgres://user@host:5432/database"),
         ("mysql://u:hunter2@h", "mysql://user@host:3306/database"),
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
-        ("mysql://h/d?listen_url=x", "it knows connect_timeout, password_file, hold, tls"),
-        ("sqlite:locks.db", "sqlite:///path/to/file.db"),
-        ("sqlite://locks.db", "not absolute"),
-        ("sqlite:///locks.db?mode=ro", "it knows connect_timeout, hold"),
+        ("mysql://h/d?listen_url=x", "it knows connect_timeout, socket, unix_socket, hold, tls, ssl-mode"),
+        ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
+        ("sqlite:", "sqlite:///path/to/file.db"),
+        ("sqlite::memory:", "names the file"),
+        ("sqlite:///locks.db?mode=memory", "names the file"),
+        ("sqlite:///locks.db?mode=ro", "a lock is written"),
+        ("sqlite:none.db?mode=rw", "does not exist"),
+        ("sqlite:///locks.db?cache=shared", "it knows connect_timeout, hold, mode"),
     ] {
         let output = finish(bare(&["--url", url, "run", "x", "--", "true"]));
         assert_eq!(code(&output), 78, "{url}");
         let said = one_line(&output);
-        assert!(said.contains(word), "{url}: {said}");
+        assert!(said.contains(word) && !said.contains("hunter2"), "{url}: {said}");
+    }
+}
+
+#[test]
+fn a_directory_is_named_in_every_way_of_rfc_8089() {
+    let dir = Dir::new();
+    let path = dir.locks().display().to_string();
+    for url in ["file:", "file://", "file://localhost"] {
+        assert!(key(bare(&["--url", &format!("{url}{path}")])).starts_with(&path), "{url}");
+    }
+}
+
+/// As sqlx reads them, from which such URLs come.
+#[test]
+fn a_sqlite_database_is_named_in_every_way_that_people_use() {
+    let dir = Dir::new();
+    let path = dir.path().display();
+    for (url, file) in [
+        ("sqlite:a.db".to_owned(), "a.db"),
+        ("sqlite://b.db?mode=rwc".to_owned(), "b.db"),
+        (format!("sqlite:{path}/c.db"), "c.db"),
+        (format!("sqlite://{path}/d.db"), "d.db"),
+        (format!("sqlite:{path}/d.db?mode=rw"), "d.db"),
+        ("sqlite:e%20f.db".to_owned(), "e f.db"),
+    ] {
+        let mut command = bare(&["--url", &url, "run", "x", "--", "true"]);
+        let output = finish({
+            command.current_dir(dir.path());
+            command
+        });
+        assert_eq!(code(&output), 0, "{url}: {output:?}");
+        assert!(dir.path().join(file).exists(), "{url}");
     }
 }
 

@@ -3,26 +3,29 @@
 use std::{fmt, time::Duration};
 
 use leasehold_core::{Error, Password, Place};
-use mysql_async::{Opts, OptsBuilder};
+use mysql_async::OptsBuilder;
 use percent_encoding::percent_decode_str;
 
-use crate::database::Failed;
+use crate::{Encryption, database::Failed};
 
 const DEFAULT_PORT: u16 = 3306;
 /// After how long a connection on which nothing is said is asked whether the other side is there.
-const KEEPALIVE: Duration = Duration::from_secs(10);
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Longer than what is ever said: a server that takes less says so.
 const LONGEST: usize = 64 << 20;
 
 /// Where the server is, and who we are there. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
-    place: Place,
+    pub(super) place: Place,
+    pub(super) socket: Option<String>,
     user: Option<String>,
-    password: Option<Password>,
+    pub(super) password: Option<Password>,
     database: String,
+    pub(super) encryption: Encryption,
+    /// The server was without TLS the last time.
     #[cfg(feature = "tls")]
-    tls: Option<leasehold_tls::Tls>,
+    pub(super) plain: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Config {
@@ -32,13 +35,21 @@ impl Config {
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
+        Self::with_socket(rest, None)
+    }
+
+    /// The same, of a server that is reached by a unix socket: what the URL names as its host does not count.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url).
+    pub fn with_socket(rest: &str, socket: Option<&str>) -> Result<Self, Error> {
         let known =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
         let (login, known) =
             known.rsplit_once('@').map_or((None, known), |(login, known)| (Some(login), known));
         let (place, database) = known.split_once('/').ok_or_else(malformed)?;
         let (host, port) = Place::split(place, DEFAULT_PORT).ok_or_else(malformed)?;
-        if host.is_empty() || database.is_empty() || database.contains('/') {
+        if host.is_empty() && socket.is_none() || database.is_empty() || database.contains('/') {
             return Err(malformed());
         }
         let (user, password) = login.map_or((None, None), |login| {
@@ -51,11 +62,13 @@ impl Config {
         }
         Ok(Self {
             place: Place { host: decoded(host)?, port },
+            socket: socket.map(str::to_owned),
             user: user.map(decoded).transpose()?,
             password: password.map(decoded).transpose()?.map(Password::from),
             database: decoded(database)?,
+            encryption: Encryption::Off,
             #[cfg(feature = "tls")]
-            tls: None,
+            plain: std::sync::Arc::default(),
         })
     }
 
@@ -66,16 +79,15 @@ impl Config {
         self
     }
 
-    /// Encrypts the connections; a server that does not is not used. Of files only: the driver takes no configuration of the caller's.
-    #[cfg(feature = "tls")]
+    /// Whether the connections are encrypted. Of files only: the driver takes no configuration of the caller's.
     #[must_use]
-    pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
-        self.tls = Some(tls);
+    pub fn encryption(mut self, encryption: Encryption) -> Self {
+        self.encryption = encryption;
         self
     }
 
-    /// What the driver is told.
-    pub(super) async fn opts(&self) -> Result<Opts, Failed> {
+    /// What the driver is told, beside where the server is.
+    pub(super) async fn opts(&self) -> Result<OptsBuilder, Failed> {
         let password = match &self.password {
             Some(password) => Some(password.read().await?.as_str().to_owned()),
             None => None,
@@ -83,6 +95,7 @@ impl Config {
         let opts = OptsBuilder::default()
             .ip_or_hostname(self.place.host.clone())
             .tcp_port(self.place.port)
+            .socket(self.socket.clone())
             .user(self.user.clone())
             .pass(password)
             .db_name(Some(self.database.clone()))
@@ -93,29 +106,14 @@ impl Config {
             .max_allowed_packet(Some(LONGEST))
             .wait_timeout(Some(0))
             .stmt_cache_size(0);
-        #[cfg(feature = "tls")]
-        let opts = opts.ssl_opts(self.tls.as_ref().map(encryption).transpose()?);
-        Ok(opts.into())
+        Ok(opts)
     }
 
     /// The error, with where it happened.
     pub(super) fn say(&self, failed: &Failed) -> Failed {
-        Failed::new(failed.fault, format!("cannot connect to {}: {}", self.place, failed.message))
+        let place = self.socket.clone().unwrap_or_else(|| self.place.to_string());
+        Failed::new(failed.fault, format!("cannot connect to {place}: {}", failed.message))
     }
-}
-
-#[cfg(feature = "tls")]
-fn encryption(tls: &leasehold_tls::Tls) -> Result<mysql_async::SslOpts, Failed> {
-    use mysql_async::{ClientIdentity, SslOpts};
-    let material = tls
-        .material()
-        .map_err(|error| Failed::new(leasehold_core::Fault::Misconfigured, format!("by TLS: {error}")))?;
-    let identity =
-        material.identity.map(|(certificate, key)| ClientIdentity::new(certificate.into(), key.into()));
-    Ok(SslOpts::default()
-        .with_disable_built_in_roots(true)
-        .with_root_certs(material.authorities.into_iter().map(Into::into).collect())
-        .with_client_identity(identity))
 }
 
 fn malformed() -> Error {

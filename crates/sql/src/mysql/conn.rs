@@ -7,7 +7,8 @@ use mysql_async::{Row, Value, prelude::Queryable};
 
 use super::{
     config::Config,
-    error::{Broke, Commits, not_connected},
+    dial::dial,
+    error::Broke,
     tables::{self, Known},
 };
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// How long connecting may take.
-const DIAL_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const DIAL_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long it may take that a connection says that it is still there: on another one the request may still be in time.
 const PING_LIMIT: Duration = Duration::from_secs(1);
@@ -48,8 +49,7 @@ impl Conn {
     /// Connects, and finds or makes the tables.
     pub(super) async fn open(config: &Config, now: Instant, absent: Absent) -> Result<Self, Failed> {
         let dialing = async {
-            let conn = caught(mysql_async::Conn::new(config.opts().await?)).await;
-            let conn = conn.map_err(|broke| broke.sort(Commits::Never))?.map_err(not_connected)?;
+            let conn = dial(config).await?;
             let mut conn = Self { conn, tables: None, confused: false, spoke: now };
             conn.tables = tables::known(&mut conn, absent).await?;
             Ok(conn)
@@ -132,7 +132,7 @@ impl Conn {
 /// Turns a panic of the driver into an error: it panics at some malformed answers, as at one with more columns than an address has bits
 /// for. Where it asks for less, but for more than there is, the allocator ends the process: nothing can be put between this driver and
 /// its connection.
-async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Broke> {
+pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Broke> {
     let nonsense = |_| Broke::Lost("its answer is malformed: is it a MySQL server?".to_owned());
     leasehold_core::caught(work).await.map_err(nonsense)
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use leasehold_core::Fault;
 use mysql_async::Error;
 
+#[cfg(feature = "tls")]
+use super::tls::BY_TLS;
 use crate::database::Failed;
 
 /// Why some statements have no answer.
@@ -85,6 +87,8 @@ const IN_DOUBT: [u16; 8] = [1053, 1105, 1180, 1317, 1927, 1969, 2006, 2013];
 const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
 /// The server wants its connections encrypted.
 const PLAIN: u16 = 3159;
+/// Of clients, which say so of an authentication.
+pub(super) const ASKS_FOR_PASSWORD: u16 = 2061;
 const NO_TABLE: u16 = 1146;
 const HIDDEN: u16 = 1142;
 const NO_COLUMN: u16 = 1054;
@@ -116,7 +120,7 @@ impl Broke {
                 };
                 let hint = match code {
                     code if READ_ONLY.contains(code) => ": name the primary",
-                    &PLAIN => ": add tls=on to the URL",
+                    &PLAIN => ": add ssl-mode=REQUIRED to the URL",
                     _ => "",
                 };
                 Failed::new(fault, format!("{message}{hint} (error {code})"))
@@ -142,7 +146,7 @@ impl Broke {
 pub(super) fn not_connected(error: Error) -> Failed {
     #[cfg(feature = "tls")]
     if let Some(why) = not_encrypted(&error) {
-        return Failed::new(Fault::Misconfigured, format!("by TLS: {why}"));
+        return Failed::new(Fault::Misconfigured, format!("{BY_TLS}{why}"));
     }
     match Broke::of(error, 0) {
         // There was none that could break.
@@ -175,7 +179,9 @@ fn meaning(code: u16) -> Fault {
             Fault::Denied
         }
         // No such database, table or column; no InnoDB; a binary log that takes no rows.
-        1049 | 1054 | 1064 | NO_TABLE | 1193 | 1231 | 1235 | 1286 | 1665 | PLAIN => Fault::Misconfigured,
+        1049 | 1054 | 1064 | NO_TABLE | 1193 | 1231 | 1235 | 1286 | 1665 | PLAIN | ASKS_FOR_PASSWORD => {
+            Fault::Misconfigured
+        }
         // A disk or a table that is full, memory, a packet that is too large for the server.
         1021 | 1037 | 1038 | 1041 | 1114 | 1153 => Fault::Refused,
         code if READ_ONLY.contains(&code) => Fault::Refused,

@@ -3,6 +3,7 @@
 mod config;
 mod conn;
 mod database;
+mod dial;
 mod error;
 mod guarantee;
 mod made;
@@ -10,11 +11,14 @@ mod one;
 mod play;
 mod pool;
 mod quick;
+mod relay;
 mod rows;
 mod server;
 mod statements;
 mod tables;
 mod text;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::sync::Arc;
 

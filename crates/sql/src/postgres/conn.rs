@@ -10,22 +10,19 @@ use std::{
 };
 
 use leasehold_core::{Fault, Lineage};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    sync::OnceCell,
-    time::Instant,
-};
+use tokio::{sync::OnceCell, time::Instant};
 use tokio_postgres::{
-    AsyncMessage, Client, Connection, Error, NoTls, Row, Statement,
+    AsyncMessage, Client, Error, Row, Statement,
     types::{ToSql, Type},
 };
 
 use super::{
     config::Config,
+    dial::{Link, dial},
     error::{At, sort},
     hears::Hears,
+    server::Server,
     statements::{COUNT, Sql},
-    stream::{self, Plain},
     tables::Tables,
 };
 use crate::{
@@ -92,7 +89,7 @@ impl Conn {
     /// Connects past a pooler to the `server` itself, for hearing only.
     pub(crate) async fn beside(
         config: &Config,
-        server: &tokio_postgres::Config,
+        server: &Server,
         hears: Weak<dyn Hears>,
     ) -> Result<Self, Failed> {
         let dialing = Self::dial(config, server, true, hears);
@@ -119,39 +116,15 @@ impl Conn {
 
     async fn dial(
         config: &Config,
-        server: &tokio_postgres::Config,
+        server: &Server,
         direct: bool,
         hears: Weak<dyn Hears>,
     ) -> Result<Self, Failed> {
-        let mut server = server.clone();
+        let dialed = dial(server, direct.then_some(LIMITS), DIAL_LIMIT).await;
+        let (client, link) = dialed.map_err(|failed| config.say(failed))?;
         let deaf = Deaf { hears, ear: Arc::default() };
         let ear = Arc::clone(&deaf.ear);
-        if direct {
-            server.options(LIMITS);
-        }
-        if let Some(password) = &config.password {
-            server.password(password.read().await.map_err(|error| config.say(error.into()))?.as_str());
-        }
-        let failed = |error: Error| config.say(sort(&error, At::Dial));
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &config.tls {
-            server.ssl_mode(tokio_postgres::config::SslMode::Require);
-            let (client, connection) =
-                server.connect(super::tls::Encrypt(tls.clone())).await.map_err(failed)?;
-            door::spawn(drive(connection, deaf));
-            return Ok(Self::of(client, direct, ear));
-        }
-        if Plain::serves(&server) {
-            Plain::prepare(&mut server);
-            let (client, connection) = server.connect(Plain).await.map_err(failed)?;
-            door::spawn(drive(connection, deaf));
-            return Ok(Self::of(client, direct, ear));
-        }
-        let near = stream::near(&server).await.map_err(|error| {
-            config.say(Failed::new(Fault::Retry, format!("error connecting to server: {error}")))
-        })?;
-        let (client, connection) = server.connect_raw(near, NoTls).await.map_err(failed)?;
-        door::spawn(drive(connection, deaf));
+        door::spawn(drive(link, deaf));
         Ok(Self::of(client, direct, ear))
     }
 
@@ -258,11 +231,7 @@ impl Conn {
 }
 
 /// Reads and writes until the connection ends.
-async fn drive<S, T>(mut connection: Connection<S, T>, deaf: Deaf)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
+async fn drive(mut connection: Link, deaf: Deaf) {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
         if let AsyncMessage::Notification(said) = message {
             let Some(hears) = deaf.hears.upgrade() else { return };

@@ -1,8 +1,11 @@
 //! What errors of the server mean.
 
+use std::io;
+
 use leasehold_core::Fault;
 use tokio_postgres::{Error, error::SqlState};
 
+use super::messages::Login;
 use crate::database::Failed;
 
 /// How far a request had come when it failed.
@@ -23,6 +26,9 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
         return wrong;
     }
     let Some(said) = error.as_db_error() else {
+        if is_weak(error) {
+            return Failed::new(Fault::Misconfigured, cause(error));
+        }
         if at == At::Dial {
             return Failed::new(if is_login(error) { Fault::Denied } else { Fault::Retry }, cause(error));
         }
@@ -64,18 +70,17 @@ fn is_login(error: &Error) -> bool {
     error.to_string() == "authentication error" || cause(error) == "password missing"
 }
 
-/// The two do not trust each other, or the server does not encrypt: no better the next time.
+/// The server does not trust us, and says so only now: no better the next time.
 #[cfg(feature = "tls")]
 fn not_encrypted(error: &Error) -> Option<Failed> {
-    use leasehold_tls::TlsError;
-    let source = std::error::Error::source(error)?;
-    let said = match source.downcast_ref::<TlsError>() {
-        Some(TlsError::Wrong(what)) => what.clone(),
-        Some(TlsError::Broken(_)) => return None,
-        None => Some(source.to_string())
-            .filter(|said| said.contains("does not support TLS") || leasehold_tls::is_alert(said))?,
-    };
-    Some(Failed::new(Fault::Misconfigured, format!("by TLS: {said}")))
+    let said = std::error::Error::source(error)?.to_string();
+    leasehold_tls::is_alert(&said).then(|| super::tls::by_tls(&said))
+}
+
+/// The server asks for a password in a way that others could read.
+fn is_weak(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<Login>())
 }
 
 /// What the error is about, without what stands around it.

@@ -14,6 +14,23 @@ const MESSAGE: u64 = 64;
 const LONGEST_SETTING: u64 = 64 << 10;
 const MOST_SETTINGS: usize = 1000;
 
+/// How a server lets itself be told a password, from the strongest to the weakest. Each is an error in the words of what is wrong with
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub(crate) enum Login {
+    #[error("it asks for a proof of the password")]
+    Scram,
+    /// Who hears it can find the password out by trying.
+    #[error(
+        "it asks for the md5 of the password, which others could read: give it TLS, or store the password as scram-sha-256"
+    )]
+    Md5,
+    #[error(
+        "it asks for the password in clear, and is not known to be the server: add sslmode=verify-full to the URL"
+    )]
+    Cleartext,
+}
+
 /// The answer that is being read.
 #[derive(Debug)]
 pub(crate) struct Messages {
@@ -30,6 +47,11 @@ pub(crate) struct Messages {
     name: Option<Vec<u8>>,
     /// The names of the settings that the server reported.
     settings: HashSet<Vec<u8>>,
+    /// The first bytes of what the server asks for at the login, as far as they have arrived.
+    asks: Vec<u8>,
+    /// The weakest login that is done, and a weaker one that was asked for.
+    weakest: Login,
+    refused: Option<Login>,
 }
 
 impl Messages {
@@ -42,7 +64,20 @@ impl Messages {
             answer: Room::whole(),
             name: None,
             settings: HashSet::new(),
+            asks: Vec::new(),
+            weakest: Login::Cleartext,
+            refused: None,
         }
+    }
+
+    /// The driver does not hear that the server asks for a weaker login.
+    pub(crate) fn no_weaker_than(self, weakest: Login) -> Self {
+        Self { weakest, ..self }
+    }
+
+    /// A login that is too weak, if the server asked for one.
+    pub(crate) fn refused(&self) -> Option<Login> {
+        self.refused
     }
 
     fn begins(&mut self) -> Result<(), TooLong> {
@@ -53,6 +88,10 @@ impl Messages {
         match kind {
             // The driver hands notifications and notices on at once; those from before the first request it keeps.
             b'A' | b'N' if self.begun => Room::whole().take(takes),
+            b'R' => {
+                self.asks.clear();
+                self.answer.take(takes)
+            }
             b'S' if length > LONGEST_SETTING => Err(TooLong),
             b'S' => {
                 self.name = Some(Vec::new());
@@ -69,6 +108,9 @@ impl Messages {
 
     /// The next bytes of a message.
     fn body(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        if let [b'R', ..] = self.head {
+            return self.asked(bytes);
+        }
         let Some(name) = &mut self.name else { return Ok(()) };
         let end = bytes.iter().position(|&byte| byte == 0);
         name.extend(bytes.iter().take(end.unwrap_or(bytes.len())));
@@ -77,6 +119,24 @@ impl Messages {
         }
         self.settings.extend(self.name.take());
         if self.settings.len() > MOST_SETTINGS { Err(TooLong) } else { Ok(()) }
+    }
+}
+
+impl Messages {
+    /// The next bytes of what the server asks for at the login.
+    fn asked(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        let missing = size_of::<u32>().saturating_sub(self.asks.len());
+        self.asks.extend(bytes.iter().take(missing));
+        let login = match *self.asks {
+            [0, 0, 0, 3] => Login::Cleartext,
+            [0, 0, 0, 5] => Login::Md5,
+            _ => return Ok(()),
+        };
+        if login <= self.weakest {
+            return Ok(());
+        }
+        self.refused = Some(login);
+        Err(TooLong)
     }
 }
 
@@ -165,6 +225,25 @@ mod tests {
             b"HTTP/",
         ] {
             assert_eq!(Messages::new().follow(head), Err(TooLong), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_login_that_is_too_weak_is_refused_however_it_arrives() {
+        let notice = message(b'N', b"SWARNING\0\0");
+        for (asks, login) in
+            [(3_u32, Login::Cleartext), (5, Login::Md5), (10, Login::Scram), (0, Login::Scram)]
+        {
+            let login_asked = message(b'R', &[&asks.to_be_bytes()[..], b"salt"].concat());
+            let bytes = [&notice[..], &login_asked, &message(b'R', &[0; 4])].concat();
+            for weakest in [Login::Scram, Login::Md5, Login::Cleartext] {
+                for at_once in [1, 3, bytes.len()] {
+                    let mut messages = Messages::new().no_weaker_than(weakest);
+                    let followed = bytes.chunks(at_once).try_for_each(|part| messages.follow(part));
+                    assert_eq!(followed.is_err(), login > weakest, "{asks} where {weakest:?} is the weakest");
+                    assert_eq!(messages.refused(), (login > weakest).then_some(login));
+                }
+            }
         }
     }
 

@@ -3,14 +3,17 @@
 mod config;
 mod conn;
 mod database;
+mod dial;
 mod ear;
 mod error;
 mod guarantee;
 mod hears;
 pub(crate) mod messages;
+mod passfile;
 mod play;
 mod pool;
 mod rows;
+mod server;
 mod statements;
 mod stream;
 mod tables;
@@ -22,8 +25,8 @@ use std::sync::Arc;
 
 use leasehold_core::Env;
 
-pub use self::config::Config;
 use self::database::Postgres;
+pub use self::{config::Config, server::PARAMETERS};
 use crate::{SqlEngine, client::Client, row::ClientId};
 
 /// Locks in the tables of a PostgreSQL database. It is contacted at the first request, not here.

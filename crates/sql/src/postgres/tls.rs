@@ -1,35 +1,39 @@
-//! How the driver's connections are encrypted.
+//! How a connection to a server is encrypted.
 
-use leasehold_core::BoxFuture;
-use leasehold_tls::{Tls, TlsError};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use leasehold_core::Fault;
+use leasehold_tls::{Tls, TlsError, TlsStream};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
-use super::stream::Followed;
+use crate::database::Failed;
 
-/// Encrypts.
-#[derive(Clone)]
-pub(crate) struct Encrypt(pub(crate) Tls);
+/// What a client asks first that wants its connection encrypted.
+const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// The same, to one host.
-pub(crate) struct EncryptTo(Tls, String);
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for Encrypt {
-    type Stream = Followed<leasehold_tls::TlsStream<S>>;
-    type TlsConnect = EncryptTo;
-    type Error = TlsError;
-
-    fn make_tls_connect(&mut self, host: &str) -> Result<EncryptTo, TlsError> {
-        Ok(EncryptTo(self.0.clone(), host.to_owned()))
+/// Encrypts a connection, or gives it back if the server does not.
+pub(crate) async fn encrypted(
+    tls: &Tls,
+    name: &str,
+    mut stream: TcpStream,
+) -> Result<Result<TlsStream<TcpStream>, TcpStream>, Failed> {
+    let retry = |what: &dyn std::fmt::Display| {
+        Failed::new(Fault::Retry, format!("the connection to the server broke: {what}"))
+    };
+    stream.write_all(&REQUEST).await.map_err(|error| retry(&error))?;
+    match stream.read_u8().await.map_err(|error| retry(&error))? {
+        b'S' => {}
+        b'N' => return Ok(Err(stream)),
+        _ => return Err(retry(&"its answer is malformed: is it a PostgreSQL server?")),
     }
+    tls.connect(stream, name, &[]).await.map(Ok).map_err(|error| match error {
+        TlsError::Wrong(what) => by_tls(&what),
+        TlsError::Broken(error) => retry(&error),
+    })
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for EncryptTo {
-    type Stream = Followed<leasehold_tls::TlsStream<S>>;
-    type Error = TlsError;
-    type Future = BoxFuture<'static, Result<Self::Stream, TlsError>>;
-
-    fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move { self.0.connect(stream, &self.1, &[]).await.map(Followed::new) })
-    }
+/// The two have no way of TLS in common, or do not trust each other: no better the next time.
+pub(crate) fn by_tls(what: &str) -> Failed {
+    Failed::new(Fault::Misconfigured, format!("by TLS: {what}"))
 }

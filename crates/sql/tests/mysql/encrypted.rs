@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::{Env, Locks};
 use leasehold_sql::{
-    Tls,
+    Encryption, Tls,
     mysql::{Config, engine},
 };
 use leasehold_testkit::server::MariadbServer;
@@ -13,7 +13,7 @@ use crate::rig::PATIENCE;
 
 fn locks(host: &str, port: u16, tls: Option<Tls>) -> Locks {
     let config = Config::from_url(&format!("//root@{host}:{port}/locks")).unwrap();
-    let config = tls.into_iter().fold(config, Config::tls);
+    let config = config.encryption(tls.map_or(Encryption::Off, Encryption::Required));
     Locks::builder(Arc::new(engine(config, &Env::system()))).build()
 }
 

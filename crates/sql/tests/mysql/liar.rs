@@ -8,13 +8,18 @@ use leasehold_testkit::server::{Liar, Proxy, Talk};
 use crate::rig::{Rig, claim, free, take};
 
 /// One packet.
-fn packet(number: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(number: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
     [&length[..3], &[number], body].concat()
 }
 
 /// The first packet of a server of version 8, with the flags of which the driver needs some.
 fn greeting() -> Vec<u8> {
+    greeting_by("mysql_native_password")
+}
+
+/// The same, of one whose users log in that way.
+pub(crate) fn greeting_by(login: &str) -> Vec<u8> {
     let flags: u32 = 0x0001 | 0x0008 | 0x0200 | 0x2000 | 0x8000 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 24;
     let [low, high] = [flags & 0xffff, flags >> 16].map(|half| (half as u16).to_le_bytes());
     let body = [
@@ -22,7 +27,9 @@ fn greeting() -> Vec<u8> {
         &low,
         b"\x2d\x02\0",
         &high,
-        b"\x15\0\0\0\0\0\0\0\0\0\0saltsaltsalt\0mysql_native_password\0",
+        b"\x15\0\0\0\0\0\0\0\0\0\0saltsaltsalt\0",
+        login.as_bytes(),
+        b"\0",
     ];
     packet(0, &body.concat())
 }

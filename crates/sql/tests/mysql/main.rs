@@ -17,6 +17,7 @@ mod looks;
 mod names;
 mod oracle;
 mod outages;
+mod password;
 mod rig;
 mod rights;
 mod room;

@@ -3,13 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Claim, Engine, EngineError, Env, ErrorKind, Fault, How, Loss, Mode};
-use leasehold_sql::{
-    SqlEngine,
-    postgres::{Config, engine},
-};
+use leasehold_sql::{SqlEngine, postgres::engine};
 use leasehold_testkit::server::PostgresServer;
 
-use crate::rig::{Rig, acquire, release_of, until};
+use crate::rig::{Rig, acquire, config, release_of, until};
 
 /// So long that no renewal is due by itself.
 const TTL: Duration = Duration::from_secs(600);
@@ -102,7 +99,7 @@ const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 /// One whose sessions have no limit for locks, as behind a pooler: there the statement about many names waits, too.
 fn patient(rig: &Rig) -> Arc<SqlEngine> {
     let url = rig.server.url();
-    let config = Config::from_url(url.strip_prefix("postgres:").unwrap()).unwrap().listen(&url).unwrap();
+    let config = config(&url).listen(config(&url));
     Arc::new(engine(config, &Env::system()))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::{Env, Locks};
 use leasehold_sql::{
-    Tls,
+    Encryption, Tls,
     postgres::{Config, engine},
 };
 use leasehold_testkit::server::PostgresServer;
@@ -13,7 +13,7 @@ use crate::rig::{Rig, acquire};
 
 fn locks(host: &str, port: u16, tls: Tls) -> Locks {
     let url = format!("//anna:secret@{host}:{port}/postgres");
-    let config = Config::from_url(&url).unwrap().tls(tls);
+    let config = Config::from_url(&url).unwrap().encryption(Encryption::Required(tls));
     Locks::builder(Arc::new(engine(config, &Env::system()))).build()
 }
 

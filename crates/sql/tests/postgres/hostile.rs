@@ -40,8 +40,7 @@ impl Hostile {
             None => Config::from_url(&url(self.rig.proxy.port())).unwrap(),
             Some(pooler) => Config::from_url(&url(pooler.port()))
                 .unwrap()
-                .listen(&format!("postgres:{}", url(self.rig.server.port())))
-                .unwrap(),
+                .listen(Config::from_url(&url(self.rig.server.port())).unwrap()),
         }
     }
 

@@ -12,10 +12,8 @@ fn a_look_makes_no_tables() {
     let pooler = PgBouncer::start(rig.server.port());
     let name = Name::new("a").unwrap();
     let tables = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'leasehold%'";
-    let pooled = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port()))
-        .unwrap()
-        .listen(&format!("postgres://postgres@127.0.0.1:{}/postgres", rig.server.port()))
-        .unwrap();
+    let at = |port: u16| Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres")).unwrap();
+    let pooled = at(pooler.port()).listen(at(rig.server.port()));
     let (direct, pooled) = (rig.engine(), engine(pooled, &Env::system()));
     let engines = [&*direct, &pooled];
     for looks in engines {

@@ -9,10 +9,8 @@ use leasehold_testkit::server::PgBouncer;
 use crate::rig::{Rig, acquire, release_of, until};
 
 fn locks(rig: &Rig, pooler: &PgBouncer) -> Locks {
-    let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port()))
-        .unwrap()
-        .listen(&rig.server.url())
-        .unwrap();
+    let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port())).unwrap();
+    let config = config.listen(crate::rig::config(&rig.server.url()));
     Locks::builder(Arc::new(engine(config, &Env::system()))).build()
 }
 
@@ -65,7 +63,7 @@ fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
     let mut rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port())).unwrap();
-    let engine = Arc::new(engine(config.listen(&rig.server.url()).unwrap(), &Env::system()));
+    let engine = Arc::new(engine(config.listen(crate::rig::config(&rig.server.url())), &Env::system()));
     let (first, second) = (rig.claim("a"), rig.claim("a"));
     let mut asked = None;
     rig.run(async {
@@ -91,7 +89,7 @@ fn who_cannot_listen_finds_its_grant_by_looking() {
     let pooler = PgBouncer::start(rig.server.port());
     let deaf = || {
         let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port())).unwrap();
-        let config = config.listen("postgres://postgres@127.0.0.1:1/postgres").unwrap();
+        let config = config.listen(crate::rig::config("postgres://postgres@127.0.0.1:1/postgres"));
         Locks::builder(Arc::new(engine(config, &Env::system()))).build()
     };
     let guard = acquire(&deaf(), "a");

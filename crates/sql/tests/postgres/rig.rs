@@ -38,6 +38,11 @@ pub(crate) fn locks_of(user: &str, port: u16) -> Locks {
     Locks::builder(engine_of(user, port)).build()
 }
 
+/// What a URL says.
+pub(crate) fn config(url: &str) -> Config {
+    Config::from_url(url.strip_prefix("postgres:").unwrap()).unwrap()
+}
+
 pub(crate) fn engine_of(user: &str, port: u16) -> Arc<SqlEngine> {
     let config = Config::from_url(&format!("//{user}@127.0.0.1:{port}/postgres")).unwrap();
     Arc::new(engine(config, &Env::system()))

@@ -140,9 +140,11 @@ fn a_server_that_only_reads_is_no_place_for_locks() {
 fn a_wrong_database_user_or_password_is_told_and_no_secret_is() {
     let server = PostgresServer::encrypted("anna", "hunter2");
     let said = |url: &str| {
-        let config = leasehold_sql::postgres::Config::from_url(url)
-            .unwrap()
-            .tls(leasehold_sql::Tls::system().roots(server.certificate("ca.pem")));
+        let config = leasehold_sql::postgres::Config::from_url(url).unwrap().encryption(
+            leasehold_sql::Encryption::Required(
+                leasehold_sql::Tls::system().roots(server.certificate("ca.pem")),
+            ),
+        );
         let shown = format!("{config:?}");
         assert!(!shown.contains("hunter"), "{shown}");
         let engine = leasehold_sql::postgres::engine(config, &leasehold_core::Env::system());

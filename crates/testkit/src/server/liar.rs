@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -22,9 +22,9 @@ pub struct Lie {
     pub endless: Vec<u8>,
 }
 
-/// A server on loopback, each of whose connections is a thread.
+/// A server, on loopback unless another address is named, each of whose connections is a thread.
 pub struct Liar {
-    port: u16,
+    address: SocketAddr,
     inside: Arc<Inside>,
     listens: Option<JoinHandle<()>>,
 }
@@ -62,8 +62,20 @@ impl Liar {
     /// When loopback has no port left.
     #[must_use]
     pub fn start(converse: impl Fn(&mut Talk) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
-        let port = listener.local_addr().expect("a bound socket has an address").port();
+        Self::at(Ipv4Addr::LOCALHOST.into(), converse)
+    }
+
+    /// The same, on this address of this machine.
+    ///
+    /// # Panics
+    /// When the address has no port left.
+    #[must_use]
+    pub fn at(
+        address: IpAddr,
+        converse: impl Fn(&mut Talk) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((address, 0)).expect("an address has free ports");
+        let address = listener.local_addr().expect("a bound socket has an address");
         let (inside, converse) = (Arc::new(Inside::default()), Arc::new(converse));
         let own = Arc::clone(&inside);
         let listens = spawn(move || {
@@ -85,13 +97,13 @@ impl Liar {
                 lock_of(&own.threads).push(talks);
             }
         });
-        Self { port, inside, listens: Some(listens) }
+        Self { address, inside, listens: Some(listens) }
     }
 
     /// Where it listens.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        self.port
+        self.address.port()
     }
 
     /// How many connections were made.
@@ -117,7 +129,7 @@ impl Drop for Liar {
     fn drop(&mut self) {
         self.inside.closed.store(true, Ordering::SeqCst);
         // Wakes whoever waits for the next connection.
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        let _ = TcpStream::connect(self.address);
         let listens = self.listens.take().into_iter();
         listens.for_each(|thread| drop(thread.join()));
         for connection in lock_of(&self.inside.connections).drain(..) {
@@ -163,6 +175,15 @@ impl Talk {
         Ok(heard)
     }
 
+    /// Waits until the client hangs up; what it said until then.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn hear_out(&mut self) -> io::Result<Vec<u8>> {
+        let mut heard = Vec::new();
+        self.stream.read_to_end(&mut heard).map(|_| heard)
+    }
+
     /// Says something.
     ///
     /// # Errors
@@ -176,6 +197,23 @@ impl Talk {
         }
         Ok(())
     }
+}
+
+/// An address of this machine that another could use as well.
+///
+/// # Panics
+/// When it has none but loopback.
+#[must_use]
+pub fn outer_address() -> IpAddr {
+    let routes = std::fs::read_to_string("/proc/net/fib_trie").expect("the system tells its addresses");
+    let lines: Vec<_> = routes.lines().map(str::trim).collect();
+    let of = |pair: &[&str]| match pair {
+        [address, kind] if kind.ends_with("host LOCAL") => address.strip_prefix("|-- ")?.parse().ok(),
+        _ => None,
+    };
+    let outer = |ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local();
+    let found = lines.windows(2).filter_map(of).find(outer);
+    found.expect("this machine has no address but loopback: give it one, on an interface of any kind").into()
 }
 
 fn lock_of<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

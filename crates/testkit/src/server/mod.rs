@@ -31,7 +31,7 @@ pub use etcd::{EtcdServer, etcd_command};
 pub use etcd_cluster::EtcdCluster;
 pub use go::interop_program;
 pub use java::java_program;
-pub use liar::{Liar, Lie, Talk};
+pub use liar::{Liar, Lie, Talk, outer_address};
 pub use mariadb::MariadbServer;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;

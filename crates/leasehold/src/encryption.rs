@@ -1,0 +1,207 @@
+//! Whether the connections to a database are encrypted: by our options, or in the words of libpq and of the clients of MySQL.
+
+use leasehold_core::Error;
+use leasehold_sql::Encryption;
+
+use crate::{connect::Connect, url::Url};
+
+/// What the options are called, ours first.
+pub(crate) struct Names {
+    mode: &'static [&'static str],
+    roots: &'static [&'static str],
+    certificate: &'static [&'static str],
+    key: &'static [&'static str],
+    /// What `ssl=true` stands for.
+    ssl: Mode,
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) const LIBPQ: Names = Names {
+    mode: &["sslmode", "ssl"],
+    roots: &["ca", "sslrootcert"],
+    certificate: &["cert", "sslcert"],
+    key: &["key", "sslkey"],
+    ssl: Mode::Required,
+};
+
+#[cfg(feature = "mysql")]
+pub(crate) const MYSQL: Names = Names {
+    mode: &["ssl-mode", "ssl_mode", "sslmode", "sslaccept", "ssl"],
+    roots: &["ca", "ssl-ca", "ssl_ca"],
+    certificate: &["cert", "ssl-cert", "ssl_cert"],
+    key: &["key", "ssl-key", "ssl_key"],
+    ssl: Mode::Full,
+};
+
+/// From the weakest to the strongest.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Mode {
+    Off,
+    Preferred,
+    Required,
+    Authority,
+    Full,
+}
+
+/// What a URL says of it, if anything.
+pub(crate) fn encryption(
+    url: &mut Url,
+    connect: &Connect,
+    names: &Names,
+) -> Result<Option<Encryption>, Error> {
+    #[cfg(feature = "tls")]
+    let given = connect.tls.is_some();
+    #[cfg(not(feature = "tls"))]
+    let given = false;
+    let ours = given || ["ca", "cert", "key"].iter().any(|key| url.has(key));
+    let asked = mode(url, names)?;
+    let mut files = [names.roots, names.certificate, names.key]
+        .map(|names| names.iter().filter_map(|name| url.take(name)).last());
+    let system = names.roots.contains(&"sslrootcert") && files[0].as_deref() == Some("system");
+    if system {
+        files[0] = None;
+    }
+    let said = files.iter().any(Option::is_some);
+    let mode = match asked {
+        Some(Mode::Off) if ours => {
+            return Err(Error::misconfigured(
+                "the URL option tls is off, or sslmode disable, but it is said how to encrypt: leave one out",
+            ));
+        }
+        Some(mode) if system && mode < Mode::Full => {
+            return Err(Error::misconfigured("the URL option sslrootcert=system needs sslmode=verify-full"));
+        }
+        Some(mode) => mode,
+        None if ours || system => Mode::Full,
+        None if said => Mode::Preferred,
+        None => return Ok(None),
+    };
+    let mode = if mode == Mode::Required && files[0].is_some() { Mode::Authority } else { mode };
+    of(mode, files, connect).map(Some)
+}
+
+/// Where a URL says nothing: as the clients of the databases do, if both sides can.
+pub(crate) fn preferred(connect: &Connect) -> Result<Encryption, Error> {
+    of(Mode::Preferred, [None, None, None], connect)
+}
+
+fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
+    let ours = match url.take("tls").as_deref() {
+        None => None,
+        Some("on") => Some(Mode::Full),
+        Some("off") => Some(Mode::Off),
+        Some(_) => return Err(Error::misconfigured("the URL option tls is unknown: on and off are known")),
+    };
+    let theirs: Vec<_> = names.mode.iter().filter_map(|name| Some((*name, url.take(name)?))).collect();
+    match (ours, &theirs[..]) {
+        (ours, []) => Ok(ours),
+        (None, [(name, value)]) => read(value, names).map(Some).ok_or_else(|| {
+            Error::misconfigured(format!(
+                "the URL option {name} is unknown: disable, prefer, require, verify-ca and verify-full are known"
+            ))
+        }),
+        _ => Err(Error::misconfigured("the URL says more than once whether to encrypt: leave one")),
+    }
+}
+
+/// libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`, drivers for Node.js `no-verify` or an object.
+fn read(value: &str, names: &Names) -> Option<Mode> {
+    Some(match value.to_ascii_lowercase().replace('_', "-").as_str() {
+        "disable" | "disabled" => Mode::Off,
+        "allow" | "prefer" | "preferred" => Mode::Preferred,
+        "require" | "required" | "no-verify" | "accept-invalid-certs" => Mode::Required,
+        "verify-ca" => Mode::Authority,
+        "verify-full" | "verify-identity" | "strict" | r#"{"rejectunauthorized":true}"# => Mode::Full,
+        "true" => names.ssl,
+        _ => return None,
+    })
+}
+
+#[cfg(feature = "tls")]
+fn of(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
+    use leasehold_sql::Verify;
+    if mode == Mode::Off {
+        return Ok(Encryption::Off);
+    }
+    let verify = match mode {
+        Mode::Full => Verify::Full,
+        Mode::Authority => Verify::Authority,
+        _ if files[0].is_some() => Verify::Authority,
+        _ => Verify::Nothing,
+    };
+    let tls = crate::tls::from(files, connect)?.verify(verify);
+    Ok(if mode == Mode::Preferred { Encryption::Preferred(tls) } else { Encryption::Required(tls) })
+}
+
+#[cfg(not(feature = "tls"))]
+fn of(mode: Mode, _: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
+    if mode <= Mode::Preferred {
+        Ok(Encryption::Off)
+    } else {
+        crate::open::not_encrypted((), connect).map(|()| Encryption::Off)
+    }
+}
+
+#[cfg(all(test, feature = "tls", feature = "postgres", feature = "mysql"))]
+#[expect(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use super::*;
+
+    /// How strong it is, whom it trusts and who we are.
+    fn said(names: &Names, query: &str) -> String {
+        let mut url = Url::parse(&format!("db://h/d?{query}")).unwrap();
+        let said = encryption(&mut url, &Connect::default(), names).unwrap();
+        url.no_more().unwrap();
+        let said = match said {
+            None => return "nothing".to_owned(),
+            Some(Encryption::Off) => return "off".to_owned(),
+            Some(Encryption::Preferred(tls)) => format!("preferred {tls:?}"),
+            Some(Encryption::Required(tls)) => format!("required {tls:?}"),
+        };
+        ["Tls { roots: ", "identity: ", "verify: ", ", given: false }", "Some(", "\"", ")", "("]
+            .iter()
+            .fold(said, |said, noise| said.replace(noise, ""))
+    }
+
+    #[test]
+    fn every_word_of_the_clients_is_understood() {
+        for (query, expected) in [
+            ("", "nothing"),
+            ("tls=on", "required None, None, Full"),
+            ("tls=off", "off"),
+            ("ca=r", "required r, None, Full"),
+            ("sslmode=disable", "off"),
+            ("sslmode=allow", "preferred None, None, Nothing"),
+            ("sslmode=prefer", "preferred None, None, Nothing"),
+            ("sslmode=require", "required None, None, Nothing"),
+            ("ssl=true", "required None, None, Nothing"),
+            ("sslmode=no-verify", "required None, None, Nothing"),
+            ("sslmode=require&sslrootcert=r", "required r, None, Authority"),
+            ("sslmode=verify-ca&sslrootcert=r", "required r, None, Authority"),
+            ("sslmode=verify-full", "required None, None, Full"),
+            ("sslmode=verify-full&sslrootcert=system", "required None, None, Full"),
+            ("sslrootcert=system", "required None, None, Full"),
+            ("sslrootcert=r", "preferred r, None, Authority"),
+            ("sslmode=require&sslcert=c&sslkey=k", "required None, c, k, Nothing"),
+            ("sslmode=verify-full&ca=r&cert=c&key=k", "required r, c, k, Full"),
+        ] {
+            assert_eq!(said(&LIBPQ, query), expected, "{query}");
+        }
+        for (query, expected) in [
+            ("ssl-mode=DISABLED", "off"),
+            ("ssl-mode=PREFERRED", "preferred None, None, Nothing"),
+            ("ssl-mode=REQUIRED", "required None, None, Nothing"),
+            ("ssl_mode=verify_ca&ssl_ca=r", "required r, None, Authority"),
+            ("ssl-mode=VERIFY_IDENTITY&ssl-ca=r", "required r, None, Full"),
+            ("sslmode=required", "required None, None, Nothing"),
+            ("sslaccept=strict", "required None, None, Full"),
+            ("sslaccept=accept_invalid_certs", "required None, None, Nothing"),
+            ("ssl={%22rejectUnauthorized%22:true}", "required None, None, Full"),
+            ("ssl=true", "required None, None, Full"),
+            ("ssl-mode=REQUIRED&ssl-cert=c&ssl-key=k", "required None, c, k, Nothing"),
+            ("tls=on", "required None, None, Full"),
+        ] {
+            assert_eq!(said(&MYSQL, query), expected, "{query}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Connections of the driver's, encrypted or not.
+
+use std::io;
+
+use leasehold_core::Fault;
+use mysql_async::{Opts, OptsBuilder};
+use tokio::net::lookup_host;
+
+#[cfg(feature = "tls")]
+use super::tls;
+use super::{
+    config::Config,
+    conn::caught,
+    error::{Commits, not_connected},
+    relay,
+};
+use crate::{Encryption, database::Failed};
+
+/// Connects as the URL says.
+pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
+    // Nobody is between there, and the driver encrypts nothing on it.
+    if config.socket.is_some() {
+        return connect(config.opts().await?).await;
+    }
+    match &config.encryption {
+        Encryption::Off => plain(config).await,
+        #[cfg(feature = "tls")]
+        Encryption::Required(tls) => tls::encrypted(config, tls).await,
+        #[cfg(feature = "tls")]
+        Encryption::Preferred(tls) => tls::preferred(config, tls).await,
+    }
+}
+
+/// Connects without TLS: to another machine through what keeps the password from being told.
+pub(super) async fn plain(config: &Config) -> Result<mysql_async::Conn, Failed> {
+    let failed = |error: io::Error| Failed::new(Fault::Retry, error.to_string());
+    let place = (config.place.host.as_str(), config.place.port);
+    let addresses: Vec<_> = lookup_host(place).await.map_err(failed)?.map(|address| address.ip()).collect();
+    let near = addresses.iter().all(|address| address.to_canonical().is_loopback());
+    let opts = config.opts().await?;
+    if near || config.password.is_none() {
+        return connect(opts.resolved_ips(Some(addresses))).await;
+    }
+    let door = relay::open(place).await.map_err(failed)?;
+    connect(opts.ip_or_hostname(door.ip().to_string()).tcp_port(door.port())).await
+}
+
+pub(super) async fn connect(opts: OptsBuilder) -> Result<mysql_async::Conn, Failed> {
+    attempt(opts).await?.map_err(not_connected)
+}
+
+pub(super) async fn attempt(opts: OptsBuilder) -> Result<mysql_async::Result<mysql_async::Conn>, Failed> {
+    let conn = caught(mysql_async::Conn::new(Opts::from(opts))).await;
+    conn.map_err(|broke| broke.sort(Commits::Never))
+}

@@ -1,0 +1,89 @@
+//! What stands between the driver and a server on another machine without TLS. There the server may ask for the password under a public
+//! key that it sends itself (`caching_sha2_password`), and the driver, which has no choice for it, would tell it to whoever answers. So
+//! it is connected to us, and we to the server, and what asks for that is answered by an error.
+
+use std::{io, net::SocketAddr};
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy},
+    net::{TcpListener, TcpStream},
+};
+
+use super::{config::KEEPALIVE, error::ASKS_FOR_PASSWORD};
+use crate::door;
+
+/// The size of a packet's header: three bytes for the length, one for the number.
+const HEAD: usize = 4;
+/// Longer than any packet of a login.
+const LONGEST_LOGIN: usize = 64 << 10;
+/// A server that has not the password at hand asks for all of it.
+const WHOLE_PASSWORD: [u8; 2] = [1, 4];
+const OK: u8 = 0;
+const ERROR: u8 = 0xff;
+const WORDS: &str =
+    "it asks for the password in a way that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
+
+/// Connects to a server, and opens a door on this machine for one connection to it.
+pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
+    let server = TcpStream::connect(server).await?;
+    SockRef::from(&server).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    server.set_nodelay(true)?;
+    let door = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = door.local_addr()?;
+    door::spawn(async move {
+        if let Some(Ok((driver, _))) = door::within(super::conn::DIAL_LIMIT, door.accept()).await {
+            drop(door);
+            // Both are closed with it, which is all that they have to know.
+            let _ = pass(driver, server).await;
+        }
+    });
+    Ok(address)
+}
+
+async fn pass(driver: TcpStream, server: TcpStream) -> io::Result<()> {
+    driver.set_nodelay(true)?;
+    let ((mut heard, mut said), (mut from, mut to)) = (driver.into_split(), server.into_split());
+    let asks = async move { copy(&mut heard, &mut to).await.map(drop) };
+    let answers = async move {
+        login(&mut from, &mut said).await?;
+        copy(&mut from, &mut said).await.map(drop)
+    };
+    // Whichever side goes first, the other has nothing more to say to it.
+    tokio::select! { ended = asks => ended, ended = answers => ended }
+}
+
+/// Hands on what a server says until it lets somebody in or not, packet by packet.
+async fn login(
+    server: &mut (impl AsyncRead + Unpin),
+    driver: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<()> {
+    let mut greeted = false;
+    loop {
+        let mut packet = vec![0; HEAD];
+        server.read_exact(&mut packet).await?;
+        let length = usize::from(packet[0]) | usize::from(packet[1]) << 8 | usize::from(packet[2]) << 16;
+        if length > LONGEST_LOGIN {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        packet.resize(HEAD + length, 0);
+        server.read_exact(&mut packet[HEAD..]).await?;
+        if packet[HEAD..].starts_with(&WHOLE_PASSWORD) {
+            driver.write_all(&refusal(packet[3])).await?;
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        driver.write_all(&packet).await?;
+        // The first packet is the greeting, whatever it is.
+        if greeted && matches!(packet.get(HEAD), Some(&(OK | ERROR))) {
+            return Ok(());
+        }
+        greeted = true;
+    }
+}
+
+/// The error in place of a packet of this number.
+fn refusal(number: u8) -> Vec<u8> {
+    let body = [&[ERROR][..], &ASKS_FOR_PASSWORD.to_le_bytes(), b"#HY000", WORDS.as_bytes()].concat();
+    let length = body.len().to_le_bytes();
+    [&length[..3], &[number], &body].concat()
+}

@@ -1,0 +1,78 @@
+//! Encrypted connections of the driver's.
+
+use std::sync::atomic::Ordering;
+
+use leasehold_core::Fault;
+use leasehold_tls::{
+    Tls, Verify,
+    rustls::{CertificateError, Error},
+};
+use mysql_async::{ClientIdentity, IoError, SslOpts};
+
+use super::{
+    config::Config,
+    dial::{attempt, connect, plain},
+    error::not_connected,
+};
+use crate::database::Failed;
+
+/// How an error begins that is about TLS.
+pub(super) const BY_TLS: &str = "by TLS: ";
+
+/// Connects by TLS if both sides can. A server that cannot is not asked again until it refuses to do without.
+pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
+    if !config.plain.load(Ordering::Relaxed) {
+        let dialed = encrypted(config, tls).await;
+        if !matches!(&dialed, Err(failed) if failed.message.starts_with(BY_TLS)) {
+            return dialed;
+        }
+        // They have no way of it in common, or we have none.
+        tls_opts(tls)?;
+    }
+    let dialed = plain(config).await;
+    config.plain.store(dialed.is_ok(), Ordering::Relaxed);
+    dialed
+}
+
+pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
+    let (opts, any_host) = tls_opts(tls)?;
+    match attempt(config.opts().await?.ssl_opts(opts.clone())).await? {
+        Ok(conn) => Ok(conn),
+        // The driver cannot leave the name out (it looks for an error in other words than those of rustls): so it is told that name.
+        Err(error) => match any_host.then(|| certified(&error)).flatten() {
+            Some(name) => {
+                connect(config.opts().await?.ssl_opts(opts.with_danger_tls_hostname_override(Some(name))))
+                    .await
+            }
+            None => Err(not_connected(error)),
+        },
+    }
+}
+
+/// A name of the certificate, where an authority vouches for it and only the host's name is another.
+fn certified(error: &mysql_async::Error) -> Option<String> {
+    let mysql_async::Error::Io(IoError::Io(error)) = error else { return None };
+    let Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) =
+        error.get_ref()?.downcast_ref()?
+    else {
+        return None;
+    };
+    let name =
+        |name: &String| Some(name.strip_prefix("DnsName(\"")?.strip_suffix("\")")?.replacen('*', "any", 1));
+    presented.iter().find_map(name)
+}
+
+/// What the driver is told of TLS, and whether any host will do that an authority vouches for.
+fn tls_opts(tls: &Tls) -> Result<(SslOpts, bool), Failed> {
+    let material =
+        tls.material().map_err(|error| Failed::new(Fault::Misconfigured, format!("{BY_TLS}{error}")))?;
+    let identity =
+        material.identity.map(|(certificate, key)| ClientIdentity::new(certificate.into(), key.into()));
+    let opts = SslOpts::default()
+        // It wants some authorities even to verify nothing.
+        .with_disable_built_in_roots(material.verify != Verify::Nothing)
+        .with_danger_accept_invalid_certs(material.verify == Verify::Nothing)
+        .with_root_certs(material.authorities.into_iter().map(Into::into).collect())
+        .with_client_identity(identity);
+    Ok((opts, material.verify == Verify::Authority))
+}

@@ -1,0 +1,149 @@
+//! From a server, or several, to a connection of the driver's.
+
+use std::{io, pin::pin, sync::atomic::Ordering, time::Duration};
+
+use futures_util::future::{Either, select};
+use leasehold_core::Fault;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_postgres::{
+    Client, Connection, SimpleQueryMessage,
+    config::{Host, SslMode, SslNegotiation},
+};
+
+#[cfg(feature = "tls")]
+use super::tls::{by_tls, encrypted};
+use super::{
+    error::{At, sort},
+    messages::Login,
+    passfile,
+    server::Server,
+    stream::{Done, Followed, Stream},
+};
+use crate::{Encryption, database::Failed, door};
+
+/// How long nothing comes on a connection before its other side is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// A connection of the driver's.
+pub(crate) type Link = Connection<Followed, Followed>;
+
+/// Connects to the first host that serves, within this time: the one that served last is tried first.
+pub(crate) async fn dial(
+    server: &Server,
+    options: Option<&str>,
+    limit: Duration,
+) -> Result<(Client, Link), Failed> {
+    let hosts: Vec<_> = server.all().collect();
+    let limit = limit / u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+    let first = server.served.load(Ordering::Relaxed);
+    let mut last = Failed::new(Fault::Misconfigured, "no host is named");
+    for at in (first..hosts.len()).chain(0..first) {
+        let Some(&(host, port)) = hosts.get(at) else { continue };
+        let late = || Err(Failed::new(Fault::Retry, format!("no answer within {limit:?}")));
+        match door::within(limit, serves(server, host, port, options)).await.unwrap_or_else(late) {
+            Ok(served) => {
+                server.served.store(at, Ordering::Relaxed);
+                return Ok(served);
+            }
+            // Who is refused by one host does not tell the next what it knows.
+            Err(failed) if failed.fault != Fault::Retry => return Err(failed),
+            Err(failed) => last = failed,
+        }
+    }
+    Err(last)
+}
+
+/// Connects to one host, and fails if it only reads.
+async fn serves(
+    server: &Server,
+    host: &Host,
+    port: u16,
+    options: Option<&str>,
+) -> Result<(Client, Link), Failed> {
+    let mut driver = server.driver.clone();
+    if let Some(password) = &server.password {
+        driver.password(password.read().await?.as_str());
+    } else if let Some(password) = passfile::password(server, host, port)? {
+        driver.password(password);
+    }
+    let stream = connect(server, host, port).await?;
+    driver.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+    if let Some(options) = options {
+        let own = server.driver.get_options();
+        driver.options(own.map_or_else(|| options.to_owned(), |own| format!("{own} {options}")));
+    }
+    let failed = |error| sort(&error, At::Dial);
+    let (client, mut link) = driver.connect_raw(stream, Done).await.map_err(failed)?;
+    if server.writes {
+        let asked = pin!(client.simple_query("SHOW transaction_read_only"));
+        let said = match select(asked, &mut link).await {
+            Either::Left((said, _)) => said.map_err(failed)?,
+            Either::Right(_) => return Err(Failed::new(Fault::Retry, "it closed the connection")),
+        };
+        let only = |said: &SimpleQueryMessage| matches!(said, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
+        if said.iter().any(only) {
+            return Err(Failed::new(Fault::Retry, "it is only read, as a replica is: name the primary"));
+        }
+    }
+    Ok((client, link))
+}
+
+async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Failed> {
+    let name = match host {
+        Host::Tcp(name) => name,
+        Host::Unix(directory) => {
+            let stream = UnixStream::connect(directory.join(format!(".s.PGSQL.{port}"))).await;
+            return Ok(plain(stream.map_err(|error| unconnected(&error))?, true));
+        }
+    };
+    let (stream, near) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
+    match &server.encryption {
+        Encryption::Off => Ok(plain(stream, near)),
+        #[cfg(feature = "tls")]
+        Encryption::Required(tls) => match encrypted(tls, name, stream).await? {
+            Ok(stream) => Ok(secured(stream, true)),
+            Err(_) => Err(by_tls("server does not support TLS")),
+        },
+        #[cfg(feature = "tls")]
+        Encryption::Preferred(tls) => match encrypted(tls, name, stream).await {
+            Ok(Ok(stream)) => Ok(secured(stream, near)),
+            Ok(Err(stream)) => Ok(plain(stream, near)),
+            // They have no way of it in common, or we have none.
+            Err(failed) if failed.fault == Fault::Misconfigured => {
+                tls.check().map_err(|error| by_tls(&error.to_string()))?;
+                tracing::debug!("{} is connected to without TLS: {}", server.place, failed.message);
+                let (stream, near) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
+                Ok(plain(stream, near))
+            }
+            Err(failed) => Err(failed),
+        },
+    }
+}
+
+/// Connects, and tells whether it is to this machine.
+async fn tcp(name: &str, port: u16) -> io::Result<(TcpStream, bool)> {
+    let stream = TcpStream::connect((name, port)).await?;
+    // A host that is gone without a word is noticed; the time limit of a request is shorter, but ends no connection that is idle.
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3).with_retries(3);
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    stream.set_nodelay(true)?;
+    let near = stream.peer_addr()?.ip().to_canonical().is_loopback();
+    Ok((stream, near))
+}
+
+fn unconnected(error: &io::Error) -> Failed {
+    Failed::new(Fault::Retry, format!("error connecting to server: {error}"))
+}
+
+fn plain(stream: impl Stream + 'static, near: bool) -> Followed {
+    Followed::new(Box::new(stream), if near { Login::Cleartext } else { Login::Scram }, None)
+}
+
+/// A server is trusted that is on this machine, or that the URL wants to be encrypted as much as it says. Who only prefers it has not
+/// said that whoever answers is to be told a password.
+#[cfg(feature = "tls")]
+fn secured(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> Followed {
+    let end_point = leasehold_tls::end_point(&stream);
+    Followed::new(Box::new(stream), if trusted { Login::Cleartext } else { Login::Md5 }, end_point)
+}

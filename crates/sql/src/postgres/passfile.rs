@@ -1,0 +1,127 @@
+//! Passwords in a file of the user's, as libpq looks for them (<https://www.postgresql.org/docs/current/libpq-pgpass.html>).
+
+use std::{
+    env, fs,
+    io::{self, Read},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use leasehold_core::Fault;
+use tokio_postgres::config::Host;
+
+use super::server::Server;
+use crate::database::Failed;
+
+/// Under the home of the user.
+const DEFAULT: &str = ".pgpass";
+/// Longer than any such file: what is given for one is not read for ever.
+const LONGEST: u64 = 1 << 20;
+
+/// The password for a login on this host, where the URL has none. The file is read at each connection, so that it can be replaced.
+pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option<String>, Failed> {
+    if server.driver.get_password().is_some() {
+        return Ok(None);
+    }
+    let Some(path) = server.passfile.clone().or_else(default) else { return Ok(None) };
+    let wrong = |what: &str| {
+        Failed::new(Fault::Misconfigured, format!("the file of passwords {}: {what}", path.display()))
+    };
+    let (text, open_to_others) = match read(&path) {
+        Ok(read) => read,
+        Err(_) if server.passfile.is_none() => return Ok(None),
+        Err(error) => return Err(wrong(&error.to_string())),
+    };
+    let user = server.driver.get_user().map(str::to_owned).or_else(|| env::var("USER").ok());
+    let user = user.unwrap_or_default();
+    let database = server.driver.get_dbname().unwrap_or(&user);
+    let port = port.to_string();
+    let host = match host {
+        Host::Tcp(name) => vec![name.as_str()],
+        Host::Unix(directory) => directory.to_str().into_iter().chain(["localhost"]).collect(),
+    };
+    let login = [&host[..], &[&port], &[database], &[&user]];
+    match text.lines().find_map(|line| of_line(line, login)) {
+        Some(_) if open_to_others => Err(wrong("it is open to others: chmod 600")),
+        found => Ok(found),
+    }
+}
+
+fn default() -> Option<PathBuf> {
+    env::home_dir().map(|home| home.join(DEFAULT))
+}
+
+/// What stands in it, and whether others may know.
+fn read(path: &Path) -> io::Result<(String, bool)> {
+    let about = fs::metadata(path)?;
+    if !about.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
+    Ok((String::from_utf8_lossy(&text).into_owned(), about.permissions().mode() & 0o077 != 0))
+}
+
+/// The password of a line `host:port:database:user:password`, if the others are one of these each, or anything by `*`.
+fn of_line(line: &str, login: [&[&str]; 4]) -> Option<String> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let mut rest = line.trim_end_matches('\r');
+    for known in login {
+        let (field, behind) = field(rest);
+        // An escaped star is one.
+        let any = rest.starts_with("*:");
+        rest = behind.filter(|_| any || known.contains(&field.as_str()))?;
+    }
+    Some(unescaped(rest))
+}
+
+/// The first field of a line, and what is behind its colon.
+fn field(line: &str) -> (String, Option<&str>) {
+    let mut escaped = false;
+    let end = line.bytes().position(|byte| {
+        let ends = byte == b':' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    match end {
+        Some(end) => (unescaped(&line[..end]), Some(&line[end + 1..])),
+        None => (unescaped(line), None),
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    let mut characters = text.chars();
+    let one = || match characters.next()? {
+        '\\' => characters.next(),
+        other => Some(other),
+    };
+    std::iter::from_fn(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_libpq_reads_it() {
+        let login: [&[&str]; 4] = [&["h", "localhost"], &["5432"], &["d:b"], &["me"]];
+        for (line, password) in [
+            (r"h:5432:d\:b:me:secret", Some("secret")),
+            (r"localhost:5432:d\:b:me:secret", Some("secret")),
+            (r"*:*:*:*:a:b\:c\\d", Some(r"a:b:c\d")),
+            ("*:*:*:me:\r", Some("")),
+            (r"\*:*:*:me:secret", None),
+            ("g:5432:*:me:secret", None),
+            ("h:5433:*:me:secret", None),
+            ("h:5432:*:you:secret", None),
+            ("# *:*:*:*:secret", None),
+            ("#h:*:*:*:secret", None),
+            ("*:*:*:*", None),
+            ("", None),
+        ] {
+            assert_eq!(of_line(line, login).as_deref(), password, "{line}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A server, or several of which one is the primary, as a URL of libpq names them
+//! (<https://www.postgresql.org/docs/current/libpq-connect.html>).
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicUsize},
+};
+
+use leasehold_core::{Error, Password};
+use tokio_postgres::config::{ChannelBinding, Host};
+
+use crate::Encryption;
+
+/// Where a server listens by default.
+const DEFAULT_PORT: u16 = 5432;
+
+/// The parameters of libpq that are understood in a URL, beside those of encryption.
+pub const PARAMETERS: [&str; 10] = [
+    "host",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "passfile",
+    "application_name",
+    "options",
+    "target_session_attrs",
+    "channel_binding",
+];
+
+/// A server, or several of which one is the primary.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) driver: tokio_postgres::Config,
+    pub(crate) encryption: Encryption,
+    /// The next one is asked where this one only reads.
+    pub(crate) writes: bool,
+    /// In place of that in the URL.
+    pub(crate) password: Option<Password>,
+    /// Where passwords stand, if not where libpq looks for them.
+    pub(crate) passfile: Option<PathBuf>,
+    /// The one of the hosts that served last.
+    pub(crate) served: Arc<AtomicUsize>,
+    /// For messages.
+    pub(crate) place: String,
+}
+
+impl Server {
+    /// Reads a URL up to its query, behind its scheme, and the parameters of its query.
+    pub(crate) fn read(rest: &str, parameters: &[(&str, String)]) -> Result<Self, Error> {
+        let known =
+            rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
+        let place = known.rsplit_once('@').map_or(known, |(_, place)| place);
+        let place = place.split('/').next().unwrap_or(place).to_owned();
+        // What is wrong may be the password, so the parser's own words are not repeated.
+        let driver = format!("postgres:{rest}").parse().map_err(|_| malformed())?;
+        let (encryption, writes, password, passfile, served) = Default::default();
+        let mut server = Self { driver, encryption, writes, password, passfile, served, place };
+        server.driver.application_name("leasehold");
+        // The port belongs to the host, which may stand behind it.
+        let value =
+            |name| parameters.iter().rfind(|(known, _)| *known == name).map(|(_, value)| value.as_str());
+        server.hosts(value("host"), value("port"))?;
+        server.writes = server.driver.get_hosts().len() > 1;
+        for (name, value) in parameters {
+            server.parameter(name, value)?;
+        }
+        Ok(server)
+    }
+
+    /// The hosts of the parameters, where the URL names none.
+    fn hosts(&mut self, hosts: Option<&str>, ports: Option<&str>) -> Result<(), Error> {
+        let named = !self.driver.get_hosts().is_empty();
+        if named != hosts.is_none() || named && ports.is_some() {
+            return Err(malformed());
+        }
+        for host in hosts.into_iter().flat_map(|hosts| hosts.split(',')) {
+            self.driver.host(host);
+        }
+        for port in ports.into_iter().flat_map(|ports| ports.split(',')) {
+            self.driver.port(port.parse().map_err(|_| malformed())?);
+        }
+        let (hosts, ports) = (self.driver.get_hosts(), self.driver.get_ports());
+        // A name with an @ in it is the end of a password in which it was not escaped.
+        let wrong = |host: &Host| matches!(host, Host::Tcp(name) if name.is_empty() || name.contains('@'));
+        if hosts.iter().any(wrong) || ports.len() > 1 && ports.len() != hosts.len() {
+            return Err(malformed());
+        }
+        if !named {
+            self.place = self.hosts_for_messages();
+        }
+        Ok(())
+    }
+
+    fn hosts_for_messages(&self) -> String {
+        let host = |(host, port): (&Host, u16)| match host {
+            Host::Tcp(name) => format!("{name}:{port}"),
+            Host::Unix(directory) => directory.display().to_string(),
+        };
+        self.all().map(host).collect::<Vec<_>>().join(",")
+    }
+
+    /// Every host, with its port.
+    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = (&Host, u16)> {
+        let ports = self.driver.get_ports();
+        let port = |at| ports.get(at).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
+        self.driver.get_hosts().iter().enumerate().map(move |(at, host)| (host, port(at)))
+    }
+
+    fn parameter(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let unknown = |known: &str| {
+            // The value is not shown: it may be the end of a password with a `?` in it.
+            Error::misconfigured(format!("the URL option {name} is unknown: {known}"))
+        };
+        let driver = &mut self.driver;
+        match name {
+            "host" | "port" => {}
+            "dbname" => _ = driver.dbname(value),
+            "user" => _ = driver.user(value),
+            "password" => _ = driver.password(value),
+            "passfile" => self.passfile = Some(value.into()),
+            "application_name" => _ = driver.application_name(value),
+            "options" => _ = driver.options(value),
+            "target_session_attrs" => match value {
+                "read-write" | "primary" => self.writes = true,
+                "any" => self.writes = false,
+                "read-only" | "standby" | "prefer-standby" => {
+                    return Err(unknown("a lock is written, so read-write, primary and any are known"));
+                }
+                _ => return Err(unknown("read-write, primary and any are known")),
+            },
+            "channel_binding" => {
+                _ = driver.channel_binding(match value {
+                    "disable" => ChannelBinding::Disable,
+                    "prefer" => ChannelBinding::Prefer,
+                    "require" => ChannelBinding::Require,
+                    _ => return Err(unknown("disable, prefer and require are known")),
+                });
+            }
+            _ => return Err(unknown(&PARAMETERS.join(", "))),
+        }
+        Ok(())
+    }
+}
+
+fn malformed() -> Error {
+    Error::misconfigured("the postgres URL is to be written like postgres://user@host:5432/database")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(rest: &str, parameters: &[(&str, &str)]) -> Result<Server, Error> {
+        let parameters: Vec<_> = parameters.iter().map(|&(name, value)| (name, value.to_owned())).collect();
+        Server::read(rest, &parameters)
+    }
+
+    #[test]
+    fn hosts_are_read_wherever_they_stand() {
+        for (rest, parameters, hosts, place) in [
+            ("//u@h/d", &[][..], "h 5432", "h"),
+            ("//u:p@h:6543/d", &[], "h 6543", "h:6543"),
+            ("//h,[::1]:7,g/d", &[], "h 5432, ::1 7, g 5432", "h,[::1]:7,g"),
+            ("//%2Frun%2Fpg/d", &[], "/run/pg 5432", "%2Frun%2Fpg"),
+            ("//u:p@/d", &[("host", "/cloudsql/p:r:i")], "/cloudsql/p:r:i 5432", "/cloudsql/p:r:i"),
+            ("///d", &[("host", "h,g"), ("port", "7")], "h 7, g 7", "h:7,g:7"),
+            ("//", &[("port", "7,8"), ("host", "h,g")], "h 7, g 8", "h:7,g:8"),
+        ] {
+            let server = read(rest, parameters).unwrap();
+            let named = |(host, port): (&Host, u16)| match host {
+                Host::Tcp(name) => format!("{name} {port}"),
+                Host::Unix(directory) => format!("{} {port}", directory.display()),
+            };
+            assert_eq!(server.all().map(named).collect::<Vec<_>>().join(", "), hosts, "{rest}");
+            assert_eq!(server.place, place, "{rest}");
+            assert_eq!(server.writes, hosts.contains(','), "{rest}");
+        }
+    }
+
+    #[test]
+    fn parameters_reach_the_driver() {
+        let said = [
+            ("user", "me"),
+            ("password", "pw"),
+            ("dbname", "db"),
+            ("application_name", "mine"),
+            ("options", "-c search_path=x"),
+            ("target_session_attrs", "read-write"),
+            ("channel_binding", "require"),
+            ("passfile", "/p"),
+        ];
+        let server = read("//h", &said).unwrap();
+        let driver = &server.driver;
+        assert_eq!((driver.get_user(), driver.get_password()), (Some("me"), Some(&b"pw"[..])));
+        assert_eq!((driver.get_dbname(), driver.get_application_name()), (Some("db"), Some("mine")));
+        assert_eq!(driver.get_options(), Some("-c search_path=x"));
+        assert_eq!(driver.get_channel_binding(), ChannelBinding::Require);
+        assert_eq!((server.writes, server.passfile), (true, Some("/p".into())));
+        assert!(!read("//h,g", &[("target_session_attrs", "any")]).unwrap().writes);
+        let plain = read("//h", &[]).unwrap();
+        assert_eq!((plain.driver.get_application_name(), plain.writes), (Some("leasehold"), false));
+    }
+}

@@ -1,0 +1,87 @@
+//! A URL with several hosts: H9.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Env, Locks};
+use leasehold_sql::postgres::{Config, engine};
+use leasehold_testkit::server::{Liar, PostgresServer};
+
+use crate::rig::{PATIENCE, Rig, acquire, until};
+
+/// Locks on these ports of this machine, in this order.
+fn locks(ports: &[u16], parameters: &[(&str, String)]) -> Locks {
+    let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let rest = format!("//postgres@{}/postgres", hosts.join(","));
+    let config = Config::with_parameters(&rest, parameters).unwrap();
+    Locks::builder(Arc::new(engine(config, &Env::system()))).build()
+}
+
+/// A primary and its replica, which has all tables.
+fn pair() -> (Rig, PostgresServer) {
+    let rig = Rig::of(PostgresServer::durable(&["wal_level=replica"]));
+    acquire(&rig.locks(), "warm").release_blocking().unwrap();
+    let replica = rig.server.replica();
+    (rig, replica)
+}
+
+#[test]
+fn a_replica_is_skipped_unless_any_server_will_do() {
+    let (rig, replica) = pair();
+    let ports = [replica.port(), rig.server.port()];
+    let (first, second) = (locks(&ports, &[]), locks(&ports, &[]));
+    let guard = acquire(&first, "a");
+    let waiting = std::thread::spawn(move || acquire(&second, "a").release_blocking().unwrap());
+    until("it waits", || rig.show("a").waiters.len() == 1);
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap();
+    for (ports, session) in [(&ports[..], "any"), (&ports[..1], "read-write")] {
+        let session = [("target_session_attrs", session.to_owned())];
+        let error = locks(ports, &session).mutex("a").blocking().try_acquire().unwrap_err();
+        assert!(error.to_string().contains("replica"), "{error}");
+    }
+}
+
+#[test]
+fn a_host_that_is_dead_or_silent_is_skipped() {
+    let rig = Rig::new();
+    let silent = Liar::start(|talk| talk.hear_out().map(drop));
+    for first in [1, silent.port()] {
+        let locks = locks(&[first, rig.server.port()], &[]);
+        acquire(&locks, "a").release_blocking().unwrap();
+    }
+}
+
+/// Two that are both written to are two sets of locks: whoever comes from one to the other is told that its holds are lost.
+#[test]
+fn the_next_primary_is_found_by_itself_and_holders_are_told() {
+    let (mut rig, replica) = pair();
+    let locks = locks(&[rig.server.port(), replica.port()], &[]);
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
+    until("the replica has it", || {
+        let seen = "SELECT count(*) FROM leasehold_lock WHERE name = 'a'";
+        let said = leasehold_testkit::server::psql(replica.port(), &["-c", seen]);
+        String::from_utf8_lossy(&said.stdout).trim() == "1"
+    });
+    let token = guard.token();
+    replica.promote();
+    rig.server.kill();
+    let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await });
+    assert!(lost.is_ok(), "the holder is told");
+    let next = acquire(&locks, "a");
+    assert_ne!(next.token().lineage, token.lineage);
+}
+
+/// Whoever comes to an old primary that is there again stays with the new one.
+#[test]
+fn the_host_that_served_last_is_asked_first() {
+    let (mut first, second) = (Rig::new(), Rig::new());
+    let locks = locks(&[first.server.port(), second.server.port()], &[]);
+    first.server.kill();
+    acquire(&locks, "a").release_blocking().unwrap();
+    first.server.restart();
+    second
+        .server
+        .says("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'");
+    acquire(&locks, "b").release_blocking().unwrap();
+    assert_eq!(second.server.says("SELECT count(*) FROM leasehold_lock WHERE name = 'b'"), ["1"]);
+}

@@ -1,0 +1,131 @@
+//! Who is told the password: B4.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use leasehold_core::{Env, Locks};
+use leasehold_sql::{
+    Encryption, Tls, Verify,
+    postgres::{Config, engine},
+};
+use leasehold_testkit::server::{Liar, PostgresServer, Talk, outer_address};
+
+use crate::rig::{PATIENCE, acquire};
+
+/// The request of a client that wants TLS.
+const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+const CLEARTEXT: &[u8] = b"R\0\0\0\x08\0\0\0\x03";
+/// For a server that never lets anybody in.
+const SHORT: Duration = Duration::from_millis(100);
+const MD5: &[u8] = b"R\0\0\0\x0c\0\0\0\x05salt";
+
+fn locks(host: IpAddr, port: u16, encryption: Encryption) -> Locks {
+    let config = Config::from_url(&format!("//anna:hunter2@{host}:{port}/postgres")).unwrap();
+    Locks::builder(Arc::new(engine(config.encryption(encryption), &Env::system()))).build()
+}
+
+fn preferred() -> Encryption {
+    Encryption::Preferred(Tls::system().verify(Verify::Nothing))
+}
+
+/// One that knows of no TLS, and asks everybody for a password in this way.
+fn asking(talk: &mut Talk, asks: &[u8], heard: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+    let mut head = talk.hear_exactly(8)?;
+    if head == TLS_REQUEST {
+        talk.say(b"N")?;
+        head = talk.hear_exactly(8)?;
+    }
+    let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    talk.hear_exactly(length - head.len())?;
+    talk.say(asks)?;
+    let told = talk.hear_out()?;
+    heard.send(told).map_err(io::Error::other)
+}
+
+/// What a server at this address is told that asks so, and the error.
+fn told(
+    host: IpAddr,
+    asks: &'static [u8],
+    encryption: Encryption,
+    limit: Duration,
+) -> (Vec<u8>, leasehold_core::Error) {
+    let (heard, hears) = mpsc::channel();
+    let liar = Liar::at(host, move |talk| asking(talk, asks, &heard));
+    let locks = locks(host, liar.port(), encryption);
+    let error = locks.mutex("a").blocking().acquire_within(limit).unwrap_err();
+    (hears.recv_timeout(PATIENCE).unwrap(), error)
+}
+
+#[test]
+fn a_server_on_another_machine_without_tls_is_told_no_password() {
+    for asks in [CLEARTEXT, MD5] {
+        for encryption in [Encryption::Off, preferred()] {
+            let (told, error) = told(outer_address(), asks, encryption, PATIENCE);
+            assert_eq!(told, b"", "{error}");
+            let said = error.to_string();
+            assert!(
+                error.is_misconfigured() && said.contains("asks for the") && !said.contains("hunter2"),
+                "{said}"
+            );
+        }
+    }
+}
+
+/// Nobody is between there, and the proxies of hosted databases ask for it so.
+#[test]
+fn a_server_on_this_machine_is_told_the_password_as_it_asks() {
+    for encryption in [Encryption::Off, preferred()] {
+        let (told, _) = told(Ipv4Addr::LOCALHOST.into(), CLEARTEXT, encryption, SHORT);
+        assert_eq!(told, b"p\0\0\0\x0chunter2\0");
+    }
+}
+
+#[test]
+fn a_server_with_tls_is_spoken_to_as_the_mode_says() {
+    let server = PostgresServer::encrypted("anna", "hunter2");
+    let tls = |verify| Tls::system().roots(server.certificate("ca.pem")).verify(verify);
+    let unknown = Tls::system().roots(PostgresServer::encrypted("anna", "hunter2").certificate("ca.pem"));
+    let at = |encryption| locks(Ipv4Addr::LOCALHOST.into(), server.port(), encryption);
+    for encryption in [
+        preferred(),
+        Encryption::Required(Tls::system().verify(Verify::Nothing)),
+        // The certificate is of another name.
+        Encryption::Required(tls(Verify::Authority)),
+    ] {
+        acquire(&at(encryption), "a").release_blocking().unwrap();
+    }
+    for encryption in [
+        Encryption::Required(tls(Verify::Full)),
+        Encryption::Required(unknown.clone().verify(Verify::Authority)),
+        Encryption::Off,
+    ] {
+        let error = at(encryption.clone()).mutex("a").blocking().acquire().unwrap_err();
+        assert!(error.is_misconfigured() || error.is_denied(), "{encryption:?}: {error}");
+    }
+    let missing = Encryption::Preferred(Tls::system().roots("/missing").verify(Verify::Authority));
+    let error = at(missing).mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("/missing"), "{error}");
+}
+
+#[test]
+fn a_login_is_bound_to_the_certificate_where_the_url_wants_it() {
+    let server = PostgresServer::encrypted("anna", "hunter2");
+    let locks = |encryption| {
+        let rest = format!("//anna:hunter2@127.0.0.1:{}/postgres", server.port());
+        let config = Config::with_parameters(&rest, &[("channel_binding", "require".to_owned())]).unwrap();
+        Locks::builder(Arc::new(engine(config.encryption(encryption), &Env::system()))).build()
+    };
+    acquire(&locks(preferred()), "a").release_blocking().unwrap();
+    let (heard, hears) = mpsc::channel();
+    let liar = Liar::start(move |talk| asking(talk, CLEARTEXT, &heard));
+    let rest = format!("//anna:hunter2@127.0.0.1:{}/postgres", liar.port());
+    let config = Config::with_parameters(&rest, &[("channel_binding", "require".to_owned())]).unwrap();
+    let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
+    let error = locks.mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_denied(), "{error}");
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), b"");
+}

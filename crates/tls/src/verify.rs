@@ -1,0 +1,87 @@
+//! How much of a server's certificate is verified.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::{
+    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+
+/// How much of a server's certificate is verified, as database clients name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// That a trusted authority signed it, and that it is of the host: `verify-full`, `VERIFY_IDENTITY`.
+    #[default]
+    Full,
+    /// That a trusted authority signed it: `verify-ca`, `VERIFY_CA`.
+    Authority,
+    /// Nothing: who listens on the way reads nothing, but whoever answers is believed to be the server.
+    Nothing,
+}
+
+/// Verifies less than everything.
+#[derive(Debug)]
+pub(crate) struct Partly {
+    /// `None`: nothing is verified.
+    authority: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Partly {
+    pub(crate) fn of(trusted: Option<RootCertStore>, provider: Arc<CryptoProvider>) -> Result<Self, String> {
+        let verifier = |trusted| {
+            WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), Arc::clone(&provider)).build()
+        };
+        let authority = trusted.map(verifier).transpose().map_err(|error| error.to_string())?;
+        Ok(Self { authority, provider })
+    }
+}
+
+impl ServerCertVerifier for Partly {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(authority) = &self.authority else { return Ok(ServerCertVerified::assertion()) };
+        match authority.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            // The name is looked at last.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
