@@ -120,6 +120,7 @@ mod tests {
             token: Some(u64::MAX),
             held: Some(Duration::from_micros(1500)),
             remaining: None,
+            of_session: false,
             foreign: false,
         });
         view.waiters.push(WaiterView {

@@ -27,6 +27,9 @@ The name, and the id of the hold, as in show.
 .TP
 LEASEHOLD_TOKEN, LEASEHOLD_LINEAGE
 The fencing token, and the run of numbers that it belongs to: in another one the numbers begin anew.
+.TP
+LEASEHOLD_NO_URL
+Is 1 where the URL was removed from the environment of CMD: leasehold within CMD then refuses to take another engine by default.
 .SH FILES
 .TP
 /etc/leasehold/url

@@ -74,7 +74,11 @@ fn holder(holder: &HolderView) -> Vec<String> {
         who(holder),
         or_dash(holder.token),
         or_dash(holder.held.map(age)),
-        holder.remaining.map_or_else(|| "no expiry".into(), age),
+        match holder.remaining {
+            Some(left) => age(left),
+            None if holder.of_session => "until its session ends".into(),
+            None => "no expiry".into(),
+        },
         safe(&holder.id),
     ]
 }
@@ -198,6 +202,7 @@ mod tests {
             token: Some(7),
             held: Some(Duration::from_secs(3725)),
             remaining: None,
+            of_session: false,
             foreign: false,
         });
         view.waiters.push(WaiterView {
@@ -221,6 +226,18 @@ mod tests {
              \\u{1b}]0;evil\\u{7}  7      1h02m  no expiry  ab\n\n\
              WAITER  WAITING  ID\nme      1.5s     cd\n"
         );
+    }
+
+    #[test]
+    fn how_long_a_holder_holds_is_told_as_far_as_it_is_known() {
+        let mut holder = view().holders.remove(0);
+        let mut shown = |remaining, of_session| {
+            (holder.remaining, holder.of_session) = (remaining, of_session);
+            super::holder(&holder)[3].clone()
+        };
+        assert_eq!(shown(None, false), "no expiry");
+        assert_eq!(shown(None, true), "until its session ends");
+        assert_eq!(shown(Some(Duration::from_secs(7)), false), "7.0s");
     }
 
     #[test]

@@ -108,8 +108,10 @@ pub struct HolderView {
     pub token: Option<u64>,
     /// Since when.
     pub held: Option<Duration>,
-    /// How long still, unless renewed; `None` where it does not lapse.
+    /// How long still, unless renewed; `None` where it does not lapse by itself.
     pub remaining: Option<Duration>,
+    /// Whether it ends with a session that its holder keeps on the server, and for how long that lasts nobody here can tell.
+    pub of_session: bool,
     /// Whether another program than leasehold holds it.
     pub foreign: bool,
 }

@@ -99,6 +99,7 @@ impl Line<'_> {
             token: u64::try_from(self.kv.create_revision).ok(),
             held: None,
             remaining,
+            of_session: false,
             foreign: !self.is_ours(),
         }
     }

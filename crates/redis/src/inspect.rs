@@ -40,7 +40,8 @@ impl RedisEngine {
         if !foreign.is_empty() {
             view.mode = Some(Mode::Exclusive);
             let (id, owner, token) = (foreign, "another program".to_owned(), None);
-            view.holders.push(HolderView { id, owner, token, held: None, remaining, foreign: true });
+            let (held, of_session) = (None, false);
+            view.holders.push(HolderView { id, owner, token, held, remaining, of_session, foreign: true });
         }
         for mut waiter in reply.list()? {
             let (id, owner) = (waiter.text()?, waiter.text()?);
@@ -139,7 +140,7 @@ fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), Engine
         _ => Mode::Permits { count, limit },
     };
     let owner = if state == "kept" { KEPT_OWNER.to_owned() } else { owner };
-    Ok((mode, HolderView { id, owner, token, held, remaining, foreign: false }))
+    Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign: false }))
 }
 
 fn since(server_micros: u64, then: u64) -> Duration {

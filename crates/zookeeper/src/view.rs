@@ -82,6 +82,7 @@ impl Seen {
             token: self.token(),
             held: None,
             remaining: card.as_ref().map(|card| card.time),
+            of_session: card.is_none() && self.stat.owner != 0,
             foreign: card.is_none(),
         }
     }

@@ -191,6 +191,7 @@ fn holder(card: &Card, now: Instant) -> HolderView {
         token: Some(card.token),
         held: Some(now.since(card.since)),
         remaining: kept.then(|| card.kept_until.since(now)),
+        of_session: false,
         foreign: false,
     }
 }
@@ -212,5 +213,6 @@ fn add_foreign(view: &mut View, flock: Flock) {
         return;
     }
     view.mode = view.mode.or(Some(if flock.exclusive { Mode::Exclusive } else { Mode::Shared }));
-    view.holders.push(HolderView { id, owner, token: None, held: None, remaining: None, foreign: true });
+    let (token, held, remaining, of_session) = (None, None, None, false);
+    view.holders.push(HolderView { id, owner, token, held, remaining, of_session, foreign: true });
 }

@@ -97,6 +97,7 @@ fn holder_view<C>(holder: &Holder<C>, now: Instant) -> HolderView {
         token: Some(holder.token.number),
         held: Some(now.since(holder.since)),
         remaining: (holder.expires != Instant::NEVER).then(|| holder.expires.since(now)),
+        of_session: false,
         foreign: false,
     }
 }

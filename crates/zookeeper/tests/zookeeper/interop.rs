@@ -57,6 +57,7 @@ fn curator_and_ours_stand_in_one_line() {
     let view = rig.show("a/b");
     let holder = &view.holders[0];
     assert!(holder.foreign && node.ends_with(&holder.id), "{view:?}");
+    assert!(holder.of_session && holder.remaining.is_none(), "its node goes with its session: {view:?}");
     assert!(holder.token.is_some_and(|held| held > token.number), "{view:?}");
     assert_eq!(view.waiters.len(), 2);
 
