@@ -16,19 +16,6 @@ const DATABASES: [&str; 4] = ["postgres", "postgresql", "mysql", "mariadb"];
 pub(crate) struct Url {
     pub(crate) scheme: String,
     /// Between `scheme:` and `?`, as it stands there: an engine takes it apart before it decodes the parts.
-    #[cfg_attr(
-        not(any(
-            feature = "memory",
-            feature = "file",
-            feature = "redis",
-            feature = "etcd",
-            feature = "zookeeper",
-            feature = "postgres",
-            feature = "mysql",
-            feature = "sqlite"
-        )),
-        expect(dead_code, reason = "no engine reads it")
-    )]
     pub(crate) rest: String,
     options: Vec<(String, String)>,
     /// What was taken for options may be the end of a password with a `?` in it: no error is to show it.
