@@ -17,6 +17,9 @@ use crate::{
 
 /// Test programs at once, beside one for each processor: they mostly wait for leases and servers.
 const MORE_PROGRAMS: usize = 1;
+/// With fewer open files than this, the tests of one program run one after another: all have one limit, and each has clients and
+/// servers.
+const OPEN_FILES: u64 = 8192;
 /// Tests at once in each program, for each processor. With more, tests wait for each other's processor time.
 const TESTS: usize = 2;
 /// The packages whose tests are quick: the core, one engine without a server, and the chores.
@@ -117,12 +120,21 @@ fn tests(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
     tiers::sort(&mut suites);
     suites.retain(|suite| tiers::of(suite).is_some_and(|tier| chosen.contains(&tier)));
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let at_once = if open_files() < OPEN_FILES { 1 } else { cores * TESTS };
     let job = |suite: &Suite| {
         let mut command = suite.command();
-        command.args(["--test-threads", &(cores * TESTS).to_string()]);
+        command.args(["--test-threads", &at_once.to_string()]);
         Job { name: suite.to_string(), command }
     };
     Lane { width: cores + MORE_PROGRAMS, jobs: suites.iter().map(job).collect() }
+}
+
+/// How many files a process may have open at most.
+fn open_files() -> u64 {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    // The first is the limit of now, the second how far it may be raised.
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// Lets servers keep their data in memory: else tests wait for a disk that they share with whatever else runs.

@@ -68,12 +68,12 @@ impl Wait {
                 self.placed(answer, now, jitter)
             }
             Err(error) => match error.fault {
-                Fault::Retry | Fault::Unknown if self.first_contact.is_some_and(|limit| now >= limit) => {
-                    Next::Fail(error)
-                }
+                Fault::Retry if self.first_contact.is_some_and(|limit| now >= limit) => Next::Fail(error),
                 Fault::Retry | Fault::Unknown => match (self.back_off(now, jitter), self.first_contact) {
                     // The last try is made when the time is over, not some pause after it.
-                    (Next::Call { at, how }, Some(limit)) => Next::Call { at: at.min(limit), how },
+                    (Next::Call { at, how }, Some(limit)) if now < limit => {
+                        Next::Call { at: at.min(limit), how }
+                    }
                     (next, _) => next,
                 },
                 // A server that is read-only or full for a while: who waits already, waits on.

@@ -73,10 +73,8 @@ fn an_engine_that_was_never_reached_is_given_up_in_time() {
     let early = limit.before(Duration::from_millis(1));
     assert!(matches!(wait.answered(failed(Fault::Retry), early, 0), Next::Call { .. }));
     assert!(matches!(wait.answered(failed(Fault::Retry), limit, 0), Next::Fail(_)));
-    assert!(
-        matches!(wait.answered(failed(Fault::Unknown), limit, 0), Next::Fail(_)),
-        "nor was it reached so"
-    );
+    let next = wait.answered(failed(Fault::Unknown), limit, 0);
+    assert!(matches!(next, Next::Call { .. }), "it may have been reached");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Enough for all tests of one program that run at a time, and for the servers that they start.
-const OPEN_FILES: u64 = 8192;
+pub const OPEN_FILES: u64 = 8192;
 
 /// Raises the limit of open files of this process, and of what it starts from now on, as far as is useful and permitted: root may
 /// raise any limit. How many files it may have open then.

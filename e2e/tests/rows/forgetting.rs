@@ -61,7 +61,7 @@ fn f29_power_cut_with_a_synced_log() {
 fn f30_restart_without_data() {
     let mut rig = Rig::new();
     let locks = rig.locks();
-    expect_best_effort(&locks, "append-only");
+    expect_best_effort(&locks, "appendonly is no");
     let guard = acquire(&locks, "a", millis(1500));
     sleep(dice().millis(0..300));
     rig.server.kill();

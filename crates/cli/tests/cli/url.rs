@@ -100,7 +100,7 @@ fn wrong_urls_are_78() {
         ),
         (
             "postgres://h/d?sslsni=1",
-            "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, schema, table_owner, hold",
+            "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, password_file, schema, table_owner, hold",
         ),
         ("postgres://h/d?target_session_attrs=standby", "a lock is written"),
         ("postgres://h/d?target_session_attrs=hunter2", "read-write, primary and any are known"),

@@ -93,7 +93,7 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
     let claim = life.new_claim(&asked.name, &asked.terms, false, false);
     let mut armed = Armed { life, claim, certain: false };
     let sent = Sent { at: life.now(), newest: life.seen.newest(&asked.name) };
-    let answer = life.ask(&armed.claim, How::Create, life.first_contact(life.now())).await;
+    let answer = life.ask(&armed.claim, How::Create).await;
     if answer.is_ok() {
         life.heard();
     }

@@ -1,9 +1,6 @@
 //! Sees one claim through: asks, waits for news or the poll, until it is granted, refused or not wanted any more.
 
-use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 use crate::{
     Answer, Claim, EngineError, Fault, Grant, How, Instant, lease,
@@ -11,9 +8,6 @@ use crate::{
     shared::Shared,
     wait::{Next, Wait},
 };
-
-/// What the last try to reach an engine has at least.
-const LAST_TRY: Duration = Duration::from_millis(100);
 
 type First = Option<(Instant, Result<Answer, EngineError>)>;
 
@@ -85,7 +79,7 @@ impl Drive {
         self.maybe_there = true;
         let sent = self.shared.now();
         self.control.asks(sent);
-        let mut request = std::pin::pin!(self.shared.ask(&self.claim, how, self.first_contact()));
+        let mut request = std::pin::pin!(self.shared.ask(&self.claim, how));
         let mut rang = false;
         let answer = loop {
             tokio::select! {
@@ -140,11 +134,8 @@ impl Drive {
     }
 
     fn new_wait(&self) -> Wait {
-        Wait::new(&self.shared.profile, self.first_contact())
-    }
-
-    fn first_contact(&self) -> Option<Instant> {
-        self.shared.first_contact(self.control.since)
+        let first_contact = self.control.since.after(self.shared.connect_timeout);
+        Wait::new(&self.shared.profile, (!self.shared.was_reached()).then_some(first_contact))
     }
 
     fn note(&self, answer: &Result<Answer, EngineError>) {
@@ -166,31 +157,19 @@ fn is_worn(since: Instant, grant: &Grant, now: Instant) -> bool {
 }
 
 impl Shared {
-    /// Until when a request of `since` waits for an engine that was never reached; `None` once it was.
-    pub(crate) fn first_contact(&self, since: Instant) -> Option<Instant> {
-        (!self.was_reached()).then(|| since.after(self.connect_timeout))
-    }
-
     /// Whether the engine has ever answered. One without a server has nobody to reach: what it is busy with passes.
     pub(crate) fn was_reached(&self) -> bool {
         self.profile.inline || self.contacted.load(Ordering::Relaxed)
     }
 
-    /// One bounded claim request, for an engine that was never reached until `first_contact`. Without an answer in time its outcome
-    /// is unknown.
-    pub(crate) async fn ask(
-        &self,
-        claim: &Claim,
-        how: How,
-        first_contact: Option<Instant>,
-    ) -> Result<Answer, EngineError> {
+    /// One bounded claim request. Without an answer in time its outcome is unknown.
+    pub(crate) async fn ask(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let request = self.caught(async { self.engine.claim(claim, how).await });
         let request = async { request.await.unwrap_or_else(|panicked| Err(panicked.into_error())) };
         if self.profile.inline {
             return request.await;
         }
-        let left = first_contact.map_or(Duration::MAX, |limit| limit.since(self.now()).max(LAST_TRY));
-        let timeout = self.profile.request_timeout.min(left);
+        let timeout = self.profile.request_timeout;
         self.within(timeout, request)
             .await
             .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use leasehold_core::{BoxFuture, Engine, Env, file::FileEngine};
 use leasehold_testkit::{
-    limits::raise_open_files,
+    limits::{OPEN_FILES, raise_open_files},
     suite::{self, Disturbance, Harness},
 };
 
@@ -55,9 +55,6 @@ impl Harness for Directory {
         })
     }
 }
-
-/// Enough for several cases at once.
-const OPEN_FILES: u64 = 4096;
 
 #[test]
 fn the_file_engine_conforms() {

