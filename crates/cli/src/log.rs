@@ -19,10 +19,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::{
-    exit::{CONFIG, Failure},
-    text,
-};
+use crate::text;
 
 /// So many lines may be in memory.
 const ROOM: usize = 1024;
@@ -78,23 +75,22 @@ pub(crate) fn flush() {
 /// Writes the events of the library from now on, as `RUST_LOG` says, or else as often as `-v` was given: twice for what happens to
 /// locks, three times for every step. Once per process; not before a fork, for only one thread survives that.
 ///
-/// # Errors
-/// What is wrong with `RUST_LOG`.
-pub(crate) fn listen(verbose: u8) -> Result<(), Failure> {
-    let Some(targets) = targets(std::env::var("RUST_LOG").ok(), verbose)? else { return Ok(()) };
+/// A `RUST_LOG` that cannot be read, as one with the spans of another program in it, is no reason not to run: it is said, and left.
+pub(crate) fn listen(verbose: u8) {
+    let targets = match targets(std::env::var("RUST_LOG").ok(), verbose) {
+        Ok(Some(targets)) => targets,
+        Ok(None) => return,
+        Err(why) => return text::say(&why),
+    };
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines);
     // It fails only when it is done twice.
     let _ = tracing_subscriber::registry().with(layer).with(targets).try_init();
-    Ok(())
 }
 
-fn targets(said: Option<String>, verbose: u8) -> Result<Option<Targets>, Failure> {
+fn targets(said: Option<String>, verbose: u8) -> Result<Option<Targets>, String> {
     match (said.filter(|said| !said.is_empty()), verbose) {
         (Some(said), _) => said.parse().map(Some).map_err(|error| {
-            Failure::new(
-                CONFIG,
-                format!("RUST_LOG {said:?}: {error}: write it as info or leasehold=debug,redis=trace"),
-            )
+            format!("RUST_LOG is left out of account, for it cannot be read ({error}): write it like info or leasehold=debug,redis=trace")
         }),
         (None, 0 | 1) => Ok(None),
         (None, 2) => Ok(Some(Targets::new().with_target(OWN, LevelFilter::DEBUG))),
@@ -150,6 +146,6 @@ mod tests {
         assert_eq!(read(None, 2).unwrap().unwrap(), "leasehold=debug");
         assert_eq!(read(None, 9).unwrap().unwrap(), "leasehold=trace");
         assert_eq!(read(Some("info,redis=trace"), 3).unwrap().unwrap(), "redis=trace,info");
-        assert_eq!(read(Some("loud=very"), 0).unwrap_err().code, CONFIG);
+        assert!(read(Some("loud=very"), 0).unwrap_err().contains("RUST_LOG"));
     }
 }

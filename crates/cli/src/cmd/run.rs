@@ -43,7 +43,7 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
 
 /// What the guardian does.
 fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> {
-    log::listen(plan.verbose)?;
+    log::listen(plan.verbose);
     let owner = plan.owner.clone().unwrap_or_else(|| partner.owner());
     let mut connect = Connect::default().owner(owner.label());
     if plan.verbose > 0 {
