@@ -115,7 +115,10 @@ fn wrong_urls_are_78() {
         ("postgres://h/d?listen_url=mysql://u:hunter2@h/d", "postgres://user@host:5432/database"),
         ("mysql://u:hunter2@h", "mysql://user@host:3306/database"),
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
-        ("mysql://h/d?listen_url=x", "it knows connect_timeout, socket, unix_socket, hold, tls, ssl-mode"),
+        (
+            "mysql://h/d?listen_url=x",
+            "it knows connect_timeout, socket, unix_socket, password_file, hold, tls, ssl-mode",
+        ),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),
         ("sqlite::memory:", "names the file"),
