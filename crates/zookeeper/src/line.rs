@@ -63,7 +63,7 @@ mod tests {
     fn nodes(words: &str) -> Vec<Node> {
         let name = |(number, word)| match word {
             'r' => format!("x-__READ__{number:010}"),
-            't' => format!("_c_{}-try-lock-{number:010}", "0".repeat(36)),
+            't' => format!("_c_00000000-0000-0000-0000-000000000000-try-lock-{number:010}"),
             _ => format!("x-lock-{number:010}"),
         };
         line(&words.chars().enumerate().map(name).collect::<Vec<_>>())
