@@ -10,6 +10,7 @@ use crate::{
 };
 
 /// What is true of every server whose clock ends the leases.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) const CLOCK: &str =
     "set the clock of the database forward and leases end early: holders are told at their next renewal";
 

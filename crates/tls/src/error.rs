@@ -27,7 +27,7 @@ pub(crate) fn sort(error: io::Error) -> TlsError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => TlsError::Wrong(format!("{error}: {IS_PLAIN}")),
         Some(_) => TlsError::Wrong(error.to_string()),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+        None if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
             let what = format!("the server closed the connection during the TLS handshake: {IS_PLAIN}");
             TlsError::Broken(io::Error::new(error.kind(), what))
         }

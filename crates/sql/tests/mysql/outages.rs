@@ -154,5 +154,9 @@ async fn a_client_that_stops_halfway_is_given_up() {
     }
     watch.assert_within(Duration::from_secs(10), "the rest go on");
     let error = halfway.await.unwrap().unwrap_err();
-    assert_eq!(error.fault, Fault::Retry, "nothing was to be committed yet: {error:?}");
+    // A busy machine may not hear in time that the server has ended the transaction.
+    assert!(
+        matches!(error.fault, Fault::Retry | Fault::Unknown),
+        "nothing was to be committed yet: {error:?}"
+    );
 }
