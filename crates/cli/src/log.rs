@@ -75,7 +75,7 @@ pub(crate) fn flush() {
 /// Writes the events of the library from now on, as `RUST_LOG` says, or else as often as `-v` was given: twice for what happens to
 /// locks, three times for every step. Once per process; not before a fork, for only one thread survives that.
 ///
-/// A `RUST_LOG` that cannot be read, as one with the spans of another program in it, is no reason not to run: it is said, and left.
+/// A `RUST_LOG` that cannot be read, as one with the spans of another program in it, is no reason not to run: a message says that it is ignored.
 pub(crate) fn listen(verbose: u8) {
     let targets = match targets(std::env::var("RUST_LOG").ok(), verbose) {
         Ok(Some(targets)) => targets,
@@ -90,7 +90,7 @@ pub(crate) fn listen(verbose: u8) {
 fn targets(said: Option<String>, verbose: u8) -> Result<Option<Targets>, String> {
     match (said.filter(|said| !said.is_empty()), verbose) {
         (Some(said), _) => said.parse().map(Some).map_err(|error| {
-            format!("RUST_LOG is left out of account, for it cannot be read ({error}): write it like info or leasehold=debug,redis=trace")
+            format!("RUST_LOG is ignored, because it cannot be parsed ({error}): write it like info or leasehold=debug,redis=trace")
         }),
         (None, 0 | 1) => Ok(None),
         (None, 2) => Ok(Some(Targets::new().with_target(OWN, LevelFilter::DEBUG))),

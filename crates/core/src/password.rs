@@ -1,4 +1,4 @@
-//! A password, asked for anew at each connection.
+//! A password that is read again for each new connection.
 
 use std::{error::Error as StdError, fmt, fs, future::ready, io::Read, path::Path, sync::Arc};
 

@@ -95,7 +95,7 @@ impl Client {
     }
 
     /// A claim took a place in line.
-    pub(crate) fn is_queued(&self) {
+    pub(crate) fn note_queued(&self) {
         self.came.store(true, Ordering::Relaxed);
         self.queued.notify_one();
     }

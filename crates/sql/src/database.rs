@@ -9,7 +9,7 @@ use crate::{
     step::{Done, Scene, Told, Verb},
 };
 
-/// What is true of every server whose clock ends the leases.
+/// A note of the guarantee of every server: its own clock ends the leases.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) const CLOCK: &str =
     "set the clock of the database forward and leases end early: holders are told at their next renewal";

@@ -140,7 +140,7 @@ impl Client {
         let place = Place { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
         lock_of(&self.line.places).insert(claim.id, place);
         self.line.ahead.store(0, Ordering::Relaxed);
-        self.is_queued();
+        self.note_queued();
     }
 
     /// The claim, which may have stood in line, was granted.

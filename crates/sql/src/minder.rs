@@ -59,13 +59,13 @@ struct Minder {
     /// How many wait before the first claim in line.
     ahead: u32,
     /// Whether the last look failed: what claims are by now is to be asked for, once that can be.
-    deaf: bool,
+    failed: bool,
 }
 
 impl Minder {
     fn new(now: Instant) -> Self {
         let (swept_to, pace, sweep) = (String::new(), Pace::new(now), now.after(FIRST_SWEEP));
-        Self { now, sweep, speak: now, settle: now, swept_to, pace, ahead: 0, deaf: false }
+        Self { now, sweep, speak: now, settle: now, swept_to, pace, ahead: 0, failed: false }
     }
 
     /// Does what is due; says whether claims wait, and in what. Nothing when the client is gone.
@@ -92,10 +92,10 @@ impl Minder {
                 tracing::debug!(%failed, "claims in line could not be minded");
             }
             // Once more when it can be asked again; and at once when it cannot: who gives up meanwhile is to know that.
-            if minded.is_err() != self.deaf {
+            if minded.is_err() != self.failed {
                 client.mailbox.push(News::AskAll);
             }
-            self.deaf = minded.is_err();
+            self.failed = minded.is_err();
         }
         Some((client.waits(), Arc::clone(&client.database)))
     }

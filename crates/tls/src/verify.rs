@@ -8,7 +8,7 @@ use tokio_rustls::rustls::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
@@ -33,6 +33,10 @@ pub(crate) struct Partly {
 }
 
 impl Partly {
+    fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
+        &self.provider.signature_verification_algorithms
+    }
+
     pub(crate) fn of(trusted: Option<RootCertStore>, provider: Arc<CryptoProvider>) -> Result<Self, String> {
         let verifier = |trusted| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), Arc::clone(&provider)).build()
@@ -67,8 +71,7 @@ impl ServerCertVerifier for Partly {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, known)
+        verify_tls12_signature(message, certificate, signed, self.algorithms())
     }
 
     fn verify_tls13_signature(
@@ -77,11 +80,10 @@ impl ServerCertVerifier for Partly {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, known)
+        verify_tls13_signature(message, certificate, signed, self.algorithms())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms().supported_schemes()
     }
 }

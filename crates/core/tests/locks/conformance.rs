@@ -33,12 +33,12 @@ impl Harness for Directory {
         Box::pin(std::future::ready(false))
     }
 
-    /// Most of a case is waiting for time to pass. But claims have a file each, and one case has a thousand of them.
+    /// Most of a case is waiting for time to pass.
     fn at_once(&self) -> usize {
-        if raise_open_files() < OPEN_FILES { 1 } else { 16 }
+        16
     }
 
-    /// Each has a file of its own.
+    /// Each claim has a file of its own.
     fn crowd(&self) -> usize {
         if raise_open_files() < OPEN_FILES { 250 } else { 1000 }
     }

@@ -79,7 +79,7 @@ impl Config {
         self
     }
 
-    /// Whether the connections are encrypted. Of files only: the driver takes no configuration of the caller's.
+    /// Whether the connections are encrypted. The certificates have to come from files: the driver takes no rustls configuration.
     #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;

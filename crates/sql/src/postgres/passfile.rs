@@ -51,7 +51,7 @@ fn default() -> Option<PathBuf> {
     env::home_dir().map(|home| home.join(DEFAULT))
 }
 
-/// What stands in it, and whether others may know.
+/// The text of the file, and whether users other than its owner may read or change it.
 fn read(path: &Path) -> io::Result<(String, bool)> {
     let about = fs::metadata(path)?;
     if !about.is_file() {

@@ -47,7 +47,7 @@ fn whoever_waits_is_told_of_altered_columns() {
     drop(held);
 }
 
-/// H5: the columns are as they should be, so this is met where the row is read.
+/// H5: the check of the tables at connect does not read their rows, so the error comes when the row is read.
 #[test]
 fn whoever_claims_is_told_of_a_column_that_says_nothing() {
     let rig = Rig::new();
