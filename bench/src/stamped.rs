@@ -83,6 +83,10 @@ impl<E: Engine> Engine for Stamped<E> {
 }
 
 impl<E: Engine> Inspect for Stamped<E> {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.engine.ping()
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         self.engine.guarantee()
     }

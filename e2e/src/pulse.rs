@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_testkit::history::{Recorder, What, now_nanos};
+use leasehold_testkit::history::{Recorder, What, nanos, now_nanos};
 
 use crate::{
     Failure,
@@ -151,8 +151,4 @@ impl Beat {
             self.stalled(begin, LATE_ON_DISK, "disk");
         }
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    time.as_nanos() as u64
 }

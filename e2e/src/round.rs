@@ -32,8 +32,9 @@ use crate::{
 
 /// What stands before the name of another crate that is put in the place of leasehold on Redis.
 pub const PEER: &str = "peer ";
-/// How much time of the machine what lapses may take to lapse: leases, kept names, places of dead waiters.
-const REST: Duration = Duration::from_secs(15);
+/// How much time of the machine what lapses may take to lapse: leases, kept names, places of dead waiters, of which one that speaks
+/// seldom has a minute (`MAX_ENTRY_LIFE`).
+const REST: Duration = Duration::from_secs(75);
 
 /// How often it is looked whether it has.
 const LOOK: Duration = Duration::from_millis(100);

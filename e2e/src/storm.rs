@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, thread::sleep, time::Duration};
 
-use leasehold_testkit::history::{Recorder, What, now_nanos};
+use leasehold_testkit::history::{Recorder, What, nanos, now_nanos};
 
 use crate::{
     dice::Dice,
@@ -125,8 +125,4 @@ fn step<W: World>(
         None => TTL,
     };
     place.next = now_nanos() + nanos(next);
-}
-
-fn nanos(time: Duration) -> u64 {
-    time.as_nanos() as u64
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::queue::entry_life;
 use leasehold_testkit::{
     check::{Invariant, Terms, check},
-    history::{Event, History, What},
+    history::{Event, History, What, nanos},
 };
 
 use crate::{figures::Figures, pace::Pace, retold::Retold, world::Promise};
@@ -102,8 +102,4 @@ fn untold_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
         }
     }
     (checked, untold)
-}
-
-fn nanos(time: Duration) -> u64 {
-    time.as_nanos() as u64
 }

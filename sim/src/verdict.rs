@@ -6,7 +6,7 @@ use leasehold_core::queue::MIN_ENTRY_LIFE;
 use leasehold_testkit::check::{self, Invariant, Terms};
 
 use crate::{
-    client::{PATIENCE, REQUEST_TIMEOUT},
+    client::{PATIENCE, REQUEST_TIMEOUT, SLOWEST_POLL},
     journal::Record,
     notice,
     plan::{Fault, Manner, Plan},
@@ -88,6 +88,12 @@ fn asked_again(plan: &Plan) -> Duration {
     if slow * 6 / 5 > PATIENCE { PATIENCE + slow } else { Duration::ZERO }
 }
 
+/// Nobody is told when a lease is over. Whoever is first in line then asked last before that hold began, at the latest, and was told
+/// when the hold before it may be over: so its poll comes late where a lease is shorter than the poll.
+fn looks_late(plan: &Plan) -> Duration {
+    SLOWEST_POLL.saturating_sub(plan.shortest_lease())
+}
+
 /// What is asked of the run.
 fn terms(plan: &Plan) -> Terms {
     let promise = plan.promise();
@@ -110,13 +116,15 @@ fn terms(plan: &Plan) -> Terms {
     // Nobody is told when a name is not kept any more: the poll finds out.
     let poll = match plan.manner {
         Manner::Poll => Duration::from_secs(1),
-        _ if plan.keeps() => Duration::from_secs(2),
+        _ if plan.keeps() => SLOWEST_POLL,
         _ => Duration::ZERO,
     };
     // The slowest message takes ten times as long, and few of the four of a hand-over are slow.
     let slowest = plan.delay.1 * 14;
     if promise.calm {
         terms.wake += poll + slowest + asked_again(plan);
+        // A poll that is allowed for everywhere is allowed for there.
+        terms.lapse = if poll.is_zero() { looks_late(plan) } else { Duration::ZERO };
     } else {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;

@@ -39,7 +39,7 @@ pub(crate) struct Row {
 }
 
 /// Integration tests, the longest first: in this order they are started. Unit tests are quick, all of them.
-const TABLE: [Row; 26] = [
+const TABLE: [Row; 27] = [
     row("e2e", "rows", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
@@ -59,6 +59,7 @@ const TABLE: [Row; 26] = [
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
     row("leasehold", "features", Tier::Quick, "the features that are compiled in"),
     row("leasehold", "hosted", Tier::Quick, "the URLs of hosted databases that the pages show"),
+    row("leasehold", "silent", Tier::Quick, "servers that take connections and never say a word"),
     row("leasehold", "tls", Tier::Test, "encrypted connections through the public crate"),
     row(
         "leasehold",

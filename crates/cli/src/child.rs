@@ -1,4 +1,4 @@
-//! CMD while it runs: a process and the process group it leads.
+//! CMD while it runs: a process, the process group it leads, and the control group that all of it is in.
 
 use nix::{
     errno::Errno,
@@ -11,6 +11,7 @@ use nix::{
 
 use crate::{
     exit,
+    leaf::{Leaf, Left},
     terminal::{Taken, Terminal},
     tree,
 };
@@ -19,6 +20,8 @@ use crate::{
 pub(crate) struct Child {
     group: Pid,
     terminal: Option<Terminal>,
+    /// Its control group, or why it has none.
+    leaf: Result<Leaf, String>,
     reaped: bool,
 }
 
@@ -32,8 +35,13 @@ pub(crate) enum Change {
 }
 
 impl Child {
-    pub(crate) const fn new(group: Pid, terminal: Option<Terminal>) -> Self {
-        Self { group, terminal, reaped: false }
+    pub(crate) const fn new(group: Pid, terminal: Option<Terminal>, leaf: Result<Leaf, String>) -> Self {
+        Self { group, terminal, leaf, reaped: false }
+    }
+
+    /// The control group of CMD, or why it has none.
+    pub(crate) fn leaf(&self) -> Result<&Leaf, &str> {
+        self.leaf.as_ref().map_err(String::as_str)
     }
 
     /// What CMD has done since it was asked last.
@@ -75,20 +83,37 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the group, and to what CMD left behind elsewhere.
+    /// Sends a signal to the group, and to what CMD left behind elsewhere. KILL reaches all that is in the control group, too.
     ///
     /// # Errors
-    /// `EPERM` when some of them may not be signalled by this user.
+    /// `EPERM` when some of them may not be signalled by this user, nor can be killed otherwise.
     pub(crate) fn send_to_all(&self, signal: Signal) -> Result<(), Errno> {
+        let is_killed = signal == Signal::SIGKILL && self.leaf.as_ref().is_ok_and(Leaf::kill);
         let group = self.send(signal);
         let left =
             if self.reaped { tree::signal_children(signal) } else { tree::signal_left(signal, self.group) };
-        group.and(left)
+        match &self.leaf {
+            // They are about to end, or do when they are killed.
+            Ok(leaf) if leaf.is_populated() && (is_killed || signal != Signal::SIGKILL) => Ok(()),
+            _ => group.and(left),
+        }
     }
 
     /// Whether anything of CMD's tree is there, after CMD itself has ended.
     pub(crate) fn left_any(&self) -> bool {
-        !self.reaped || !tree::is_gone()
+        !self.reaped || !tree::is_gone() || self.leaf.as_ref().is_ok_and(Leaf::is_populated)
+    }
+
+    /// CMD has ended by itself, and what it left behind goes on, out of its control group: whether that is done.
+    pub(crate) fn dismiss(&self) -> bool {
+        self.leaf.as_ref().map_or(Left::Nothing, Leaf::dismiss) != Left::Some
+    }
+
+    /// Nobody is to end what is left in the control group, if anything is.
+    pub(crate) fn spare(&self) {
+        if let Ok(leaf) = &self.leaf {
+            leaf.spare();
+        }
     }
 
     /// Takes the terminal from CMD, if there is one.

@@ -6,7 +6,13 @@
 //! is killed, the front ends the tree.
 
 use std::{
-    os::{fd::AsFd, unix::net::UnixStream},
+    ffi::OsStr,
+    io::{self, Read, Write},
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt, net::UnixStream},
+    },
+    path::Path,
     time::Duration,
 };
 
@@ -22,6 +28,7 @@ use nix::{
 };
 
 use crate::{
+    cgroup::Group,
     exit::{self, Failure},
     plan::Run,
     signals::Signals,
@@ -33,8 +40,11 @@ use crate::{
 
 /// How often the end of the tree is looked for: each end of a child wakes earlier.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// What the guardian says when the front is to become CMD.
-const BECOME: u8 = b'b';
+/// What the guardian says when the front is to become CMD. All else that it says is the path of CMD's control group, which
+/// begins with a slash.
+const BECOME: &[u8] = b"b";
+/// No path is longer.
+const SAID: u64 = 4096;
 
 /// Which of the two this process is.
 pub(crate) enum Half {
@@ -68,7 +78,7 @@ pub(crate) enum Came {
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn split(signals: Signals) -> std::io::Result<Half> {
+pub(crate) fn split(signals: Signals) -> io::Result<Half> {
     let (near, far) = UnixStream::pair()?;
     near.set_nonblocking(true)?;
     let partner = Partner { pid: getpid(), group: getpgrp(), line: far };
@@ -96,6 +106,10 @@ impl Partner {
         Owner::of_process(self.pid.as_raw().unsigned_abs())
     }
 
+    pub(crate) const fn pid(&self) -> Pid {
+        self.pid
+    }
+
     pub(crate) const fn group(&self) -> Pid {
         self.group
     }
@@ -104,8 +118,20 @@ impl Partner {
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn hand_over(&self) -> std::io::Result<()> {
-        std::io::Write::write_all(&mut &self.line, &[BECOME])
+    pub(crate) fn hand_over(&self) -> io::Result<()> {
+        (&self.line).write_all(BECOME)
+    }
+
+    /// Tells the front which control group it has to end if this process is killed.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn tell(&self, leaf: &Path) -> io::Result<()> {
+        match (&self.line).write_all(leaf.as_os_str().as_bytes()) {
+            // The front was killed: that is seen next.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            done => done,
+        }
     }
 }
 
@@ -117,7 +143,7 @@ impl Front {
             match tree::reap().map_err(failed)? {
                 Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
                     // The system gives the low eight bits.
-                    return Ok(if self.is_to_become() { Came::Become } else { Came::Code(code as u8) });
+                    return Ok(if self.said() == BECOME { Came::Become } else { Came::Code(code as u8) });
                 }
                 Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.guardian => {
                     return Err(self.end_without_guardian(plan, signal));
@@ -135,9 +161,12 @@ impl Front {
         }
     }
 
-    fn is_to_become(&self) -> bool {
-        let mut said = [0];
-        matches!(std::io::Read::read(&mut &self.line, &mut said), Ok(1)) && said == [BECOME]
+    /// What the guardian has said, now that it is gone.
+    fn said(&self) -> Vec<u8> {
+        let mut said = Vec::new();
+        // What was read before an error is there.
+        let _ = (&self.line).take(SAID).read_to_end(&mut said);
+        said
     }
 
     /// A guardian that has ended needs none.
@@ -161,8 +190,13 @@ impl Front {
     /// The guardian was killed: nobody renews the lock any more.
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
         let name = plan.name.as_str();
-        while !tree::is_gone() {
-            if tree::signal_children(Signal::SIGKILL).is_err() {
+        let leaf = Group::open(Path::new(OsStr::from_bytes(&self.said()))).ok();
+        let is_populated = || leaf.as_ref().is_some_and(Group::is_populated);
+        while !tree::is_gone() || is_populated() {
+            let is_killed = leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
+            let children = tree::signal_children(Signal::SIGKILL);
+            // Those in the group are about to end.
+            if children.is_err() && !(is_killed && is_populated()) {
                 let survivors = tree::survivors();
                 if !survivors.is_empty() {
                     let named = tree::named(&survivors);
@@ -175,6 +209,8 @@ impl Front {
             // Without events it would only be looked at more often.
             let _ = self.waiter.wait(Some(LOOK_FOR_TREE));
         }
+        // What goes on in it keeps it.
+        let _ = leaf.map(|leaf| leaf.remove());
         // The kernel has freed a lock of the file engine with its process.
         let free = if plan.url.starts_with("file:") { "now" } else { "when its lease has run out" };
         let by = by.as_str();

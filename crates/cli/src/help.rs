@@ -24,12 +24,19 @@ The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are passed on to it.
 When the lock is lost, or leasehold is killed (KILL), CMD is ended with all that
 descends from it, also in sessions of its own; after a kill NAME is free as soon
 as they are gone. leasehold is two processes for that, the second one is called
-lh-guardian. If both are killed, only CMD itself ends, unless it is a set-uid
-program, and NAME is free after its ttl. Not ended are:
-  processes of CMD that became another user (sudo): leasehold says so, with
-  their numbers, and after a kill NAME stays taken until they end; run leasehold
-  itself under sudo then
-  work that CMD handed to others: docker, at, systemd-run, ssh
+lh-guardian. If both are killed, NAME is free after its ttl.
+
+Where it may make one, leasehold runs CMD in a cgroup of its own: as root, or as
+a user who was given one (systemd-run --user --scope -p Delegate=yes leasehold).
+-v says its path, or why there is none. All that is in it is ended then, also
+processes that became another user; and if both were killed, the next run of the
+same user in the same place ends what they left, before its own CMD starts.
+Without a cgroup are not ended:
+  processes of CMD that became another user (sudo), unless leasehold is root: it
+  says so, with their numbers, and after a kill NAME stays taken until they end;
+  run leasehold itself under sudo then
+  what CMD has started, if both are killed (CMD itself ends, unless set-uid)
+Never ended is work that CMD handed to others: docker, at, systemd-run, ssh.
 
 When CMD ends by itself, what it left in the background goes on. On the file
 engine NAME stays taken until that has ended, as under flock, unless -o or

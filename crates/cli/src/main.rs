@@ -1,18 +1,21 @@
 //! The `leasehold` command: arguments as typed (`args`), what they mean (`plan`), one file per command (`cmd`), and the
 //! exit codes (`exit`). `run` adds `front` (the two processes that it is), `signals` and `waiter` (the loop), `nested` and
-//! `acquire` (the lock), `progress` and `log` (what is said meanwhile), `start`, `spawn`, `terminal`, `child` and `tree` (CMD), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
+//! `acquire` (the lock), `progress` and `log` (what is said meanwhile), `start`, `spawn`, `terminal`, `child` and `tree` (CMD), `cgroup`, `leaf`, `delegation` and `sweep` (its control group), `enforce` (when CMD must stop, as a pure machine) and `supervise`, which brings them
 //! together.
 
 mod acquire;
 mod args;
+mod cgroup;
 mod child;
 mod cmd;
+mod delegation;
 mod enforce;
 mod engines;
 mod exit;
 mod front;
 mod help;
 mod json;
+mod leaf;
 mod log;
 #[cfg(test)]
 mod man;
@@ -24,6 +27,7 @@ mod source;
 mod spawn;
 mod start;
 mod supervise;
+mod sweep;
 mod terminal;
 mod text;
 mod tree;

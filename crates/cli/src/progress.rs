@@ -9,8 +9,10 @@ use std::{
 };
 
 use leasehold::{Error, Event, Guard, Locks, Observe, View};
+use nix::unistd::{Pid, geteuid, getpid};
 
 use crate::{
+    child::Child,
     cmd::run::lock,
     log,
     plan::{Run, Wait},
@@ -85,6 +87,20 @@ impl<'a> Steps<'a> {
         self.granted = now();
         let (waited, token) = (age(self.granted.saturating_sub(self.begun)), guard.token());
         self.say(locks, &format!("granted after {waited}, token {token}"));
+    }
+
+    /// CMD runs: what ends it, and all of it.
+    pub(crate) fn started(&self, locks: &Locks, child: &Child, front: Pid) {
+        let guardian = getpid();
+        self.say(locks, &match child.leaf() {
+            Ok(leaf) => format!("CMD runs in cgroup {}, guardian {guardian}", leaf.path().display()),
+            Err(why) if geteuid().is_root() => format!(
+                "CMD has no cgroup of its own ({why}), guardian {guardian}: if that and {front} are killed at once, what CMD has started goes on"
+            ),
+            Err(why) => format!(
+                "CMD has no cgroup of its own ({why}), guardian {guardian}: processes that become another user cannot be ended"
+            ),
+        });
     }
 
     /// CMD has ended, and the lock was released.

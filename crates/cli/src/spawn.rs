@@ -1,14 +1,15 @@
 //! Starting CMD: what it inherits, and what it must not.
 //!
-//! The only module of this command with unsafe code: asking for and resetting a signal's disposition, a fork, and the steps
-//! between fork and exec.
-#![expect(unsafe_code, reason = "signal dispositions, fork and pre_exec have no safe interface")]
+//! The only module of this command with unsafe code: asking for and resetting a signal's disposition, a fork, a fork into a
+//! control group, and the steps between fork and exec.
+#![expect(unsafe_code, reason = "signal dispositions, fork, clone3 and pre_exec have no safe interface")]
 
 use std::{
     ffi::OsString,
+    fs::File,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::process::CommandExt,
     },
     process::Command,
@@ -18,10 +19,11 @@ use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, fcntl},
     sys::{
+        eventfd::{EfdFlags, EventFd},
         prctl::set_pdeathsig,
         signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction},
     },
-    unistd::{ForkResult, Pid, getpid, getppid, tcsetpgrp},
+    unistd::{ForkResult, Pid, getpid, getppid, setpgid, tcsetpgrp, write},
 };
 
 use crate::source::withhold;
@@ -45,6 +47,23 @@ pub(crate) struct Spawn {
     pub(crate) lock: Option<OwnedFd>,
     /// The terminal whose foreground CMD is to be in.
     pub(crate) terminal: Option<OwnedFd>,
+    /// The control group that CMD is to be in.
+    pub(crate) entrance: Option<Entrance>,
+}
+
+/// How a process gets into a control group.
+pub(crate) struct Entrance {
+    /// The group itself, for a process that is born there.
+    pub(crate) group: File,
+    /// Its `cgroup.procs`, for one that moves there.
+    pub(crate) processes: File,
+}
+
+/// What was started.
+pub(crate) struct Spawned {
+    pub(crate) pid: Pid,
+    /// Why CMD is not in its control group, if it is not.
+    pub(crate) barred: Option<Errno>,
 }
 
 /// Whether this process ignores a signal.
@@ -113,21 +132,27 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
 }
 
 /// Starts CMD in a process group of its own. Only the main thread may call it: when the calling *thread* ends, CMD is
-/// killed.
+/// killed. A control group that it may not move into is no reason not to start it.
 ///
 /// # Errors
 /// Why CMD cannot be executed.
-pub(crate) fn spawn(what: Spawn) -> io::Result<Pid> {
-    let Spawn { program, arguments, variables, pass_url, found, lock, terminal } = what;
+pub(crate) fn spawn(what: Spawn) -> io::Result<Spawned> {
+    let Spawn { program, arguments, variables, pass_url, found, lock, terminal, entrance } = what;
+    let told = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let tell = told.as_fd().try_clone_to_owned()?;
     let parent = getpid();
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables).process_group(0);
     let prepare = move || -> io::Result<()> {
+        // First: what comes next is not inherited.
+        let barred =
+            entrance.as_ref().and_then(|entrance| enter(entrance).err()).map_or(0, |errno| errno as u32);
         set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != parent {
             // It died before the line above: nobody will tell us.
             return Err(Errno::ESRCH.into());
         }
+        write(&tell, &(u64::from(barred) << 32 | u64::from(getpid().as_raw().unsigned_abs())).to_ne_bytes())?;
         if let Some(terminal) = &terminal {
             // From the background, where we are, this would stop us: the signal is blocked while we do it.
             SigSet::from(Signal::SIGTTOU).thread_block()?;
@@ -140,9 +165,102 @@ pub(crate) fn spawn(what: Spawn) -> io::Result<Pid> {
         found.mask.thread_set_mask()?;
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are made (prctl, getppid, getpid, sigprocmask,
-    // tcsetpgrp, fcntl), nothing is allocated or locked, and the errors made are plain numbers.
+    // SAFETY: between fork and exec only async-signal-safe calls are made (clone3, setpgid, prctl, getppid, getpid, write,
+    // sigprocmask, tcsetpgrp, fcntl), nothing is allocated or locked, and the errors made are plain numbers.
     unsafe { command.pre_exec(prepare) };
-    let child = command.spawn()?;
-    Ok(Pid::from_raw(child.id().cast_signed()))
+    // Whom it has started may be another one than who became CMD: that has said so before.
+    command.spawn()?;
+    let told = told.read()?;
+    let barred = Some(Errno::from_raw((told >> 32) as i32)).filter(|errno| *errno != Errno::UnknownErrno);
+    Ok(Spawned { pid: Pid::from_raw((told & u64::from(u32::MAX)) as i32), barred })
+}
+
+/// Gets into a control group, between fork and exec.
+fn enter(entrance: &Entrance) -> Result<(), Errno> {
+    match go_on_in(&entrance.group) {
+        // It leads a process group, as the one that was forked did.
+        Ok(()) => setpgid(Pid::from_raw(0), Pid::from_raw(0)),
+        // The kernel is older than 5.7, or a filter of system calls does not know this one. Where no process may be made, none
+        // may move to either, and the reason is the same.
+        Err(_) => write(&entrance.processes, b"0").map(drop),
+    }
+}
+
+/// Goes on as another process, which is born in a control group and has the same parent; the one that called it ends.
+///
+/// A process that moves into a group waits for all processors to have taken notice, for 5 to 15 ms; one that is born there does
+/// not. See <https://man7.org/linux/man-pages/man2/clone.2.html>.
+fn go_on_in(group: &File) -> Result<(), Errno> {
+    /// `CLONE_INTO_CGROUP`, which the `libc` crate has as a number of 32 bits.
+    const INTO_CGROUP: u64 = 0x2_0000_0000;
+    /// The fields of `clone_args`, 64 bits each, of which these are used.
+    const FIELDS: usize = 11;
+    const FLAGS: usize = 0;
+    const GROUP: usize = 10;
+    let mut args = [0_u64; FIELDS];
+    args[FLAGS] = INTO_CGROUP | u64::from(libc::CLONE_PARENT.unsigned_abs());
+    args[GROUP] = u64::from(group.as_raw_fd().unsigned_abs());
+    // SAFETY: `args` is a whole `clone_args`. The new process has a copy of this one's memory, as after a fork, on which it
+    // goes on with its one thread; this one has one, too, for it was forked. The C library is not told, which matters to
+    // nothing that is async-signal-safe.
+    let new = unsafe { libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args)) };
+    match new {
+        0 => Ok(()),
+        -1 => Err(Errno::last()),
+        // SAFETY: it ends this process, and runs no code of it.
+        _ => unsafe { libc::_exit(0) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::wait::{WaitStatus, waitpid};
+
+    use super::*;
+    use crate::cgroup::Group;
+
+    /// Starts a CMD that says in which groups it is: what was said, and why it is not where it was to be.
+    fn start(group: &Group, entrance: Entrance) -> (String, Option<Errno>) {
+        let said = std::env::temp_dir().join(format!("lh-unit-{}-spawn", std::process::id()));
+        let script = format!("cat /proc/self/cgroup >{}; exit $(($$ == $(ps -o pgid= $$)))", said.display());
+        let what = Spawn {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            variables: ["A", "B", "C", "D"].map(|name| (name, String::new())),
+            pass_url: false,
+            found: Found { mask: SigSet::empty() },
+            lock: None,
+            terminal: None,
+            entrance: Some(entrance),
+        };
+        let Spawned { pid, barred } = spawn(what).unwrap();
+        assert_eq!(waitpid(pid, None), Ok(WaitStatus::Exited(pid, 1)), "it leads its process group");
+        while group.is_populated() {
+            std::thread::yield_now();
+        }
+        let groups = std::fs::read_to_string(&said).unwrap();
+        std::fs::remove_file(said).unwrap();
+        (groups, barred)
+    }
+
+    #[test]
+    fn cmd_is_born_in_its_group_or_moves_there_or_starts_without() {
+        let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
+        let name = format!("lh-unit-{}-born", std::process::id());
+        let path = own.path().join(&name);
+        std::fs::create_dir(&path).unwrap();
+        let group = Group::open(&path).unwrap();
+        let none = || File::open("/").unwrap();
+        let (born, moved) = (group.dir().try_clone().unwrap(), group.entrance().unwrap());
+        for (entrance, is_there) in [
+            (Entrance { group: born, processes: none() }, true),
+            (Entrance { group: none(), processes: moved }, true),
+            (Entrance { group: none(), processes: none() }, false),
+        ] {
+            let (groups, barred) = start(&group, entrance);
+            assert_eq!(groups.lines().any(|line| line.ends_with(&format!("/{name}"))), is_there, "{groups}");
+            assert_eq!(barred.is_none(), is_there, "{barred:?}");
+        }
+        group.remove().unwrap();
+    }
 }

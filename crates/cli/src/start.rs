@@ -3,15 +3,22 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use leasehold::{Guard, Locks};
-use nix::{errno::Errno, unistd::Pid};
+use nix::errno::Errno;
 
 use crate::{
+    cgroup::Group,
     child::Child,
+    cmd::run::{interrupted, waiting_failed},
     exit::{self, Failure},
+    front::Partner,
+    leaf::Leaf,
     nested::{CLAIM, NAME},
     plan::Run,
-    spawn::{Spawn, spawn},
+    signals::ends_wait,
+    spawn::{Spawn, Spawned, spawn},
+    sweep::sweep,
     terminal::Terminal,
+    tree::wait_for_all,
     waiter::Waiter,
 };
 
@@ -52,11 +59,12 @@ pub(crate) fn start(
     locks: &Locks,
     guard: &Guard,
     waiter: &Waiter,
-    front: Pid,
+    partner: &Partner,
 ) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| not_started(plan, error);
-    let terminal = Terminal::find(front);
-    let group = spawn(Spawn {
+    let mut leaf = leaf(plan, locks, waiter, partner)?;
+    let terminal = Terminal::find(partner.group());
+    let Spawned { pid, barred } = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),
         variables: [
@@ -72,9 +80,38 @@ pub(crate) fn start(
             Some(terminal) => terminal.for_start().map_err(failed)?,
             None => None,
         },
+        entrance: leaf.as_ref().ok().map(Leaf::entrance).transpose().map_err(failed)?,
     })
-    .map_err(failed)?;
-    Ok(Child::new(group, terminal))
+    .map_err(|error| {
+        // Who was to become CMD is still in the leaf when it has said why not.
+        wait_for_all();
+        failed(error)
+    })?;
+    if let (Some(errno), Ok(barred)) = (barred, &leaf) {
+        leaf = Err(format!("{}: it may not move there: {errno}", barred.path().display()));
+    }
+    Ok(Child::new(pid, terminal, leaf))
+}
+
+/// A control group for CMD, or why it gets none. What earlier runs have left in theirs is ended before.
+fn leaf(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    partner: &Partner,
+) -> Result<Result<Leaf, String>, Failure> {
+    let home = match Group::own() {
+        Ok(home) => home,
+        Err(why) => return Ok(Err(why)),
+    };
+    if let Some(signal) = sweep(&home, plan.verbose > 0, waiter, ends_wait).map_err(waiting_failed)? {
+        return Err(interrupted(plan, locks, signal));
+    }
+    let leaf = Leaf::make(home, partner.pid());
+    if let Ok(leaf) = &leaf {
+        partner.tell(leaf.path()).map_err(|error| Failure::system("cannot start CMD", error))?;
+    }
+    Ok(leaf)
 }
 
 #[cfg(feature = "file")]

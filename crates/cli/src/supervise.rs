@@ -21,6 +21,9 @@ use crate::{
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
 /// How long, after it was killed: the kernel needs some time for processes that have much memory, or wait for a disk.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// How often what CMD left behind is looked at while it moves out of CMD's control group, and how long.
+const LOOK_FOR_HEIRS: Duration = Duration::from_millis(1);
+const MOVE_WITHIN: Duration = Duration::from_millis(500);
 
 /// How it came out.
 #[derive(Debug, PartialEq, Eq)]
@@ -222,7 +225,9 @@ impl<'a> Supervisor<'a> {
             self.enforce();
         }
         let Some(loss) = self.enforcer.stopped_by() else {
-            return Ok(End::Kept { code, left_processes: self.child.left_any() });
+            let left_processes = self.child.left_any();
+            self.dismiss()?;
+            return Ok(End::Kept { code, left_processes });
         };
         while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.left_any()) {
             let left = kill_at.saturating_sub(now());
@@ -233,6 +238,18 @@ impl<'a> Supervisor<'a> {
         }
         self.bury()?;
         Ok(End::Lost { loss, code })
+    }
+
+    /// Lets go what CMD left behind.
+    fn dismiss(&mut self) -> Result<(), Errno> {
+        let end = now() + MOVE_WITHIN;
+        while !self.child.dismiss() && now() < end {
+            if let Some(signal) = self.waiter.wait(Some(LOOK_FOR_HEIRS))? {
+                self.signal(signal);
+            }
+        }
+        self.child.spare();
+        Ok(())
     }
 
     /// Waits until what was killed is gone, and says so of what cannot be ended.

@@ -48,6 +48,11 @@ pub(crate) fn reap() -> Result<Option<WaitStatus>, Errno> {
     }
 }
 
+/// Waits until no child is left. For those that end by themselves, having no program to run.
+pub(crate) fn wait_for_all() {
+    while matches!(waitpid(None, Some(WaitPidFlag::__WALL)), Ok(_) | Err(Errno::EINTR)) {}
+}
+
 /// Whether nothing descends from this process any more. What has ended is reaped, whoever it was.
 pub(crate) fn is_gone() -> bool {
     loop {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        OnceLock,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -25,13 +25,19 @@ pub(crate) struct Cell {
     owner: Option<Owner>,
     loss: OnceLock<Loss>,
     told: Notify,
+    /// What is to be called when it is lost.
+    calls: Mutex<Vec<Call>>,
 }
+
+/// Neither blocks nor panics: the keeper makes it.
+pub(crate) type Call = Box<dyn FnOnce(Loss) + Send>;
 
 impl Cell {
     pub(crate) fn new(lease: &Lease, end: Instant, token: Token, owner: Option<Owner>) -> Self {
         let deadline = AtomicU64::new(lease.belief().min(end).as_nanos());
         let granted = AtomicU64::new(nanos(lease.span()));
-        Self { deadline, granted, end, token, owner, loss: OnceLock::new(), told: Notify::new() }
+        let (loss, told, calls) = Default::default();
+        Self { deadline, granted, end, token, owner, loss, told, calls }
     }
 
     pub(crate) const fn token(&self) -> Token {
@@ -71,8 +77,35 @@ impl Cell {
         let news = self.loss.set(loss).is_ok();
         if news {
             self.told.notify_waiters();
+            self.make_calls(loss);
         }
         news
+    }
+
+    /// `call` is made once, when the loss is told; now, if it was.
+    pub(crate) fn on_lost(&self, call: Call) {
+        self.calls().push(call);
+        // Who told meanwhile did not see it, or took it with him.
+        if let Some(&loss) = self.loss.get() {
+            self.make_calls(loss);
+        }
+    }
+
+    /// The guard is gone: nobody wants to be called.
+    pub(crate) fn forget_calls(&self) {
+        // Dropped when the lock is free again: it is code of users.
+        let calls = std::mem::take(&mut *self.calls());
+        drop(calls);
+    }
+
+    fn make_calls(&self, loss: Loss) {
+        let calls = std::mem::take(&mut *self.calls());
+        calls.into_iter().for_each(|call| call(loss));
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
+        // Nothing under the lock can panic half-way through a change.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the hold is lost, if it is, as of `now`.

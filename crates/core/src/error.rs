@@ -80,7 +80,7 @@ impl Error {
 
     fn sorted(error: EngineError, about: fmt::Arguments<'_>) -> Self {
         let kind = match error.fault {
-            Fault::Retry => ErrorKind::Unreachable,
+            Fault::Retry | Fault::Full => ErrorKind::Unreachable,
             Fault::Unknown => ErrorKind::Unknown,
             Fault::Refused => ErrorKind::Refused,
             Fault::Denied => ErrorKind::Denied,
@@ -186,6 +186,9 @@ pub struct EngineError {
 pub enum Fault {
     /// Certainly not applied; worth trying again (cannot connect, loading, busy).
     Retry,
+    /// Certainly not applied: the server answers, and takes no more connections for now. It was reached, so whoever waits goes on
+    /// waiting, and tries ever more seldom.
+    Full,
     /// May have been applied.
     Unknown,
     /// Certainly not applied, and trying again at once will not help (read-only, out of memory, disk full, line full).

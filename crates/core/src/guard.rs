@@ -124,6 +124,23 @@ impl Guard {
         async move { cell.told().await }
     }
 
+    /// Calls `then` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost) resolves; now, if it is lost
+    /// already. Never when the guard was released or dropped before.
+    ///
+    /// For code that awaits nothing. It runs on a thread that all guards of this [`Locks`](crate::Locks) share for this: it may block, and
+    /// only calls for other guards wait for it, while renewals go on. A panic of it is told to `tracing` and ends nothing. Where work
+    /// can be cancelled, [`run`](Self::run) does so itself.
+    ///
+    /// # Errors
+    /// [`is_refused`](Error::is_refused) if the system has no thread left; [`ErrorKind::Forked`] in a child process.
+    pub fn on_lost(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<(), Error> {
+        if !self.life.is_home() {
+            return Err(forked());
+        }
+        self.cell.on_lost(self.life.calls.prepare(then)?);
+        Ok(())
+    }
+
     /// Runs `work` and cancels it, by dropping its future, the moment the hold is lost.
     ///
     /// # Errors
@@ -242,6 +259,7 @@ impl Guard {
         if !shared.is_home() {
             return None;
         }
+        self.cell.forget_calls();
         if let Some(timer) = self.max_hold.take() {
             shared.timers.remove(*timer);
         }

@@ -6,6 +6,13 @@ use crate::{BoxFuture, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, N
 
 /// What operators ask of an engine. Same rules as for [`Engine`](crate::Engine), but nothing here decides ownership.
 pub trait Inspect: Send + Sync {
+    /// One round trip that shows that the engine can be reached, with the credentials that it was given. It creates nothing, and needs no
+    /// right that a claim does not need.
+    ///
+    /// # Errors
+    /// As for `claim`.
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>>;
+
     /// What is promised, as the server is configured now.
     ///
     /// # Errors

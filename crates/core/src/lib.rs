@@ -5,6 +5,7 @@
 mod bounded;
 mod cell;
 mod claim;
+mod contact;
 mod engine;
 mod error;
 #[cfg(all(feature = "file", target_os = "linux"))]
@@ -43,6 +44,7 @@ pub use bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};
 pub use claim::{
     Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, News, Previous, Release, Released, Renewed,
 };
+pub use contact::{CONNECT_TIMEOUT, Contact, LONGEST_DIAL, dial_limit};
 pub use engine::{BoxFuture, Engine};
 pub use error::{EngineError, Error, ErrorKind, Fault};
 #[cfg(all(feature = "file", target_os = "linux"))]

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{BoxFuture, Clock, EngineError, Fault, Instant, caught};
+use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, caught};
 
 /// The pause after a failed attempt to connect, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -42,6 +42,7 @@ pub struct Link<D: Dial>(Arc<Inner<D>>);
 struct Inner<D: Dial> {
     dialer: D,
     clock: Arc<dyn Clock>,
+    contact: Contact,
     current: Mutex<Option<Arc<D::Conn>>>,
     dialing: Mutex<Dialing>,
     /// Rings when an attempt to connect has ended.
@@ -65,10 +66,10 @@ struct Dialing {
 }
 
 impl<D: Dial> Link<D> {
-    /// Connects when it is first asked for a connection.
-    pub fn new(dialer: D, clock: Arc<dyn Clock>) -> Self {
+    /// Connects when it is first asked for a connection, and tells `contact` what comes of it.
+    pub fn new(dialer: D, clock: Arc<dyn Clock>, contact: Contact) -> Self {
         let (current, dialing, dialed, broken) = Default::default();
-        Self(Arc::new(Inner { dialer, clock, current, dialing, dialed, broken }))
+        Self(Arc::new(Inner { dialer, clock, contact, current, dialing, dialed, broken }))
     }
 
     /// What makes the connections.
@@ -165,12 +166,14 @@ impl<D: Dial> Attempt<D> {
                 dialing.not_before = Some((now.after(pause), Fault::Retry, format!("{place} hung up")));
                 tracing::debug!(place, again, "connected");
                 let conn = Arc::new(conn);
+                link.contact.made();
                 *link.current() = Some(Arc::clone(&conn));
                 drop(dialing);
                 link.dialer.connected(&conn, again);
             }
             Err(error) => {
                 tracing::debug!(%error, "not connected");
+                link.contact.failed(error.fault, &error.message);
                 dialing.not_before = Some((now.after(pause), error.fault, error.message));
             }
         }

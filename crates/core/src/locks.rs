@@ -3,15 +3,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Engine, Env, Keeper, Name, Observe, Profile, Request, keeper,
+    CONNECT_TIMEOUT, Engine, Env, Keeper, Name, Observe, Profile, Request, keeper,
     observe::Observer,
     process,
     request::Family,
     shared::{Lifeline, Parts, Shared},
 };
-
-/// How long an engine that was never reached is tried, unless the builder says otherwise.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Locks on one engine. Cheap to clone; all clones share one line of waiting requests per name and one keeper.
 #[derive(Clone)]
@@ -117,7 +114,8 @@ impl Builder {
         self
     }
 
-    /// How long an engine that was never reached is tried before requests fail; 5 s by default.
+    /// How long an engine that was never reached is tried before requests fail; [`CONNECT_TIMEOUT`] by default. One that can be
+    /// connected to may take longer for its first answer.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

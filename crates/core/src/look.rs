@@ -3,11 +3,47 @@
 use std::sync::Arc;
 
 use crate::{
-    Broken, Engine, EngineError, Error, ErrorKind, Guarantee, Locks, Name, View, caught,
-    keeper::{Work, poll_once},
+    Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, caught,
+    keeper::{LAST_WORD, Work, poll_once},
 };
 
 impl Locks {
+    /// Whether the engine can be reached, with the credentials that it was given: one round trip, which creates nothing there. For the
+    /// start of a program, and for its health checks: [`connect`](crate::Locks::builder) contacts nobody. Cancel safe.
+    ///
+    /// # Errors
+    /// The engine's. [`is_unreachable`](Error::is_unreachable) at the end of the time for connecting
+    /// ([`connect_timeout`](crate::Builder::connect_timeout)) at the latest.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let (shared, limit) = (Arc::clone(self.shared()), self.shared().connect_timeout);
+        let work = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
+            Box::pin(async move {
+                if shared.profile.inline {
+                    return engine.ping().await;
+                }
+                let late = || Err(EngineError::new(Fault::Retry, format!("no answer within {limit:?}")));
+                let answer = shared.within(limit.saturating_add(LAST_WORD), engine.ping()).await;
+                match answer.unwrap_or_else(late) {
+                    // There is nothing that it may have done.
+                    Err(error) if error.fault == Fault::Unknown => {
+                        Err(EngineError::new(Fault::Retry, error.message))
+                    }
+                    answer => answer,
+                }
+            })
+        };
+        self.inspect("", work).await
+    }
+
+    /// [`ping`](Self::ping) for code without an executor: blocks the thread until the engine has answered.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn ping_blocking(&self) -> Result<(), Error> {
+        self.shared().keeper.block_on(self.ping())
+    }
+
     /// What the engine, as configured now, promises.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
-use crate::queue::MIN_ENTRY_LIFE;
+use crate::{Contact, queue::MIN_ENTRY_LIFE};
 
 /// Facts about an engine. Engines fill it with [`Profile::new`] and field assignments.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub struct Profile {
     pub request_timeout: Duration,
     /// How long after it was sent a lost request may still arrive; clean-up goes on at least so long.
     pub request_life: Duration,
+    /// Whether a connection was ever made; `None` for an engine without any, or that does not tell.
+    pub contact: Option<Contact>,
 }
 
 impl Profile {
@@ -55,6 +57,7 @@ impl Profile {
             place: MIN_ENTRY_LIFE,
             request_timeout: Duration::from_secs(5),
             request_life: Duration::from_secs(10),
+            contact: None,
         }
     }
 }

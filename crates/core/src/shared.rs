@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::{
     Claim, ClaimId, Engine, Error, ErrorKind, Instant, Name, Profile,
-    keeper::{Due, Env, Keeper, Pending, TimerKey, Timers, Wake, Work},
+    keeper::{Calls, Due, Env, Keeper, Pending, TimerKey, Timers, Wake, Work},
     local::{Seen, Table, Terms},
     observe::Observer,
     process,
@@ -41,9 +41,13 @@ pub(crate) struct Shared {
     pub(crate) connect_timeout: Duration,
     /// The engine answered at least once.
     pub(crate) contacted: AtomicBool,
+    /// Somebody waited and the engine, which had been reached, said nothing; it has said nothing since.
+    pub(crate) silent: AtomicBool,
     /// When the holds were last put in doubt, in nanoseconds: grants that were asked for before are in doubt too.
     pub(crate) doubted: AtomicU64,
     pub(crate) keeper: Keeper,
+    /// What users want called when a hold is lost.
+    pub(crate) calls: Calls,
     owner: Arc<str>,
     /// `None` when nobody will do it any more.
     work: Mutex<Option<Vec<Work>>>,
@@ -79,8 +83,10 @@ impl Shared {
             wake: Notify::new(),
             connect_timeout: parts.connect_timeout,
             contacted: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             doubted: AtomicU64::new(0),
             keeper: parts.keeper,
+            calls: Calls::default(),
             owner: parts.owner,
             work: Mutex::new(Some(Vec::new())),
             starting: Mutex::default(),

@@ -6,6 +6,9 @@ use crate::{Answer, EngineError, Fault, Grant, Hint, How, Instant, Profile};
 
 /// The longest pause after answers that brought no place in line, whatever the net of those in line is.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+/// The longest pause while the server takes no more connections: those that it refuses are work for it, too, and a fleet of waiters
+/// would take each one that becomes free before anybody else can.
+const LONGEST_WHILE_FULL: Duration = Duration::from_secs(10);
 
 /// What to do next about a waiting claim.
 #[derive(Debug)]
@@ -69,6 +72,10 @@ impl Wait {
             }
             Err(error) => match error.fault {
                 Fault::Retry if self.first_contact.is_some_and(|limit| now >= limit) => Next::Fail(error),
+                Fault::Full => {
+                    self.first_contact = None;
+                    self.back_off_to(LONGEST_WHILE_FULL, now, jitter)
+                }
                 Fault::Retry | Fault::Unknown => match (self.back_off(now, jitter), self.first_contact) {
                     // The last try is made when the time is over, not some pause after it.
                     (Next::Call { at, how }, Some(limit)) if now < limit => {
@@ -120,10 +127,13 @@ impl Wait {
 
     /// Exponential, with the jitter that keeps a fleet from marching in step.
     fn back_off(&mut self, now: Instant, jitter: u32) -> Next {
+        self.back_off_to(LONGEST_BACK_OFF.min(*self.poll.end()), now, jitter)
+    }
+
+    fn back_off_to(&mut self, longest: Duration, now: Instant, jitter: u32) -> Next {
         let doublings = self.fruitless.min(16);
         self.fruitless = self.fruitless.saturating_add(1);
-        let pace =
-            self.poll.start().saturating_mul(1 << doublings).min(*self.poll.end()).min(LONGEST_BACK_OFF);
+        let pace = self.poll.start().saturating_mul(1 << doublings).min(longest);
         Next::Call { at: now.after(jittered(pace, jitter)), how: self.how }
     }
 }

@@ -105,6 +105,21 @@ fn who_has_no_place_in_line_is_not_kept_waiting_by_a_server_that_refuses_but_who
 }
 
 #[test]
+fn a_server_that_takes_no_more_connections_was_reached_and_is_tried_ever_more_seldom() {
+    let mut wait = Wait::new(&profile(false), Some(now()));
+    let late = now().after(Duration::from_secs(3600));
+    let mut pauses = Vec::new();
+    for _ in 0..20 {
+        match wait.answered(failed(Fault::Full), late, u32::MAX) {
+            Next::Call { at, how: How::Create } => pauses.push(at.since(late).as_millis()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(pauses[..9], [50, 100, 200, 400, 800, 1600, 3200, 6400, 10_000]);
+    assert!(pauses[9..].iter().all(|&pause| pause == 10_000));
+}
+
+#[test]
 fn a_certain_no_ends_the_wait() {
     for fault in [Fault::Refused, Fault::Denied, Fault::Misconfigured, Fault::Internal] {
         let mut wait = Wait::new(&profile(true), None);

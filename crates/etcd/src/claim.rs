@@ -9,7 +9,7 @@ use crate::{
     card::{Card, State},
     client::{Client, Failed},
     conn::Conn,
-    error::{is_full, is_lease_gone, sort, unreadable},
+    error::{is_full, is_lease_gone, is_too_long, sort, unreadable},
     keys::{self, Dir},
     session::Session,
     standing::{Standing, Told, what_blocks},
@@ -24,6 +24,15 @@ const TRIES: u32 = 8;
 const KEY: usize = 0;
 const EPOCH: usize = 1;
 const OTHERS: usize = 2;
+
+/// What is read of the first one in the way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// As it is, for it may say when it ends.
+    Whole,
+    /// Without its value, which another wrote and which is longer than an answer may be.
+    Key,
+}
 
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
@@ -44,6 +53,7 @@ impl Client {
     }
 
     async fn make(&self, claim: &Claim) -> Result<Answer, EngineError> {
+        let mut first = First::Whole;
         for _ in 0..TRIES {
             let (session, key) = self.enter(claim).await?;
             let now = self.now();
@@ -52,7 +62,7 @@ impl Client {
             }
             let Some(ttl) = session.left(now).map(|left| left.min(claim.ttl)) else { continue };
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
-            let request = request(&dir, claim, (&session, epoch), key, self.prefix(), ttl);
+            let request = request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first));
             let flight = self.flights.start(claim.id, self.request(), now);
             let (conn, said) = match self.call(request).await {
                 Ok(answered) => answered,
@@ -60,6 +70,12 @@ impl Client {
                     flight.land();
                     session.end();
                     self.sooner.notify_one();
+                    continue;
+                }
+                // So it was not made: of one that was, nothing is read but keys.
+                Err(Failed::There(status)) if is_too_long(&status) && first == First::Whole => {
+                    flight.land();
+                    first = First::Key;
                     continue;
                 }
                 Err(Failed::There(status)) if is_full(&status) => {
@@ -206,7 +222,7 @@ fn request(
     (session, epoch): (&Session, i64),
     key: Vec<u8>,
     prefix: &str,
-    ttl: Duration,
+    (ttl, first): (Duration, First),
 ) -> Txn {
     let epoch_key = keys::epoch(prefix, session.id);
     let others = dir.others(claim.mode);
@@ -223,7 +239,8 @@ fn request(
     let card = Card { state: State::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
     reads.extend(others.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
-    reads.push(Range::between(&blockers).by_age(Order::Ascend).limit(1).into());
+    let blocks = Range::between(&blockers).by_age(Order::Ascend).limit(1);
+    reads.push(if first == First::Whole { blocks } else { blocks.keys_only() }.into());
     let put = Put { key, value: card.text(), lease: session.id };
     Txn {
         compare: conditions,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, ClaimId, Clock, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name, News,
+    Answer, ClaimId, Clock, Contact, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name, News,
     Previous, Token,
 };
 use tokio::sync::Notify;
@@ -53,12 +53,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(config: Config, env: &Env) -> Arc<Self> {
+    pub(crate) fn new(config: Config, env: &Env, contact: Contact) -> Arc<Self> {
         let first = env.lineage().get() as usize;
         Arc::new_cyclic(|me: &Weak<Self>| Self {
             link: Link::new(
                 Dialer::new(config, Arc::clone(&env.clock), Weak::clone(me) as _, first),
                 Arc::clone(&env.clock),
+                contact,
             ),
             clock: Arc::clone(&env.clock),
             mailbox: Mailbox::default(),

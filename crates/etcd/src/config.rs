@@ -1,8 +1,8 @@
 //! Where the members are, who we are there, and what keys are called.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use leasehold_core::{Error, Password, Place};
+use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
 use percent_encoding::percent_decode_str;
 
 /// What lock keys begin with, unless the URL says otherwise.
@@ -20,6 +20,7 @@ pub struct Config {
     pub(crate) members: Vec<Place>,
     pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
+    pub(crate) connect_timeout: Duration,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
@@ -32,6 +33,7 @@ impl Config {
             members,
             login: None,
             prefix: DEFAULT_PREFIX.to_owned(),
+            connect_timeout: CONNECT_TIMEOUT,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -114,6 +116,14 @@ impl Config {
         })?;
         *old = password.into();
         Ok(self)
+    }
+
+    /// How long connecting may take, to all servers together where there are several; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT)
+    /// by default. An attempt takes 3 s at most, to one of several servers 1.5 s. Zero is none but that.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
     }
 
     /// What lock keys begin with, before a slash and the name; [`DEFAULT_PREFIX`] by default.

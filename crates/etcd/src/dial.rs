@@ -1,21 +1,14 @@
 //! Connects to the cluster: to the first member that serves.
 
-use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicUsize, Ordering},
 };
 
-use leasehold_core::{BoxFuture, Clock, Dial, EngineError, Fault};
+use leasehold_core::{BoxFuture, Clock, Dial, EngineError, Fault, dial_limit};
 use tokio::sync::Notify;
 
 use crate::{config::Config, conn::Conn, hears::Hears};
-
-/// How long connecting may take, until the member has said how it is; while there are others to try, less.
-const DIAL_LIMIT: Duration = Duration::from_secs(3);
-const DIAL_LIMIT_OF_MANY: Duration = Duration::from_millis(1500);
 
 /// The connection to the cluster, shared by all requests.
 pub(crate) type Link = leasehold_core::Link<Dialer>;
@@ -38,7 +31,7 @@ impl Dialer {
     /// The first member, from the next one on, that serves; else what the last one that can be reached said.
     async fn first_that_serves(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let members = &self.config.members;
-        let limit = if members.len() > 1 { DIAL_LIMIT_OF_MANY } else { DIAL_LIMIT };
+        let limit = dial_limit(self.config.connect_timeout, members.len());
         let first = self.next.load(Ordering::Relaxed);
         let mut worst: Option<EngineError> = None;
         for at in first..first + members.len() {

@@ -22,6 +22,11 @@ const PAGE: i64 = 32;
 const LEASES: usize = 64;
 
 impl Client {
+    /// A key that nobody has, below the prefix: whoever may not read it cannot lock either, and only a quorum can answer.
+    async fn ping(&self) -> Result<(), EngineError> {
+        self.ask(Range::key(format!("{}/", self.prefix()).as_bytes())).await.map(drop)
+    }
+
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let dir = self.dir(name);
         let (header, there) = self.whole(&dir).await?;
@@ -193,6 +198,10 @@ fn seconds(count: i64) -> Duration {
 }
 
 impl Inspect for EtcdEngine {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.client.ping())
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(guarantee::look(&self.client))
     }

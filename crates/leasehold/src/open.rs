@@ -29,8 +29,12 @@ pub(crate) enum Own {
     Sql { schema: &'static str },
 }
 
-/// Each takes its options and refuses what is left, before anything is made.
 pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
+    open_scheme(url, connect).map_err(|error| url.explain(error))
+}
+
+/// Each takes its options and refuses what is left, before anything is made.
+fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => open_memory(url),
         "file" => open_file(url),
@@ -117,6 +121,9 @@ fn open_file(_: &Url) -> Result<Opened, Error> {
 fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_redis::{Config, RedisEngine};
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(timeout) = connect.connect_timeout {
+        config = config.connect_timeout(timeout);
+    }
     if let Some(password) = password(url, connect)? {
         config = config.password(password);
     }
@@ -154,6 +161,9 @@ fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
 fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_etcd::{Config, EtcdEngine};
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(timeout) = connect.connect_timeout {
+        config = config.connect_timeout(timeout);
+    }
     if let Some(password) = password(url, connect)? {
         config = config.password(password)?;
     }
@@ -181,6 +191,9 @@ fn open_etcd(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
 fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_zookeeper::{Config, Layout, ZookeeperEngine};
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(timeout) = connect.connect_timeout {
+        config = config.connect_timeout(timeout);
+    }
     if let Some(password) = password(url, connect)? {
         config = config.password(password)?;
     }

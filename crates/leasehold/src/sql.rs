@@ -43,6 +43,9 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     if let Some(password) = crate::open::password(url, connect)? {
         config = config.password(password);
     }
+    if let Some(timeout) = connect.connect_timeout {
+        config = config.connect_timeout(timeout);
+    }
     if let Some(schema) = url.take("schema") {
         config = config.schema(&schema);
     }
@@ -75,6 +78,9 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     let mut config = Config::with_socket(&url.rest, sockets.iter().flatten().next().map(String::as_str))?;
     if let Some(password) = crate::open::password(url, connect)? {
         config = config.password(password);
+    }
+    if let Some(timeout) = connect.connect_timeout {
+        config = config.connect_timeout(timeout);
     }
     leases(url)?;
     let said = encryption(url, connect, &MYSQL)?;

@@ -106,6 +106,19 @@ impl Url {
     }
 }
 
+impl Url {
+    /// Adds to an error what is often its cause: signs of the URL itself that stand in the user or password as they are.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let login = self.rest.strip_prefix("//").and_then(|rest| rest.rsplit_once('@'));
+        let has_signs =
+            login.is_some_and(|(login, _)| login.contains(['@', '/']) || login.matches(':').count() > 1);
+        if !has_signs || !error.is_misconfigured() {
+            return error;
+        }
+        Error::misconfigured(format!("{error}; in a user or password, write @ as %40, : as %3A and / as %2F"))
+    }
+}
+
 fn doubt() -> Error {
     Error::misconfigured(
         "the URL has an @ behind its ?: write a ? in a password %3F, and an @ in an option %40",
@@ -130,5 +143,21 @@ impl Drop for Url {
 impl fmt::Debug for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Url({}:...)", self.scheme)
+    }
+}
+
+#[cfg(all(test, feature = "redis", feature = "etcd"))]
+mod tests {
+    #[test]
+    fn a_password_with_the_signs_of_a_url_is_explained() {
+        for scheme in ["redis", "etcd"] {
+            let told = |login: &str| {
+                let connected = crate::Locks::connect(&format!("{scheme}://{login}@h.example"));
+                connected.err().map(|error| error.to_string()).unwrap_or_default()
+            };
+            let refused = told("app:p@ss:/wd");
+            assert!(refused.contains("write @ as %40") && !refused.contains("wd"), "{scheme}: {refused}");
+            assert!(!told("app:p%40ss%3A%2Fwd").contains("%40"), "{scheme}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use leasehold_core::{Error, Password, Place};
+use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
 use percent_encoding::percent_decode_str;
 
 use crate::bell::Bell;
@@ -25,6 +25,7 @@ pub struct Config {
     pub(crate) password: Option<Password>,
     pub(crate) db: u32,
     pub(crate) prefix: String,
+    pub(crate) connect_timeout: Duration,
     /// `None`: as long as other programs usually need, where one was seen.
     pub(crate) gap: Option<Duration>,
     /// Whom a release wakes, and how the scripts are told.
@@ -52,6 +53,7 @@ impl Config {
             password: None,
             db: 0,
             prefix: DEFAULT_PREFIX.to_owned(),
+            connect_timeout: CONNECT_TIMEOUT,
             gap: None,
             bell: None,
             #[cfg(feature = "tls")]
@@ -135,6 +137,13 @@ impl Config {
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());
+        self
+    }
+
+    /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. An attempt takes 3 s at most. Zero is none but that.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
         self
     }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::future::join;
-use leasehold_core::{Clock, EngineError, Fault};
+use leasehold_core::{Clock, EngineError, Fault, dial_limit};
 use redis::{
     Cmd, Value,
     aio::{MultiplexedConnection, PubSubSink},
@@ -29,8 +29,6 @@ use crate::{
     scripts::Script,
 };
 
-/// How long connecting may take, until the server has answered to everything that is asked first.
-const DIAL_LIMIT: Duration = Duration::from_secs(3);
 /// While somebody waits for the server, its clock is asked so often: well within the shortest claim time, so that pushed
 /// grants can be dated.
 const PULSE: Duration = Duration::from_millis(500);
@@ -51,14 +49,14 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// Connects. `broken` rings when the connection is gone.
+    /// Connects, until the server has answered to everything that is asked first. `broken` rings when the connection is gone.
     pub(crate) async fn open(dialer: &Dialer, number: u64, broken: Arc<Notify>) -> Result<Self, EngineError> {
         let Dialer { config, channel, clock, ears, .. } = dialer;
-        let address = &config.address;
+        let (address, limit) = (&config.address, dial_limit(config.connect_timeout, 1));
         let late = |_| {
             // Redis waits for the rest of what it takes for a command of its own.
             let hint = if config.is_encrypted() { ": does the server speak TLS on this port?" } else { "" };
-            let message = format!("cannot connect to {address}: no answer within {DIAL_LIMIT:?}{hint}");
+            let message = format!("cannot connect to {address}: no answer within {limit:?}{hint}");
             EngineError::new(Fault::Retry, message)
         };
         let begun = clock.now();
@@ -94,7 +92,7 @@ impl Conn {
             let (place, ears) = (address.to_string(), Arc::clone(ears));
             Ok(Self { number, place, mux, outbox, dead, ears, _alive: alive })
         };
-        tokio::time::timeout(DIAL_LIMIT, connecting).await.map_err(late)?
+        tokio::time::timeout(limit, connecting).await.map_err(late)?
     }
 
     pub(crate) fn is_dead(&self) -> bool {

@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Fault, Flights, Grant, Hint, Hold,
-    How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token,
+    Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Flights, Grant,
+    Hint, Hold, How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token,
     queue::{WATCHERS, entry_life},
 };
 
@@ -62,8 +62,10 @@ impl RedisEngine {
             for_others += bell;
         }
         let dialer = Dialer::new(config, channel.clone(), Arc::clone(&clock), Arc::clone(&ears));
-        let link = Link::new(dialer, Arc::clone(&clock));
-        Self { link, ears, flights: Flights::default(), channel, for_others, clock, profile: profile() }
+        let contact = Contact::default();
+        let link = Link::new(dialer, Arc::clone(&clock), contact.clone());
+        let profile = profile(contact);
+        Self { link, ears, flights: Flights::default(), channel, for_others, clock, profile }
     }
 
     pub(crate) fn keys<'a>(&'a self, name: &'a leasehold_core::Name) -> Result<Keys<'a>, EngineError> {
@@ -328,7 +330,7 @@ async fn words(conn: &Conn, script: Script, items: Items) -> Result<Vec<String>,
     reply.all_text()
 }
 
-fn profile() -> Profile {
+fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("redis");
     profile.life = Life::Lease;
     profile.push = true;
@@ -340,6 +342,7 @@ fn profile() -> Profile {
     profile.ttl = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
     profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;
+    profile.contact = Some(contact);
     profile
 }
 

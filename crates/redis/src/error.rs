@@ -58,6 +58,12 @@ pub(crate) fn is_foreign_type(text: &str) -> bool {
     split(text).0 == "WRONGTYPE"
 }
 
+/// The words of Redis 6, and those of Redis 8 and Valkey.
+fn is_about_rights(detail: &str) -> bool {
+    let words = ["can't run this command", "can't access at least one", "ACL failure in script"];
+    words.iter().any(|words| detail.contains(words))
+}
+
 fn said(code: &str, detail: &str) -> EngineError {
     let (fault, what) = match code {
         "LOADING" => (Fault::Retry, "the server is still loading its data"),
@@ -76,8 +82,8 @@ fn said(code: &str, detail: &str) -> EngineError {
             Fault::Denied,
             "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
         ),
-        // Before Redis 7.0 a script says so in words.
-        _ if detail.contains("can't run this command") || detail.contains("can't access at least one") => (
+        // Within a script it is said in words.
+        _ if is_about_rights(detail) => (
             Fault::Denied,
             "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
         ),
@@ -90,9 +96,7 @@ fn said(code: &str, detail: &str) -> EngineError {
             Fault::Misconfigured,
             "the key of this lock holds something else than a string: choose another name or prefix",
         ),
-        _ if detail.contains("max number of clients") => {
-            (Fault::Retry, "the server has too many connections")
-        }
+        _ if detail.contains("max number of clients") => (Fault::Full, "the server has too many connections"),
         _ if detail.contains("unknown command") => (
             Fault::Misconfigured,
             "the server lacks a command, or has it renamed: Redis 6.0 or newer, or Valkey, is needed",
@@ -133,9 +137,14 @@ mod tests {
                 "ERR The user executing the script can't run this command or subcommand script: x",
                 Fault::Denied,
             ),
+            (
+                "ERR ACL failure in script: User x has no permissions to run the 'scan' command script: y",
+                Fault::Denied,
+            ),
             ("CROSSSLOT Keys in request don't hash to the same slot", Fault::Misconfigured),
             ("MOVED 3999 127.0.0.1:6381", Fault::Misconfigured),
             ("NOSCRIPT No matching script. Please use EVAL.", Fault::Retry),
+            ("ERR max number of clients reached", Fault::Full),
             ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD'", Fault::Misconfigured),
         ] {
             assert_eq!(said_in_script(said).fault, fault, "{said}");

@@ -21,6 +21,11 @@ use leasehold_core::{
 const SCAN_COUNT: u64 = 1000;
 
 impl RedisEngine {
+    /// Who may not ask for the time cannot lock either; `PING` is no such right.
+    async fn ping_now(&self) -> Result<(), EngineError> {
+        self.link.conn().await?.ask(&redis::cmd("TIME")).await.map(drop)
+    }
+
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
         let item = Item::new(&keys);
@@ -106,6 +111,10 @@ impl RedisEngine {
 }
 
 impl Inspect for RedisEngine {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.ping_now())
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(self.guarantee_now())
     }

@@ -1,6 +1,7 @@
 //! One client of a database: what the verbs share.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -9,8 +10,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Claim, Clock, EngineError, Env, Fault, Flights, Grant, Hold, How, Instant, Mailbox, Mode, Name,
-    News, Release, Released, Renewed, ServerClock, Token,
+    Answer, Claim, ClaimId, Clock, EngineError, Env, Fault, Flights, Grant, Hold, How, Instant, Mailbox,
+    Mode, Name, News, Release, Released, Renewed, ServerClock, Token,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -43,6 +44,9 @@ pub(crate) struct Client {
     pub(crate) mailbox: Mailbox,
     pub(crate) flights: Flights,
     pub(crate) line: Line,
+    env: Env,
+    /// What this client holds, as far as it knows, until it is released or lost.
+    held: Mutex<HashSet<ClaimId>>,
     server: Mutex<ServerClock>,
     takes: Arc<Batch<Claim, Option<Timed<Taken>>>>,
     frees: Arc<Batch<Release, Option<Timed<()>>>>,
@@ -69,6 +73,8 @@ impl Client {
             mailbox: Mailbox::default(),
             flights: Flights::default(),
             line: Line::default(),
+            env: env.clone(),
+            held: Mutex::default(),
             server: Mutex::default(),
             takes: Arc::default(),
             frees: Arc::default(),
@@ -92,6 +98,20 @@ impl Client {
     /// Whether that happened since this was asked last.
     pub(crate) fn was_deaf(&self) -> bool {
         self.deaf.swap(false, Ordering::Relaxed)
+    }
+
+    /// Any random number.
+    pub(crate) fn jitter(&self) -> u32 {
+        self.env.lineage().get() as u32
+    }
+
+    /// Whether this client holds anything.
+    pub(crate) fn holds(&self) -> bool {
+        !lock_of(&self.held).is_empty()
+    }
+
+    pub(crate) fn note_held(&self, id: ClaimId) {
+        lock_of(&self.held).insert(id);
     }
 
     /// A claim took a place in line.
@@ -167,6 +187,7 @@ impl Client {
             if let Some(Timed { now, it: Taken { token, previous } }) = taken {
                 flight.land();
                 self.learn(sent, now);
+                self.note_held(claim.id);
                 return Ok(Answer::Held(Grant {
                     token: self.token(token),
                     tokens: claim.tokens.max(1),
@@ -185,7 +206,7 @@ impl Client {
         if let Answer::Waiting(hint) = &mut answer {
             // It is looked for all claims of this client at once when a hold is over.
             let left = hint.ask_in.take();
-            self.stands(claim, left.is_some());
+            self.stands(claim, left.is_some(), hint.ahead);
             if let Some(left) = left {
                 self.over_in(left);
             }
@@ -193,6 +214,7 @@ impl Client {
                 self.hear(&told);
             }
         } else if matches!(answer, Answer::Held(_)) {
+            self.note_held(claim.id);
             self.is_granted(claim.id);
         } else {
             self.leaves(claim.id);
@@ -264,14 +286,23 @@ impl Client {
         let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
         match self.play(&hold.name, &verb).await {
             Ok(Said::Renewed(Ok(()))) => Renewed::Kept { ttl: Some(hold.ttl) },
-            Ok(Said::Renewed(Err(loss))) => Renewed::Lost(loss),
+            Ok(Said::Renewed(Err(loss))) => {
+                lock_of(&self.held).remove(&hold.id);
+                Renewed::Lost(loss)
+            }
             Ok(_) => Renewed::Unknown(unreadable()),
             Err(failed) => Renewed::Unknown(failed.into()),
         }
     }
 
     pub(crate) async fn release(&self, releases: &[Release]) -> Vec<Released> {
-        let all = releases.iter().map(|release| self.release_one(release));
+        let all = releases.iter().map(|release| async {
+            let released = self.release_one(release).await;
+            if !matches!(released, Released::Unknown(_)) {
+                lock_of(&self.held).remove(&release.id);
+            }
+            released
+        });
         futures_util::future::join_all(all).await
     }
 

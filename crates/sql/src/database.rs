@@ -6,6 +6,7 @@ use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Line
 
 use crate::{
     row::ClientId,
+    slots::Slots,
     step::{Done, Scene, Told, Verb},
 };
 
@@ -51,7 +52,7 @@ pub(crate) struct Spoken {
     pub(crate) stands: Vec<Option<Timed<i16>>>,
     /// Where clients are told: what [`lapses`](Database::lapses) says.
     pub(crate) lapses: Vec<(Name, i64)>,
-    /// Where it is far to look: how many wait before the first of them.
+    /// How many wait before the first of them.
     pub(crate) ahead: u32,
 }
 
@@ -191,6 +192,21 @@ pub(crate) trait Database: Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 
+    /// How many connections the user may have, and how many are in use, as the server said last; nothing where there is no such limit.
+    fn slots(&self) -> Option<Slots> {
+        None
+    }
+
+    /// From now on nothing is told any more to this client, which looks for what became of its claims from time to time, or it is again.
+    fn doze(&self, asleep: bool) {
+        let _ = asleep;
+    }
+
+    /// Closes all connections that nobody uses right now.
+    fn let_go(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Asked every second: what is not needed is given up, as what tells where no claim of this client `waits`.
     fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
         let _ = waits;
@@ -212,6 +228,9 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// Which tables these are, of which database, as far as it is known: what tells their tokens from others.
     fn lineage(&self) -> Lineage;
+
+    /// One round trip; nothing is made.
+    fn ping(&self) -> Answered<'_, ()>;
 
     /// What is promised, as the database is configured.
     fn guarantee(&self) -> Answered<'_, Guarantee>;

@@ -3,8 +3,8 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Broken, Claim, Engine, EngineError, Fault, Guarantee, Hold, How, Inspect,
-    Life, Name, News, Profile, Release, Released, Renewed, View,
+    Answer, BoxFuture, Breaking, Broken, Claim, Contact, Engine, EngineError, Fault, Guarantee, Hold, How,
+    Inspect, Life, Name, News, Profile, Release, Released, Renewed, View,
 };
 
 use crate::{
@@ -28,7 +28,7 @@ pub struct SqlEngine {
 }
 
 impl SqlEngine {
-    pub(crate) fn of(client: Arc<Client>, engine: &'static str) -> Self {
+    pub(crate) fn of(client: Arc<Client>, engine: &'static str, contact: Option<Contact>) -> Self {
         let mut profile = Profile::new(engine);
         profile.life = Life::Lease;
         profile.push = true;
@@ -41,6 +41,7 @@ impl SqlEngine {
         profile.ttl = TTL;
         profile.request_timeout = REQUEST_TIMEOUT;
         profile.request_life = REQUEST_LIFE;
+        profile.contact = contact;
         Self { client, profile }
     }
 
@@ -83,6 +84,10 @@ impl Engine for SqlEngine {
 }
 
 impl Inspect for SqlEngine {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(async move { Ok(bounded(self.client.database.ping()).await?) })
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(async move { Ok(bounded(self.client.database.guarantee()).await?) })
     }

@@ -32,6 +32,7 @@ mod pace;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod row;
+mod slots;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod step;

@@ -18,6 +18,7 @@ use crate::{
     client::{Client, bounded, lock_of},
     database::{Failed, Place, Timed},
     row::{micros_in, stand_of},
+    slots,
     step::{Tidings, Told},
 };
 
@@ -28,6 +29,8 @@ const SPOKEN: u32 = 4;
 #[derive(Default)]
 pub(crate) struct Line {
     ahead: AtomicU32,
+    /// How many wait before the first of the claims, whatever they want.
+    turn: AtomicU32,
     places: Mutex<HashMap<ClaimId, Place>>,
     /// Claims whose place may be made right now, and what was told of it before that was known. Locked before the places.
     arriving: Mutex<HashMap<ClaimId, Option<Told>>>,
@@ -42,6 +45,7 @@ impl Client {
             Tidings::Granted { grant, since } => {
                 let Some(place) = self.place_or_early(told) else { return };
                 let since = self.not_after(*since);
+                self.note_held(told.id);
                 self.is_granted(told.id);
                 // It is told by whoever may tell: believed for no longer than what the claim itself asked for.
                 let ttl = grant.ttl.map(|ttl| ttl.min(place.claim_time));
@@ -67,11 +71,16 @@ impl Client {
         Ok(known.inspect(|told| self.hear(told)).filter(|told| told.is_grant()).count() > 0)
     }
 
-    /// What the claims in line are by now, and that they live on.
-    pub(crate) async fn speak(&self) -> Result<(), Failed> {
+    /// What the claims in line are by now, and that they live on: also those of a client that is told nothing, for it is `asleep`. Says
+    /// whether one waits no more, and is asked for.
+    pub(crate) async fn speak(&self, asleep: bool) -> Result<bool, Failed> {
         let mut places: Vec<Place> = lock_of(&self.line.places).values().cloned().collect();
         places.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
-        let sent = self.now();
+        for place in places.iter_mut().filter(|_| asleep) {
+            place.claim_time = slots::unheard(self.turn());
+            place.life = place.life.max(micros_in(MAX_ENTRY_LIFE));
+        }
+        let (sent, mut called) = (self.now(), false);
         let spoken = bounded(self.database.speak(&places)).await?;
         for (place, stand) in places.iter().zip(spoken.stands) {
             let waits = stand.as_ref().is_some_and(|stand| stand_of(stand.it) == Some(Stand::Waiting));
@@ -79,15 +88,17 @@ impl Client {
                 self.learn(sent, now);
             }
             if !waits {
+                called = true;
                 self.mailbox.push(News::Ring { name: place.name.clone(), id: place.id });
             }
         }
         // Who may be granted together with all before it is granted as soon as the first of them.
         let ahead = if places.iter().all(|place| place.alone) { spoken.ahead } else { 0 };
         self.line.ahead.store(ahead, Ordering::Relaxed);
+        self.line.turn.store(spoken.ahead, Ordering::Relaxed);
         let near = |name: &Name| places.iter().any(|place| place.near && place.name == *name);
         self.lapsed(&spoken.lapses, near).await;
-        Ok(())
+        Ok(called)
     }
 
     /// Ends holds of the names that are waited for, if they are over.
@@ -115,6 +126,11 @@ impl Client {
         self.line.ahead.load(Ordering::Relaxed)
     }
 
+    /// How many wait before the first of the claims in line, as far as is known.
+    pub(crate) fn turn(&self) -> u32 {
+        self.line.turn.load(Ordering::Relaxed)
+    }
+
     /// How often places are spoken for: several times in their lives.
     pub(crate) fn speaks_every(&self) -> Duration {
         let lives = lock_of(&self.line.places).values().map(|place| place.life).min();
@@ -134,12 +150,16 @@ impl Client {
         lock_of(&self.line.places).contains_key(&id)
     }
 
-    pub(crate) fn stands(&self, claim: &Claim, near: bool) {
+    pub(crate) fn stands(&self, claim: &Claim, near: bool, ahead: Option<u32>) {
         let (life, alone) = (micros_in(self.place_life(claim.ttl)), claim.mode == Mode::Exclusive);
         let claim_time = claim.claim_time.min(claim.ttl);
         let place = Place { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
-        lock_of(&self.line.places).insert(claim.id, place);
+        let mut places = lock_of(&self.line.places);
+        places.insert(claim.id, place);
+        let turn = ahead.filter(|_| places.len() == 1).unwrap_or(0);
+        drop(places);
         self.line.ahead.store(0, Ordering::Relaxed);
+        self.line.turn.store(turn, Ordering::Relaxed);
         self.note_queued();
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Instant, News, queue::WATCHERS};
+use leasehold_core::{Fault, Instant, News, queue::WATCHERS};
 use tokio::sync::Notify;
 
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     database::{Database, Failed},
     door,
     pace::Pace,
+    slots::{Slots, jittered, pause},
 };
 
 /// How often one looks whether the holds before them are over; sooner if that is known.
@@ -34,6 +35,8 @@ const SWEPT: i64 = 1000;
 pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
     let Some(now) = client.upgrade().map(|client| client.now()) else { return };
     let mut minder = Minder::new(now);
+    // One before this one may have ended while it slept.
+    client.upgrade().inspect(|client| client.database.doze(false));
     loop {
         let Some((waits, database)) = minder.round(&client).await else { return };
         let looks = waits && !database.tells();
@@ -60,12 +63,14 @@ struct Minder {
     ahead: u32,
     /// Whether the last look failed: what claims are by now is to be asked for, once that can be.
     failed: bool,
+    /// Connections are few: it has closed its own, and looks from time to time.
+    asleep: bool,
 }
 
 impl Minder {
     fn new(now: Instant) -> Self {
         let (swept_to, pace, sweep) = (String::new(), Pace::new(now), now.after(FIRST_SWEEP));
-        Self { now, sweep, speak: now, settle: now, swept_to, pace, ahead: 0, failed: false }
+        Self { now, sweep, speak: now, settle: now, swept_to, pace, ahead: 0, failed: false, asleep: false }
     }
 
     /// Does what is due; says whether claims wait, and in what. Nothing when the client is gone.
@@ -97,11 +102,27 @@ impl Minder {
             }
             self.failed = minded.is_err();
         }
+        if waits && self.asleep && !client.holds() {
+            client.database.let_go().await;
+        }
         Some((client.waits(), Arc::clone(&client.database)))
     }
 
     /// For the claims in line.
     async fn mind(&mut self, client: &Client) -> Result<(), Failed> {
+        if !self.asleep && self.is_crowded(client) {
+            self.dozes(client, true);
+            return self.wake(client).await;
+        }
+        if self.asleep {
+            return if self.now >= client.over() { self.wake(client).await } else { Ok(()) };
+        }
+        let looked = self.look(client).await;
+        self.unless_full(client, looked)
+    }
+
+    /// For claims in line that are told of their grants, or look for them often.
+    async fn look(&mut self, client: &Client) -> Result<(), Failed> {
         let database = &client.database;
         let look = match (database.tells(), database.hears()) {
             (true, true) => SELDOM,
@@ -115,11 +136,11 @@ impl Minder {
             client.looks(look);
         }
         if database.tells() {
-            return if settles { client.speak().await } else { Ok(()) };
+            return if settles { client.speak(false).await.map(drop) } else { Ok(()) };
         }
         if self.now >= self.speak {
             self.speak = self.now.after(client.speaks_every());
-            client.speak().await?;
+            client.speak(false).await?;
         } else if client.listen().await? {
             self.pace.moved(self.now);
         }
@@ -129,8 +150,61 @@ impl Minder {
         Ok(())
     }
 
+    /// Whether this client is to close its connection, which others need more.
+    fn is_crowded(&self, client: &Client) -> bool {
+        let few = |slots: Slots| !slots.lets_stay(client.turn(), self.asleep);
+        !client.holds() && client.database.slots().is_some_and(few)
+    }
+
+    fn dozes(&mut self, client: &Client, asleep: bool) {
+        tracing::debug!(asleep, "whether it waits without a connection, for the server has few left");
+        self.asleep = asleep;
+        client.database.doze(asleep);
+    }
+
+    /// For claims in line that are told nothing: looks on a connection for that alone, and sleeps on, unless there is room by now.
+    async fn wake(&mut self, client: &Client) -> Result<(), Failed> {
+        let turn = client.turn();
+        client.looks(jittered(pause(turn), client.jitter()));
+        let spoken = client.speak(true).await;
+        if matches!(&spoken, Err(failed) if failed.fault == Fault::Full) {
+            client.over_in(client.speaks_every());
+            return Ok(());
+        }
+        if spoken? {
+            // It is asked for, and may be a hold of this client's by now: then it keeps the connection that it has for that.
+            self.dozes(client, false);
+            client.over_in(LOOK);
+            return Ok(());
+        }
+        // It comes nearer: the sooner it looks again.
+        client.over_in(jittered(pause(turn.min(client.turn())), client.jitter()));
+        if !client.database.tells() {
+            client.settle().await?;
+        }
+        if self.is_crowded(client) {
+            return Ok(());
+        }
+        self.dozes(client, false);
+        self.speak = self.now.after(client.speaks_every());
+        client.speak(false).await.map(drop)
+    }
+
+    /// A server that takes no more connections is none that cannot be asked: claims in line wait on, and sleep.
+    fn unless_full(&mut self, client: &Client, looked: Result<(), Failed>) -> Result<(), Failed> {
+        match looked {
+            Err(failed) if failed.fault == Fault::Full && !client.holds() => {
+                self.dozes(client, true);
+                client.looks(jittered(pause(client.turn()).min(client.speaks_every()), client.jitter()));
+                Ok(())
+            }
+            looked => looked,
+        }
+    }
+
     /// How long nothing is due.
     fn next(&self, looks: bool) -> Duration {
+        let looks = looks && !self.asleep;
         let due = if looks { self.settle.min(self.speak) } else { self.settle };
         due.since(self.now)
             .min(if looks { self.pace.next(self.ahead) } else { LOOK })
@@ -143,8 +217,12 @@ impl Minder {
             let now = client.now();
             self.pace.moved(now);
             self.speak = self.speak.min(now.after(client.speaks_every()));
+            if self.asleep {
+                // What is granted to it is kept for it from then on.
+                client.over_in(Duration::ZERO);
+            }
         }
-        if client.was_deaf() {
+        if client.was_deaf() && !self.asleep {
             // Which opens what it hears by, too.
             client.over_in(Duration::ZERO);
         }

@@ -5,15 +5,21 @@ use std::{collections::HashMap, time::Duration};
 
 use leasehold_core::{
     Answer, Broken, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Name, Release, Token, View,
-    queue::{Entry, Graves, Queue, Refusal, Saved, Stand, Step},
+    queue::{Entry, Graves, MAX_HOLDERS, MAX_TOKENS, Queue, Refusal, Saved, Stand, Step},
 };
 
-use crate::row::{
-    ClaimRow, ClientId, LockRow, instant, micros, micros_in, previous_number, previous_of, stand_number,
+use crate::{
+    database::{Failed, unlike},
+    row::{
+        ClaimRow, ClientId, LockRow, instant, micros, micros_in, previous_number, previous_of, stand_number,
+    },
 };
 
 /// How long after it was sent a request may still be done by the server, at the most.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
+
+/// Beyond it nothing is granted. One step mints fewer than are left then.
+const LAST_TOKEN: i64 = i64::MAX - MAX_TOKENS as i64 * MAX_HOLDERS as i64;
 
 /// What the tables hold of a name, and the time of the database when they were read.
 #[derive(Clone, Debug)]
@@ -116,7 +122,17 @@ impl Done {
 
 impl Scene {
     /// Does it.
-    pub(crate) fn play(&self, verb: &Verb) -> Done {
+    ///
+    /// # Errors
+    /// If it might use up the numbers that tokens are: rather nobody is granted the name than two with one token.
+    pub(crate) fn play(&self, verb: &Verb) -> Result<Done, Failed> {
+        if self.lock.token.max(self.floor) > LAST_TOKEN {
+            return Err(unlike("token", "hardly any number is larger"));
+        }
+        Ok(self.step(verb))
+    }
+
+    fn step(&self, verb: &Verb) -> Done {
         let now = instant(self.now);
         let mut graves = self.graves(now);
         let mut queue = self.queue();

@@ -10,8 +10,8 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name, News, Previous,
-    Token,
+    ClaimId, Clock, Contact, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name, News,
+    Previous, Token,
 };
 use tokio::sync::Notify;
 
@@ -39,6 +39,7 @@ pub(crate) struct Client {
     pub(crate) config: Arc<Config>,
     pub(crate) acl: Vec<Acl>,
     pub(crate) clock: Arc<dyn Clock>,
+    contact: Contact,
     pub(crate) mailbox: Mailbox,
     pub(crate) flights: Flights,
     pub(crate) sessions: Sessions,
@@ -59,12 +60,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(config: Config, env: &Env) -> Arc<Self> {
+    pub(crate) fn new(config: Config, env: &Env, contact: Contact) -> Arc<Self> {
         let first = env.lineage().get() as usize % config.servers.len().max(1);
         Arc::new_cyclic(|me: &Weak<Self>| Self {
             acl: config.acls(),
             config: Arc::new(config),
             clock: Arc::clone(&env.clock),
+            contact,
             mailbox: Mailbox::default(),
             flights: Flights::default(),
             sessions: Sessions::default(),
@@ -114,7 +116,14 @@ impl Client {
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let hears: Weak<dyn Hears> = Weak::clone(&self.me) as _;
         let facts = Facts::new(ttl, self.now(), Arc::clone(&self.sooner));
-        let session = Session::new(Arc::clone(&self.config), Arc::clone(&self.clock), hears, facts, first);
+        let session = Session::new(
+            Arc::clone(&self.config),
+            Arc::clone(&self.clock),
+            hears,
+            facts,
+            first,
+            self.contact.clone(),
+        );
         let session = Arc::new(session);
         self.sessions.add(Arc::clone(&session));
         let kept = Arc::clone(&session);

@@ -1,8 +1,8 @@
 //! Where the servers are, who we are there, and where locks are kept.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use leasehold_core::{Error, Password, Place};
+use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
 use percent_encoding::percent_decode_str;
 
 use crate::wire::{Acl, EVERYBODY, MAKER};
@@ -36,6 +36,7 @@ pub struct Config {
     pub(crate) chroot: String,
     pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
+    pub(crate) connect_timeout: Duration,
     pub(crate) layout: Layout,
     /// Who else may do what with the nodes that we make.
     others: Vec<Acl>,
@@ -52,6 +53,7 @@ impl Config {
             chroot: String::new(),
             login: None,
             prefix: DEFAULT_PREFIX.to_owned(),
+            connect_timeout: CONNECT_TIMEOUT,
             layout: Layout::default(),
             others: Vec::new(),
             #[cfg(feature = "tls")]
@@ -143,6 +145,14 @@ impl Config {
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
+        self
+    }
+
+    /// How long connecting may take, to all servers together where there are several; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT)
+    /// by default. An attempt takes 3 s at most, to one of several servers 1.5 s. Zero is none but that.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
         self
     }
 

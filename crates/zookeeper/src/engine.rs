@@ -3,8 +3,8 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Env, Hold, How, Life, News, Profile, Release,
-    Released, Renewed,
+    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, News, Profile,
+    Release, Released, Renewed,
 };
 
 use crate::{client::Client, config::Config};
@@ -30,7 +30,8 @@ impl ZookeeperEngine {
     /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
-        Self { client: Client::new(config, env), profile: profile() }
+        let contact = Contact::default();
+        Self { client: Client::new(config, env, contact.clone()), profile: profile(contact) }
     }
 }
 
@@ -56,7 +57,7 @@ impl Engine for ZookeeperEngine {
     }
 }
 
-fn profile() -> Profile {
+fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("zookeeper");
     profile.life = Life::Lease;
     profile.push = true;
@@ -67,6 +68,7 @@ fn profile() -> Profile {
     profile.ttl = TTL;
     profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;
+    profile.contact = Some(contact);
     profile
 }
 

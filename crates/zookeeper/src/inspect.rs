@@ -51,6 +51,18 @@ impl Client {
         }
     }
 
+    /// Whoever locks may read the prefix: the server tells of a wrong password in no other way.
+    async fn ping(&self) -> Result<(), EngineError> {
+        let visit = self.visit().await?;
+        let read = visit.conn.send(&Data { path: &self.base(), watch: false }).answer().await;
+        self.end_visit(visit).await;
+        match read {
+            // The first claim makes it.
+            Err(failed) if failed.is(Code::NO_NODE) => Ok(()),
+            read => Ok(read.map(drop)?),
+        }
+    }
+
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let visit = self.visit().await?;
         let dir = self.dir(name);
@@ -194,6 +206,10 @@ async fn see(conn: &Conn, directory: &str, name: &str) -> Result<Option<Seen>, F
 }
 
 impl Inspect for ZookeeperEngine {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.client.ping())
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(guarantee::look(&self.client))
     }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Clock, Dial, EngineError, Fault, Link, Place};
+use leasehold_core::{BoxFuture, Clock, Contact, Dial, EngineError, Fault, Link, Place, dial_limit};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
@@ -24,9 +24,6 @@ use crate::{
     wire::{Auth, Close, Hello, Multi, Step, Sync},
 };
 
-/// How long connecting to one server may take, until it has caught up; while there are others to try, less.
-const DIAL_LIMIT: Duration = Duration::from_secs(3);
-const DIAL_LIMIT_OF_MANY: Duration = Duration::from_millis(1500);
 /// A server that answers nothing for so long is taken for gone; or for a third of a shorter timeout.
 const SILENCE: Duration = Duration::from_secs(3);
 /// How long it takes at most that those who hold by a session hear of its end.
@@ -59,6 +56,7 @@ impl Session {
         hears: Weak<dyn Hears>,
         facts: Facts,
         first: usize,
+        contact: Contact,
     ) -> Self {
         let facts = Arc::new(facts);
         let dialer = Dialer {
@@ -68,7 +66,7 @@ impl Session {
             hears,
             next: AtomicUsize::new(first),
         };
-        Self { facts, link: Link::new(dialer, clock) }
+        Self { facts, link: Link::new(dialer, clock, contact) }
     }
 
     /// Its connection; an error if it is over.
@@ -131,7 +129,8 @@ impl Dialer {
     /// The first server, from the next one on, that serves; else what the last one that can be reached said.
     async fn first_that_serves(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let servers = &self.config.servers;
-        let limit = if servers.len() > 1 { DIAL_LIMIT_OF_MANY } else { DIAL_LIMIT };
+        // Until it has caught up.
+        let limit = dial_limit(self.config.connect_timeout, servers.len());
         let first = self.next.load(Ordering::Relaxed);
         let mut worst: Option<EngineError> = None;
         for at in first..first + servers.len() {

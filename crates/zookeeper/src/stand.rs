@@ -23,7 +23,7 @@ use crate::{
 /// How often it is looked again because the one before it went while it was looked for.
 const TRIES: u32 = 8;
 /// How often a claim that does not wait looks what became of those before it that do not either, for a second in all, and the first
-/// pause between its looks. Who takes longer hangs.
+/// pause between its looks. Who takes longer hangs, and is in the way as others are: it may be the first any time, and hold.
 const LOOKS: u32 = 10;
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 /// How often a claim asks that may not watch the node before it.
@@ -41,7 +41,7 @@ impl Client {
         new: bool,
     ) -> Result<Tried, Failed> {
         let line = way.dir.line(claim.mode);
-        for look in 0..if claim.may_queue { TRIES } else { LOOKS } {
+        for look in 0..if claim.may_queue { TRIES } else { LOOKS + TRIES } {
             self.delete_strays(claim, way, own, &mut children).await?;
             let nodes = keys::line(&children);
             let Some(standing) = standing(&nodes, own.name(), claim.mode) else {
@@ -66,9 +66,10 @@ impl Client {
             };
             if !claim.may_queue {
                 let at = nodes.iter().position(|node| node.name == own.name()).unwrap_or(nodes.len());
-                match refuses(&nodes[..at], claim.mode) {
+                let hangs = Some(&before).filter(|_| look >= LOOKS);
+                match refuses(&nodes[..at], claim.mode).map(|other| &other.name).or(hangs) {
                     Some(other) => {
-                        let before = format!("{line}/{}", other.name);
+                        let before = format!("{line}/{other}");
                         if let Some(taken) = self.take_back_behind(claim, way, own, before).await? {
                             return Ok(Tried::Answer(taken));
                         }

@@ -26,6 +26,9 @@ use crate::{
 /// How long a request may take before its outcome is unknown.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How often somebody asks who waits for news, at least.
+pub(crate) const SLOWEST_POLL: Duration = Duration::from_secs(2);
+
 /// One client of the modelled server.
 pub(crate) struct Remote {
     port: Arc<Port>,
@@ -140,6 +143,10 @@ impl Engine for Remote {
 }
 
 impl Inspect for Remote {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(async { Err(not_modelled()) })
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(async move { Ok(Guarantee::new(self.level, &[])) })
     }
@@ -203,7 +210,7 @@ fn profile(manner: Manner) -> Profile {
     let mut profile = Profile::new("sim");
     profile.push = manner != Manner::Poll;
     profile.poll = match manner {
-        Manner::Push | Manner::Ring => Duration::from_millis(250)..=Duration::from_secs(2),
+        Manner::Push | Manner::Ring => Duration::from_millis(250)..=SLOWEST_POLL,
         Manner::Poll => Duration::from_millis(50)..=Duration::from_secs(1),
     };
     profile.tokens = if manner == Manner::Push { 65 } else { 1 };

@@ -102,6 +102,12 @@ impl Plan {
         self.acquisitions().map(|op| op.ttl).max().unwrap_or_default()
     }
 
+    /// The shortest lease.
+    #[must_use]
+    pub(crate) fn shortest_lease(&self) -> Duration {
+        self.acquisitions().map(|op| op.ttl).min().unwrap_or_default()
+    }
+
     /// How long it takes after a disturbance, at most, until all is in order again: what was lost is asked for anew, what
     /// nobody renews lapses, and whoever does not speak is passed over.
     #[must_use]

@@ -7,6 +7,7 @@ mod writes;
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Instant, Locks};
+use leasehold_testkit::history::nanos;
 use tokio::sync::Notify;
 
 use crate::{
@@ -73,8 +74,4 @@ impl User {
     fn now(&self) -> Instant {
         self.journal.clockwork().now()
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    time.as_nanos() as u64
 }

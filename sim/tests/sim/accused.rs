@@ -38,3 +38,10 @@ fn a_request_may_be_sent_again_where_nothing_goes_wrong() {
 fn what_is_kept_for_the_first_is_kept_by_the_release_of_the_last() {
     stands(&[800_145_245]);
 }
+
+/// An operator broke it, its user went on until its short lease was over, and who waited had been told when a longer one may be over.
+/// Nothing rings then. What rings is not excused: the tales of the checker that name `lapse`.
+#[test]
+fn a_lease_that_runs_out_unheard_is_found_by_the_poll() {
+    stands(&[900_039_905]);
+}

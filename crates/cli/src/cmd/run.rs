@@ -57,7 +57,8 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     }
     let guard = acquire_whole(plan, &locks, waiter)?;
     steps.granted(&locks, &guard);
-    let child = start(plan, &locks, &guard, waiter, partner.group())?;
+    let child = start(plan, &locks, &guard, waiter, partner)?;
+    steps.started(&locks, &child, partner.pid());
     let end = Supervisor::new(plan, lock(plan, &locks), &guard, waiter, child)
         .see_through()
         .map_err(waiting_failed)?;

@@ -30,6 +30,7 @@ fn each_step_is_said_when_asked_for() {
     assert_eq!(code(&holder.output()), 0);
     let granted = waiter.complaint();
     assert!(granted.contains("granted after ") && granted.contains(", token "), "{granted}");
+    assert!(waiter.complaint().contains(", guardian "));
     let output = waiter.output();
     assert_eq!((code(&output), stdout(&output)), (0, "done\n".to_owned()));
     assert!(one_line(&output).contains("released: waited "), "{output:?}");

@@ -1,16 +1,23 @@
 //! A wait that ends while its server is away: nobody knows who holds the name, so the answer is not "held by another".
 
 use std::{
+    net::TcpListener,
     process::Command,
     time::{Duration, Instant},
 };
 
-use leasehold_testkit::server::{MariadbServer, PostgresServer, RedisServer};
+use leasehold_testkit::{
+    server::{MariadbServer, PostgresServer, RedisServer},
+    stopwatch::Stopwatch,
+};
 
 use crate::tools::{HOLD, Running, bare, code, finish, one_line, until};
 
 /// How long the command waits, in seconds: longer where the machine took half of that time before the server was away.
 const LIMITS: [u64; 3] = [6, 24, 96];
+
+/// How late the command may end: less than it waits for an engine that answers.
+const IN_TIME: Duration = Duration::from_millis(700);
 
 /// Holds the name for longer than the test lasts, has a command wait for it, takes the server away, and reads how the wait ends.
 fn assert_unreachable<S>(start: impl Fn() -> S, url: impl Fn(&S) -> String, take_away: impl Fn(&mut S)) {
@@ -25,6 +32,7 @@ fn assert_unreachable<S>(start: impl Fn() -> S, url: impl Fn(&S) -> String, take
         assert_eq!(holder.line(), "ready");
         let begin = Instant::now();
         let wait = format!("{limit}s");
+        let watch = Stopwatch::start();
         let waiter = Running::start(leasehold(&["run", "-w", &wait, "job", "--", "true"]));
         until("a waiter", || {
             let shown = finish(leasehold(&["show", "--json", "job"]));
@@ -37,6 +45,8 @@ fn assert_unreachable<S>(start: impl Fn() -> S, url: impl Fn(&S) -> String, take
         if was_quick {
             assert_eq!(code(&ended), 69, "{ended:?}");
             assert!(!one_line(&ended).contains("held by"), "{ended:?}");
+            // Nor is it waited for the word of such a server on what it was told to undo.
+            watch.assert_within(Duration::from_secs(limit) + IN_TIME, "a wait");
             return;
         }
     }
@@ -57,4 +67,29 @@ fn a_wait_for_a_postgres_that_was_killed_is_69() {
 #[test]
 fn a_wait_for_a_mariadb_that_was_killed_is_69() {
     assert_unreachable(|| MariadbServer::start(&[]), MariadbServer::url, MariadbServer::kill);
+}
+
+/// Nobody ever answers there: neither a limit nor the time for connecting waits for an attempt, which has 3 s by itself.
+#[test]
+fn a_host_that_is_silent_from_the_first_is_69_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap();
+    for scheme in ["redis://", "etcd://", "zookeeper://", "postgres://me@", "mysql://me@"] {
+        let path = if scheme.contains('@') { "/db" } else { "" };
+        let timeout = "?connect_timeout=500ms";
+        for (query, args) in [
+            ("", &["run", "-w", "500ms", "job", "--", "true"][..]),
+            (timeout, &["run", "job", "--", "true"]),
+            (timeout, &["run", "-n", "job", "--", "true"]),
+            (timeout, &["show", "job"]),
+        ] {
+            let url = format!("{scheme}{place}{path}{query}");
+            let watch = Stopwatch::start();
+            let ended = finish(bare(&[&["--url", url.as_str()], args].concat()));
+            watch.assert_within(Duration::from_millis(2500), &format!("{args:?} of {url}"));
+            assert_eq!(code(&ended), 69, "{args:?} of {url}: {ended:?}");
+            let line = one_line(&ended);
+            assert!(query.is_empty() || line.contains("no answer within 500ms"), "{args:?} of {url}: {line}");
+        }
+    }
 }

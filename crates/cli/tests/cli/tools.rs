@@ -266,8 +266,15 @@ impl Running {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Kills the whole command, as the loss of power does: nobody is left to release the lock.
+    /// Kills the whole command, as the loss of power does: nobody is left to release the lock. What only the next run would do
+    /// about its control group is done here, for there may be none.
     pub(crate) fn kill_whole(&mut self) {
+        self.kill_both();
+        crate::groups::remove_leaf_of(self.pid());
+    }
+
+    /// Kills both processes of the command, and nothing else.
+    pub(crate) fn kill_both(&mut self) {
         self.signal(Signal::SIGSTOP);
         self.signal_guardian(Signal::SIGKILL);
         self.signal(Signal::SIGKILL);

@@ -1,4 +1,4 @@
-//! CMD's whole tree: what descends from it ends with the lock, wherever it went.
+//! CMD's whole tree: what descends from it ends with the lock, wherever it went, where CMD has no control group of its own.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -9,8 +9,9 @@ use nix::{
 };
 
 use crate::{
+    groups::{Group, leasehold_without, mount},
     start::{LEASEHOLD, program},
-    tools::{Dir, Running, bare, code, finish, is_running, one_line, until},
+    tools::{Dir, Running, code, finish, is_running, one_line, until},
 };
 
 /// A CMD that says the number of the process that started it, and of six that it starts: one in its group, one in a session
@@ -63,6 +64,12 @@ impl Drop for Scattered {
     }
 }
 
+fn without_group(dir: &Dir, args: &[&str]) -> Command {
+    let mut command = leasehold_without(args);
+    command.env("LEASEHOLD_URL", dir.url());
+    command
+}
+
 fn next_starts_when_the_tree_is_gone(leasehold: impl Fn(&[&str]) -> Command) {
     let mut holder = Running::start(leasehold(&["run", "--ttl", "1h", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
@@ -81,10 +88,10 @@ fn next_starts_when_the_tree_is_gone(leasehold: impl Fn(&[&str]) -> Command) {
 #[test]
 fn the_next_starts_at_once_and_only_when_the_whole_tree_of_a_killed_leasehold_is_gone() {
     let dir = Dir::new();
-    next_starts_when_the_tree_is_gone(|args| dir.leasehold(args));
+    next_starts_when_the_tree_is_gone(|args| without_group(&dir, args));
     let server = RedisServer::start(&[]);
     next_starts_when_the_tree_is_gone(|args| {
-        let mut command = bare(args);
+        let mut command = leasehold_without(args);
         command.env("LEASEHOLD_URL", format!("redis://127.0.0.1:{}", server.port()));
         command
     });
@@ -93,7 +100,7 @@ fn the_next_starts_at_once_and_only_when_the_whole_tree_of_a_killed_leasehold_is
 #[test]
 fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
     let dir = Dir::new();
-    let mut holder = Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", SCATTERS]));
+    let mut holder = Running::start(without_group(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
     kill(Pid::from_raw(scattered.guardian), Signal::SIGKILL).unwrap();
     let output = holder.wait();
@@ -106,17 +113,12 @@ fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
 
 #[test]
 fn when_both_are_killed_cmd_itself_ends() {
-    let dir = Dir::new();
-    let mut holder = Running::start(dir.leasehold(&[
-        "run",
-        "x",
-        "--",
-        "sh",
-        "-c",
-        "echo $$; exec sleep 1000 >/dev/null 2>&1",
-    ]));
+    // No other run is near, which would end it too.
+    let (dir, group) = (Dir::new(), Group::new());
+    let script = "echo $$; exec sleep 1000 >/dev/null 2>&1";
+    let mut holder = Running::start(group.leasehold(&dir, &["run", "x", "--", "sh", "-c", script]));
     let cmd = holder.number();
-    holder.kill_whole();
+    holder.kill_both();
     drop(holder.wait());
     until("CMD's end", || !is_running(cmd));
     assert_eq!(dir.code(&["run", "x", "--", "true"]), 0);
@@ -126,7 +128,7 @@ fn when_both_are_killed_cmd_itself_ends() {
 fn a_loss_ends_the_whole_tree_before_leasehold_ends() {
     let dir = Dir::new();
     let options = ["run", "--max-hold", "2s", "--grace", "100ms", "x", "--", "sh", "-c", SCATTERS];
-    let mut holder = Running::start(dir.leasehold(&options));
+    let mut holder = Running::start(without_group(&dir, &options));
     let scattered = Scattered::of(&mut holder);
     assert_eq!(code(&holder.wait()), 76);
     assert!(scattered.are_gone());
@@ -135,7 +137,7 @@ fn a_loss_ends_the_whole_tree_before_leasehold_ends() {
 #[test]
 fn the_guardian_is_not_in_reach_of_what_is_aimed_at_leasehold() {
     let dir = Dir::new();
-    let mut holder = Running::start(dir.leasehold(&["run", "x", "--", "sh", "-c", SCATTERS]));
+    let mut holder = Running::start(without_group(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
     let front = holder.pid();
     let name = fs::read_to_string(format!("/proc/{}/comm", scattered.guardian)).unwrap();
@@ -153,10 +155,12 @@ fn the_tree_ends_in_a_namespace_without_rights() {
     let dir = Dir::new();
     let pid = dir.path().join("pid");
     let script = format!(
-        "{LEASEHOLD} run --ttl 1h x -- sh -c 'setsid sleep 1000 & echo $! >\"$0\"; wait' {pid} & front=$!
+        "mount -o remount,bind,ro {groups} || exit 99
+         {LEASEHOLD} run --ttl 1h x -- sh -c 'setsid sleep 1000 & echo $! >\"$0\"; wait' {pid} & front=$!
          until [ -s {pid} ]; do sleep 0.01; done
          kill -KILL $front
          {LEASEHOLD} run x -- sh -c '! kill -0 $(cat \"$0\") 2>/dev/null' {pid}",
+        groups = mount().display(),
         pid = pid.display()
     );
     let mut command = program("unshare");

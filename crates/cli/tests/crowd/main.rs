@@ -1,6 +1,9 @@
 //! A thousand processes on one name. A test of its own, for it leaves other tests no room.
 #![expect(clippy::unwrap_used, reason = "a test stops at whatever is not as it says")]
 
+#[path = "../cli/groups.rs"]
+#[expect(dead_code, reason = "shared with the other tests of the command, which use the rest")]
+mod groups;
 #[path = "../cli/start.rs"]
 mod start;
 #[path = "../cli/tools.rs"]

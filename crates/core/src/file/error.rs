@@ -45,7 +45,7 @@ pub(super) fn foreign(file: &str, what: &str) -> EngineError {
 /// The error of opening an engine, which has no name yet.
 pub(super) fn opening(error: EngineError) -> Error {
     let kind = match error.fault {
-        Fault::Retry => ErrorKind::Unreachable,
+        Fault::Retry | Fault::Full => ErrorKind::Unreachable,
         Fault::Unknown => ErrorKind::Unknown,
         Fault::Refused => ErrorKind::Refused,
         Fault::Denied => ErrorKind::Denied,

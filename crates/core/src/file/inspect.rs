@@ -31,6 +31,11 @@ const TRIES: usize = 3;
 const LOOKS: usize = 3;
 
 impl Inspect for FileEngine {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        // What is missing is made by the first claim.
+        Box::pin(async move { self.dir.place(Missing::Look).map(drop) })
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(async move {
             let shared = self.dir.place(Missing::Look)?.and_then(|place| place.shared);

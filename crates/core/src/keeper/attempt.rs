@@ -43,8 +43,9 @@ pub(crate) async fn attempt(
 /// Tries on until it is decided; `None` when the tries are used up. `last` is what came of the last one.
 async fn try_on(life: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Error) -> Option<Guard> {
     let mut wait = Wait::new(&life.profile, None);
+    let since = life.now();
     for left in (0..tries).rev() {
-        let hint = match once(life, asked).await {
+        let hint = match once(life, asked, since).await {
             Ok(Ok(guard)) => return Some(guard),
             Ok(Err(error)) => {
                 *last = error;
@@ -55,7 +56,8 @@ async fn try_on(life: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Erro
                 hint
             }
         };
-        if left == 0 {
+        // Whoever was never reached is not tried for longer than it takes to find that out.
+        if left == 0 || life.first_contact(since).is_some_and(|limit| life.now() >= limit) {
             break;
         }
         let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), life.now(), life.env.jitter())
@@ -83,7 +85,11 @@ impl Drop for Armed<'_> {
 }
 
 /// One try, by a claim of its own: decided, or an error after which the next try may do better.
-async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error>, (Error, Hint)> {
+async fn once(
+    life: &Arc<Lifeline>,
+    asked: &Asked,
+    since: Instant,
+) -> Result<Result<Guard, Error>, (Error, Hint)> {
     if let Err(closed) = life.check_open() {
         return Ok(Err(closed));
     }
@@ -93,7 +99,7 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
     let claim = life.new_claim(&asked.name, &asked.terms, false, false);
     let mut armed = Armed { life, claim, certain: false };
     let sent = Sent { at: life.now(), newest: life.seen.newest(&asked.name) };
-    let answer = life.ask(&armed.claim, How::Create).await;
+    let answer = life.ask(&armed.claim, How::Create, life.first_contact(since)).await;
     if answer.is_ok() {
         life.heard();
     }
@@ -111,7 +117,7 @@ async fn once(life: &Arc<Lifeline>, asked: &Asked) -> Result<Result<Guard, Error
         Ok(Answer::Gone) => Err((taken(life, asked, 1), Hint::default())),
         Err(error) => {
             armed.certain = !error.fault.may_be_applied();
-            let again = matches!(error.fault, Fault::Retry | Fault::Unknown);
+            let again = matches!(error.fault, Fault::Retry | Fault::Full | Fault::Unknown);
             let error = Error::from_engine(error, &asked.name, life.profile.engine);
             if again { Err((error, Hint::default())) } else { Ok(Err(error)) }
         }

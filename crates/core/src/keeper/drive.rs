@@ -1,6 +1,9 @@
 //! Sees one claim through: asks, waits for news or the poll, until it is granted, refused or not wanted any more.
 
-use std::sync::{Arc, PoisonError, atomic::Ordering};
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 use crate::{
     Answer, Claim, EngineError, Fault, Grant, How, Instant, lease,
@@ -8,6 +11,9 @@ use crate::{
     shared::Shared,
     wait::{Next, Wait},
 };
+
+/// How much longer than the time for connecting an engine has to say by itself why it came to nothing.
+pub(crate) const LAST_WORD: Duration = Duration::from_millis(50);
 
 type First = Option<(Instant, Result<Answer, EngineError>)>;
 
@@ -79,7 +85,7 @@ impl Drive {
         self.maybe_there = true;
         let sent = self.shared.now();
         self.control.asks(sent);
-        let mut request = std::pin::pin!(self.shared.ask(&self.claim, how));
+        let mut request = std::pin::pin!(self.shared.ask(&self.claim, how, self.first_contact()));
         let mut rang = false;
         let answer = loop {
             tokio::select! {
@@ -134,8 +140,11 @@ impl Drive {
     }
 
     fn new_wait(&self) -> Wait {
-        let first_contact = self.control.since.after(self.shared.connect_timeout);
-        Wait::new(&self.shared.profile, (!self.shared.was_reached()).then_some(first_contact))
+        Wait::new(&self.shared.profile, self.first_contact())
+    }
+
+    fn first_contact(&self) -> Option<Instant> {
+        self.shared.first_contact(self.control.since)
     }
 
     fn note(&self, answer: &Result<Answer, EngineError>) {
@@ -162,16 +171,47 @@ impl Shared {
         self.profile.inline || self.contacted.load(Ordering::Relaxed)
     }
 
-    /// One bounded claim request. Without an answer in time its outcome is unknown.
-    pub(crate) async fn ask(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+    /// Until when a request of `since` waits for a connection to an engine that was never reached; `None` once it was.
+    pub(crate) fn first_contact(&self, since: Instant) -> Option<Instant> {
+        (!self.was_reached()).then(|| since.after(self.connect_timeout))
+    }
+
+    /// One bounded claim request. Without an answer in time its outcome is unknown. An engine that nobody could ever connect to is
+    /// given up at `first_contact`; one that is connected to has its time, for a first answer that takes long is no outage.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        claim: &Claim,
+        how: How,
+        first_contact: Option<Instant>,
+    ) -> Result<Answer, EngineError> {
         let request = self.caught(async { self.engine.claim(claim, how).await });
         let request = async { request.await.unwrap_or_else(|panicked| Err(panicked.into_error())) };
         if self.profile.inline {
             return request.await;
         }
         let timeout = self.profile.request_timeout;
-        self.within(timeout, request)
-            .await
+        let bounded = self.within(timeout, request);
+        let answer = tokio::select! {
+            biased;
+            answer = bounded => answer,
+            error = self.not_connected(first_contact) => {
+                // It may be among what an engine sends together when it is connected after all.
+                self.undo(claim);
+                return Err(error);
+            }
+        };
+        answer
             .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))
+    }
+
+    /// Resolves when the time for connecting is over and nobody was ever connected.
+    async fn not_connected(&self, first_contact: Option<Instant>) -> EngineError {
+        if let (Some(limit), Some(contact)) = (first_contact, &self.profile.contact) {
+            self.sleep_until(limit.after(LAST_WORD)).await;
+            if !contact.is_made() {
+                return contact.missing(self.connect_timeout);
+            }
+        }
+        std::future::pending().await
     }
 }

@@ -1,7 +1,7 @@
 //! Closing, and the end of the process: what is pending gets a bounded time to be finished.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError, Weak},
+    sync::{Arc, Condvar, Mutex, PoisonError, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -10,7 +10,7 @@ use crate::shared::Shared;
 /// How long the end of the process waits for releases to be sent: a first program that ends after `main` must not
 /// leave its lock taken until the lease runs out.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The same for an engine that has never answered: what can be sent is sent by then, and an answer is not to be expected.
+/// The same for an engine that does not answer: what can be sent is sent by then, and an answer is not to be expected.
 const FAREWELL_UNHEARD: Duration = Duration::from_millis(50);
 
 /// Counts what must not be cut off: releases on their way, and claims that may have to be undone.
@@ -78,7 +78,8 @@ pub(crate) fn farewell() {
         shared.stop_waiting();
     }
     for shared in &homes {
-        let limit = if shared.was_reached() { FAREWELL } else { FAREWELL_UNHEARD };
+        let answers = shared.was_reached() && !shared.silent.load(Ordering::Relaxed);
+        let limit = if answers { FAREWELL } else { FAREWELL_UNHEARD };
         shared.pending.block_until_zero(limit.saturating_sub(begin.elapsed()));
     }
 }

@@ -4,6 +4,7 @@
 //! plain channel; so a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one message.
 
 mod attempt;
+mod calls;
 mod clean;
 mod close;
 mod drive;
@@ -17,8 +18,10 @@ mod thread;
 mod timers;
 
 pub(crate) use attempt::attempt;
+pub(crate) use calls::Calls;
 pub(crate) use clean::Parcel;
 pub(crate) use close::close;
+pub(crate) use drive::LAST_WORD;
 pub use env::{Entropy, Env};
 pub(crate) use exit::{Pending, farewell, register};
 pub(crate) use keep::keep;

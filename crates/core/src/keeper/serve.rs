@@ -118,5 +118,6 @@ impl Shared {
     /// The engine said something: from now on outages are waited out.
     pub(crate) fn heard(&self) {
         self.contacted.store(true, Ordering::Relaxed);
+        self.silent.store(false, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! A waiting request goes without a guard: cancelled, or its limit passed.
 
 use std::{
-    sync::{Arc, PoisonError},
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -85,6 +85,7 @@ impl Shared {
         let trouble = state.claim.as_ref().and_then(|claim| {
             let silent = claim.control.unanswered(self.now());
             if silent >= SILENT {
+                self.silent.store(true, Ordering::Relaxed);
                 return Some((ErrorKind::Unreachable, format!("no answer for {silent:.1?}")));
             }
             let trouble = claim.control.trouble.lock().unwrap_or_else(PoisonError::into_inner);

@@ -36,6 +36,10 @@ impl MemoryEngine {
 }
 
 impl Inspect for MemoryEngine {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         let notes = [
             "Excludes only within this process: other processes have locks of their own.",

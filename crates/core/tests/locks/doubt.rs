@@ -65,6 +65,10 @@ impl Engine for Doubting {
 }
 
 impl Inspect for Doubting {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.inner.ping()
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         self.inner.guarantee()
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Clock, Env, Error, Event, Guard, Instant, Keeper, Locks, Observe,
+    Clock, Env, Error, Event, Guard, Instant, Keeper, Locks, Observe, Owner,
     memory::{MemoryEngine, MemoryStore},
 };
 use tokio::runtime::Runtime;
@@ -209,6 +209,37 @@ fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
     assert!(!is_granted(neighbour.as_mut()));
     let view = pollster::block_on(world.client().show("x")).unwrap();
     assert_eq!(view.holders[0].owner, leasehold_core::queue::KEPT_OWNER);
+}
+
+/// Those who share a hold let go of it one after the other: what one of them wanted is not forgotten by the release of another.
+#[test]
+fn a_name_that_one_of_several_wants_kept_is_kept_from_the_last_release_on() {
+    const KEPT: Duration = Duration::from_secs(3600);
+    for (mode, stays) in
+        [("readers", Duration::ZERO), ("readers", KEPT / 2), ("one owner", KEPT / 2), ("readers", KEPT)]
+    {
+        let (world, locks, clock, _runtime) = still();
+        let me = Owner::new("me");
+        let guard = || match mode {
+            "readers" => locks.rw("x").read().ttl(KEPT * 2).blocking().acquire().unwrap(),
+            _ => locks.mutex("x").ttl(KEPT * 2).owner(me.clone()).blocking().acquire().unwrap(),
+        };
+        let (first, last) = (guard(), guard());
+        pollster::block_on(first.release_at_least(KEPT)).unwrap();
+        clock.advance(stays);
+        let other = world.client();
+        let taken = || match other.rw("x").write().blocking().try_acquire() {
+            Ok(guard) => guard.release_blocking().is_err(),
+            Err(error) => error.is_taken(),
+        };
+        assert!(taken(), "{mode}: the last one holds it");
+        last.release_blocking().unwrap();
+        assert_eq!(taken(), stays < KEPT, "{mode}, released after {stays:?}");
+        clock.advance((KEPT - stays).saturating_sub(Duration::from_secs(1)));
+        assert_eq!(taken(), stays < KEPT, "{mode}, released after {stays:?}");
+        clock.advance(Duration::from_secs(1));
+        assert!(!taken(), "{mode}, released after {stays:?}: its time is over");
+    }
 }
 
 #[test]

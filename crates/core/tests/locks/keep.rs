@@ -50,6 +50,10 @@ impl Engine for Sessions {
 }
 
 impl Inspect for Sessions {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.inner.ping()
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         self.inner.guarantee()
     }

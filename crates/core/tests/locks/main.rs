@@ -11,8 +11,8 @@ mod conformance;
 mod doubt;
 mod executors;
 mod faults;
+mod first_contact;
 mod fork;
-
 mod handover;
 mod keep;
 mod keeper;
@@ -22,6 +22,7 @@ mod loss;
 mod modes;
 mod news;
 mod observe;
+mod on_lost;
 mod panics;
 mod recorded;
 mod restored;

@@ -66,6 +66,10 @@ impl Engine for Panics {
 }
 
 impl Inspect for Panics {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.inner.ping()
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(self.passing(Verb::Inspect, self.inner.guarantee()))
     }

@@ -52,6 +52,10 @@ impl Engine for Restored {
 }
 
 impl Inspect for Restored {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.now().ping()
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         self.now().guarantee()
     }

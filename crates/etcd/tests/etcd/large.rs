@@ -64,5 +64,17 @@ fn a_value_longer_than_any_answer_hides_nothing_else() {
     let names: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.holders[0].foreign)).collect();
     assert_eq!(names, [("aaa", false), ("big", true), ("zzz", false)]);
     let shown = (0..20).find_map(|_| rig.run(locks.show("big")).ok()).expect("a look");
+    // What is certainly in the way is told as such, of whatever size it is.
+    let asked = |request: &leasehold_core::Request| {
+        let tries = (0..20).map(|_| request.blocking().try_acquire().unwrap_err());
+        // A connection on which the machine brings nothing else for so long counts as dead.
+        tries.into_iter().find(|error| !error.is_unreachable()).expect("an answer")
+    };
+    let error = asked(&locks.mutex("big"));
+    assert!(error.is_taken(), "{error}");
+    let error = asked(&locks.rw("big").read());
+    assert!(error.is_taken(), "{error}");
+    let error = asked(&locks.semaphore("big", 2));
+    assert!(error.is_misconfigured() && error.to_string().contains("mutex"), "{error}");
     assert_eq!((shown.holders[0].id.as_str(), shown.waiters[0].id.as_str()), ("1", "2"));
 }

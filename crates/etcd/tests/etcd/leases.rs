@@ -1,9 +1,10 @@
 //! What leases there are, and what becomes of claims when they end.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Engine, How, Loss, News};
-use leasehold_testkit::room::with_room;
+use leasehold_core::{Answer, Engine, How, Locks, Loss, News};
+use leasehold_etcd::EtcdEngine;
+use leasehold_testkit::{pitfall::Pitfall, room::with_room};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
@@ -27,6 +28,21 @@ fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
     let short = leasehold_core::Claim { ttl: Duration::from_secs(5), ..rig.claim("short") };
     assert!(matches!(rig.run(engine.claim(&short, How::Create)), Ok(Answer::Held(_))));
     assert_eq!(rig.leases(), 3, "a crash of its holder is to free it after its own ttl");
+}
+
+/// A panic of who keeps leases alive, which nobody else does.
+#[test]
+fn a_minder_that_died_is_begun_anew() {
+    let rig = Rig::new();
+    let (pitfall, env) = Pitfall::new("leasehold_etcd::minder::run");
+    let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
+    pitfall.open();
+    rig.until("the minder dies", || pitfall.took_one());
+    rig.until("it looks again", || pitfall.is_passed_again());
+    let left = guard.remaining();
+    rig.until("its lease is kept alive", || guard.remaining() > left || !guard.check());
+    guard.release_blocking().unwrap();
 }
 
 /// No request is made per renewed hold, and none is lost over several leases' time.

@@ -35,6 +35,20 @@ fn a_full_database_refuses_claims_and_takes_releases() {
     assert_eq!(left, [""; 0]);
 }
 
+#[test]
+fn a_ping_tells_whether_the_server_is_there() {
+    let mut rig = Rig::with(&[]);
+    let locks =
+        leasehold_core::Locks::builder(rig.engine()).connect_timeout(Duration::from_millis(500)).build();
+    rig.until("it is there", || locks.ping_blocking().is_ok());
+    rig.server.kill();
+    let error = locks.ping_blocking().unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1"), "{error}");
+    rig.server.restart();
+    rig.until("it is there again", || locks.ping_blocking().is_ok());
+    assert_eq!((rig.keys(), rig.leases()), (Vec::new(), 0));
+}
+
 /// A member that hangs is left within seconds, also by what was asked of it already.
 #[test]
 fn a_request_to_a_member_that_hangs_ends_with_its_connection() {

@@ -35,6 +35,12 @@ local function string_at(key, run)
   return (text ~= '' or call('EXISTS', key) == 1) and text
 end
 
+-- What stands under the locks of all items: of one alone no more than a string of ours may have. One command for each of many would
+-- cost more than all that is done with them, and what another wrote in the place of a hold is read whole once, when it is lost.
+local function all_values()
+  return #KEYS == 2 and { call('GETRANGE', KEYS[2], 0, LONGEST - 1) } or call('MGET', unpack(KEYS, 2))
+end
+
 -- Mints tokens for some claims, all in a row: the last of them, and whether each claim gets one only, because the
 -- counter is ahead of the clock, from which it goes on when the server has lost what it knew. One by one it falls behind.
 -- nil if the counter is lost, or older than this connection: mint() in name.lua raises it; also if it holds no token of ours.

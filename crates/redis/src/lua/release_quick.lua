@@ -51,7 +51,7 @@ local function hand_over(at, value)
 end
 
 local function quick()
-  local values, freed, keys = call('MGET', unpack(KEYS, 2)), {}, {}
+  local values, freed, keys = all_values(), {}, {}
   local nobody_waits = false
   if #values > 1 then
     local lines = {}

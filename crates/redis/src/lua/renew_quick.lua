@@ -1,7 +1,7 @@
 -- Extends exclusive holds that are confirmed: most renewals. Stands before name.lua and renew.lua, which do everything
 -- else; apart, because defining their functions costs more than this.
 local function quick()
-  local values = call('MGET', unpack(KEYS, 2))
+  local values = all_values()
   for at = 1, #KEYS - 1 do
     if values[at] == ARGV[3 * at - 1] then
       local lock, ttl = KEYS[at + 1], ARGV[3 * at]

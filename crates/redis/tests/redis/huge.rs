@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold_core::{Answer, Claim, Engine, Hold, How, Loss, Previous, Release, Released, Renewed};
+
 use crate::rig::{Rig, acquire};
 
 /// The last byte of a value of 40 MiB; those before it are zeros.
@@ -65,6 +67,25 @@ fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_waits() {
     }
     assert!(rig.scripts_take() < LITTLE, "{} bytes were read", rig.scripts_take());
     drop(guard);
+}
+
+/// The short ways of renewing and releasing look at the lock first.
+#[test]
+fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_held() {
+    let rig = Rig::new();
+    let (engine, claim) = (rig.engine(), rig.claim("a"));
+    rig.run(async {
+        let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else { panic!("it is free") };
+        rig.says(&["SETRANGE", "lock:a", LAST, "x"]);
+        let Claim { id, name, mode, ttl, .. } = claim.clone();
+        let hold = Hold { id, name: name.clone(), mode, token: grant.token, ttl };
+        assert!(matches!(engine.renew(&[hold]).await[..], [Renewed::Lost(Loss::Gone)]));
+        assert!(rig.scripts_take() < LITTLE, "{} bytes were read to renew", rig.scripts_take());
+        let ended = Previous::Clean;
+        let release = Release { id, name, mode, token: Some(grant.token), ended, keep: None };
+        assert!(matches!(engine.release(&[release]).await[..], [Released::NotThere]));
+        assert!(rig.scripts_take() < LITTLE, "{} bytes were read to release", rig.scripts_take());
+    });
 }
 
 #[test]

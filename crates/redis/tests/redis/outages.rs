@@ -17,12 +17,19 @@ fn a_server_that_is_not_there_is_unreachable_within_the_time_for_it() {
     let locks = Locks::builder(rig.engine()).connect_timeout(Duration::from_millis(500)).build();
     let error = locks.mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1"), "{error}");
+    let error = locks.ping_blocking().unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1"), "{error}");
     let watch = Stopwatch::start();
     let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(200)).unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     watch.assert_within(Duration::from_secs(2), "I12: an acquire that may take 200 ms");
     rig.server.restart();
     acquire(&locks, "a").release_blocking().unwrap();
+    locks.ping_blocking().unwrap();
+    rig.server.pause();
+    let error = locks.ping_blocking().unwrap_err();
+    assert!(error.is_unreachable(), "of one that was connected to: {error}");
+    rig.server.resume();
 }
 
 #[test]

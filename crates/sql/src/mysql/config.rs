@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{Error, Password, Place};
+use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place, dial_limit};
 use mysql_async::OptsBuilder;
 use percent_encoding::percent_decode_str;
 
@@ -23,6 +23,7 @@ pub struct Config {
     pub(super) password: Option<Password>,
     database: String,
     pub(super) encryption: Encryption,
+    connect_timeout: Duration,
     /// The server was without TLS the last time.
     #[cfg(feature = "tls")]
     pub(super) plain: std::sync::Arc<std::sync::atomic::AtomicBool>,
@@ -67,9 +68,23 @@ impl Config {
             password: password.map(decoded).transpose()?.map(Password::from),
             database: decoded(database)?,
             encryption: Encryption::Off,
+            connect_timeout: CONNECT_TIMEOUT,
             #[cfg(feature = "tls")]
             plain: std::sync::Arc::default(),
         })
+    }
+
+    /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. An attempt takes
+    /// 3 s at most. Zero is none but that.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Its limit for one attempt.
+    pub(super) fn dial_limit(&self) -> Duration {
+        dial_limit(self.connect_timeout, 1)
     }
 
     /// How we prove who we are; asked for at each connection.

@@ -15,10 +15,8 @@ use crate::{
     database::{Absent, Failed},
     door,
     engine::REQUEST_TIMEOUT,
+    slots::Slots,
 };
-
-/// How long connecting may take.
-pub(super) const DIAL_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long it may take that a connection says that it is still there: on another one the request may still be in time.
 const PING_LIMIT: Duration = Duration::from_secs(1);
@@ -54,9 +52,9 @@ impl Conn {
             conn.tables = tables::known(&mut conn, absent).await?;
             Ok(conn)
         };
-        let late =
-            || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {DIAL_LIMIT:?}")));
-        door::within(DIAL_LIMIT, dialing).await.unwrap_or_else(late).map_err(|failed| config.say(&failed))
+        let limit = config.dial_limit();
+        let late = || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {limit:?}")));
+        door::within(limit, dialing).await.unwrap_or_else(late).map_err(|failed| config.say(&failed))
     }
 
     /// Says some statements at once; what each of them brought, in order. An error ends all that come after it.
@@ -102,6 +100,11 @@ impl Conn {
     /// Which tables these are, of which server.
     pub(super) fn lineage(&self) -> Lineage {
         self.tables.as_ref().map_or(Lineage::new(0), |tables| tables.lineage)
+    }
+
+    /// How many connections the server had left when this one was made.
+    pub(super) fn slots(&self) -> Option<Slots> {
+        self.tables.as_ref()?.slots
     }
 
     /// Whether the server ends transactions that nobody goes on with.

@@ -10,7 +10,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token, queue::Stand,
+    BoxFuture, Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token,
+    queue::Stand,
 };
 
 use super::{
@@ -21,14 +22,15 @@ use super::{
     play::play,
     pool::{Lent, Pool},
     quick,
-    rows::{Columns, names},
+    rows::{Columns, names, slots},
     server::Server,
-    statements::{AHEAD, CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, SERVER, SPEAK, STANDS, SWEEP},
+    statements::{AHEAD, CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, SERVER, SLOTS, SPEAK, STANDS, SWEEP},
     text::{bytes, claims, list},
 };
 use crate::{
     database::{Absent, Answered, Database, Failed, Place, Spoken, Taken, Timed},
-    row::{ClientId, previous_of, stand_of},
+    row::{ClientId, micros_in, previous_of, stand_of},
+    slots::Slots,
     step::{Done, Scene, Tidings, Told, Verb},
 };
 
@@ -36,6 +38,8 @@ use crate::{
 const TRIES: usize = 3;
 /// How many rows of claims one statement looks up: each is compared with all.
 const AT_ONCE: usize = 256;
+/// How many statements ask how many connections are left.
+pub(super) const SLOTS_ASKED: usize = 2;
 
 pub(super) struct Mysql {
     pub(super) pool: Pool,
@@ -117,21 +121,23 @@ impl Database for Mysql {
 
     fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
         Box::pin(async move {
-            let mut lives: HashMap<i64, Vec<&Place>> = HashMap::new();
+            let mut lives: HashMap<(i64, i64), Vec<&Place>> = HashMap::new();
             for place in places {
-                lives.entry(place.life).or_default().push(place);
+                lives.entry((place.life, micros_in(place.claim_time))).or_default().push(place);
             }
             let mut said = Vec::new();
-            for (life, places) in lives {
-                let life = life.to_string();
+            for ((life, unheard), places) in lives {
+                let (life, unheard) = (life.to_string(), unheard.to_string());
                 said.extend(places.chunks(AT_ONCE).map(|places| {
                     let claims = claims(places.iter().map(|place| (place.name.as_str(), place.id, None)));
-                    SPEAK.with(&[("claims", &claims), ("life", &life)])
+                    SPEAK.with(&[("claims", &claims), ("life", &life), ("unheard", &unheard)])
                 }));
             }
             let client = self.id.0.cast_signed().to_string();
             said.extend([&STANDS, &AHEAD].map(|sql| sql.with(&[("client", &client)])));
+            said.push(SLOTS.bare().to_owned());
             let mut sets = self.surely(&said.join("; "), Absent::Make).await?;
+            self.pool.learn(slots(&sets.split_off(sets.len().saturating_sub(SLOTS_ASKED))));
             let ahead = sets.pop().and_then(|set| set.rows.into_iter().next());
             let ahead: Option<u32> = ahead.map(|row| Columns::of(&row).next()).transpose()?.flatten();
             let mut stands: HashMap<ClaimId, Timed<i16>> = HashMap::new();
@@ -157,6 +163,15 @@ impl Database for Mysql {
             }
             Ok(lapses)
         })
+    }
+
+    fn slots(&self) -> Option<Slots> {
+        self.pool.slots()
+    }
+
+    fn let_go(&self) -> BoxFuture<'_, ()> {
+        self.pool.let_go();
+        Box::pin(std::future::ready(()))
     }
 
     fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>> {
@@ -271,6 +286,19 @@ impl Database for Mysql {
 
     fn lineage(&self) -> Lineage {
         self.pool.lineage()
+    }
+
+    fn ping(&self) -> Answered<'_, ()> {
+        Box::pin(async move {
+            let mut tries = 1..TRIES;
+            loop {
+                let lent = self.pool.lent(Absent::Leave).await?;
+                match once(lent, "DO 0", Commits::Never).await {
+                    Ok(_) => return Ok(()),
+                    Err(stopped) => self.again(stopped, tries.next())?,
+                }
+            }
+        })
     }
 
     fn guarantee(&self) -> Answered<'_, Guarantee> {

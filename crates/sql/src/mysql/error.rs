@@ -89,6 +89,7 @@ const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
 const PLAIN: u16 = 3159;
 /// Of clients, which say so of an authentication.
 pub(super) const ASKS_FOR_PASSWORD: u16 = 2061;
+const TOO_MANY: u16 = 1040;
 const NO_TABLE: u16 = 1146;
 const HIDDEN: u16 = 1142;
 const NO_COLUMN: u16 = 1054;
@@ -185,8 +186,12 @@ fn meaning(code: u16) -> Fault {
         // A disk or a table that is full, memory, a packet that is too large for the server.
         1021 | 1037 | 1038 | 1041 | 1114 | 1153 => Fault::Refused,
         code if READ_ONLY.contains(&code) => Fault::Refused,
+        // A number beyond those that a column has: a token that somebody else wrote.
+        1690 => Fault::Misconfigured,
         1048 | 1062 | 1136 | 1264 | 1366 | 1406 => Fault::Internal,
-        // Deadlocks, time limits, a server that goes down or comes up, too many connections.
+        // Of the server, of the user, of the account.
+        TOO_MANY | 1203 | 1226 => Fault::Full,
+        // Deadlocks, time limits, a server that goes down or comes up.
         _ => Fault::Retry,
     }
 }

@@ -35,7 +35,8 @@ use crate::{SqlEngine, client::Client, row::ClientId};
 pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);
     let mysql = Mysql::new(config, id, Arc::clone(&env.clock));
-    SqlEngine::of(Client::new(Arc::new(mysql), id, env), "mysql")
+    let contact = mysql.pool.contact.clone();
+    SqlEngine::of(Client::new(Arc::new(mysql), id, env), "mysql", Some(contact))
 }
 
 /// What makes the tables, for who does so otherwise.

@@ -31,7 +31,7 @@ pub(super) async fn play(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Ti
             made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?
         }
     };
-    let done = scene.play(verb);
+    let done = scene.play(verb)?;
     write(conn, &literal, name.as_str(), &done).await?;
     Ok(Timed { now: scene.now, it: done })
 }

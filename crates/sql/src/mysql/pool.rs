@@ -8,13 +8,15 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Clock, Fault, Lineage};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use leasehold_core::{Clock, Contact, Fault, Lineage};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{config::Config, conn::Conn};
 use crate::{
     client::{CONNECTIONS, lock_of},
     database::{Absent, Failed, replaced},
+    door,
+    slots::Slots,
 };
 
 /// A connection that was silent for longer is closed: soon the server would do so, or what stands before it.
@@ -22,13 +24,19 @@ const IDLE: Duration = Duration::from_secs(30);
 /// One that was silent for longer is first asked whether it is still there. Else what was said to a server that was restarted
 /// meanwhile would be in doubt.
 const TRUSTED: Duration = Duration::from_secs(1);
+/// How long it is waited for one of our connections that another request uses, where the server takes no more.
+const RETURNS: Duration = Duration::from_secs(1);
 
 pub(super) struct Pool {
     config: Config,
+    pub(super) contact: Contact,
     clock: Arc<dyn Clock>,
     room: Semaphore,
     idle: Mutex<Vec<Conn>>,
     lineage: Mutex<Option<Lineage>>,
+    slots: Mutex<Option<Slots>>,
+    /// Rings when a connection is free for others.
+    returned: Notify,
     cut: AtomicBool,
 }
 
@@ -41,8 +49,18 @@ pub(super) struct Lent<'a> {
 
 impl Pool {
     pub(super) fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
-        let (idle, lineage, cut) = Default::default();
-        Self { config, clock, room: Semaphore::new(CONNECTIONS), idle, lineage, cut }
+        let (contact, idle, lineage, slots, returned, cut) = Default::default();
+        Self {
+            config,
+            contact,
+            clock,
+            room: Semaphore::new(CONNECTIONS),
+            idle,
+            lineage,
+            slots,
+            returned,
+            cut,
+        }
     }
 
     /// A connection to the tables.
@@ -63,7 +81,10 @@ impl Pool {
             };
             let mut conn = match idle {
                 Some(conn) => conn,
-                None => self.open(absent).await?,
+                None => match self.open(absent).await {
+                    Err(full) if full.fault == Fault::Full => self.one_of_ours().await.ok_or(full)?,
+                    opened => opened?,
+                },
             };
             if now < conn.spoke.after(TRUSTED) || conn.answers_soon().await {
                 return Ok(Lent { conn, pool: self, _room: room });
@@ -72,16 +93,50 @@ impl Pool {
     }
 
     async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
-        let conn = Conn::open(&self.config, self.clock.now(), absent).await?;
+        let opened = Conn::open(&self.config, self.clock.now(), absent).await;
+        let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
+        self.contact.made();
         if !conn.has_tables() {
             return Ok(conn);
         }
+        self.learn(conn.slots());
         let before = lock_of(&self.lineage).replace(conn.lineage());
         if before.is_some_and(|before| before != conn.lineage()) {
             // Another server answers there by now: what is left of the other one is of no use.
             lock_of(&self.idle).clear();
         }
         Ok(conn)
+    }
+
+    /// Where the server takes no more connections, one that another of our requests uses right now has to do: a hold is not to lapse,
+    /// nor a release to fail, for want of one more.
+    async fn one_of_ours(&self) -> Option<Conn> {
+        if CONNECTIONS - 1 == self.room.available_permits() {
+            return None;
+        }
+        let returned = async {
+            loop {
+                self.returned.notified().await;
+                if let Some(conn) = lock_of(&self.idle).pop() {
+                    return conn;
+                }
+            }
+        };
+        door::within(RETURNS, returned).await
+    }
+
+    /// What the server said last of how many connections it has left.
+    pub(super) fn slots(&self) -> Option<Slots> {
+        *lock_of(&self.slots)
+    }
+
+    pub(super) fn learn(&self, slots: Option<Slots>) {
+        *lock_of(&self.slots) = slots;
+    }
+
+    /// All that rest are closed.
+    pub(super) fn let_go(&self) {
+        lock_of(&self.idle).clear();
     }
 
     /// One of the connections broke: the others that nobody uses most likely did, too.
@@ -117,6 +172,7 @@ impl Lent<'_> {
         if !conn.is_closed() {
             conn.spoke = pool.clock.now();
             lock_of(&pool.idle).push(conn);
+            pool.returned.notify_one();
         }
         Ok(())
     }

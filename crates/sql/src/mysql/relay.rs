@@ -4,6 +4,7 @@
 
 use std::{io, net::SocketAddr};
 
+use leasehold_core::LONGEST_DIAL;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy},
@@ -32,7 +33,7 @@ pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
     let door = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = door.local_addr()?;
     door::spawn(async move {
-        if let Some(Ok((driver, _))) = door::within(super::conn::DIAL_LIMIT, door.accept()).await {
+        if let Some(Ok((driver, _))) = door::within(LONGEST_DIAL, door.accept()).await {
             drop(door);
             // Both are closed with it, which is all that they have to know.
             let _ = pass(driver, server).await;

@@ -3,10 +3,14 @@
 use leasehold_core::{ClaimId, Name};
 use mysql_async::{Row, prelude::FromValue};
 
-use super::text::{bytes, words};
+use super::{
+    conn::Set,
+    text::{bytes, words},
+};
 use crate::{
     database::{Failed, unlike},
     row::{ClaimRow, ClientId, LockRow, first},
+    slots::Slots,
 };
 
 /// Reads a row, column by column.
@@ -104,6 +108,18 @@ impl<'a> Columns<'a> {
         let number: i64 = self.next()?;
         Ok(ClientId(number.cast_unsigned()))
     }
+}
+
+/// How many connections are left, as far as the server tells.
+pub(super) fn slots(sets: &[Set]) -> Option<Slots> {
+    let [limits, used] = sets else { return None };
+    let (mut limits, mut used) = (Columns::of(limits.rows.first()?), Columns::of(used.rows.first()?));
+    let (server, user, mine): (i64, i64, i64) =
+        (limits.next().ok()?, limits.next().ok()?, limits.next().ok()?);
+    let (_, all): (String, String) = (used.next().ok()?, used.next().ok()?);
+    // None is written as zero.
+    let user = if user > 0 { user } else { -1 };
+    Some(Slots::new([(all.parse().ok()?, server), (mine, user), (0, -1)]))
 }
 
 /// The names in the first columns of rows; one that is no name of ours is passed over.

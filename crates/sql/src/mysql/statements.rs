@@ -22,6 +22,7 @@ statements! {
     RENEWED_LOCKS = "renewed_locks";
     RENEW_CLAIMS = "renew_claims";
     RENEWED_CLAIMS = "renewed_claims";
+    SLOTS = "slots";
     SPEAK = "speak";
     STANDS = "stands";
     CALLED = "called";

@@ -5,12 +5,17 @@ use leasehold_core::{Fault, Lineage};
 use super::{
     SCHEMA,
     conn::Conn,
+    database::SLOTS_ASKED,
     error::{Broke, Commits},
     made::Made,
+    rows::slots,
     server::Server,
-    statements::{MADE, META, SERVER, SESSION},
+    statements::{MADE, META, SERVER, SESSION, SLOTS},
 };
-use crate::database::{Absent, Failed};
+use crate::{
+    database::{Absent, Failed},
+    slots::Slots,
+};
 
 /// The version of the tables.
 const VERSION: i32 = 1;
@@ -21,12 +26,15 @@ pub(super) struct Known {
     pub(super) lineage: Lineage,
     /// Whether the server ends transactions that nobody goes on with.
     pub(super) watched: bool,
+    /// How many connections the server had left.
+    pub(super) slots: Option<Slots>,
 }
 
 /// Sets the connection up, and finds the tables, if they are there or to be made.
 pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Known>, Failed> {
-    let text = format!("{}; {}; {}", SESSION.bare(), SERVER.bare(), MADE.bare());
+    let text = [&SESSION, &SERVER, &MADE, &SLOTS].map(|sql| sql.bare()).join("; ");
     let mut sets = conn.say(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
+    let slots = slots(&sets.split_off(sets.len().saturating_sub(SLOTS_ASKED)));
     let mut made = Made::read(&sets.split_off(sets.len().saturating_sub(Made::ASKED)))?;
     let server = Server::read(sets);
     server.writable()?;
@@ -58,7 +66,7 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
     made.check_columns()?;
     let tables = u128::from_str_radix(&lineage, 16).map_err(|_| foreign())?;
     let lineage = Lineage::new(tables ^ server.identity());
-    Ok(Some(Known { lineage, watched: server.ends_idle_transactions() }))
+    Ok(Some(Known { lineage, watched: server.ends_idle_transactions(), slots }))
 }
 
 /// Makes the tables. Several clients may do so at once: each statement does nothing where another was first.

@@ -1,8 +1,8 @@
 //! Where the server is, and who we are there.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use leasehold_core::{Error, Password};
+use leasehold_core::{CONNECT_TIMEOUT, Error, Password, dial_limit};
 
 use super::server::Server;
 use crate::{Encryption, database::Failed};
@@ -17,6 +17,7 @@ pub struct Config {
     pub(crate) schema: Option<String>,
     /// Whose tables are trusted, though that one owns neither their schema nor the database.
     pub(crate) table_owner: Option<String>,
+    connect_timeout: Duration,
 }
 
 impl Config {
@@ -35,7 +36,8 @@ impl Config {
     /// As [`from_url`](Self::from_url), or that a value is not understood.
     pub fn with_parameters(rest: &str, parameters: &[(&str, String)]) -> Result<Self, Error> {
         let server = Server::read(rest, parameters)?;
-        Ok(Self { server, listen: None, schema: None, table_owner: None })
+        let connect_timeout = CONNECT_TIMEOUT;
+        Ok(Self { server, listen: None, schema: None, table_owner: None, connect_timeout })
     }
 
     /// The server itself, for a URL that leads to a transaction pooler: notifications do not pass through one.
@@ -43,6 +45,19 @@ impl Config {
     pub fn listen(mut self, listen: Self) -> Self {
         self.listen = Some(listen.server);
         self
+    }
+
+    /// How long connecting may take, to all hosts together; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. An attempt takes
+    /// 3 s at most. Zero is none but that.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Its limit for one attempt.
+    pub(crate) fn dial_limit(&self) -> Duration {
+        dial_limit(self.connect_timeout, 1)
     }
 
     /// The schema that has the tables, or is to have them. By default they are found by the `search_path` of the user.

@@ -28,6 +28,7 @@ use super::{
 use crate::{
     database::{Absent, Failed},
     door,
+    slots::Slots,
 };
 
 /// For how long it is not asked again behind a pooler which server answers there.
@@ -38,8 +39,6 @@ pub(crate) const LOCK_LIMIT: &str = "200ms";
 const BEGIN_SHORT: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '200ms'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
-/// How long connecting may take.
-const DIAL_LIMIT: Duration = Duration::from_secs(3);
 /// Limits of the session: nothing of ours is under way on the server for longer. And what is prepared is planned once, by the keys: not
 /// anew each time, and not as for the small tables that it met first.
 const LIMITS: &str = "-c statement_timeout=5s -c lock_timeout=200ms -c idle_in_transaction_session_timeout=5s \
@@ -83,7 +82,7 @@ impl Conn {
             conn.recognise(config, absent).await?;
             Ok(conn)
         };
-        door::within(DIAL_LIMIT, dialing).await.unwrap_or_else(|| Err(late(config)))
+        door::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
     /// Connects past a pooler to the `server` itself, for hearing only.
@@ -93,7 +92,7 @@ impl Conn {
         hears: Weak<dyn Hears>,
     ) -> Result<Self, Failed> {
         let dialing = Self::dial(config, server, true, hears);
-        door::within(DIAL_LIMIT, dialing).await.unwrap_or_else(|| Err(late(config)))
+        door::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
     /// Hears what is told on this channel.
@@ -114,13 +113,18 @@ impl Conn {
         self.ear.listens()
     }
 
+    /// Nobody is to be told when it ends.
+    pub(crate) fn hush(&self) {
+        self.ear.listens.store(false, Ordering::Release);
+    }
+
     async fn dial(
         config: &Config,
         server: &Server,
         direct: bool,
         hears: Weak<dyn Hears>,
     ) -> Result<Self, Failed> {
-        let dialed = dial(server, direct.then_some(LIMITS), DIAL_LIMIT).await;
+        let dialed = dial(server, direct.then_some(LIMITS), config.dial_limit()).await;
         let (client, link) = dialed.map_err(|failed| config.say(failed))?;
         let deaf = Deaf { hears, ear: Arc::default() };
         let ear = Arc::clone(&deaf.ear);
@@ -151,6 +155,11 @@ impl Conn {
     /// Which tables it leads to.
     pub(crate) fn lineage(&self) -> Lineage {
         self.tables.as_ref().map_or(Lineage::new(0), |tables| tables.lineage)
+    }
+
+    /// How many connections the server had left when it was recognised.
+    pub(crate) fn slots(&self) -> Option<Slots> {
+        self.tables.as_ref()?.slots
     }
 
     fn text(&self, sql: &Sql) -> &str {
@@ -257,5 +266,5 @@ impl Drop for Deaf {
 }
 
 fn late(config: &Config) -> Failed {
-    config.say(Failed::new(Fault::Retry, format!("no answer within {DIAL_LIMIT:?}")))
+    config.say(Failed::new(Fault::Retry, format!("no answer within {:?}", config.dial_limit())))
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use leasehold_core::{BoxFuture, Claim, ClaimId, Fault, Guarantee, Hold, Lineage, Name, Release};
+use leasehold_core::{BoxFuture, Claim, ClaimId, Contact, Fault, Guarantee, Hold, Lineage, Name, Release};
 use tokio_postgres::{Row, types::ToSql};
 
 use super::{
@@ -12,15 +12,16 @@ use super::{
     guarantee::{SETTINGS, guarantee},
     play::play,
     pool::{Lent, Pool},
-    rows::{claim_row, client_number, column, id, lock_row},
+    rows::{claim_row, client_number, column, id, lock_row, slots},
     statements::{
         CLAIM_ONE, CLAIM_QUICK, FORGET, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
-        RENEW_LOCKS, SPEAK, SWEEP, Sql,
+        RENEW_LOCKS, SLOTS, SPEAK, SWEEP, Sql,
     },
 };
 use crate::{
     database::{Absent, Answered, Database, Failed, Place, Spoken, Taken, Timed},
     row::{ClientId, first, micros_in, previous_number},
+    slots::Slots,
     step::{Done, Scene, Told, Verb},
 };
 
@@ -36,6 +37,10 @@ impl Postgres {
     pub(crate) fn new(config: Config, id: ClientId) -> Self {
         let ear = Ear::new(id, config);
         Self { pool: Arc::clone(&ear.pool), ear }
+    }
+
+    pub(super) fn contact(&self) -> Contact {
+        self.pool.contact.clone()
     }
 
     async fn take_one(&self, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
@@ -57,6 +62,25 @@ impl Postgres {
     /// One statement about many names; `None` where it met a row that another keeps locked: then nothing was done.
     async fn many(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, Failed> {
         some(self.pool.conn().await?, sql, given).await
+    }
+
+    /// What is said of claims in line; and how many connections are left is learned in the same round trip.
+    async fn spoken(&self, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
+        let lent = self.pool.conn().await?;
+        let (said, left) = if lent.conn.keeps() {
+            tokio::join!(biased; lent.conn.alone(&SPEAK, given), lent.conn.alone(&SLOTS, &[]))
+        } else {
+            (lent.conn.alone(&SPEAK, given).await, lent.conn.alone(&SLOTS, &[]).await)
+        };
+        if let Some(slots) = left.ok().and_then(|rows| slots(rows.first()?).ok()) {
+            self.pool.learn(Some(slots));
+        }
+        match said {
+            Ok(rows) => lent.back().map(|()| rows),
+            // It met a row that another keeps locked: then nothing was done.
+            Err(error) if is_busy(&error) => lent.back().map(|()| Vec::new()),
+            Err(error) => Err(sort(&error, At::Commit)),
+        }
     }
 
     /// What a look finds. Nothing is an answer where there are no tables, and none where others keep them locked.
@@ -204,14 +228,19 @@ impl Database for Postgres {
             let lives: Vec<i64> = places.iter().map(|place| place.life).collect();
             let (names, ids) =
                 (names(places.iter().map(|place| &place.name)), ids(places.iter().map(|place| &place.id)));
-            let rows = self.many(&SPEAK, &[&names, &ids, &lives]).await?.unwrap_or_default();
+            let unheard: Vec<i64> = places.iter().map(|place| micros_in(place.claim_time)).collect();
+            let rows = self.spoken(&[&names, &ids, &lives, &unheard]).await?;
             let mut stands: HashMap<ClaimId, (i16, i64, Option<i64>)> = HashMap::new();
+            let mut ahead: Option<i64> = None;
             for row in &rows {
                 if let Some(id) = id(row, 0)? {
                     stands.insert(id, (column(row, 1)?, column(row, 2)?, column(row, 3)?));
                 }
+                let before: i64 = column(row, 4)?;
+                ahead = Some(ahead.map_or(before, |ahead| ahead.min(before)));
             }
-            let mut spoken = Spoken::default();
+            let ahead = u32::try_from(ahead.unwrap_or(0)).unwrap_or(u32::MAX);
+            let mut spoken = Spoken { ahead, ..Spoken::default() };
             for place in places {
                 let known = stands.get(&place.id);
                 spoken.stands.push(known.map(|&(it, now, _)| Timed { now, it }));
@@ -232,6 +261,18 @@ impl Database for Postgres {
 
     fn hears(&self) -> bool {
         self.ear.hears()
+    }
+
+    fn slots(&self) -> Option<Slots> {
+        self.pool.slots()
+    }
+
+    fn doze(&self, asleep: bool) {
+        self.ear.doze(asleep);
+    }
+
+    fn let_go(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.ear.let_go())
     }
 
     fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
@@ -311,6 +352,14 @@ impl Database for Postgres {
 
     fn lineage(&self) -> Lineage {
         self.pool.lineage()
+    }
+
+    fn ping(&self) -> Answered<'_, ()> {
+        Box::pin(async move {
+            let lent = self.pool.lent(Absent::Leave).await?;
+            lent.conn.run("SELECT 1").await.map_err(|error| sort(&error, At::Before))?;
+            lent.back()
+        })
     }
 
     fn guarantee(&self) -> Answered<'_, Guarantee> {

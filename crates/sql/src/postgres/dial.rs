@@ -46,9 +46,11 @@ pub(crate) async fn dial(
                 server.served.store(at, Ordering::Relaxed);
                 return Ok(served);
             }
+            // One that is reached counts more than one that is not.
+            Err(failed) if failed.fault == Fault::Retry && last.fault == Fault::Full => {}
+            Err(failed) if matches!(failed.fault, Fault::Retry | Fault::Full) => last = failed,
             // Who is refused by one host does not tell the next what it knows.
-            Err(failed) if failed.fault != Fault::Retry => return Err(failed),
-            Err(failed) => last = failed,
+            Err(failed) => return Err(failed),
         }
     }
     Err(last)

@@ -38,6 +38,8 @@ pub(crate) struct Ear {
     state: Mutex<State>,
     /// Whether it could be opened last.
     open: AtomicBool,
+    /// It is not to be opened.
+    asleep: AtomicBool,
     me: Weak<Ear>,
 }
 
@@ -60,6 +62,7 @@ impl Ear {
             pool: Pool::new(config, Weak::clone(me) as _),
             state: Mutex::default(),
             open: AtomicBool::new(true),
+            asleep: AtomicBool::new(false),
             me: Weak::clone(me),
         })
     }
@@ -80,6 +83,9 @@ impl Ear {
     pub(crate) async fn open(&self) -> Result<(), Failed> {
         let mut state = self.state.lock().await;
         state.unneeded = None;
+        if self.asleep.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         if state.hearing.as_ref().is_some_and(|hearing| hearing.listens()) {
             return Ok(());
         }
@@ -127,6 +133,23 @@ impl Ear {
         if waits { self.pool.deaf().await } else { self.pool.conn().await }
     }
 
+    /// From now on it is not opened, or it is again.
+    pub(crate) fn doze(&self, asleep: bool) {
+        self.asleep.store(asleep, Ordering::Relaxed);
+    }
+
+    /// Closes the connections that nobody uses right now, and with one of them what it hears by.
+    pub(crate) async fn let_go(&self) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        let beside = state.beside.take();
+        beside.iter().for_each(Conn::hush);
+        self.pool.let_go();
+        if state.hearing.as_ref().is_some_and(|hearing| !hearing.listens()) {
+            state.hearing = None;
+            self.open.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Whether it is open, as far as is known.
     pub(crate) fn hears(&self) -> bool {
         self.open.load(Ordering::Relaxed)
@@ -154,7 +177,7 @@ impl Ear {
 
 fn fatal(failed: &Failed) -> Result<(), Failed> {
     match failed.fault {
-        Fault::Retry | Fault::Unknown => Ok(()),
+        Fault::Retry | Fault::Full | Fault::Unknown => Ok(()),
         _ => Err(failed.clone()),
     }
 }

@@ -39,6 +39,8 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
     // The server undoes what it answers by an error to.
     let fault = match said.code() {
         &SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
+        // Of the server, the role or the database; or what is left is kept for others.
+        &SqlState::TOO_MANY_CONNECTIONS => Fault::Full,
         &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY | &SqlState::PROGRAM_LIMIT_EXCEEDED => Fault::Refused,
         _ if said.message().contains("statement pooling") => {
             let words = "the pooler gives each statement another connection, and locks need transactions: set pool_mode = transaction";
@@ -46,12 +48,14 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
         }
         code if is_pooler(code, said.message()) => return pooler(),
         code => match code.code().get(..2) {
+            // A token that somebody else wrote, beyond which there is none.
+            _ if *code == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Fault::Misconfigured,
             Some("28") => Fault::Denied,
             // A pooler says so of a connection behind it, and what was done there before, nobody knows.
             Some("08") if at == At::Commit => Fault::Unknown,
             Some("3D" | "3F" | "42" | "0A") => Fault::Misconfigured,
             Some("22" | "23" | "XX") => Fault::Internal,
-            // Deadlocks, time limits, a server that goes down or comes up, too many connections, a replica.
+            // Deadlocks, time limits, a server that goes down or comes up, a replica.
             _ => Fault::Retry,
         },
     };

@@ -38,7 +38,7 @@ pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let postgres = Arc::new(Postgres::new(config, id));
     let client = Client::new(Arc::clone(&postgres) as _, id, env);
     postgres.ear.set(Arc::downgrade(&client));
-    SqlEngine::of(client, "postgres")
+    SqlEngine::of(client, "postgres", Some(postgres.contact()))
 }
 
 /// What makes the tables, for who does so otherwise.

@@ -41,7 +41,7 @@ pub(crate) async fn play(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<
     }
     let (lock, claims, now) = of(&scene.map_err(before)?)?;
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?;
-    let done = Scene { now, floor: now, lineage: conn.lineage(), lock, claims }.play(verb);
+    let done = Scene { now, floor: now, lineage: conn.lineage(), lock, claims }.play(verb)?;
     write(conn, name.as_str(), &done).await?;
     Ok(Timed { now, it: done })
 }

@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::Lineage;
+use leasehold_core::{Contact, Fault, Lineage};
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{Notify, Semaphore, SemaphorePermit},
     time::Instant,
 };
 
@@ -16,17 +16,24 @@ use crate::{
     client::{CONNECTIONS, lock_of},
     database::{Absent, Failed, replaced},
     door,
+    slots::Slots,
 };
 
 /// How long a connection rests before it is closed, unless it is the only one.
 const REST: Duration = Duration::from_secs(4);
+/// How long it is waited for one of our connections that another request uses, where the server takes no more.
+const RETURNS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Pool {
     pub(crate) config: Config,
+    pub(crate) contact: Contact,
     room: Semaphore,
     /// Those that rest, since when; the one used last is used next.
     idle: Mutex<Vec<(Conn, Instant)>>,
     lineage: Mutex<Option<Lineage>>,
+    slots: Mutex<Option<Slots>>,
+    /// Rings when a connection is free for others, or is closed.
+    returned: Notify,
     /// Who hears what is told on any of its connections.
     hears: Weak<dyn Hears>,
 }
@@ -40,8 +47,17 @@ pub(crate) struct Lent<'a> {
 
 impl Pool {
     pub(crate) fn new(config: Config, hears: Weak<dyn Hears>) -> Arc<Self> {
-        let (idle, lineage) = Default::default();
-        Arc::new(Self { config, room: Semaphore::new(CONNECTIONS), idle, lineage, hears })
+        let (contact, idle, lineage, slots, returned) = Default::default();
+        Arc::new(Self {
+            config,
+            contact,
+            room: Semaphore::new(CONNECTIONS),
+            idle,
+            lineage,
+            slots,
+            returned,
+            hears,
+        })
     }
 
     /// A connection to the tables, for what does not wait for others for long.
@@ -74,8 +90,7 @@ impl Pool {
         which: impl Fn(&[(Conn, Instant)]) -> Option<usize>,
     ) -> Result<Lent<'_>, Failed> {
         // The semaphore is never closed.
-        let room =
-            self.room.acquire().await.map_err(|_| Failed::new(leasehold_core::Fault::Retry, "closed"))?;
+        let room = self.room.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         let idle = {
             let mut idle = lock_of(&self.idle);
             idle.retain(|(conn, _)| !conn.is_closed());
@@ -88,13 +103,59 @@ impl Pool {
                 conn
             }
             Some((conn, _)) => conn,
-            None => {
-                let conn = Conn::open(&self.config, absent, Weak::clone(&self.hears)).await?;
-                self.leads_to(&conn);
-                conn
-            }
+            None => match Conn::open(&self.config, absent, Weak::clone(&self.hears)).await {
+                Err(full) if full.fault == Fault::Full => {
+                    self.contact.failed(full.fault, &full.message);
+                    self.any_of_ours().await.ok_or(full)?
+                }
+                opened => {
+                    let conn =
+                        opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
+                    self.contact.made();
+                    self.leads_to(&conn);
+                    conn
+                }
+            },
         };
         Ok(Lent { conn, pool: self, _room: room })
+    }
+
+    /// Where the server takes no more connections, those that there are have to do, whatever else they are kept for: a hold is not to
+    /// lapse, nor a release to fail, for want of one more.
+    async fn any_of_ours(&self) -> Option<Conn> {
+        let free = || lock_of(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_differ());
+        if let Some(conn) = free() {
+            return Some(conn);
+        }
+        // Another of our requests uses it right now, or none does and there is none.
+        if CONNECTIONS - 1 == self.room.available_permits() {
+            return None;
+        }
+        let returned = async {
+            loop {
+                self.returned.notified().await;
+                if let Some(conn) = free() {
+                    return conn;
+                }
+            }
+        };
+        door::within(RETURNS, returned).await
+    }
+
+    /// What the server said last of how many connections it has left.
+    pub(crate) fn slots(&self) -> Option<Slots> {
+        *lock_of(&self.slots)
+    }
+
+    pub(crate) fn learn(&self, slots: Option<Slots>) {
+        *lock_of(&self.slots) = slots;
+    }
+
+    /// All that rest are closed, and nobody is told of it.
+    pub(crate) fn let_go(&self) {
+        for (conn, _) in lock_of(&self.idle).drain(..) {
+            conn.hush();
+        }
     }
 
     /// Those that rested for long are closed, but for one: the one that listens, or was used last.
@@ -110,6 +171,9 @@ impl Pool {
     fn leads_to(&self, conn: &Conn) {
         if !conn.has_tables() {
             return;
+        }
+        if let Some(slots) = conn.slots() {
+            self.learn(Some(slots));
         }
         let lineage = conn.lineage();
         let before = lock_of(&self.lineage).replace(lineage);
@@ -142,6 +206,7 @@ impl Lent<'_> {
             return Err(replaced());
         }
         lock_of(&pool.idle).push((conn, door::now()));
+        pool.returned.notify_one();
         pool.rest();
         Ok(())
     }

@@ -6,6 +6,7 @@ use tokio_postgres::{Row, types::FromSql};
 use crate::{
     database::{Failed, unlike},
     row::{ClaimRow, ClientId, LockRow, first},
+    slots::Slots,
 };
 
 /// What is in a column. One that is of another kind than ours is not passed over: what it says may be that somebody holds the name.
@@ -82,6 +83,12 @@ pub(crate) fn id(row: &Row, at: usize) -> Result<Option<ClaimId>, Failed> {
     let Some(bytes) = column::<Option<&[u8]>>(row, at)? else { return Ok(None) };
     let id = bytes.try_into().map_err(|_| unlike("id", "it has not 16 bytes"))?;
     Ok(Some(ClaimId(id)))
+}
+
+/// How many connections are left: in use, of how many, for each limit.
+pub(crate) fn slots(row: &Row) -> Result<Slots, Failed> {
+    let limit = |at| Ok::<_, Failed>((column(row, at)?, column(row, at + 1)?));
+    Ok(Slots::new([limit(0)?, limit(2)?, limit(4)?]))
 }
 
 pub(crate) fn client(number: i64) -> ClientId {

@@ -6,12 +6,12 @@ use tokio_postgres::types::Type;
 pub(crate) struct Sql {
     /// Its place among all, for what is prepared on a connection.
     pub(crate) at: usize,
-    text: &'static str,
+    pub(crate) text: &'static str,
     pub(crate) types: &'static [Type],
 }
 
 /// How many statements there are.
-pub(crate) const COUNT: usize = 15;
+pub(crate) const COUNT: usize = 16;
 
 const NAMES: Type = Type::TEXT_ARRAY;
 const IDS: Type = Type::BYTEA_ARRAY;
@@ -48,7 +48,7 @@ statements! {
     RELEASE_ONE = 3 "release_one" [TEXT, ID, LONG, SHORT];
     RENEW_LOCKS = 4 "renew_locks" [NAMES, IDS, LONGS, LONGS];
     RENEW_CLAIMS = 5 "renew_claims" [NAMES, IDS, LONGS, LONGS];
-    SPEAK = 6 "speak" [NAMES, IDS, LONGS];
+    SPEAK = 6 "speak" [NAMES, IDS, LONGS, LONGS];
     LOCK = 7 "lock" [TEXT];
     LOCK_NEW = 8 "lock_new" [TEXT];
     CLAIMS = 9 "claims" [TEXT];
@@ -61,4 +61,5 @@ statements! {
     LOOK = 12 "look" [NAMES];
     SWEEP = 13 "sweep" [TEXT, LONG];
     FORGET = 14 "forget" [NAMES];
+    SLOTS = 15 "slots" [];
 }

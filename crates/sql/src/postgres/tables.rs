@@ -16,9 +16,13 @@ use super::{
     config::Config,
     conn::Conn,
     error::{At, is_no_column, pooler, sort},
-    statements::{COUNT, texts},
+    rows::slots,
+    statements::{COUNT, SLOTS, texts},
 };
-use crate::database::{Absent, Columns, Failed, altered, wrong};
+use crate::{
+    database::{Absent, Columns, Failed, altered, wrong},
+    slots::Slots,
+};
 
 /// The version of the tables.
 const VERSION: i32 = 1;
@@ -63,6 +67,8 @@ const COLUMNS: [(&str, Columns); 3] = [
 /// The tables that a connection leads to.
 pub(crate) struct Tables {
     pub(crate) lineage: Lineage,
+    /// How many connections the server had left.
+    pub(crate) slots: Option<Slots>,
     /// The statements, about these tables.
     pub(crate) texts: [String; COUNT],
 }
@@ -115,14 +121,17 @@ impl Tables {
         let made = conn.ask(MADE, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
         // Reading a view would run what somebody else wrote.
         check_trust(&made)?;
-        let meta = conn.ask(&about(&quoted, META), &[]).await;
+        let meta = about(&quoted, META);
+        let (meta, left) = tokio::join!(biased; conn.ask(&meta, &[]), conn.ask(SLOTS.text, &[]));
+        // Who cannot be told does without.
+        let slots = left.ok().and_then(|rows| slots(rows.first()?).ok());
         let meta = match meta {
             Err(error) if is_no_column(&error) => None,
             meta => meta.map_err(before)?.into_iter().next(),
         };
         let lineage = lineage(&meta.ok_or_else(foreign)?)?;
         check_columns(&made)?;
-        Ok(Some(Self { lineage, texts: texts(|text| about(&quoted, text)) }))
+        Ok(Some(Self { lineage, slots, texts: texts(|text| about(&quoted, text)) }))
     }
 }
 

@@ -102,7 +102,7 @@ fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Done, Failed> {
         let said = Said::Renewed(Err(Loss::Replaced));
         return Ok(Done { said, lock: None, put: Vec::new(), drop: Vec::new(), told: Vec::new() });
     }
-    Ok(scene(scope, name)?.play(verb))
+    scene(scope, name)?.play(verb)
 }
 
 fn keep(scope: &Scope<'_>, name: &Name, done: &Done, me: ClientId) -> Result<(), Failed> {
@@ -122,7 +122,7 @@ fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Tim
         return Ok(None);
     }
     let done =
-        scene.play(&Verb::Claim { claim: claim.clone(), how: How::Create, client, place: Duration::ZERO });
+        scene.play(&Verb::Claim { claim: claim.clone(), how: How::Create, client, place: Duration::ZERO })?;
     let Said::Claim(Ok(Answer::Held(grant))) = &done.said else { return Ok(None) };
     let token = i64::try_from(grant.token.number).unwrap_or(i64::MAX);
     let it = Taken { token, previous: previous_number(grant.previous) };
@@ -247,6 +247,14 @@ impl Database for Sqlite {
 
     fn lineage(&self) -> Lineage {
         *lock_of(&self.lineage)
+    }
+
+    fn ping(&self) -> Answered<'_, ()> {
+        Box::pin(async move {
+            // Of a file that can be used, or made.
+            judge(&self.path)?;
+            self.run(Need::Read, |_| Ok(())).await
+        })
     }
 
     fn guarantee(&self) -> Answered<'_, Guarantee> {

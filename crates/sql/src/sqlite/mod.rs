@@ -43,7 +43,7 @@ pub fn engine(path: &Path, env: &Env) -> Result<SqlEngine, Error> {
     }
     let id = ClientId(env.lineage().get() as u64);
     let sqlite = Sqlite::new(path.to_owned(), id, Arc::clone(&env.clock));
-    Ok(SqlEngine::of(Client::new(Arc::new(sqlite), id, env), "sqlite"))
+    Ok(SqlEngine::of(Client::new(Arc::new(sqlite), id, env), "sqlite", None))
 }
 
 /// What makes the tables, for who does so otherwise.

@@ -75,3 +75,13 @@ fn a_row_that_cannot_be_read_hides_no_other_name() {
     assert_eq!(seen, [("bad", true), ("held", false)]);
     drop(held);
 }
+
+#[test]
+fn the_page_tells_each_column() {
+    let rig = Rig::new();
+    rig.server.says(leasehold_sql::mysql::SCHEMA);
+    // MariaDB shows numbers with a width, which means nothing.
+    let columns = "SELECT CONCAT_WS(' ', table_name, column_name, REGEXP_REPLACE(column_type, 'int\\\\([0-9]+\\\\)', 'int')) \
+        FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name LIKE 'leasehold%'";
+    crate::page::is_told("MySQL, MariaDB", rig.server.says(columns));
+}

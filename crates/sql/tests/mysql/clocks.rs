@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Answer, Claim, Engine, How, Mode};
+use leasehold_core::{Answer, Claim, Engine, Fault, Grant, How, Mode, Renewed, Token};
 use mysql_async::{Conn, prelude::Queryable};
 
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{Rig, claim, free, take, until};
+use crate::rig::{Rig, claim, free, granted, hold, renewed, take, until};
 
 /// The database's clock.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
@@ -87,4 +87,54 @@ async fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong()
     }
     let claim = claim("one");
     assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Taken(_))));
+}
+
+/// Whatever size numbers have: a floor far beyond any clock, and every way in which a token is minted, told, extended and ended.
+#[tokio::test]
+async fn tokens_are_as_large_as_their_columns() {
+    const FLOOR: u64 = 1 << 62;
+    let rig = Rig::new();
+    let (engine, other) = (rig.engine(), rig.engine());
+    take(&*engine, &claim("made")).await;
+    rig.server.says(&format!("INSERT INTO leasehold_lock (name, token) VALUES ('', {FLOOR})"));
+    let [one, two, three] = ["one", "two", "three"].map(|name| Claim { tokens: 64, ..claim(name) });
+    let shared = Claim { mode: Mode::Shared, ..claim("shared") };
+    let first = take(&*engine, &one).await;
+    let (second, third) = tokio::join!(take(&*engine, &two), take(&*engine, &three));
+    let fourth = take(&*engine, &shared).await;
+    let waits = Claim { may_queue: true, ..claim("one") };
+    assert!(matches!(other.claim(&waits, How::Create).await, Ok(Answer::Waiting(_))));
+    for (claim, grant) in [(&one, &first), (&two, &second), (&three, &third), (&shared, &fourth)] {
+        assert!(grant.token.number > FLOOR, "{grant:?}");
+        let kept = renewed(&*engine, &hold(claim, grant)).await;
+        assert!(matches!(kept, Renewed::Kept { .. }), "{}: {kept:?}", claim.name);
+        let other = Grant { token: Token { number: grant.token.number + 1, ..grant.token }, ..grant.clone() };
+        let lost = renewed(&*engine, &hold(claim, &other)).await;
+        assert!(matches!(lost, Renewed::Lost(_)), "{}: {lost:?}", claim.name);
+    }
+    free(&*engine, &one, &first).await;
+    let told = granted(&*other, waits.id).await;
+    assert!(told.token.number >= first.token.number + 64, "{told:?} after {first:?}");
+    assert!(matches!(renewed(&*other, &hold(&waits, &told)).await, Renewed::Kept { .. }));
+    tokio::join!(free(&*engine, &two, &second), free(&*engine, &three, &third));
+    free(&*engine, &shared, &fourth).await;
+    let again = take(&*engine, &claim("two")).await;
+    assert!(again.token.number >= second.token.number + 64, "{again:?} after {second:?}");
+}
+
+/// There is no larger one: rather nobody holds than two with one token.
+#[tokio::test]
+async fn the_largest_number_is_no_token_twice() {
+    let rig = Rig::new();
+    let engine = rig.engine();
+    for (name, mode) in [("row", Mode::Exclusive), ("claims", Mode::Shared)] {
+        let claim = Claim { mode, ..claim(name) };
+        let grant = take(&*engine, &claim).await;
+        free(&*engine, &claim, &grant).await;
+        rig.server.says(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
+        let answer = engine.claim(&Claim { id: crate::rig::claim(name).id, ..claim }, How::Create).await;
+        let error = answer.unwrap_err();
+        assert_eq!(error.fault, Fault::Misconfigured, "{name}: {error}");
+        assert!(error.message.contains("token"), "{name}: {error}");
+    }
 }

@@ -9,6 +9,8 @@ mod conformance;
 mod crowd;
 #[cfg(feature = "tls")]
 mod encrypted;
+#[path = "../few_connections/mod.rs"]
+mod few_connections;
 mod guarantee;
 mod hostile;
 mod liar;
@@ -17,8 +19,13 @@ mod looks;
 mod names;
 mod oracle;
 mod outages;
+#[path = "../page/mod.rs"]
+mod page;
 mod password;
 mod rig;
 mod rights;
 mod room;
+mod slots;
 mod unknown;
+#[path = "../until/mod.rs"]
+mod until;

@@ -1,14 +1,40 @@
 //! Servers that restart, die, or say nothing; connections that are killed or half gone.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use leasehold_core::{Claim, Engine, Fault, How, Mode, Renewed};
+use leasehold_core::{Claim, Engine, Fault, How, Inspect, Locks, Mode, Renewed};
+use leasehold_sql::mysql::{Config, engine};
 use leasehold_testkit::{
+    pitfall::Pitfall,
     server::{MariadbServer, Proxy},
     stopwatch::Stopwatch,
 };
 
-use crate::rig::{PATIENCE, Rig, claim, finds_taken, free, hold, renewed, take};
+use crate::{
+    rig::{PATIENCE, Rig, claim, finds_taken, free, hold, renewed, take},
+    until::until,
+};
+
+/// A panic of who looks whether claims in line were granted, which nobody else does.
+#[test]
+fn a_minder_that_died_is_begun_anew() {
+    let rig = Rig::new();
+    let (pitfall, env) = Pitfall::new("leasehold_sql::minder::run");
+    let url = format!("//root@127.0.0.1:{}/locks", rig.server.port());
+    let waits = Locks::builder(Arc::new(engine(Config::from_url(&url).unwrap(), &env))).build();
+    let holds = Locks::builder(rig.engine()).build();
+    let guard = holds.mutex("a").blocking().acquire_within(PATIENCE).unwrap();
+    let waiting = std::thread::spawn(move || waits.mutex("a").blocking().acquire_within(PATIENCE));
+    until("it waits", || holds.show_blocking("a").is_ok_and(|view| view.waiters.len() == 1));
+    pitfall.open();
+    until("the minder dies", || pitfall.took_one());
+    until("it looks again", || pitfall.is_passed_again());
+    guard.release_blocking().unwrap();
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
+}
 
 /// F57: a hold is a row, not a connection.
 #[tokio::test]
@@ -50,7 +76,10 @@ async fn a_hold_outlives_a_restart() {
     rig.server.stop();
     let error = other.claim(&claim("a"), How::Create).await.unwrap_err();
     assert_eq!(error.fault, Fault::Retry, "{error:?}");
+    let error = one.ping().await.unwrap_err();
+    assert_eq!(error.fault, Fault::Retry, "{error:?}");
     rig.server.restart();
+    one.ping().await.unwrap();
     for (claim, grant) in &held {
         let kept = renewed(&*one, &hold(claim, grant)).await;
         assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");

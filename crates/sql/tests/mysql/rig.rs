@@ -15,8 +15,7 @@ use leasehold_sql::{
 };
 use leasehold_testkit::server::{MariadbServer, Proxy};
 
-/// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) use crate::until::PATIENCE;
 
 /// Makes a user without rights.
 pub(crate) const USER: &str = "CREATE USER locker@'%' IDENTIFIED BY 'p@ss/word'";
@@ -137,18 +136,7 @@ pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
     assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
     assert_eq!(one.show(&first.name).await.unwrap().waiters.len(), 1);
     free(&**one, &first, &grant).await;
-    let granted = tokio::time::timeout(PATIENCE, async {
-        loop {
-            for news in other.news().await {
-                if let News::Granted { id, grant, .. } = news
-                    && id == second.id
-                {
-                    return grant;
-                }
-            }
-        }
-    });
-    let granted = granted.await.unwrap();
+    let granted = granted(&**other, second.id).await;
     assert!(matches!(renewed(&**other, &hold(&second, &granted)).await, Renewed::Kept { .. }));
     assert_eq!(one.list("").await.unwrap().len(), 1);
     let broken = one.break_hold(&second.name, granted.token.number, true).await.unwrap();
@@ -157,6 +145,22 @@ pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
     let shared = take(&**one, &third).await;
     free(&**one, &third, &shared).await;
     one.guarantee().await.unwrap();
+}
+
+/// What a waiting claim is granted, as its client hears.
+pub(crate) async fn granted(engine: &SqlEngine, claim: ClaimId) -> Grant {
+    let heard = async {
+        loop {
+            for news in engine.news().await {
+                if let News::Granted { id, grant, .. } = news
+                    && id == claim
+                {
+                    return grant;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, heard).await.unwrap()
 }
 
 /// Waits until `done`, for an event that is certain to come.

@@ -75,3 +75,13 @@ fn rows_that_others_wrote_hide_no_other_name() {
     assert!(locks.mutex("big").blocking().try_acquire().unwrap_err().is_taken());
     assert!(rig.run(locks.show("bad")).unwrap_err().to_string().contains("column"));
 }
+
+#[test]
+fn the_page_tells_each_column() {
+    let rig = Rig::new();
+    rig.server.says(leasehold_sql::postgres::SCHEMA);
+    let columns = "SELECT concat_ws(' ', c.relname, a.attname, format_type(a.atttypid, a.atttypmod)) \
+        FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
+        WHERE c.relkind = 'r' AND c.relname LIKE 'leasehold%' AND a.attnum > 0 AND NOT a.attisdropped";
+    crate::page::is_told("PostgreSQL", rig.server.says(columns));
+}

@@ -9,6 +9,8 @@ mod conformance;
 mod crowd;
 mod encrypted;
 mod failover;
+#[path = "../few_connections/mod.rs"]
+mod few_connections;
 mod hostile;
 mod hosts;
 mod liar;
@@ -17,8 +19,13 @@ mod many;
 mod names;
 mod oracle;
 mod outages;
+#[path = "../page/mod.rs"]
+mod page;
 mod password;
 mod pooler;
 mod rig;
 mod rights;
 mod room;
+mod slots;
+#[path = "../until/mod.rs"]
+mod until;

@@ -47,8 +47,13 @@ fn a_server_that_is_killed_and_restarted_has_what_it_granted() {
     let token = guard.token();
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     until("it waits", || rig.show("a").waiters.len() == 1);
+    let pings = rig.engine();
+    rig.run(leasehold_core::Inspect::ping(&*pings)).unwrap();
     rig.server.kill();
+    let error = rig.run(leasehold_core::Inspect::ping(&*pings)).unwrap_err();
+    assert_eq!(error.fault, Fault::Retry, "{error:?}");
     rig.server.restart();
+    rig.run(leasehold_core::Inspect::ping(&*pings)).unwrap();
     assert!(guard.check());
     assert_eq!(rig.show("a").holders.len(), 1);
     guard.release_blocking().unwrap();

@@ -9,6 +9,8 @@ use leasehold_sql::{
 };
 use leasehold_testkit::server::{PostgresServer, Proxy};
 
+pub(crate) use crate::until::{PATIENCE, until};
+
 pub(crate) struct Rig {
     pub(crate) server: PostgresServer,
     /// Through which the clients of the suite come, so that they can be cut off.
@@ -16,21 +18,9 @@ pub(crate) struct Rig {
     runtime: tokio::runtime::Runtime,
 }
 
-/// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-
 /// Acquires a mutex, as a program without an executor does.
 pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
-}
-
-/// Waits until `done`, for what is certain to come.
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let limit = std::time::Instant::now() + PATIENCE;
-    while !done() {
-        assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// What a program has that is told of this user on that port.

@@ -12,6 +12,8 @@ mod helper;
 mod hostile;
 mod names;
 mod oracle;
+#[path = "../page/mod.rs"]
+mod page;
 mod place;
 mod quiet;
 mod replaced;

@@ -154,3 +154,15 @@ fn rows_that_are_too_large_or_too_many_are_refused_and_other_names_go_on() {
     }
     client.hold(&claim("other"));
 }
+
+#[test]
+fn the_page_tells_each_column() {
+    let rig = Rig::new();
+    Client::new(&rig.path()).hold(&claim("job"));
+    let columns = "SELECT t.name || ' ' || c.name || ' ' || c.type FROM sqlite_schema AS t, pragma_table_info(t.name) AS c \
+        WHERE t.type = 'table' AND t.name LIKE 'leasehold%'";
+    let other = rig.other();
+    let mut asked = other.prepare(columns).unwrap();
+    let there = asked.query_map([], |row| row.get(0)).unwrap();
+    crate::page::is_told("SQLite", there.map(Result::unwrap).collect());
+}

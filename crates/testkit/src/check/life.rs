@@ -152,6 +152,14 @@ impl Life<'_> {
         self.grant.map(|grant| grant.at).or(self.failure.map(|(at, _)| at))
     }
 
+    /// When its loss was told, if its user did not let go before its lease was over: then nothing rang when it ended.
+    pub(super) fn outlived(&self) -> Option<u64> {
+        let (lost, deadline) = (self.lost?, self.deadline()?);
+        let stood = self.leaving.is_none_or(|leaving| leaving.at >= deadline);
+        let unheard = self.answer.is_none_or(|(_, outcome)| outcome == Outcome::Unknown);
+        (stood && unheard).then_some(lost)
+    }
+
     /// It takes no place in line.
     pub(super) fn is_try(&self) -> bool {
         self.limit == Some(0)

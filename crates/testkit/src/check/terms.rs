@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub(super) use crate::history::nanos;
+
 /// The terms of a run. Change what differs from the default.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -26,6 +28,8 @@ pub struct Terms {
     pub wake: Duration,
     /// How much longer it may where nothing rings: a hold lapsed, news were cut, or a disturbance has just ended.
     pub poll: Duration,
+    /// How much longer it may where a hold stood until its lease was over, after its user was told that it is lost.
+    pub lapse: Duration,
     /// The kinds of disturbances that cut news and nothing else.
     pub cuts: Vec<String>,
     /// How long after a loss `lost()` may take to say so.
@@ -56,6 +60,7 @@ impl Default for Terms {
             overtakes: None,
             wake: Duration::from_millis(250),
             poll: Duration::ZERO,
+            lapse: Duration::ZERO,
             cuts: Vec::new(),
             told: Duration::from_millis(50),
             cancelled: Duration::from_secs(1),
@@ -78,9 +83,4 @@ impl Terms {
     pub(super) fn longest(&self, ttl: u64) -> u64 {
         ((ttl as f64 * (1.0 + self.drift)) as u64).saturating_add(nanos(self.overdue))
     }
-}
-
-/// A duration as histories count; longer than five centuries is for ever.
-pub(super) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

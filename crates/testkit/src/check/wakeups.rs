@@ -62,6 +62,10 @@ struct Now {
     cuts: usize,
     /// Since when everybody who waits would be admitted.
     free: Option<Free>,
+    /// When the last hold began, and the last that stands alone.
+    began: (u64, u64),
+    /// By when those in line have found out that the hold is over which outlived its user's belief last.
+    found: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -122,6 +126,7 @@ impl Sweep<'_, '_, '_> {
                 self.waited(life, mark.at, true);
             }
             self.now.apply(mark, |life| lives[life].mode);
+            self.learn(mark);
             match (self.now.is_free(), self.now.free) {
                 (true, None) => {
                     let (after, rings) = match mark.what {
@@ -147,6 +152,25 @@ impl Sweep<'_, '_, '_> {
         }
     }
 
+    /// What a mark says of who knows that a lost hold is over. When one is granted the lock, so are all who may hold it beside.
+    fn learn(&mut self, mark: Mark) {
+        let (Span::Holds(number) | Span::Lapses(number)) = mark.what else { return };
+        let life = self.lives[number];
+        if mark.begins && life.grant.is_some() {
+            self.now.found = self.now.found.min(mark.at);
+            self.now.began.0 = mark.at;
+            if life.mode == Mode::Exclusive {
+                self.now.began.1 = mark.at;
+            }
+        } else if let Some(lost) = life.outlived() {
+            let after = if life.mode == Mode::Exclusive { self.now.began.0 } else { self.now.began.1 };
+            // What could not stand beside it began since: it was over before the checker counts it as over.
+            if after <= lost {
+                self.now.found = mark.at.saturating_add(nanos(self.book.terms.lapse));
+            }
+        }
+    }
+
     /// How long one has waited in vain, up to `at`.
     fn waited(&mut self, life: usize, at: u64, leaves: bool) {
         let Some(free) = self.now.free else { return };
@@ -158,7 +182,8 @@ impl Sweep<'_, '_, '_> {
         }
         let terms = self.book.terms;
         let allowed = if free.silent { terms.wake.saturating_add(terms.poll) } else { terms.wake };
-        if gap > nanos(allowed) {
+        let unknown = self.now.found.saturating_sub(since);
+        if gap > nanos(allowed).max(unknown.saturating_add(nanos(terms.wake))) {
             let shown: Vec<_> = free.after.map(|life| self.lives[life]).into_iter().chain([waiter]).collect();
             self.finding.violated(&shown, &[], || {
                 format!("the lock was free for {} while {waiter} waited", millis(gap))

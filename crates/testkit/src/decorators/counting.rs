@@ -111,6 +111,11 @@ impl Engine for Counting {
 
 #[deny(clippy::missing_trait_methods)]
 impl Inspect for Counting {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.add(Verb::Inspect, 1);
+        self.inner.ping()
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         self.add(Verb::Inspect, 1);
         self.inner.guarantee()

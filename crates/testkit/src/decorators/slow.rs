@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, News,
-    Profile, Release, Released, Renewed, View,
+    Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Guarantee, Hold, How, Inspect, Name,
+    News, Profile, Release, Released, Renewed, View,
 };
 use tokio::sync::watch;
 
@@ -37,6 +37,13 @@ impl Slow {
     pub fn new(inner: Arc<dyn Engine>) -> Self {
         let profile = super::waiting_profile(&*inner);
         Self { inner, profile, gates: PerVerb::default() }
+    }
+
+    /// The same of an engine that tells whether it was ever connected to.
+    #[must_use]
+    pub fn with_contact(mut self, contact: Contact) -> Self {
+        self.profile.contact = Some(contact);
+        self
     }
 
     /// From now on, requests of `verb` wait before they are applied.
@@ -143,6 +150,10 @@ impl Engine for Slow {
 
 #[deny(clippy::missing_trait_methods)]
 impl Inspect for Slow {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.through(Verb::Inspect, async move { self.inner.ping().await }))
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(self.through(Verb::Inspect, async move { self.inner.guarantee().await }))
     }

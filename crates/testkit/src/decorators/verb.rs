@@ -11,7 +11,7 @@ pub enum Verb {
     Release,
     /// `news`: one call is one batch.
     News,
-    /// `guarantee`, `list`, `show` and `break_hold`.
+    /// `ping`, `guarantee`, `list`, `show` and `break_hold`.
     Inspect,
 }
 

@@ -1,6 +1,14 @@
 //! The clock of the records.
 
+use std::time::Duration;
+
 use nix::time::{ClockId, clock_gettime};
+
+/// A duration as histories count; longer than five centuries is for ever.
+#[must_use]
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the same in every process of this kernel.
 ///

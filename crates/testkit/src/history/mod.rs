@@ -11,7 +11,7 @@ mod recorder;
 mod timeline;
 
 pub use attempt::{Attempt, Belief, Granted, Leaving, Writing};
-pub use clock::now_nanos;
+pub use clock::{nanos, now_nanos};
 pub use event::{AttemptId, Event, Held, HowHeld, Phase, What};
 pub use recorder::Recorder;
 pub use timeline::{BadHistory, History};

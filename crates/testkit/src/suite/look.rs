@@ -8,6 +8,7 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = &[
+    case!(a_ping_is_answered_and_creates_nothing),
     case!(a_free_name_is_shown_free),
     case!(a_holder_is_shown),
     case!(waiters_are_shown_in_order, skip = needs_fifo),
@@ -15,6 +16,24 @@ pub(super) const CASES: &[Case] = &[
     case!(looking_changes_nothing),
     case!(the_guarantee_is_told),
 ];
+
+async fn a_ping_is_answered_and_creates_nothing(bench: &Bench<'_>) -> Outcome {
+    let (one, other) = (bench.client().await, bench.client().await);
+    let ping =
+        async |client: &Client<'_>| client.engine.ping().await.map_err(|error| format!("ping: {error:?}"));
+    // Before anything was asked of it, while a name is held, and on an engine that was used.
+    ping(&one).await?;
+    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let grant = one.hold(&claim).await?;
+    for client in [&one, &other] {
+        ping(client).await?;
+    }
+    let listed = other.engine.list(claim.name.as_str()).await.map_err(|error| format!("list: {error:?}"))?;
+    ensure!(listed.len() == 1, "{} is held, listed after a ping are {listed:?}", claim.name);
+    one.free(&claim, &grant).await?;
+    ping(&one).await?;
+    Ok(())
+}
 
 async fn a_free_name_is_shown_free(bench: &Bench<'_>) -> Outcome {
     let client = bench.client().await;

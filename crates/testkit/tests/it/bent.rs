@@ -84,6 +84,10 @@ impl Engine for Bent {
 }
 
 impl Inspect for Bent {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.inner.ping()
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         self.inner.guarantee()
     }

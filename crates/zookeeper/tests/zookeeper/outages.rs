@@ -103,8 +103,11 @@ fn a_server_that_is_not_there_is_unreachable_within_the_limit_and_found_later() 
     let locks = Locks::builder(engine).connect_timeout(Duration::from_millis(500)).build();
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_unreachable(), "{error}");
+    let error = locks.ping_blocking().unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
     server.restart();
     acquire(&locks, "a").release_blocking().unwrap();
+    locks.ping_blocking().unwrap();
 }
 
 /// What listens there is no ZooKeeper, and says so or nothing.

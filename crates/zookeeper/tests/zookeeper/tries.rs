@@ -1,8 +1,11 @@
 //! I13: whoever tries is told "taken" only while somebody holds or waits, not because others try.
 
 use std::{
+    io::{Read, Write},
+    net::TcpStream,
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
 use leasehold_core::{Locks, Mode, Request};
@@ -16,6 +19,8 @@ use crate::rig::Rig;
 /// Each of them has a part in what the others are told.
 const CLIENTS: u32 = 3;
 const TRIES: u32 = 300;
+/// Whoever tries looks for a second, and pauses in the second half of that.
+const IN_THE_LAST_PAUSE: Duration = Duration::from_millis(750);
 
 #[test]
 fn a_try_that_finds_no_room_is_in_nobodys_way() {
@@ -100,4 +105,88 @@ fn of_readers_and_writers_likewise() {
 #[test]
 fn of_those_who_try_permits_likewise() {
     tries_of(|number| Mode::Permits { count: 1 + number % 2, limit: 3 });
+}
+
+/// A session that speaks for a try that stopped in the midst of it, behind the first in the line of a name.
+struct Hung {
+    stream: TcpStream,
+    node: Vec<u8>,
+}
+
+impl Hung {
+    fn new(port: u16, name: &str) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        // The number that a sequential node would get.
+        let node = format!("/locks/{name}/_c_00000000-0000-0000-0000-000000000000-try-lock-0000000001");
+        let mut hung = Self { stream, node: text(node.as_bytes()) };
+        // No change is known yet, a session of 30 s, a new one.
+        hung.say(&[&[0; 12], &30_000_u32.to_be_bytes()[..], &[0; 8], &text(&[0; 16])].concat());
+        let everybody = [&[0, 0, 0, 1, 0, 0, 0, 31][..], &text(b"world"), &text(b"anyone")].concat();
+        hung.done(&[&[0, 0, 0, 1, 0, 0, 0, 1][..], &hung.node, &text(b"x"), &everybody, &[0; 4]].concat());
+        hung
+    }
+
+    fn leave(mut self) {
+        let any_version = (-1_i32).to_be_bytes();
+        self.done(&[&[0, 0, 0, 2, 0, 0, 0, 2][..], &self.node, &any_version].concat());
+    }
+
+    fn done(&mut self, request: &[u8]) {
+        assert_eq!(self.say(request)[12..16], [0; 4], "the error of the answer");
+    }
+
+    fn say(&mut self, request: &[u8]) -> Vec<u8> {
+        self.stream.write_all(&text(request)).unwrap();
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length).unwrap();
+        let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+        self.stream.read_exact(&mut answer).unwrap();
+        answer
+    }
+}
+
+fn text(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
+}
+
+/// Nobody knows whether it goes on, and then it may be the first any time: it is in the way, but only as long as it is there, also where
+/// it goes in the last pause of whoever tries behind it.
+#[test]
+fn a_try_that_hangs_is_in_the_way_as_long_as_it_is_there() {
+    let rig = Rig::new();
+    let (holds, tries) = (rig.locks(), rig.locks());
+    let read = |locks: &Locks, name: &str| locks.rw(name).read().blocking().try_acquire();
+    let (mut held, mut taken) = (0, 0);
+    for round in 0.. {
+        let name = format!("n{round}");
+        let first = read(&holds, &name).unwrap();
+        let hung = Hung::new(rig.server.port(), &name);
+        assert!(read(&tries, &name).unwrap_err().is_taken());
+        let answered = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let trying = scope.spawn(|| {
+                let answer = read(&tries, &name);
+                answered.store(true, Ordering::SeqCst);
+                answer
+            });
+            thread::sleep(IN_THE_LAST_PAUSE);
+            hung.leave();
+            let in_time = !answered.load(Ordering::SeqCst);
+            match trying.join().unwrap() {
+                Ok(guard) => {
+                    (held, taken) = (held + 1, 0);
+                    guard.release_blocking().unwrap();
+                }
+                // Once the answer may have been on its way already.
+                Err(error) => {
+                    taken += u32::from(in_time);
+                    assert!(taken < 2, "nobody was in the way any more: {error}");
+                }
+            }
+        });
+        first.release_blocking().unwrap();
+        if held == 3 {
+            return;
+        }
+    }
 }

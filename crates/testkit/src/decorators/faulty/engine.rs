@@ -177,6 +177,10 @@ impl Engine for Faulty {
 
 #[deny(clippy::missing_trait_methods)]
 impl Inspect for Faulty {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.look(self.inner.ping()))
+    }
+
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(self.look(self.inner.guarantee()))
     }

@@ -55,6 +55,7 @@ fn terms(words: &str) -> Terms {
             ("stale", time) => terms.stale = Duration::from_nanos(ms(time)),
             ("set_back", _) => terms.set_back = true,
             ("poll", time) => terms.poll = Duration::from_nanos(ms(time)),
+            ("lapse", time) => terms.lapse = Duration::from_nanos(ms(time)),
             ("cut", kind) => terms.cuts.push(kind.into()),
             ("unfenced", resource) => terms.unfenced.push(resource.into()),
             other => panic!("no term: {other:?}"),

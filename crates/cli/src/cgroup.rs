@@ -1,0 +1,251 @@
+//! Control groups of Linux, version 2: the one that this process is in, and what is done to all processes of one at once.
+//! See <https://docs.kernel.org/admin-guide/cgroup-v2.html>.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::{Component, Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat},
+    sys::{
+        signal::{Signal, kill},
+        stat::Mode,
+    },
+    unistd::{Pid, getpid},
+};
+
+/// A group. It is used by its descriptor, so that nothing is done to another one that is made under its name.
+pub(crate) struct Group {
+    path: PathBuf,
+    dir: File,
+}
+
+impl Group {
+    /// The one that this process is in.
+    ///
+    /// # Errors
+    /// Why it cannot be told, in words.
+    pub(crate) fn own() -> Result<Self, String> {
+        let read = |file: &str| fs::read_to_string(file).map_err(|error| format!("{file}: {error}"));
+        let path = place(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
+            .ok_or("there is no cgroup v2 of this process in sight")?;
+        let failed = |error| format!("{}: {error}", path.display());
+        let group = Self::open(&path).map_err(failed)?;
+        // Another mount may hide it, in a container that shows some of its host.
+        if !group.processes().map_err(failed)?.contains(&getpid().as_raw()) {
+            return Err(format!("{} is another one than that of this process", path.display()));
+        }
+        Ok(group)
+    }
+
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), dir: File::open(path)? })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What a lock on the group itself is taken on.
+    pub(crate) const fn dir(&self) -> &File {
+        &self.dir
+    }
+
+    /// Those that were made in it, and that this user may open.
+    pub(crate) fn below(&self) -> Vec<Self> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        groups.filter_map(|group| Self::open(&group.path()).ok()).collect()
+    }
+
+    /// The file through which processes move into it.
+    ///
+    /// # Errors
+    /// The operating system's: also when it was removed.
+    pub(crate) fn entrance(&self) -> io::Result<File> {
+        self.file("cgroup.procs", OFlag::O_WRONLY)
+    }
+
+    /// Moves a process into it.
+    ///
+    /// # Errors
+    /// The operating system's: also when that has ended.
+    pub(crate) fn take(&self, pid: i32) -> io::Result<()> {
+        self.entrance()?.write_all(pid.to_string().as_bytes())
+    }
+
+    /// The processes in it, without those in groups below it.
+    ///
+    /// # Errors
+    /// The operating system's: also when it was removed.
+    pub(crate) fn processes(&self) -> io::Result<Vec<i32>> {
+        Ok(self.read("cgroup.procs")?.lines().filter_map(|pid| pid.parse().ok()).collect())
+    }
+
+    /// Whether a process is in it or below it. One that has ended is in no group.
+    pub(crate) fn is_populated(&self) -> bool {
+        self.read("cgroup.events").is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+    }
+
+    /// Kills whatever is in it or below it, of any user, and whatever that starts meanwhile. It has not ended yet then.
+    ///
+    /// # Errors
+    /// The operating system's: on Linux before 5.14 when some of it may not be signalled by this user.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        match self.write("cgroup.kill", "1") {
+            // No such file, or threads of one process are spread over several groups.
+            Err(error) if is_one_of(&error, &[Errno::ENOENT, Errno::EINVAL, Errno::EOPNOTSUPP]) => {
+                self.kill_each()
+            }
+            done => done,
+        }
+    }
+
+    /// As [`kill`](Self::kill), where the kernel has no word for it.
+    fn kill_each(&self) -> io::Result<()> {
+        // What is frozen starts nothing more, and is killed all the same.
+        let _ = self.write("cgroup.freeze", "1");
+        let below = self.below().iter().map(Self::kill_each).fold(Ok(()), Result::and);
+        let processes = match self.processes() {
+            Err(error) if is_one_of(&error, &[Errno::ENOENT, Errno::ENODEV]) => return below,
+            processes => processes?,
+        };
+        let killed = processes.into_iter().map(|pid| match kill(Pid::from_raw(pid), Signal::SIGKILL) {
+            Err(Errno::EPERM) => Err(Errno::EPERM.into()),
+            _ => Ok(()),
+        });
+        killed.fold(below, Result::and)
+    }
+
+    /// Removes it, with those below it, if nothing is in it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        match fs::remove_dir(&self.path) {
+            Err(error) if is_one_of(&error, &[Errno::EBUSY]) && !self.is_populated() => {
+                for inner in self.below() {
+                    // Who has it locked is about to use it.
+                    inner.dir.try_lock_shared()?;
+                    inner.remove()?;
+                }
+                fs::remove_dir(&self.path)
+            }
+            done => done,
+        }
+    }
+
+    fn read(&self, name: &str) -> io::Result<String> {
+        let mut text = String::new();
+        self.file(name, OFlag::O_RDONLY)?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        self.file(name, OFlag::O_WRONLY)?.write_all(text.as_bytes())
+    }
+
+    fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        Ok(openat(&self.dir, name, flags | OFlag::O_CLOEXEC, Mode::empty())?.into())
+    }
+}
+
+fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
+    error.raw_os_error().is_some_and(|number| errnos.contains(&Errno::from_raw(number)))
+}
+
+/// Where the group of a process is, by what the kernel says of its mounts and of its groups: the mount shows the groups below
+/// its root (`ID PARENT DEVICE ROOT PLACE OPTIONS ... - TYPE SOURCE OPTIONS`), and the group of version 2 is the one without
+/// a controller (`0::PATH`).
+fn place(mounts: &str, groups: &str) -> Option<PathBuf> {
+    let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
+    mounts.lines().find_map(|mount| {
+        let (mount, system) = mount.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, place) = (fields.next()?, fields.next()?);
+        let below = group.strip_prefix(root).ok().filter(|_| system.starts_with("cgroup2 "))?;
+        // A group out of the namespace of this process begins with /.. and is not in the mount.
+        below
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
+            .then(|| Path::new(place).join(below))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_group_is_below_the_mount_that_shows_it() {
+        const HYBRID: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+            32 31 0:29 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu\n\
+            41 31 0:41 / /sys/fs/cgroup/unified rw shared:1 - cgroup2 cgroup2 rw\n";
+        const CONTAINER: &str = "41 31 0:41 /docker/7 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        const HOST: &str = "41 31 0:41 /../.. /host/cgroup rw - cgroup2 cgroup rw\n";
+        for (mounts, groups, found) in [
+            (HYBRID, "9:cpu:/\n0::/\n", Some("/sys/fs/cgroup/unified")),
+            (HYBRID, "0::/user.slice/a.scope", Some("/sys/fs/cgroup/unified/user.slice/a.scope")),
+            (HYBRID, "9:cpu:/", None),
+            (HYBRID, "0::/../other", None),
+            ("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw", "0::/", None),
+            (CONTAINER, "0::/docker/7/x", Some("/sys/fs/cgroup/x")),
+            (CONTAINER, "0::/docker/77", None),
+            (HOST, "0::/", None),
+            (HOST, "0::/../../a", Some("/host/cgroup/a")),
+            ("", "", None),
+            ("nonsense", "0::/", None),
+        ] {
+            assert_eq!(place(mounts, groups).as_deref(), found.map(Path::new), "{mounts} {groups}");
+        }
+    }
+
+    /// A process in a group within a group of its own.
+    struct Inside {
+        group: Group,
+        child: Child,
+    }
+
+    impl Inside {
+        fn new(name: &str) -> Self {
+            let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
+            let path = own.path.join(format!("lh-unit-{}-{name}", std::process::id()));
+            fs::create_dir_all(path.join("below")).unwrap();
+            let script = format!("echo 0 >{}/below/cgroup.procs && exec sleep 1000", path.display());
+            let child = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+            let group = Group::open(&path).unwrap();
+            while !group.is_populated() {
+                std::thread::yield_now();
+            }
+            Self { group, child }
+        }
+
+        fn assert_killed(mut self) {
+            let status = self.child.wait().unwrap();
+            assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+            while self.group.is_populated() {
+                std::thread::yield_now();
+            }
+            self.group.remove().unwrap();
+            assert!(!self.group.path.exists());
+        }
+    }
+
+    #[test]
+    fn a_group_is_killed_whole_also_by_an_old_kernel() {
+        let inside = Inside::new("kill");
+        assert!(inside.group.remove().is_err(), "what is in it keeps it");
+        inside.group.kill().unwrap();
+        inside.assert_killed();
+        let inside = Inside::new("each");
+        inside.group.kill_each().unwrap();
+        inside.assert_killed();
+    }
+}

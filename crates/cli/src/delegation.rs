@@ -1,0 +1,93 @@
+//! In which control groups a run may make one of its own.
+
+use std::{fs, path::Path};
+
+/// What systemd makes groups for, by the ends of their names.
+const UNITS: [&str; 6] = ["service", "scope", "slice", "socket", "mount", "swap"];
+/// How it marks those below which others may make groups.
+/// See <https://systemd.io/CGROUP_DELEGATION/>.
+const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
+/// What limits the processes of a group, and the word for "not at all". Programs that fit themselves to such a limit (the heap
+/// of a JVM, the threads of a runtime) often look for it in their own group only, and would see none in a group below it.
+const LIMITS: [&str; 3] = ["memory.max", "memory.high", "cpu.max"];
+const UNLIMITED: &str = "max";
+
+/// # Errors
+/// Why a group is not to have others in it, in words.
+pub(crate) fn check(group: &Path) -> Result<(), String> {
+    let shown = group.display();
+    if Path::new("/run/systemd/system").is_dir() && !is_delegated(group) {
+        return Err(format!("{shown} is managed by systemd, without Delegate=yes"));
+    }
+    match limit(group) {
+        Some(limit) => {
+            Err(format!("{shown}/{limit} is set, and many programs look for it in their own group"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether systemd leaves it to the unit that a group belongs to what is made in it.
+fn is_delegated(group: &Path) -> bool {
+    let is_unit = |group: &&Path| {
+        group.extension().and_then(|end| end.to_str()).is_some_and(|end| UNITS.contains(&end))
+    };
+    group.ancestors().find(is_unit).is_some_and(|unit| {
+        MARKS.iter().any(|mark| {
+            let mut value = [0; 8];
+            matches!(rustix::fs::getxattr(unit, *mark, &mut value[..]), Ok(1) if value[0] == b'1')
+        })
+    })
+}
+
+/// A limit that a group has.
+fn limit(group: &Path) -> Option<&'static str> {
+    LIMITS.into_iter().find(|limit| {
+        let said = fs::read_to_string(group.join(limit));
+        said.is_ok_and(|said| said.split_ascii_whitespace().next() != Some(UNLIMITED))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{XattrFlags, setxattr};
+
+    use super::*;
+    use crate::cgroup::Group;
+
+    #[test]
+    fn the_nearest_unit_decides() {
+        let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
+        let dir = own.path().join(format!("lh-unit-{}-delegation", std::process::id()));
+        let user = dir.join("user.slice/user@7.service");
+        let job = user.join("app.slice/job.service");
+        let inner = job.join("leasehold-7-a/below");
+        fs::create_dir_all(&inner).unwrap();
+        let mark = |unit: &Path| setxattr(unit, MARKS[0], b"1", XattrFlags::empty()).unwrap();
+        let made = Group::open(&dir).unwrap();
+        assert!(!is_delegated(&dir) && !is_delegated(&user));
+        mark(&user);
+        assert!(is_delegated(&user) && is_delegated(&user.join("x")));
+        assert!(!is_delegated(&job) && !is_delegated(&inner), "it is for the systemd of that user");
+        mark(&job);
+        assert!(is_delegated(&job) && is_delegated(&inner));
+        made.remove().unwrap();
+    }
+
+    #[test]
+    fn a_limit_is_read() {
+        let dir = std::env::temp_dir().join(format!("lh-unit-{}-limits", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        assert_eq!(limit(&dir), None, "no controller");
+        for (file, said, found) in [
+            ("memory.max", "max\n", None),
+            ("cpu.max", "max 100000\n", None),
+            ("cpu.max", "50000 100000\n", Some("cpu.max")),
+            ("memory.max", "1073741824\n", Some("memory.max")),
+        ] {
+            fs::write(dir.join(file), said).unwrap();
+            assert_eq!(limit(&dir), found);
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,80 @@
+//! Ends what earlier runs have left in their control groups, both of whose processes were killed: it runs without a lock.
+
+use std::time::Duration;
+
+use nix::{errno::Errno, sys::signal::Signal};
+
+use crate::{
+    cgroup::Group,
+    leaf::{State, state},
+    log,
+    text::say,
+    waiter::{Waiter, now},
+};
+
+/// How often the end of what was killed is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// And how long: what waits for a disk that does not answer ends at some time, or never. It gets no further than that.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// Ends what is left in the groups of one, and in those below; returns when it is gone, or a signal has come in, which is
+/// the answer.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn sweep(
+    home: &Group,
+    verbose: bool,
+    waiter: &Waiter,
+    stop: impl Fn(Signal) -> bool,
+) -> Result<Option<Signal>, Errno> {
+    let mut orphans = Vec::new();
+    collect(home, &mut orphans);
+    for orphan in orphans.iter().filter(|orphan| verbose && orphan.is_populated()) {
+        log::line(&format!(
+            "an earlier run was killed, and what it has left is now: {}",
+            orphan.path().display()
+        ));
+    }
+    let end = now() + END_WITHIN;
+    while !orphans.is_empty() {
+        orphans.retain(|orphan| !is_over(orphan));
+        let Some(orphan) = orphans.first() else { break };
+        if now() >= end {
+            say(&format!(
+                "processes that an earlier run has left in {} do not end: do they wait for a disk?",
+                orphan.path().display()
+            ));
+            break;
+        }
+        if let Some(signal) = waiter.wait(Some(LOOK_AGAIN))?.filter(|signal| stop(*signal)) {
+            return Ok(Some(signal));
+        }
+    }
+    Ok(None)
+}
+
+/// What is left without an owner. A group whose owners let it go goes too, once it is empty.
+fn collect(home: &Group, orphans: &mut Vec<Group>) {
+    for group in home.below() {
+        match state(&group) {
+            State::Orphan => orphans.push(group),
+            State::Spared => {
+                collect(&group, orphans);
+                let _ = group.remove();
+            }
+            State::Other => {}
+        }
+    }
+}
+
+/// Kills what is in it, and removes it when nothing is.
+fn is_over(orphan: &Group) -> bool {
+    if orphan.is_populated() {
+        let _ = orphan.kill();
+        return false;
+    }
+    // Another run may have removed it.
+    let _ = orphan.remove();
+    true
+}

@@ -1,0 +1,265 @@
+//! The control group of CMD: what is in it ends with the lock, whoever it became and whoever was killed.
+
+use std::fs;
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    groups::{BECOME, Group, Nobody},
+    start::LEASEHOLD,
+    tools::{Dir, Running, code, finish, is_running, one_line, state, stderr, stdout, until},
+};
+
+/// A CMD that says the numbers of five processes that it starts: one in a session of its own, one under nohup, one that ignores
+/// what can be ignored, one behind a parent that has ended, and one that became another user.
+const SCATTERS: &str = "
+quietly() { \"$@\" </dev/null >/dev/null 2>&1 & echo $!; }
+quietly setsid sleep 1000
+quietly nohup sleep 1000
+(trap '' HUP INT TERM USR1 USR2; quietly setsid sleep 1000)
+setsid sh -c 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!'
+quietly setsid setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1000
+echo ready
+read line";
+
+fn scattered(running: &mut Running) -> Vec<i32> {
+    let pids = (0..5).map(|_| running.number()).collect();
+    assert_eq!(running.line(), "ready");
+    pids
+}
+
+/// A script that ends with 3 if one of them runs.
+fn look(pids: &[i32]) -> String {
+    let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+    format!(
+        "for pid in {}; do if grep -qs '^State:.[^ZX]' /proc/$pid/status; then exit 3; fi; done",
+        pids.join(" ")
+    )
+}
+
+fn kill_both(mut running: Running) {
+    running.kill_both();
+    // Its output is still open to what goes on.
+    until("the end of both", || running.has_ended());
+}
+
+/// The group that a process is in.
+fn group_of(pid: i32) -> String {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
+}
+
+#[test]
+fn cmd_runs_in_a_group_of_its_own_which_goes_with_it() {
+    let (dir, group) = (Dir::new(), Group::new());
+    let output = finish(group.leasehold(&dir, &["run", "-v", "x", "--", "cat", "/proc/self/cgroup"]));
+    assert_eq!(code(&output), 0, "{output:?}");
+    let inside = stdout(&output);
+    let inside = inside.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    assert!(inside.starts_with(&format!("{}/leasehold-", group.name())), "{inside}");
+    let said = stderr(&output);
+    let name = inside.rsplit_once('/').unwrap().1;
+    assert!(said.contains(&format!("{}/{name}", group.path().display())), "{said}");
+    assert!(group.below().is_empty());
+    // Nor does one stay of a CMD that cannot be started.
+    assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "/nonexistent"]))), 127);
+    assert!(group.below().is_empty());
+}
+
+#[test]
+fn when_both_are_killed_the_next_run_ends_their_tree_before_its_cmd_starts() {
+    let (dir, group) = (Dir::new(), Group::new());
+    let mut holder = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", SCATTERS]));
+    let pids = scattered(&mut holder);
+    kill_both(holder);
+    assert!(pids.iter().all(|pid| is_running(*pid)), "who would have ended them?");
+    // Of whatever name: what runs without a lock, runs beside any holder of it.
+    assert_eq!(code(&finish(group.leasehold(&dir, &["run", "y", "--", "sh", "-c", &look(&pids)]))), 0);
+    assert!(group.below().is_empty());
+}
+
+#[test]
+fn a_user_ends_what_became_root_when_the_lock_is_lost() {
+    let (dir, group) = (Dir::new(), Group::of_nobody());
+    let nobody = Nobody::new(&dir, &group);
+    let options = ["run", "--max-hold", "2s", "--grace", "100ms", "x", "--", "sh", "-c", BECOME];
+    let mut running = Running::start(nobody.leasehold(&options));
+    let root = running.number();
+    until("the end", || running.has_ended());
+    // Before its output is read, which is open to what goes on.
+    assert!(!is_running(root));
+    let output = running.wait();
+    assert_eq!(code(&output), 76);
+    assert!(one_line(&output).contains("--max-hold ended"), "no complaint: {output:?}");
+    assert!(group.below().is_empty());
+}
+
+#[test]
+fn a_user_ends_what_became_root_whichever_of_the_two_is_killed() {
+    let (dir, group) = (Dir::new(), Group::of_nobody());
+    let nobody = Nobody::new(&dir, &group);
+    // -o: not the descriptor that it inherited keeps the name.
+    let start = || Running::start(nobody.leasehold(&["run", "-o", "x", "--", "sh", "-c", BECOME]));
+    let next = |root: i32| finish(nobody.leasehold(&["run", "x", "--", "sh", "-c", &look(&[root])]));
+
+    let mut front = start();
+    let root = front.number();
+    front.signal(Signal::SIGKILL);
+    assert_eq!(code(&next(root)), 0, "the guardian ends it");
+
+    let mut guardian = start();
+    let root = guardian.number();
+    guardian.signal_guardian(Signal::SIGKILL);
+    until("the end", || guardian.has_ended());
+    assert!(!is_running(root), "the front ends it");
+    let output = guardian.wait();
+    assert!(code(&output) == 70 && one_line(&output).contains("SIGKILL"), "{output:?}");
+    assert!(group.below().is_empty());
+
+    let mut both = start();
+    let root = both.number();
+    kill_both(both);
+    assert!(is_running(root));
+    assert_eq!(code(&next(root)), 0, "the next one ends it");
+    assert!(group.below().is_empty());
+}
+
+#[test]
+fn what_cmd_leaves_in_the_background_goes_on_where_cmd_would_have_been() {
+    let (dir, group) = (Dir::new(), Group::new());
+    let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!";
+    let mut running = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", script]));
+    let heir = running.number();
+    assert_eq!(code(&running.output()), 0);
+    assert_eq!(group_of(heir), group.name());
+    assert!(group.below().is_empty());
+    assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "true"]))), 0);
+    assert!(is_running(heir), "nobody ends it");
+}
+
+#[test]
+fn a_run_spares_whatever_is_not_left_by_a_run_of_its_user() {
+    let (dir, group) = (Dir::new(), Group::new());
+    // What an administrator calls as we do, what another user's run has left, and a run that goes on.
+    let mut admins = group.with_process("leasehold-1-1", 0o755);
+    let mut other_users = group.with_process("leasehold-2-2", 0o711);
+    group.give("leasehold-2-2");
+    let mut lives =
+        Running::start(group.leasehold(&dir, &["run", "x", "--", "sh", "-c", "echo $$; read line; true"]));
+    let cmd = lives.number();
+    let mut left = group.with_process("leasehold-3-3", 0o711);
+    assert_eq!(code(&finish(group.leasehold(&dir, &["run", "y", "--", "true"]))), 0);
+    until("the end of what was left", || left.has_ended());
+    assert!(!admins.has_ended() && !other_users.has_ended() && is_running(cmd));
+    assert_eq!(code(&lives.output()), 0);
+    assert_eq!(group.below().len(), 2);
+}
+
+#[test]
+fn a_run_within_a_run_has_a_group_within_the_group() {
+    let (dir, group) = (Dir::new(), Group::new());
+    let inner = format!("{LEASEHOLD} run --url {} y -- sh -c \"$0\"", dir.url());
+    let outer = |options: &[&str], script: &str| {
+        group.leasehold(&dir, &[&["run"], options, &["x", "--", "sh", "-c", &inner, script]].concat())
+    };
+    let output = finish(outer(&[], "cat /proc/self/cgroup"));
+    assert_eq!(stdout(&output).matches("/leasehold-").count(), 2, "{output:?}");
+    assert!(group.below().is_empty());
+    // Both are ended with the outer lock, and the inner group with the outer one.
+    let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; read line";
+    let mut running = Running::start(outer(&["--max-hold", "2s", "--grace", "0s"], script));
+    let inside = running.number();
+    assert_eq!(code(&running.wait()), 76);
+    assert!(!is_running(inside));
+    assert!(group.below().is_empty());
+}
+
+#[test]
+fn a_run_that_outlives_the_run_around_it_goes_on() {
+    let (dir, group) = (Dir::new(), Group::new());
+    let script = format!(
+        "setsid {LEASEHOLD} run --url {} y -- sh -c 'echo $PPID $$; exec sleep 1000' 2>/dev/null & read line",
+        dir.url()
+    );
+    let mut outer = Running::start(group.leasehold(&dir, &["run", "-o", "x", "--", "sh", "-c", &script]));
+    let pids = outer.line();
+    let pids: Vec<i32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    // Its output is still open to the inner one.
+    outer.write("\n");
+    until("the end of the outer run", || outer.has_ended());
+    assert_eq!(group_of(pids[0]), group.name(), "the guardian left the group of a run that is over");
+    let next = || assert_eq!(code(&finish(group.leasehold(&dir, &["run", "x", "--", "true"]))), 0);
+    next();
+    assert!(pids.iter().all(|pid| is_running(*pid)));
+    assert!(
+        group_of(pids[1]).matches("/leasehold-").count() == 2,
+        "and is still what is ended with its lock"
+    );
+    kill(Pid::from_raw(pids[1]), Signal::SIGTERM).unwrap();
+    until("the end of the inner run", || state(pids[0]).is_none_or(|state| state == 'Z'));
+    next();
+    assert!(group.below().is_empty());
+}
+
+/// What is said of a run that goes on without a group, and that it goes on.
+fn without_group(mut command: std::process::Command) -> String {
+    command.stdin(std::process::Stdio::null());
+    let output = finish(command);
+    assert_eq!((code(&output), stdout(&output).as_str()), (0, "done\n"), "{output:?}");
+    let said = stderr(&output);
+    let line = said.lines().find(|line| line.contains("no cgroup of its own"));
+    line.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[test]
+fn where_no_group_may_be_made_all_goes_on_and_the_reason_is_said() {
+    const RUN: [&str; 6] = ["run", "-v", "x", "--", "echo", "done"];
+    let (dir, group) = (Dir::new(), Group::new());
+    let nobody = Nobody::new(&dir, &group);
+    let said = without_group(nobody.leasehold(&RUN));
+    assert!(said.contains("Permission denied") && said.contains("become another user"), "{said}");
+    // A directory may be made there, but nothing may move into it.
+    group.give("");
+    let said = without_group(nobody.leasehold(&RUN));
+    assert!(said.contains("EACCES"), "{said}");
+    assert!(group.below().is_empty());
+}
+
+/// A `leasehold` in a world of mounts of its own.
+fn behind(group: &Group, dir: &Dir, mounts: &str) -> std::process::Command {
+    let script = format!("{mounts} && exec {LEASEHOLD} run -v x -- echo done");
+    let mut command = group.program(&["unshare", "--mount", "sh", "-c", &script]);
+    command.env("LEASEHOLD_URL", dir.url());
+    command
+}
+
+#[test]
+fn no_group_is_made_where_the_groups_are_read_only_as_in_a_container() {
+    let (dir, group) = (Dir::new(), Group::new());
+    let mounts = format!("mount -o remount,bind,ro {}", crate::groups::mount().display());
+    let said = without_group(behind(&group, &dir, &mounts));
+    assert!(said.contains("Read-only"), "{said}");
+    let said = without_group(behind(&group, &dir, &format!("umount {}", crate::groups::mount().display())));
+    assert!(said.contains("cgroup v2"), "{said}");
+}
+
+#[test]
+fn no_group_is_made_in_one_that_systemd_keeps_for_itself() {
+    let (dir, group) = (Dir::new(), Group::new());
+    let unit = group.path().join("report.service");
+    fs::create_dir(&unit).unwrap();
+    let mounts = "mount -t tmpfs none /run && mkdir -p /run/systemd/system";
+    let run = || {
+        let mut command =
+            behind(&group, &dir, &format!("echo 0 >{}/cgroup.procs && {mounts}", unit.display()));
+        command.env("LEASEHOLD_URL", dir.url());
+        command
+    };
+    assert!(without_group(run()).contains("Delegate=yes"));
+    rustix::fs::setxattr(&unit, "user.delegate", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    let said = stderr(&finish(run()));
+    assert!(said.contains("report.service/leasehold-"), "{said}");
+}

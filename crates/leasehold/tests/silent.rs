@@ -1,0 +1,127 @@
+//! A server that takes connections and never says a word, as a host behind a firewall that drops what it gets: whatever is asked of it
+//! ends with the time for connecting, on every engine that has a server.
+#![cfg(all(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "tls"
+))]
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
+use std::{net::TcpListener, time::Duration};
+
+use leasehold::{Connect, Error, Locks};
+use leasehold_testkit::stopwatch::Stopwatch;
+
+/// Far less than an attempt may take by default.
+const TIMEOUT: Duration = Duration::from_millis(600);
+/// Far less than that, too, for a machine whose processors others use.
+const LATEST: Duration = Duration::from_millis(2500);
+
+/// Of each kind, with several servers where there may be some.
+const URLS: [&str; 9] = [
+    "redis://127.0.0.1:1/",
+    "rediss://127.0.0.1:1/",
+    "etcd://127.0.0.1:1",
+    "etcd://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+    "zookeeper://127.0.0.1:1/chroot",
+    "zookeeper://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+    "postgres://me@127.0.0.1:1/db",
+    "postgres://me@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/db",
+    "mysql://me@127.0.0.1:1/db",
+];
+
+/// The kernel takes what comes, and nobody ever reads it. Each URL, with its ports put in, leads there.
+fn silent() -> (Vec<TcpListener>, Vec<String>) {
+    let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let put = |url: &str| {
+        let mut url = url.to_owned();
+        for (number, listener) in listeners.iter().enumerate() {
+            let port = listener.local_addr().unwrap().port();
+            url = url.replace(&format!("127.0.0.1:{}", number + 1), &format!("127.0.0.1={port}"));
+        }
+        url.replace("127.0.0.1=", "127.0.0.1:")
+    };
+    let urls = URLS.map(put).to_vec();
+    (listeners, urls)
+}
+
+type Ask = fn(&Locks) -> Result<(), Error>;
+
+/// Each of `asks` with its own client, all at once: most of the time they wait.
+fn assert_ends(locks: impl Fn(&str) -> Locks, asks: &[(&str, Ask)]) {
+    let (_listeners, urls) = silent();
+    std::thread::scope(|scope| {
+        for url in &urls {
+            for (what, ask) in asks {
+                let locks = locks(url);
+                scope.spawn(move || {
+                    let watch = Stopwatch::start();
+                    let error = ask(&locks).unwrap_err();
+                    assert!(error.is_unreachable(), "{what} of {url}: {error}");
+                    let words = error.to_string();
+                    // All servers together have the time.
+                    let shares: &[_] = if url.contains(',') { &["200ms", "600ms"] } else { &["600ms"] };
+                    let within = |share: &&str| words.contains(&format!("no answer within {share}"));
+                    let told = shares.iter().any(within) && words.contains("127.0.0.1");
+                    // On a busy machine the time for all is over before that of the last server is.
+                    assert!(told || words.contains("not connected within 600ms"), "{what} of {url}: {words}");
+                    watch.assert_within(LATEST, &format!("{what} of {url}"));
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn the_time_of_the_url_ends_whatever_is_asked() {
+    let locks = |url: &str| {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        Locks::connect(&format!("{url}{separator}connect_timeout=600ms")).unwrap()
+    };
+    assert_ends(
+        locks,
+        &[
+            ("acquire", |locks| locks.mutex("a").blocking().acquire().map(drop)),
+            ("try_acquire", |locks| locks.mutex("a").blocking().try_acquire().map(drop)),
+            ("show", |locks| locks.show_blocking("a").map(drop)),
+            ("ping", |locks| locks.ping_blocking()),
+        ],
+    );
+}
+
+#[test]
+fn the_time_of_the_program_does_where_the_url_has_none() {
+    let locks = |url: &str| Connect::default().connect_timeout(TIMEOUT).connect(url).unwrap();
+    assert_ends(locks, &[("acquire", |locks| locks.mutex("a").blocking().acquire().map(drop))]);
+}
+
+/// As it is refused where nobody listens.
+#[test]
+fn a_ping_tells_that_nobody_is_there() {
+    let (listeners, urls) = silent();
+    drop(listeners);
+    for url in urls {
+        let error = Locks::connect(&url).unwrap().ping_blocking().unwrap_err();
+        assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1"), "{url}: {error}");
+    }
+    let here = tempfile::tempdir().unwrap();
+    for url in ["memory:".to_owned(), format!("file://{}", here.path().join("none").display())] {
+        Locks::connect(&url).unwrap().ping_blocking().unwrap();
+    }
+    let url = format!("sqlite://{}", here.path().join("locks.db").display());
+    Locks::connect(&url).unwrap().ping_blocking().unwrap();
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0, "nothing is made");
+}
+
+/// The URL is the operator's, who knows the network.
+#[test]
+fn the_time_of_the_url_goes_before_that_of_the_program() {
+    let locks = |url: &str| {
+        let program = Connect::default().connect_timeout(Duration::from_secs(60));
+        program.connect(&format!("{url}?connect_timeout=600ms")).unwrap()
+    };
+    assert_ends(locks, &[("ping", |locks| locks.ping_blocking())]);
+}

@@ -1,0 +1,141 @@
+//! The connections that a server has left, and whether a client that waits may keep one of them: pure.
+//!
+//! A waiter that is idle needs no connection. While the server has plenty it keeps one, by which it is told of its grant at once. When
+//! they become few, it closes it and looks from time to time: others are to find room at any time, those above all who hold a lock
+//! and renew it, and the programs whose database this is.
+
+use std::time::Duration;
+
+use leasehold_core::queue::WATCHERS;
+
+/// Whoever is far from its turn closes its connection when less than this part of all is free; whoever is among the first, of whom there
+/// are few for each name, when less than half of that.
+const FAR: u32 = 4;
+const NEAR: u32 = 8;
+/// So much of all has to be free besides before a connection is kept anew. Else those that look would take and leave the last one in turns.
+const ANEW: u32 = 8;
+
+/// How often whoever sleeps looks, for each that is before it: a turn that comes sooner than that waits for the look.
+const EACH: Duration = Duration::from_millis(500);
+/// Each look is a new connection, which costs the server milliseconds.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// For so long may a turn that comes early wait for its claim.
+const LONGEST: Duration = Duration::from_secs(20);
+/// How long a look may take, until what it found is confirmed.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How many connections a user may have, and how many of them are in use, by each limit that there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slots([Limit; 3]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit {
+    used: u32,
+    most: u32,
+}
+
+impl Slots {
+    /// Of each limit, what counts against it, and what it is. A negative one is none.
+    #[cfg(any(test, feature = "postgres", feature = "mysql"))]
+    pub(crate) fn new(limits: [(i64, i64); 3]) -> Self {
+        let whole = |number: i64| u32::try_from(number.max(0)).unwrap_or(u32::MAX);
+        Self(limits.map(|(used, most)| match most {
+            ..0 => Limit { used: 0, most: u32::MAX },
+            most => Limit { used: whole(used), most: whole(most) },
+        }))
+    }
+
+    /// Whether a client that waits, with so many before it, may keep its connection, which is counted.
+    pub(crate) fn lets_stay(self, ahead: u32, asleep: bool) -> bool {
+        let part = if is_near(ahead) { NEAR } else { FAR };
+        self.0.iter().all(|limit| limit.leaves(part) && (!asleep || limit.leaves_anew(part)))
+    }
+}
+
+impl Limit {
+    /// Whether this part of all is free.
+    fn leaves(self, part: u32) -> bool {
+        self.most.saturating_sub(self.used) >= self.part(part)
+    }
+
+    fn leaves_anew(self, part: u32) -> bool {
+        self.most.saturating_sub(self.used) >= self.part(part).saturating_add(self.part(ANEW))
+    }
+
+    /// At least one, however few there are.
+    fn part(self, part: u32) -> u32 {
+        (self.most / part).max(1)
+    }
+}
+
+const fn is_near(ahead: u32) -> bool {
+    (ahead as usize) < WATCHERS
+}
+
+/// For how long whoever has so many before it sleeps without a connection, at the most.
+pub(crate) fn pause(ahead: u32) -> Duration {
+    EACH.saturating_mul(ahead.saturating_add(1)).clamp(SHORTEST, LONGEST)
+}
+
+/// For how long it is kept for whoever sleeps so what it is granted meanwhile. Who is before a claim only becomes fewer, so its next
+/// pause is no longer than one by what is known now.
+pub(crate) fn unheard(ahead: u32) -> Duration {
+    pause(ahead) + LOOK
+}
+
+/// Between half of a pause and all of it: a fleet that went to sleep together does not wake up together.
+pub(crate) fn jittered(pause: Duration, jitter: u32) -> Duration {
+    pause / 2 + (pause / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: u32 = 0;
+    const LATER: u32 = WATCHERS as u32;
+
+    fn most(limit: i64, ahead: u32, asleep: bool) -> i64 {
+        let lets = |used: &i64| Slots::new([(*used, limit), (0, -1), (7, -1)]).lets_stay(ahead, asleep);
+        (0..=limit).rev().find(lets).unwrap_or(-1)
+    }
+
+    #[test]
+    fn whoever_waits_leaves_a_part_to_others_and_the_first_leave_less() {
+        for (limit, far, near) in
+            [(97, 73, 85), (200, 150, 175), (9, 7, 8), (4, 3, 3), (2, 1, 1), (1, 0, 0), (0, -1, -1)]
+        {
+            assert_eq!(most(limit, LATER, false), far, "{limit}");
+            assert_eq!(most(limit, FIRST, false), near, "{limit}");
+        }
+    }
+
+    #[test]
+    fn whoever_let_go_takes_one_again_only_when_there_are_more() {
+        for (limit, far, near) in [(97, 61, 73), (200, 125, 150), (9, 6, 7), (4, 2, 2)] {
+            assert_eq!(most(limit, LATER, true), far, "{limit}");
+            assert_eq!(most(limit, FIRST, true), near, "{limit}");
+        }
+    }
+
+    #[test]
+    fn each_limit_counts() {
+        let stays = |limits| Slots::new(limits).lets_stay(LATER, false);
+        assert!(stays([(73, 97), (7, 9), (3, -1)]));
+        assert!(!stays([(74, 97), (7, 9), (3, -1)]));
+        assert!(!stays([(73, 97), (8, 9), (3, -1)]));
+        assert!(!stays([(73, 97), (7, 9), (10, 4)]));
+        assert!(stays([(-1, i64::MAX), (0, -1), (0, i64::MIN)]));
+    }
+
+    #[test]
+    fn the_farther_from_its_turn_the_longer_it_sleeps_and_a_grant_outlives_each_pause() {
+        let seconds = [0, 1, 2, 9, 39, 40, u32::MAX].map(|ahead| pause(ahead).as_millis());
+        assert_eq!(seconds, [1000, 1000, 1500, 5000, 20_000, 20_000, 20_000]);
+        for ahead in 0..100 {
+            assert!(unheard(ahead) >= pause(ahead) + LOOK);
+            assert!(jittered(pause(ahead), u32::MAX) <= pause(ahead));
+            assert!(jittered(pause(ahead), 0) * 2 >= pause(ahead));
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The page that tells what the tables have in them.
+
+const PAGE: &str = include_str!("../../../../docs/engines/sql-tables.md");
+
+/// What the page says of one system: `table column type`, in order.
+pub(crate) fn columns(system: &str) -> Vec<String> {
+    let (mut table, mut at, mut columns) = ("", None, Vec::new());
+    for line in PAGE.lines() {
+        if let Some(heading) = line.strip_prefix("## `") {
+            table = heading.trim_end_matches('`');
+        }
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        match cells.get(1) {
+            Some(&"column") => at = cells.iter().position(|cell| *cell == system),
+            Some(cell) if cell.starts_with('`') => {
+                let kind = cells[at.expect("the page has a column for each system")];
+                assert!(cells.len() == 7 && !cells[5].is_empty(), "it says what the column means: {line}");
+                if kind != "–" {
+                    columns.push(format!("{table} {} {kind}", cell.trim_matches('`')));
+                }
+            }
+            _ => {}
+        }
+    }
+    columns.sort();
+    columns
+}
+
+/// The same, as a server says it in any order.
+#[track_caller]
+pub(crate) fn is_told(system: &str, mut there: Vec<String>) {
+    there.sort();
+    assert!(there.len() > 30, "{there:?}");
+    assert_eq!(columns(system), there);
+}

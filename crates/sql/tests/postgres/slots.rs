@@ -1,0 +1,61 @@
+//! A server, a role and a database with few connections.
+
+use leasehold_core::Locks;
+use leasehold_sql::postgres::SCHEMA;
+use leasehold_testkit::server::{PostgresServer, psql};
+
+use crate::{
+    few_connections::{FewConnections, more_wait_than_there_are},
+    rig::{Rig, locks_of},
+};
+
+const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
+
+struct Few {
+    rig: Rig,
+    /// The role of the other program.
+    other: &'static str,
+}
+
+impl Few {
+    /// The superuser, for whom the server reserves connections, asks what the test wants to know.
+    fn new(settings: &[&str], limits: &str, other: &'static str) -> Self {
+        let rig = Rig::of(PostgresServer::start(settings));
+        for said in [SCHEMA, ROLES, "CREATE ROLE app LOGIN", limits] {
+            rig.server.says(said);
+        }
+        Self { rig, other }
+    }
+}
+
+impl FewConnections for Few {
+    fn client(&self) -> Locks {
+        locks_of("leasehold", self.rig.server.port())
+    }
+
+    fn connects(&self) -> Result<(), String> {
+        let asked = psql(self.rig.server.port(), &["-U", self.other, "-c", "SELECT 1"]);
+        if asked.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&asked.stderr).into_owned()) }
+    }
+
+    fn says(&self, query: &str) -> Vec<String> {
+        self.rig.server.says(query)
+    }
+}
+
+#[test]
+fn more_wait_than_the_server_has_connections() {
+    more_wait_than_there_are(&Few::new(&["max_connections=40"], "SELECT 1", "app"), 37, 60);
+}
+
+#[test]
+fn more_wait_than_the_role_may_have_connections() {
+    let limit = "ALTER ROLE leasehold CONNECTION LIMIT 24";
+    more_wait_than_there_are(&Few::new(&[], limit, "leasehold"), 24, 36);
+}
+
+#[test]
+fn more_wait_than_the_database_takes_connections() {
+    let limit = "ALTER DATABASE postgres CONNECTION LIMIT 24";
+    more_wait_than_there_are(&Few::new(&[], limit, "app"), 24, 36);
+}
