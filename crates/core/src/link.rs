@@ -111,6 +111,8 @@ impl<D: Dial> Link<D> {
                     return Err(EngineError::new(*fault, message.clone()));
                 }
                 dialing.under_way = true;
+                drop(dialing);
+                // Not under the lock: a runtime that is shut down drops the task at once, and its drop takes the lock.
                 tokio::spawn(Attempt(Arc::clone(&self.0)).run());
             }
         }
@@ -211,5 +213,47 @@ impl<D: Dial> Clone for Link<D> {
 impl<D: Dial> std::fmt::Debug for Link<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("connected", &self.live().is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Env;
+
+    /// Nobody is there.
+    struct Nobody;
+
+    impl Dial for Nobody {
+        type Conn = ();
+
+        fn dial(&self, _: Arc<Notify>) -> BoxFuture<'_, Result<(), EngineError>> {
+            Box::pin(async { Err(EngineError::new(Fault::Retry, "nobody is there")) })
+        }
+
+        fn is_dead((): &()) -> bool {
+            false
+        }
+
+        fn place((): &()) -> String {
+            String::new()
+        }
+
+        fn connected(&self, _: &Arc<()>, _: bool) {}
+    }
+
+    /// Its tasks are dropped where they are spawned: a guard that is dropped at a program's end comes to this.
+    #[test]
+    fn a_runtime_that_is_shut_down_is_an_error_and_no_hang() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let link = Link::new(Nobody, Env::system().clock, Contact::default());
+        let handle = runtime.handle().clone();
+        drop(runtime);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _within = handle.enter();
+            tell.send(pollster::block_on(link.conn()).unwrap_err().fault)
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(90)), Ok(Fault::Retry));
     }
 }

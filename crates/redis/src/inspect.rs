@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     RedisEngine,
-    conn::Conn,
     engine::unknown_layout,
     guarantee,
     keys::counter,
@@ -17,7 +16,7 @@ use leasehold_core::{
     queue::KEPT_OWNER,
 };
 
-/// Keys looked at by one SCAN: the server is busy with it for well under a millisecond.
+/// Keys looked at by one SCAN: the server is busy with it for well under a millisecond, unless they are long.
 const SCAN_COUNT: u64 = 1000;
 
 impl RedisEngine {
@@ -57,17 +56,16 @@ impl RedisEngine {
     }
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
-        let conn = self.link.conn().await?;
         let ours = &self.link.dialer().config.prefix;
         let start = format!("{ours}{prefix}");
         let escaped = escape(&start);
         let mut locks = BTreeSet::new();
-        scan(&conn, ours, &format!("{escaped}*"), |key| {
+        self.scan(&format!("{escaped}*"), |key| {
             locks.insert(key.to_owned());
         })
         .await?;
         // Names that nobody holds now, but somebody waits for.
-        scan(&conn, ours, &format!("leasehold:{{*}}q{escaped}*"), |key| {
+        self.scan(&format!("leasehold:{{*}}q{escaped}*"), |key| {
             if let Some((_, lock)) = key.split_once("}q") {
                 locks.insert(lock.to_owned());
             }
@@ -91,6 +89,32 @@ impl RedisEngine {
         }
         views.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(views)
+    }
+
+    /// Every key that matches, some of them perhaps twice. A step that gets no answer, as one over keys of many MiB on a busy machine,
+    /// is asked again for fewer keys.
+    async fn scan(&self, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
+        let counter = counter(&self.link.dialer().config.prefix);
+        let (mut cursor, mut count) = (0, SCAN_COUNT);
+        loop {
+            let item = Item::of_key(&counter).number(cursor).text(pattern.as_bytes()).number(count);
+            let conn = self.link.conn().await?;
+            let mut reply = match conn.run(Script::Names, [item].into()).await {
+                Ok(reply) => Reply::new(reply),
+                Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
+                    count /= 10;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            cursor = reply.count()?;
+            for key in reply.texts()? {
+                found(&key);
+            }
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
     }
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
@@ -154,27 +178,6 @@ fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), Engine
 
 fn since(server_micros: u64, then: u64) -> Duration {
     Duration::from_micros(server_micros.saturating_sub(then))
-}
-
-/// Every key that matches, some of them perhaps twice.
-async fn scan(
-    conn: &Conn,
-    prefix: &str,
-    pattern: &str,
-    mut found: impl FnMut(&str),
-) -> Result<(), EngineError> {
-    let mut cursor = 0;
-    loop {
-        let item = Item::of_key(&counter(prefix)).number(cursor).text(pattern.as_bytes()).number(SCAN_COUNT);
-        let mut reply = Reply::new(conn.run(Script::Names, [item].into()).await?);
-        cursor = reply.count()?;
-        for key in reply.texts()? {
-            found(&key);
-        }
-        if cursor == 0 {
-            return Ok(());
-        }
-    }
 }
 
 /// A pattern that matches this text alone.

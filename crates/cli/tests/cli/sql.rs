@@ -145,7 +145,7 @@ fn the_password_is_found_in_a_file() {
     let (dir, port) = (Dir::new(), server.port());
     let ca = server.certificate("ca.pem");
     let url = |more: &str| {
-        let verified = format!("sslmode=verify-full&sslrootcert={}", ca.display());
+        let verified = format!("sslmode=verify-full&sslrootcert={}&connect_timeout=60", ca.display());
         format!("postgres://anna@nowhere.invalid,localhost:{port}/postgres?{verified}{more}")
     };
     let line = format!("nowhere.invalid:*:*:*:wrong\nlocalhost:{port}:postgres:anna:hunter2\n");

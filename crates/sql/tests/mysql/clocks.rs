@@ -113,7 +113,7 @@ async fn tokens_are_as_large_as_their_columns() {
         assert!(matches!(lost, Renewed::Lost(_)), "{}: {lost:?}", claim.name);
     }
     free(&*engine, &one, &first).await;
-    let told = granted(&*other, waits.id).await;
+    let told = granted(&other, waits.id).await;
     assert!(told.token.number >= first.token.number + 64, "{told:?} after {first:?}");
     assert!(matches!(renewed(&*other, &hold(&waits, &told)).await, Renewed::Kept { .. }));
     tokio::join!(free(&*engine, &two, &second), free(&*engine, &three, &third));

@@ -136,7 +136,7 @@ pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
     assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
     assert_eq!(one.show(&first.name).await.unwrap().waiters.len(), 1);
     free(&**one, &first, &grant).await;
-    let granted = granted(&**other, second.id).await;
+    let granted = granted(other, second.id).await;
     assert!(matches!(renewed(&**other, &hold(&second, &granted)).await, Renewed::Kept { .. }));
     assert_eq!(one.list("").await.unwrap().len(), 1);
     let broken = one.break_hold(&second.name, granted.token.number, true).await.unwrap();
