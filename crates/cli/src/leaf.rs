@@ -1,7 +1,7 @@
 //! The control group of CMD, a *leaf* below the group of leasehold: it ends with the lock, whoever its processes became.
 //!
-//! The guardian has the leaf locked (`flock`) as long as it lives. A leaf that somebody else can lock is what a run has left
-//! both of whose processes were killed, see `sweep`.
+//! The guardian holds a lock (`flock`) on the leaf as long as it lives. Where another process can lock the leaf, both processes of
+//! its run were killed: see `sweep`.
 
 use std::{
     fs::{self, Permissions},
@@ -65,7 +65,10 @@ impl Leaf {
             }
             let _ = fs::remove_dir(&path);
         }
-        Err(format!("{}: others take each away that is made there", home.path().display()))
+        Err(format!(
+            "{}: each new control group there is taken by another program at once",
+            home.path().display()
+        ))
     }
 
     pub(crate) fn path(&self) -> &Path {

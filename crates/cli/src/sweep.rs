@@ -1,4 +1,5 @@
-//! Ends what earlier runs have left in their control groups, both of whose processes were killed: it runs without a lock.
+//! Ends the processes of earlier runs that were killed as a whole: those processes run on without a lock, in the control groups of
+//! their runs.
 
 use std::time::Duration;
 
@@ -14,11 +15,10 @@ use crate::{
 
 /// How often the end of what was killed is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// And how long: what waits for a disk that does not answer ends at some time, or never. It gets no further than that.
+/// And for how long: a process that waits for a disk ends late, or never, and does nothing until then.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Ends what is left in the groups of one, and in those below; returns when it is gone, or a signal has come in, which is
-/// the answer.
+/// Ends the processes in groups without an owner, below `home`. Returns when they are gone, or a signal that came meanwhile.
 ///
 /// # Errors
 /// The operating system's.
@@ -54,7 +54,7 @@ pub(crate) fn sweep(
     Ok(None)
 }
 
-/// What is left without an owner. A group whose owners let it go goes too, once it is empty.
+/// Collects the groups without an owner. Removes those that were left in peace and are empty.
 fn collect(home: &Group, orphans: &mut Vec<Group>) {
     for group in home.below() {
         match state(&group) {
@@ -68,7 +68,7 @@ fn collect(home: &Group, orphans: &mut Vec<Group>) {
     }
 }
 
-/// Kills what is in it, and removes it when nothing is.
+/// Kills the processes of a group, or removes the group when there are none.
 fn is_over(orphan: &Group) -> bool {
     if orphan.is_populated() {
         let _ = orphan.kill();

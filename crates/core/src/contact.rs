@@ -29,7 +29,7 @@ pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
     share.clamp(Duration::from_millis(1), longest)
 }
 
-/// Whether a connection was ever made: until then nothing that was asked of an engine can have arrived. The engine tells it, core asks.
+/// Whether a connection was ever made: before the first one, no request can have arrived. The engine tells it, core asks.
 #[derive(Clone, Debug, Default)]
 pub struct Contact(Arc<Inner>);
 
@@ -59,7 +59,7 @@ impl Contact {
         self.0.made.load(Ordering::Acquire)
     }
 
-    /// Why nobody was reached in this time.
+    /// Why no server was reached in this time.
     pub(crate) fn missing(&self, tried: Duration) -> EngineError {
         let failed = self.0.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         EngineError::new(Fault::Retry, failed.unwrap_or_else(|| format!("not connected within {tried:?}")))

@@ -104,9 +104,7 @@ impl Url {
         let (scheme, known) = (&self.scheme, self.known.join(", "));
         Err(Error::misconfigured(format!("the URL option {key:?} is unknown to {scheme}: it knows {known}")))
     }
-}
 
-impl Url {
     /// Adds to an error what is often its cause: signs of the URL itself that stand in the user or password as they are.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let login = self.rest.strip_prefix("//").and_then(|rest| rest.rsplit_once('@'));

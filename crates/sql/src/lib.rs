@@ -31,6 +31,8 @@ pub mod mysql;
 mod pace;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod returned;
 mod row;
 mod slots;
 #[cfg(feature = "sqlite")]

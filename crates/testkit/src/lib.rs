@@ -8,7 +8,7 @@
 //! - [`server`]: real servers, started for one test and ended with it.
 //! - [`history`]: what happened, as users saw it, recorded by many processes on one machine.
 //! - [`limits`]: what the operating system lets a test process have.
-//! - [`pitfall`]: a clock at which a task of an engine falls.
+//! - [`panic_clock`]: a clock that panics in one task of an engine.
 //! - [`room`]: leases with room for what a busy machine does to their clients.
 //! - [`stopwatch`]: time limits that a busy machine cannot break.
 //! - [`check`]: the invariants, checked mechanically on such a history.
@@ -21,7 +21,7 @@ pub mod history;
 pub mod limits;
 #[cfg(feature = "oracle")]
 pub mod oracle;
-pub mod pitfall;
+pub mod panic_clock;
 pub mod room;
 pub mod server;
 mod signals;

@@ -56,7 +56,7 @@ async fn try_on(life: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Erro
                 hint
             }
         };
-        // Whoever was never reached is not tried for longer than it takes to find that out.
+        // Servers that were never reached are tried for `connect_timeout` at most.
         if left == 0 || life.first_contact(since).is_some_and(|limit| life.now() >= limit) {
             break;
         }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Engine, How, Locks, Loss, News};
 use leasehold_etcd::EtcdEngine;
-use leasehold_testkit::{pitfall::Pitfall, room::with_room};
+use leasehold_testkit::{panic_clock::PanicClock, room::with_room};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
@@ -34,12 +34,12 @@ fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
 #[test]
 fn a_minder_that_died_is_begun_anew() {
     let rig = Rig::new();
-    let (pitfall, env) = Pitfall::new("leasehold_etcd::minder::run");
+    let (clock, env) = PanicClock::new("leasehold_etcd::minder::run");
     let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
-    pitfall.open();
-    rig.until("the minder dies", || pitfall.took_one());
-    rig.until("it looks again", || pitfall.is_passed_again());
+    clock.arm();
+    rig.until("the minder dies", || clock.has_panicked());
+    rig.until("it looks again", || clock.is_asked_again());
     let left = guard.remaining();
     rig.until("its lease is kept alive", || guard.remaining() > left || !guard.check());
     guard.release_blocking().unwrap();

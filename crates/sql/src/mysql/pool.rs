@@ -15,7 +15,7 @@ use super::{config::Config, conn::Conn};
 use crate::{
     client::{CONNECTIONS, lock_of},
     database::{Absent, Failed, replaced},
-    door,
+    returned::returned,
     slots::Slots,
 };
 
@@ -24,8 +24,6 @@ const IDLE: Duration = Duration::from_secs(30);
 /// One that was silent for longer is first asked whether it is still there. Else what was said to a server that was restarted
 /// meanwhile would be in doubt.
 const TRUSTED: Duration = Duration::from_secs(1);
-/// How long it is waited for one of our connections that another request uses, where the server takes no more.
-const RETURNS: Duration = Duration::from_secs(1);
 
 pub(super) struct Pool {
     config: Config,
@@ -114,15 +112,7 @@ impl Pool {
         if CONNECTIONS - 1 == self.room.available_permits() {
             return None;
         }
-        let returned = async {
-            loop {
-                self.returned.notified().await;
-                if let Some(conn) = lock_of(&self.idle).pop() {
-                    return conn;
-                }
-            }
-        };
-        door::within(RETURNS, returned).await
+        returned(&self.returned, || lock_of(&self.idle).pop()).await
     }
 
     /// What the server said last of how many connections it has left.

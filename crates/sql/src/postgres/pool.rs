@@ -16,13 +16,12 @@ use crate::{
     client::{CONNECTIONS, lock_of},
     database::{Absent, Failed, replaced},
     door,
+    returned::returned,
     slots::Slots,
 };
 
 /// How long a connection rests before it is closed, unless it is the only one.
 const REST: Duration = Duration::from_secs(4);
-/// How long it is waited for one of our connections that another request uses, where the server takes no more.
-const RETURNS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Pool {
     pub(crate) config: Config,
@@ -103,21 +102,20 @@ impl Pool {
                 conn
             }
             Some((conn, _)) => conn,
-            None => match Conn::open(&self.config, absent, Weak::clone(&self.hears)).await {
-                Err(full) if full.fault == Fault::Full => {
-                    self.contact.failed(full.fault, &full.message);
-                    self.any_of_ours().await.ok_or(full)?
-                }
-                opened => {
-                    let conn =
-                        opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
-                    self.contact.made();
-                    self.leads_to(&conn);
-                    conn
-                }
+            None => match self.open(absent).await {
+                Err(full) if full.fault == Fault::Full => self.any_of_ours().await.ok_or(full)?,
+                opened => opened?,
             },
         };
         Ok(Lent { conn, pool: self, _room: room })
+    }
+
+    async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
+        let opened = Conn::open(&self.config, absent, Weak::clone(&self.hears)).await;
+        let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
+        self.contact.made();
+        self.leads_to(&conn);
+        Ok(conn)
     }
 
     /// Where the server takes no more connections, those that there are have to do, whatever else they are kept for: a hold is not to
@@ -131,15 +129,7 @@ impl Pool {
         if CONNECTIONS - 1 == self.room.available_permits() {
             return None;
         }
-        let returned = async {
-            loop {
-                self.returned.notified().await;
-                if let Some(conn) = free() {
-                    return conn;
-                }
-            }
-        };
-        door::within(RETURNS, returned).await
+        returned(&self.returned, free).await
     }
 
     /// What the server said last of how many connections it has left.

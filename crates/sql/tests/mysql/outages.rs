@@ -8,7 +8,7 @@ use std::{
 use leasehold_core::{Claim, Engine, Fault, How, Inspect, Locks, Mode, Renewed};
 use leasehold_sql::mysql::{Config, engine};
 use leasehold_testkit::{
-    pitfall::Pitfall,
+    panic_clock::PanicClock,
     server::{MariadbServer, Proxy},
     stopwatch::Stopwatch,
 };
@@ -22,16 +22,16 @@ use crate::{
 #[test]
 fn a_minder_that_died_is_begun_anew() {
     let rig = Rig::new();
-    let (pitfall, env) = Pitfall::new("leasehold_sql::minder::run");
+    let (clock, env) = PanicClock::new("leasehold_sql::minder::run");
     let url = format!("//root@127.0.0.1:{}/locks", rig.server.port());
     let waits = Locks::builder(Arc::new(engine(Config::from_url(&url).unwrap(), &env))).build();
     let holds = Locks::builder(rig.engine()).build();
     let guard = holds.mutex("a").blocking().acquire_within(PATIENCE).unwrap();
     let waiting = std::thread::spawn(move || waits.mutex("a").blocking().acquire_within(PATIENCE));
     until("it waits", || holds.show_blocking("a").is_ok_and(|view| view.waiters.len() == 1));
-    pitfall.open();
-    until("the minder dies", || pitfall.took_one());
-    until("it looks again", || pitfall.is_passed_again());
+    clock.arm();
+    until("the minder dies", || clock.has_panicked());
+    until("it looks again", || clock.is_asked_again());
     guard.release_blocking().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }

@@ -8,7 +8,7 @@ use std::{
 
 use leasehold_core::{Answer, Claim, Engine, Guard, How, Locks, Loss, Name, News, Released, Renewed};
 use leasehold_testkit::{
-    pitfall::Pitfall,
+    panic_clock::PanicClock,
     room::with_room,
     server::{Proxy, ZookeeperEnsemble},
 };
@@ -33,12 +33,12 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
 #[test]
 fn a_minder_that_died_is_begun_anew() {
     let rig = Rig::new();
-    let (pitfall, env) = Pitfall::new("leasehold_zookeeper::minder::run");
+    let (clock, env) = PanicClock::new("leasehold_zookeeper::minder::run");
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
-    pitfall.open();
-    rig.until("the minder dies", || pitfall.took_one());
-    rig.until("it looks again", || pitfall.is_passed_again());
+    clock.arm();
+    rig.until("the minder dies", || clock.has_panicked());
+    rig.until("it looks again", || clock.is_asked_again());
     let left = guard.remaining();
     rig.until("its session is kept alive", || guard.remaining() > left || !guard.check());
     guard.release_blocking().unwrap();

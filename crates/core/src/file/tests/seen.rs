@@ -14,8 +14,8 @@ fn show(engine: &FileEngine, text: &str) -> View {
 /// What a look finds, once it finds so many holders: the kernel's table of locks is torn when others, as the tests beside this one,
 /// lock while it is read.
 fn show_holders(engine: &FileEngine, text: &str, holders: usize) -> View {
-    let looks = std::iter::repeat_with(|| show(engine, text)).take(1000);
-    looks.into_iter().find(|view| view.holders.len() == holders).unwrap_or_else(|| show(engine, text))
+    let mut looks = (0..1000).map(|_| show(engine, text));
+    looks.find(|view| view.holders.len() == holders).unwrap_or_else(|| show(engine, text))
 }
 
 fn list(engine: &FileEngine, prefix: &str) -> Vec<String> {

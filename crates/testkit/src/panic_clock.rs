@@ -1,0 +1,87 @@
+//! A clock that panics in one task of an engine: the only thing of such a task that a test reaches from outside.
+
+use std::{
+    backtrace::Backtrace,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use leasehold_core::{Clock, Env, Instant};
+
+/// Panics once, when code of a module asks what time it is.
+pub struct PanicClock {
+    inner: Arc<dyn Clock>,
+    /// As a backtrace names the code.
+    module: &'static str,
+    armed: AtomicBool,
+    panicked: AtomicBool,
+    /// How often the module asked after that.
+    asked: AtomicUsize,
+}
+
+impl PanicClock {
+    /// The environment of the system, with this clock, for code of a module. It does not panic before it is armed.
+    #[must_use]
+    pub fn new(module: &'static str) -> (Arc<Self>, Env) {
+        let env = Env::system();
+        let (armed, panicked, asked) = Default::default();
+        let clock = Arc::new(Self { inner: env.clock, module, armed, panicked, asked });
+        (Arc::clone(&clock), Env { clock, ..env })
+    }
+
+    /// Panics when the module asks next. Slow from now on, for everybody who asks for the time.
+    pub fn arm(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it has panicked.
+    pub fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::SeqCst)
+    }
+
+    /// Whether the module asked again after that. If so, callers are no longer looked at.
+    pub fn is_asked_again(&self) -> bool {
+        let again = self.asked.load(Ordering::SeqCst) > 0;
+        if again {
+            self.armed.store(false, Ordering::SeqCst);
+        }
+        again
+    }
+}
+
+impl Clock for PanicClock {
+    fn now(&self) -> Instant {
+        if self.armed.load(Ordering::SeqCst) && Backtrace::force_capture().to_string().contains(self.module) {
+            assert!(self.panicked.swap(true, Ordering::SeqCst), "a test wants this panic");
+            self.asked.fetch_add(1, Ordering::SeqCst);
+        }
+        self.inner.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    mod minder {
+        pub(super) fn looks(clock: &dyn leasehold_core::Clock) {
+            clock.now();
+        }
+    }
+
+    #[test]
+    fn it_panics_once_and_only_in_the_module() {
+        let (clock, env) = PanicClock::new("panic_clock::tests::minder::");
+        minder::looks(&*env.clock);
+        clock.arm();
+        env.clock.now();
+        assert!(!clock.has_panicked());
+        let asked = Arc::clone(&env.clock);
+        std::thread::spawn(move || minder::looks(&*asked)).join().unwrap_err();
+        assert!(clock.has_panicked() && !clock.is_asked_again());
+        minder::looks(&*env.clock);
+        assert!(clock.is_asked_again());
+    }
+}
