@@ -29,23 +29,22 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 pub(crate) type Link = Connection<Followed, Followed>;
 
 /// Connects to the first host that serves, within this time: the one that served last is tried first. Each host has an equal share of
-/// the time that is left for it and those behind it.
+/// the time, and of what others have left of theirs.
 pub(crate) async fn dial(
     server: &Server,
     options: Option<&str>,
     limit: Duration,
 ) -> Result<(Client, Link), Failed> {
     let hosts: Vec<_> = server.all().collect();
-    let (begun, mut left) = (door::now(), hosts.len());
+    let number = |hosts| u32::try_from(hosts).unwrap_or(u32::MAX);
+    let (begun, equal, mut left) = (door::now(), limit / number(hosts.len()).max(1), hosts.len());
     let first = server.served.load(Ordering::Relaxed);
     let mut last = Failed::new(Fault::Misconfigured, "no host is named");
     for at in (first..hosts.len()).chain(0..first) {
         let Some(&(host, port)) = hosts.get(at) else { continue };
-        let share = limit.saturating_sub(begun.elapsed()) / u32::try_from(left).unwrap_or(u32::MAX);
+        let share = equal.max(limit.saturating_sub(begun.elapsed()) / number(left));
         left = left.saturating_sub(1).max(1);
-        // In whole milliseconds, so that the limit of a lone host is told as it is written.
-        let told = Duration::from_millis(u64::try_from(share.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
-        let late = || Err(Failed::new(Fault::Retry, format!("no answer within {told:?}")));
+        let late = || Err(Failed::new(Fault::Retry, format!("no answer within {share:.0?}")));
         match door::within(share, serves(server, host, port, options)).await.unwrap_or_else(late) {
             Ok(served) => {
                 server.served.store(at, Ordering::Relaxed);
