@@ -141,12 +141,11 @@ impl Attempt<'_> {
     }
 
     /// The first deadline is the last. Not of what is confirmed, nor of a pushed grant, which is made as long as was asked for
-    /// once; nor of a shared hold, which others of the process may renew; not where a stop may have come between reading the clock
-    /// and reading the deadline, nor in doubt.
+    /// once; nor of a shared hold, which others of the process may renew; nor in doubt.
     fn is_fixed(&self) -> bool {
         let (op, plan) = (self.op, &self.user.plan);
         let is_last = self.mode() != Mode::Shared && !op.renew && !op.confirm && op.patience == Patience::Try;
-        is_last && plan.stops_in_steps().is_zero() && plan.promise().no_doubt
+        is_last && plan.promise().no_doubt
     }
 
     /// Writes down, in a task of its own, when the loss is told.
