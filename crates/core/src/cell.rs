@@ -119,6 +119,11 @@ impl Cell {
         Some(self.loss.get().copied().unwrap_or(passed))
     }
 
+    /// Whether the hold may have ended on the engine before its time.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.deadline() == DOUBT
+    }
+
     /// Whether the keeper has told the loss.
     pub(crate) fn is_told(&self) -> bool {
         self.loss.get().is_some()

@@ -183,9 +183,13 @@ impl Guard {
 
     /// Releases and waits for the engine's word. Dropping the future does not stop the release.
     ///
+    /// Of several guards of one hold only the last asks the engine. The others are told at once what is known here: that the hold was
+    /// valid until now, as [`check`](Self::check) has it, that it was lost, or that it is in doubt. [`confirm`](Self::confirm), called
+    /// before, asks the engine for them.
+    ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did not
-    /// say: it is then free when its lease has run out, at the latest.
+    /// say, which for the last guard means that the name is free when its lease has run out, at the latest.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         self.let_go_now()
     }

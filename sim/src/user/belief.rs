@@ -106,12 +106,19 @@ impl<'a> Belief<'a> {
         };
         let (sure, keep) = keep.unzip();
         attempt.record(What::RelInv { keep, sure });
-        let was_lost = told.load(Ordering::Relaxed) || !guard.check();
+        let valid = guard.check();
+        let was_lost = told.load(Ordering::Relaxed) || !valid;
+        let asked = attempt.user.now();
         let released = match attempt.op.end {
             End::Drop => return drop(guard),
             End::Release => guard.release().await,
             End::Keep(at_least) => guard.release_at_least(at_least).await,
         };
+        // I10: who is answered within the call was told what its process knows.
+        if released.is_ok() && !valid && attempt.user.now() == asked {
+            let text = format!("{:x} was told at once that it freed a hold which was not valid", attempt.id);
+            attempt.user.journal.complain("I10 releases", text);
+        }
         attempt.record(match released {
             Ok(()) => What::RelOk,
             Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !was_lost => What::RelNotheld,
@@ -134,12 +141,11 @@ impl Attempt<'_> {
     }
 
     /// The first deadline is the last. Not of what is confirmed, nor of a pushed grant, which is made as long as was asked for
-    /// once; nor of a shared hold, which others of the process may renew; not where a stop may have come between reading the clock
-    /// and reading the deadline, nor in doubt.
+    /// once; nor of a shared hold, which others of the process may renew; nor in doubt.
     fn is_fixed(&self) -> bool {
         let (op, plan) = (self.op, &self.user.plan);
         let is_last = self.mode() != Mode::Shared && !op.renew && !op.confirm && op.patience == Patience::Try;
-        is_last && plan.stops_in_steps().is_zero() && plan.promise().no_doubt
+        is_last && plan.promise().no_doubt
     }
 
     /// Writes down, in a task of its own, when the loss is told.
@@ -162,14 +168,19 @@ impl Attempt<'_> {
         watch
     }
 
-    /// Until when the guard may be believed, by the world's clock; never too late, for that is read first. Long ago if it may
-    /// not be believed now.
+    /// Until when the guard may be believed, by the world's clock. Long ago if it may not be believed now.
     fn deadline(&self, guard: &Guard) -> Instant {
-        let before = self.user.now();
-        match guard.remaining() {
-            None => Instant::NEVER,
-            Some(Duration::ZERO) => Instant::from_nanos(0),
-            Some(left) => before.after(self.user.host.in_world(left)),
+        loop {
+            let now = self.user.now();
+            let left = guard.remaining();
+            // Who stood still in between knows of two moments, and of no deadline.
+            if self.user.now() == now {
+                return match left {
+                    None => Instant::NEVER,
+                    Some(Duration::ZERO) => Instant::from_nanos(0),
+                    Some(left) => now.after(self.user.host.in_world(left)),
+                };
+            }
         }
     }
 }

@@ -45,3 +45,10 @@ fn what_is_kept_for_the_first_is_kept_by_the_release_of_the_last() {
 fn a_lease_that_runs_out_unheard_is_found_by_the_poll() {
     stands(&[900_039_905]);
 }
+
+/// A process stood still between the world's clock and its own, so that the deadline of its hold was written down too early by as much.
+/// By its own clock, which is slower than allowed for, it held until it let go, beside who was granted the lock meanwhile.
+#[test]
+fn a_deadline_is_read_at_one_moment() {
+    stands(&[900_129_278]);
+}

@@ -26,3 +26,15 @@ fn news_that_overtakes_an_answer_is_not_forgotten() {
 fn what_lapsed_on_its_way_is_given_to_nobody() {
     stands(&[3288]);
 }
+
+/// Found out when the release of a guard beside others of its hold answers "freed" while the hold is in doubt.
+#[test]
+fn a_hold_in_doubt_is_not_called_freed() {
+    stands(&[10_592, 13_609, 15_424]);
+}
+
+/// Found out when it answers so, whatever became of the hold.
+#[test]
+fn a_hold_that_lapsed_is_not_called_freed() {
+    stands(&[303, 406]);
+}

@@ -36,8 +36,8 @@ impl Shared {
     /// One guard lets go. Never waits: what needs the engine's server is left to the keeper.
     pub(crate) fn let_go(self: &Arc<Self>, parting: &Parting<'_>) -> LetGo {
         let Parting { name, id, cell, ending, now } = *parting;
-        let lost = cell.loss(now);
         let mut shard = self.table.shard(name);
+        let lost = cell.loss(now);
         let Some(state) = shard.get_mut(name) else { return LetGo::Done(truth(name, lost)) };
         let Some(at) = state.holds.iter().position(|hold| hold.id == id) else {
             return LetGo::Done(truth(name, lost));
@@ -48,7 +48,9 @@ impl Shared {
         hold.keep_until = hold.keep_until.max(ending.keep_until);
         hold.ended = hold.ended.worse(ending.ended);
         if !hold.guards.is_empty() {
-            return LetGo::Done(truth(name, lost));
+            // I10: nobody asks the engine, so what may have ended there was not certainly held until now.
+            let is_doubted = lost.is_none() && cell.is_in_doubt();
+            return LetGo::Done(if is_doubted { Err(doubted(name)) } else { truth(name, lost) });
         }
         if lost.is_none()
             && let Some(delivery) = self.hand_on(name, state, at, now)
@@ -179,6 +181,17 @@ fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
         ended: hold.ended,
         keep,
     }
+}
+
+/// A hold that others go on with may have ended on the engine.
+fn doubted(name: &Name) -> Error {
+    let text = name.as_str();
+    Error::new(
+        ErrorKind::Unknown,
+        format!(
+            "nobody knows whether {text:?} was still held at its release: the engine's clock went forward"
+        ),
+    )
 }
 
 /// Nobody will ever say what became of a release.

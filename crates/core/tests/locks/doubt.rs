@@ -7,7 +7,7 @@ use std::sync::{
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Locks, Mailbox,
-    Name, News, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+    Name, News, Owner, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
 };
 use tokio::sync::Notify;
 
@@ -91,15 +91,20 @@ impl Inspect for Doubting {
     }
 }
 
-#[test]
-fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
-    let world = World::new();
+/// An engine that doubts what it grants, and a client of it.
+fn doubting(world: &World) -> (Arc<Doubting>, Locks) {
     let inner = MemoryEngine::new(Arc::clone(&world.store));
     let mut profile = inner.profile().clone();
     profile.inline = false;
     let (mailbox, read, told, renews) = Default::default();
     let engine = Arc::new(Doubting { inner, profile, mailbox, read, told, renews });
     let locks = Locks::builder(Arc::clone(&engine) as Arc<dyn Engine>).build();
+    (engine, locks)
+}
+
+#[test]
+fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
+    let (engine, locks) = doubting(&World::new());
     for (name, waits) in [("a", true), ("b", false)] {
         let request = locks.mutex(name).blocking();
         let guard = if waits { request.acquire() } else { request.try_acquire() }.unwrap();
@@ -108,4 +113,23 @@ fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
         eventually("the engine confirms it", || guard.check());
         engine.renews.store(false, SeqCst);
     }
+}
+
+/// I10: nobody asks the engine for it, and what the process knows is that it may have ended.
+#[test]
+fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
+    let world = World::new();
+    let (engine, locks) = doubting(&world);
+    let me = Owner::new("me");
+    let guard = || locks.mutex("a").owner(me.clone()).blocking().acquire().unwrap();
+    let (first, second, last) = (guard(), guard(), guard());
+    assert!(second.release_blocking().unwrap_err().is_unknown());
+    engine.renews.store(true, SeqCst);
+    eventually("the engine confirms it", || first.check());
+    first.release_blocking().expect("it was held until now");
+    engine.renews.store(false, SeqCst);
+    engine.mailbox.push(News::Doubt);
+    eventually("it is in doubt again", || !last.check());
+    last.release_blocking().expect("the engine is asked, and says so");
+    world.assert_at_rest();
 }

@@ -254,6 +254,22 @@ fn a_guard_that_lost_its_hold_unheard_hands_nothing_on() {
     assert!(is_granted(neighbour.as_mut()), "by a claim of its own");
 }
 
+/// I10: who shares a hold lets go of it unheard, by what its process knows.
+#[test]
+fn a_guard_beside_another_is_told_that_their_hold_had_lapsed() {
+    let (_world, locks, clock, _runtime) = still();
+    let (me, ttl) = (Owner::new("me"), Duration::from_secs(10));
+    let writer = || locks.mutex("x").owner(me.clone()).ttl(ttl).blocking().acquire().unwrap();
+    let reader = || locks.rw("y").read().ttl(ttl).blocking().acquire().unwrap();
+    let (outer, inner, early) = (writer(), writer(), writer());
+    let (one, two) = (reader(), reader());
+    early.release_blocking().expect("it was held until now");
+    clock.advance(ttl);
+    for guard in [inner, outer, two, one] {
+        assert!(guard.release_blocking().unwrap_err().is_lost());
+    }
+}
+
 #[test]
 fn a_reader_joins_no_hold_past_a_waiting_writer() {
     let (_world, locks, _clock, _runtime) = still();
