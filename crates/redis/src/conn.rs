@@ -21,11 +21,11 @@ use redis::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    dial::Dialer,
     error::{sort, sort_connecting, wants_tls},
     news::Ears,
     open,
     outbox::{Items, Outbox, Sender, Values},
+    reach::Dialer,
     scripts::Script,
 };
 
@@ -43,7 +43,8 @@ pub(crate) struct Conn {
     mux: MultiplexedConnection,
     outbox: Outbox,
     dead: Arc<AtomicBool>,
-    ears: Arc<Ears>,
+    /// Of its server.
+    pub(crate) ears: Arc<Ears>,
     /// Dropped with it: ends its task.
     _alive: oneshot::Sender<()>,
 }
@@ -51,7 +52,8 @@ pub(crate) struct Conn {
 impl Conn {
     /// Connects, until the server has answered to everything that is asked first. `broken` rings when the connection is gone.
     pub(crate) async fn open(dialer: &Dialer, number: u64, broken: Arc<Notify>) -> Result<Self, EngineError> {
-        let Dialer { config, channel, clock, ears, .. } = dialer;
+        let Dialer { client, config, ears } = dialer;
+        let (channel, clock) = (&client.channel, &client.clock);
         let (address, limit) = (&config.address, dial_limit(config.connect_timeout, 1));
         let late = |_| {
             // Redis waits for the rest of what it takes for a command of its own.

@@ -12,11 +12,11 @@ use leasehold_core::{
 use crate::{
     config::Config,
     conn::Conn,
-    dial::{Dialer, Link},
     error::{is_foreign_type, said_in_script},
-    keys::{Keys, channel},
-    news::{Ears, LINEAGE, letter, previous},
+    keys::Keys,
+    news::{LINEAGE, letter, previous},
     outbox::{BATCH, Items},
+    reach::{Client, Reach},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
 };
@@ -36,13 +36,11 @@ const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Locks on one Redis server.
 pub struct RedisEngine {
-    pub(crate) link: Link,
-    ears: Arc<Ears>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) reach: Reach,
     flights: Flights,
-    channel: String,
     /// What a release is to do for other programs, as `lua/release.lua` reads it.
     for_others: String,
-    clock: Arc<dyn leasehold_core::Clock>,
     profile: Profile,
 }
 
@@ -52,34 +50,37 @@ impl RedisEngine {
     /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
-        let client = ClaimId(env.lineage().get().to_be_bytes());
-        let (channel, clock) = (channel(client), Arc::clone(&env.clock));
-        let ears = Ears::new(&config.prefix);
         let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
         let bell = config.bell.as_ref().map_or("", |(_, words)| words);
         if !bell.is_empty() {
             for_others += " ";
             for_others += bell;
         }
-        let dialer = Dialer::new(config, channel.clone(), Arc::clone(&clock), Arc::clone(&ears));
+        let client = Client::new(config, ClaimId(env.lineage().get().to_be_bytes()), Arc::clone(&env.clock));
         let contact = Contact::default();
-        let link = Link::new(dialer, Arc::clone(&clock), contact.clone());
-        let profile = profile(contact);
-        Self { link, ears, flights: Flights::default(), channel, for_others, clock, profile }
+        let reach = Reach::new(&client, contact.clone());
+        Self { client, reach, flights: Flights::default(), for_others, profile: profile(contact) }
     }
 
     pub(crate) fn keys<'a>(&'a self, name: &'a leasehold_core::Name) -> Result<Keys<'a>, EngineError> {
-        Keys::of(&self.link.dialer().config.prefix, name)
+        Keys::of(&self.client.config.prefix, name)
+    }
+
+    /// The connection to the server of these names, which are all on one.
+    async fn conn(&self, first: Option<&leasehold_core::Name>) -> Result<Arc<Conn>, EngineError> {
+        let slot = first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))?;
+        self.reach.conn(slot).await
     }
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        if self.flights.is_released(claim.id, self.clock.now()) {
-            self.ears.waits(claim.id, false);
+        if self.flights.is_released(claim.id, self.client.clock.now()) {
+            self.reach.waits_no_more(claim.id);
             return Ok(Answer::Gone);
         }
-        let item = self.claim_item(claim, how)?;
-        let conn = self.link.conn().await?;
-        let flight = self.flights.start(claim.id, conn.number, self.clock.now());
+        let keys = self.keys(&claim.name)?;
+        let item = self.claim_item(&keys, claim, how)?;
+        let conn = self.reach.conn(keys.slot).await?;
+        let flight = self.flights.start(claim.id, conn.number, self.client.clock.now());
         let said = conn.run(Script::Claim, [item].into()).await;
         let said = match said {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
@@ -88,29 +89,27 @@ impl RedisEngine {
         flight.land();
         let said = said?;
         let answer = answer(claim, &said);
-        self.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
+        conn.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
             && !said.ends_with(" 0")
             && (ahead as usize) < WATCHERS
         {
-            self.watch(&conn, claim).await;
+            self.watch(&conn, &keys, claim).await;
         }
         answer
     }
 
     /// The claim is among the first in line for a lock that another program holds: the server is to say when that ends. If it
     /// cannot, asking finds it. Not the first alone, because its process may hang, or its machine be gone without a word.
-    async fn watch(&self, conn: &Conn, claim: &Claim) {
-        let Ok(keys) = self.keys(&claim.name) else { return };
+    async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
-        self.ears.watch(lock.clone(), claim.id);
+        conn.ears.watch(lock.clone(), claim.id);
         if let Ok(true) = conn.track(&lock).await {
-            self.ears.changed(&lock);
+            conn.ears.changed(&lock);
         }
     }
 
-    fn claim_item(&self, claim: &Claim, how: How) -> Result<Item, EngineError> {
-        let keys = self.keys(&claim.name)?;
+    fn claim_item(&self, keys: &Keys<'_>, claim: &Claim, how: How) -> Result<Item, EngineError> {
         let (mode, count, limit) = match claim.mode {
             Mode::Exclusive => ('x', 1, 0),
             Mode::Shared => ('s', 1, 0),
@@ -125,10 +124,10 @@ impl RedisEngine {
             millis(entry_life(claim.ttl)),
             u8::from(claim.may_queue),
             claim.tokens.clamp(1, leasehold_core::queue::MAX_TOKENS),
-            self.channel,
+            self.client.channel,
             claim.owner,
         );
-        Ok(Item::new(&keys).id(claim.id).words(asked))
+        Ok(Item::new(keys).id(claim.id).words(asked))
     }
 
     async fn renew_all(&self, holds: &[Hold]) -> Vec<Renewed> {
@@ -150,7 +149,7 @@ impl RedisEngine {
                 Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
             };
             let items = holds.iter().map(item).collect::<Result<_, EngineError>>()?;
-            words(&*self.link.conn().await?, Script::Renew, items).await
+            words(&*self.conn(holds.first().map(|hold| &hold.name)).await?, Script::Renew, items).await
         };
         match told.await {
             Ok(words) => words.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
@@ -178,10 +177,10 @@ impl RedisEngine {
     }
 
     async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
-        releases.iter().for_each(|release| self.ears.waits(release.id, false));
+        releases.iter().for_each(|release| self.reach.waits_no_more(release.id));
         let told = async {
-            let conn = self.link.conn().await?;
-            let now = self.clock.now();
+            let conn = self.conn(releases.first().map(|release| &release.name)).await?;
+            let now = self.client.clock.now();
             let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
                 let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
@@ -249,8 +248,8 @@ impl Engine for RedisEngine {
         Box::pin(async move {
             tokio::select! {
                 biased;
-                news = self.ears.mailbox.read() => news,
-                () = self.link.mend() => Vec::new(),
+                news = self.client.mailbox.read() => news,
+                () = self.reach.mend() => Vec::new(),
             }
         })
     }
@@ -348,6 +347,6 @@ fn profile(contact: Contact) -> Profile {
 
 impl fmt::Debug for RedisEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisEngine").field("config", &self.link.dialer().config).finish_non_exhaustive()
+        f.debug_struct("RedisEngine").field("config", &self.client.config).finish_non_exhaustive()
     }
 }

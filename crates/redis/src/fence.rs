@@ -20,6 +20,7 @@ use crate::{
 pub struct Fence {
     engine: Arc<RedisEngine>,
     key: String,
+    slot: u16,
 }
 
 /// What became of a guarded step.
@@ -48,8 +49,8 @@ impl Fence {
     /// The fence around `resource`, whatever that stands for: any text that all holders agree on.
     #[must_use]
     pub fn new(engine: Arc<RedisEngine>, resource: &str) -> Self {
-        let key = fence_key(&engine.link.dialer().config.prefix, resource);
-        Self { engine, key }
+        let (key, slot) = fence_key(&engine.client.config.prefix, resource);
+        Self { engine, key, slot }
     }
 
     /// Shows the fence this token, then does `commands`, each a list of words, in one step; none of them if a larger token
@@ -68,7 +69,7 @@ impl Fence {
                 item = item.text(word.as_ref());
             }
         }
-        let said = self.engine.link.conn().await?.run(Script::Fence, [item].into()).await?;
+        let said = self.engine.reach.conn(self.slot).await?.run(Script::Fence, [item].into()).await?;
         let mut said = said.into_iter();
         match said.next() {
             Some(Value::Int(1)) => Ok(Guarded::Done(said.map(read).collect::<Result<_, _>>()?)),

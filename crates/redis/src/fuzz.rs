@@ -41,7 +41,7 @@ fn first(bytes: &[u8]) -> Result<(), TooLong> {
 
 /// A message of our channel.
 pub fn message(bytes: &[u8]) {
-    Ears::new("lock:").hear(bytes);
+    Ears::new("lock:", std::sync::Arc::default()).hear(bytes);
 }
 
 /// Reads it in each of the ways in which answers of scripts are read.
@@ -63,7 +63,7 @@ fn read(value: &Value) {
 }
 
 fn pushed(kind: PushKind, data: Vec<Value>) {
-    let ears = Ears::new("lock:");
+    let ears = Ears::new("lock:", std::sync::Arc::default());
     let _ = Hear(ears).send(PushInfo { kind, data });
 }
 

@@ -22,13 +22,16 @@ const SCAN_COUNT: u64 = 1000;
 impl RedisEngine {
     /// Who may not ask for the time cannot lock either; `PING` is no such right.
     async fn ping_now(&self) -> Result<(), EngineError> {
-        self.link.conn().await?.ask(&redis::cmd("TIME")).await.map(drop)
+        for slot in self.reach.servers().await? {
+            self.reach.conn(slot).await?.ask(&redis::cmd("TIME")).await?;
+        }
+        Ok(())
     }
 
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
         let item = Item::new(&keys);
-        let mut reply = Reply::new(self.link.conn().await?.run(Script::Look, [item].into()).await?);
+        let mut reply = Reply::new(self.reach.conn(keys.slot).await?.run(Script::Look, [item].into()).await?);
         if reply.text()? == "layout" {
             return Err(unknown_layout());
         }
@@ -56,7 +59,7 @@ impl RedisEngine {
     }
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
-        let ours = &self.link.dialer().config.prefix;
+        let ours = &self.client.config.prefix;
         let start = format!("{ours}{prefix}");
         let escaped = escape(&start);
         let mut locks = BTreeSet::new();
@@ -91,14 +94,26 @@ impl RedisEngine {
         Ok(views)
     }
 
-    /// Every key that matches, some of them perhaps twice. A step that gets no answer, as one over keys of many MiB on a busy machine,
-    /// is asked again for fewer keys.
+    /// Every key that matches, some of them perhaps twice.
     async fn scan(&self, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
-        let counter = counter(&self.link.dialer().config.prefix);
+        for slot in self.reach.servers().await? {
+            self.scan_one(slot, pattern, &mut found).await?;
+        }
+        Ok(())
+    }
+
+    /// A step that gets no answer, as one over keys of many MiB on a busy machine, is asked again for fewer keys.
+    async fn scan_one(
+        &self,
+        slot: u16,
+        pattern: &str,
+        found: &mut impl FnMut(&str),
+    ) -> Result<(), EngineError> {
+        let counter = counter(&self.client.config.prefix);
         let (mut cursor, mut count) = (0, SCAN_COUNT);
         loop {
             let item = Item::of_key(&counter).number(cursor).text(pattern.as_bytes()).number(count);
-            let conn = self.link.conn().await?;
+            let conn = self.reach.conn(slot).await?;
             let mut reply = match conn.run(Script::Names, [item].into()).await {
                 Ok(reply) => Reply::new(reply),
                 Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
@@ -119,9 +134,9 @@ impl RedisEngine {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
-        let bell = self.link.dialer().config.bell.as_ref().map_or("", |(_, words)| words);
+        let bell = self.client.config.bell.as_ref().map_or("", |(_, words)| words);
         let item = Item::new(&keys).number(token).number(force.into()).text(bell.as_bytes());
-        let said = self.link.conn().await?.run(Script::Break, [item].into()).await?;
+        let said = self.reach.conn(keys.slot).await?.run(Script::Break, [item].into()).await?;
         match Reply::new(said).text()?.as_str() {
             "done" => Ok(Broken::Done),
             "absent" => Ok(Broken::NotHeld),
@@ -130,7 +145,7 @@ impl RedisEngine {
     }
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
-        guarantee::look(&*self.link.conn().await?).await
+        guarantee::look(&*self.reach.conn(0).await?).await
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Keys<'a> {
     pub(crate) name: &'a str,
     /// Between braces, what its side keys begin with: in the hash slot of the lock key, whatever braces that one holds.
     pub(crate) tag: &'static str,
+    /// In a Redis Cluster.
+    pub(crate) slot: u16,
 }
 
 impl<'a> Keys<'a> {
@@ -28,7 +30,8 @@ impl<'a> Keys<'a> {
             );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
-        Ok(Self { prefix, name, tag: tag(slot(prefix.as_bytes(), name.as_bytes())) })
+        let slot = slot(prefix.as_bytes(), name.as_bytes());
+        Ok(Self { prefix, name, tag: tag(slot), slot })
     }
 
     pub(crate) fn lock(&self) -> String {
@@ -48,9 +51,10 @@ pub(crate) fn counter(prefix: &str) -> String {
     format!("{RESERVED}}}t{prefix}")
 }
 
-/// Where the fence of a resource stands.
-pub(crate) fn fence_key(prefix: &str, resource: &str) -> String {
-    format!("{RESERVED}{}}}f{prefix}{resource}", tag(slot(prefix.as_bytes(), resource.as_bytes())))
+/// Where the fence of a resource stands, and the slot of that.
+pub(crate) fn fence_key(prefix: &str, resource: &str) -> (String, u16) {
+    let slot = slot(prefix.as_bytes(), resource.as_bytes());
+    (format!("{RESERVED}{}}}f{prefix}{resource}", tag(slot)), slot)
 }
 
 /// The channel on which one client hears news.
@@ -59,11 +63,11 @@ pub(crate) fn channel(client: ClaimId) -> String {
 }
 
 /// The slot of a key that consists of these two parts: of its hash tag, if it has one.
-fn slot(prefix: &[u8], name: &[u8]) -> usize {
+fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     let hash = |parts: [&[u8]; 2]| {
         let mut digest = CRC.digest();
         parts.iter().for_each(|part| digest.update(part));
-        usize::from(digest.finalize()) % SLOTS
+        digest.finalize() % SLOTS as u16
     };
     if !prefix.contains(&b'{') && !name.contains(&b'{') {
         return hash([prefix, name]);
@@ -96,8 +100,8 @@ const fn letter(number: usize) -> u8 {
     b'@' + (number % 16) as u8
 }
 
-fn tag(slot: usize) -> &'static str {
-    std::str::from_utf8(&TAGS[slot]).expect("made of letters")
+fn tag(slot: u16) -> &'static str {
+    std::str::from_utf8(&TAGS[usize::from(slot)]).expect("made of letters")
 }
 
 #[cfg(test)]
@@ -106,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    fn slot_of(key: &str) -> usize {
+    fn slot_of(key: &str) -> u16 {
         let slots: HashSet<_> = (0..=key.len())
             .filter(|&at| key.is_char_boundary(at))
             .map(|at| slot(&key.as_bytes()[..at], &key.as_bytes()[at..]))
@@ -121,14 +125,14 @@ mod tests {
         assert_eq!(CRC.checksum(b"123456789"), 0x31C3);
         assert_eq!(slot_of("foo"), 12_182);
         assert_eq!(slot_of("{user1000}.following"), slot_of("{user1000}.followers"));
-        assert_eq!(slot_of("foo{}{bar}"), usize::from(CRC.checksum(b"foo{}{bar}")) % SLOTS);
+        assert_eq!(slot_of("foo{}{bar}"), CRC.checksum(b"foo{}{bar}") % SLOTS as u16);
         assert_eq!(slot_of("foo{{bar}}zap"), slot_of("{bar"));
         assert_eq!(slot_of("foo{bar}{zap}"), slot_of("bar"));
     }
 
     #[test]
     fn every_slot_has_a_tag_of_its_own_that_falls_into_it() {
-        for number in 0..SLOTS {
+        for number in 0..SLOTS as u16 {
             let key = format!("{{{}}}clock:x", tag(number));
             assert_eq!(slot(b"leasehold:", key.as_bytes()), number);
         }

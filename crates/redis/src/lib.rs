@@ -8,7 +8,6 @@
 mod bell;
 mod config;
 mod conn;
-mod dial;
 mod engine;
 mod error;
 mod fence;
@@ -22,6 +21,7 @@ mod keys;
 mod news;
 mod open;
 mod outbox;
+mod reach;
 mod reply;
 mod scripts;
 mod stream;

@@ -24,12 +24,12 @@ use crate::keys::counter;
 /// one run of numbers.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 
-/// Hears for one client of the server.
+/// Hears one server, for one client.
 pub(crate) struct Ears {
     prefix: String,
     /// The key of the newest token.
     pub(crate) counter: String,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) mailbox: Arc<Mailbox>,
     clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
     /// Locks that other programs hold, and our claims that wait for each, if they are among the first in line.
@@ -45,11 +45,11 @@ pub(crate) struct Ears {
 pub(crate) struct UnderWay<'a>(&'a Ears);
 
 impl Ears {
-    pub(crate) fn new(prefix: &str) -> Arc<Self> {
+    pub(crate) fn new(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
         Arc::new(Self {
             prefix: prefix.to_owned(),
             counter: counter(prefix),
-            mailbox: Mailbox::default(),
+            mailbox,
             clock: Mutex::default(),
             waiting: Mutex::default(),
             watched: Mutex::default(),
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_pushed_grant_is_dated_by_what_the_servers_clock_said_last() {
-        let ears = Ears::new("lock:");
+        let ears = Ears::new("lock:", Arc::default());
         let said = format!("granted {ID} 17 3 2000 5000000 l lock:a b");
         let since = |ears: &Ears| match ears.read(&said) {
             Some(News::Granted { name, id, grant, since }) => {
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_forward_puts_holds_in_doubt_also_on_a_new_connection() {
-        let ears = Ears::new("lock:");
+        let ears = Ears::new("lock:", Arc::default());
         let is_doubted = || {
             let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
             news.is_some_and(|news| matches!(news[..], [News::Doubt]))
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn what_is_no_news_of_ours_is_nothing() {
-        let ears = Ears::new("lock:");
+        let ears = Ears::new("lock:", Arc::default());
         for text in [
             "",
             "granted",
