@@ -37,7 +37,7 @@ pub(crate) fn nightly(workspace: &Workspace) -> Vec<Job> {
     let alone = workspace.packages.iter().flat_map(feature_sets).map(|set| lints_of(workspace, &set));
     let mut peers = workspace.peers("clippy");
     peers.args(["--locked", "--all-targets", "--", "-D", "warnings"]);
-    let peers = Job { name: "lints, peers".to_owned(), command: peers };
+    let peers = Job::new("lints, peers", peers);
     let other = elsewhere(workspace);
     [other, default].into_iter().chain(alone).chain([peers]).collect()
 }
@@ -47,7 +47,7 @@ fn elsewhere(workspace: &Workspace) -> Job {
     let mut check = workspace.cargo("check");
     check.args(["--locked", "--package", "leasehold", "--target", setup::OTHER_SYSTEM]);
     check.args(["--no-default-features", "--features", "memory,file,redis,etcd,zookeeper"]);
-    Job { name: format!("compile for {}", setup::OTHER_SYSTEM), command: check }
+    Job::new(format!("compile for {}", setup::OTHER_SYSTEM), check)
 }
 
 fn one_after_another(steps: &mut Steps, jobs: impl IntoIterator<Item = Job>) -> Result<(), Failure> {
@@ -60,7 +60,7 @@ pub(crate) fn dependencies(workspace: &Workspace) -> Vec<Job> {
         let mut deny = Command::new(setup::cargo_deny(workspace));
         deny.current_dir(&workspace.root).args(["--workspace", "--manifest-path", manifest]);
         deny.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
-        Job { name: name.to_owned(), command: deny }
+        Job::new(name, deny)
     };
     vec![deny("dependencies", "Cargo.toml"), deny("dependencies, peers", PEERS)]
 }
@@ -80,7 +80,7 @@ pub(crate) fn lints_of_features(workspace: &Workspace) -> Vec<Job> {
 pub(crate) fn documentation(workspace: &Workspace) -> Job {
     let mut doc = workspace.cargo("doc");
     doc.args(["--locked", "--workspace", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings");
-    Job { name: "documentation".to_owned(), command: yielding(&doc) }
+    Job::new("documentation", yielding(&doc))
 }
 
 fn lints_of(workspace: &Workspace, (name, args): &(String, Vec<String>)) -> Job {
@@ -90,7 +90,7 @@ fn lints_of(workspace: &Workspace, (name, args): &(String, Vec<String>)) -> Job 
 fn clippy(workspace: &Workspace, name: &str, what: &[&str]) -> Job {
     let mut clippy = workspace.cargo("clippy");
     clippy.arg("--locked").args(what).args(["--", "-D", "warnings"]);
-    Job { name: name.to_owned(), command: yielding(&clippy) }
+    Job::new(name, yielding(&clippy))
 }
 
 /// No feature, and each one alone: package by package, for cargo unites the features of packages that it builds together.

@@ -3,6 +3,7 @@
 //! `cargo xtask torture` breaks an engine and says whether it kept its promises, `cargo xtask mutants` breaks our code and says
 //! whether the suite finds it.
 
+mod again;
 mod check;
 mod mutants;
 mod nightly;

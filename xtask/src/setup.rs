@@ -68,7 +68,7 @@ pub(crate) fn cargo_deny_job(workspace: &Workspace) -> Option<Job> {
     // A directory of its own: it does not wait for other builds.
     install.arg(tools(workspace)).env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
     install.envs(BUILT_QUICKLY).env_remove("RUSTFLAGS");
-    Some(Job { name: "install cargo-deny".to_owned(), command: yielding(&install) })
+    Some(Job::new("install cargo-deny", yielding(&install)))
 }
 
 /// Our own copy of cargo-deny: below the build directory, so that nothing of the user's is touched.

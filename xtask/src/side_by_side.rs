@@ -10,10 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::{again, suites::Suite};
+
 /// A command with a name; its output is kept in a file until it has ended.
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
+    /// The tests that it runs, if it runs a whole program of them.
+    pub(crate) suite: Option<Suite>,
 }
 
 /// How a job ended.
@@ -24,12 +28,23 @@ pub(crate) struct Ended {
     pub(crate) failure: Option<String>,
     /// What it wrote.
     pub(crate) output: String,
+    pub(crate) suite: Option<Suite>,
+    /// How many tests passed and failed.
+    pub(crate) counts: (u64, u64),
+    /// The tests that failed beside others, and passed alone.
+    pub(crate) unsteady: Vec<String>,
 }
 
 /// Jobs that run side by side, at most `width` at a time.
 pub(crate) struct Lane {
     pub(crate) width: usize,
     pub(crate) jobs: VecDeque<Job>,
+}
+
+impl Job {
+    pub(crate) fn new(name: impl Into<String>, command: Command) -> Self {
+        Self { name: name.into(), command, suite: None }
+    }
 }
 
 /// Runs all lanes at once and keeps what each job writes below `logs`. Prints each job when it ends: a line for a success,
@@ -58,7 +73,7 @@ pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<Ended> {
     ended.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn one(Job { name, mut command }: Job, logs: &Path) -> Ended {
+fn one(Job { name, mut command, suite }: Job, logs: &Path) -> Ended {
     let begin = Instant::now();
     let log = logs.join(name.replace(['/', ' ', ','], "-") + ".log");
     let ended = File::create(&log).and_then(|file| {
@@ -71,22 +86,22 @@ fn one(Job { name, mut command }: Job, logs: &Path) -> Ended {
         Err(error) => Some(format!("cannot be run: {error}")),
     };
     let output = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    Ended { name, took: begin.elapsed(), failure, output }
+    let counts = counts(&output);
+    Ended { name, took: begin.elapsed(), failure, output, suite, counts, unsteady: Vec::new() }
 }
 
 fn tell(done: &Ended) {
     let took = done.took.as_secs_f64();
     if let Some(reason) = &done.failure {
-        println!(
-            "== {}\n{}\n-- {}: {reason} after {took:.1} s",
-            done.name,
-            done.output.trim_end(),
-            done.name
-        );
+        // What is not the last word is set apart.
+        let margin = if again::of(done).is_some() { "| " } else { "" };
+        println!("== {}", done.name);
+        done.output.trim_end().lines().for_each(|line| println!("{margin}{line}"));
+        println!("-- {}: {reason} after {took:.1} s", done.name);
         return;
     }
     let results = done.output.lines().filter(|line| line.starts_with("test result: "));
-    let (passed, failed) = counts(&done.output);
+    let (passed, failed) = done.counts;
     if passed + failed == 0 {
         println!("-- {}: {took:.1} s", done.name);
     } else {
@@ -96,7 +111,7 @@ fn tell(done: &Ended) {
 }
 
 /// How many tests passed and failed, by the closing lines of the test harness in `output`.
-pub(crate) fn counts(output: &str) -> (u64, u64) {
+fn counts(output: &str) -> (u64, u64) {
     let number = |line: &str, word: &str| {
         let before = line.split(word).next().unwrap_or_default().trim_end();
         before.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
@@ -114,7 +129,7 @@ mod tests {
     fn job(script: &str) -> Job {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Job { name: script.split(' ').next().unwrap().to_owned(), command }
+        Job::new(script.split(' ').next().unwrap(), command)
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
 use crate::{
-    check, own_rules,
+    again, check, own_rules,
     run::{Failure, Steps, under},
     setup,
     side_by_side::{self, Ended, Job, Lane},
@@ -79,14 +79,14 @@ pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Jo
         jobs.extend(tests.into_iter().map(|test| {
             let mut command = suite.command();
             command.args(["--exact", &test]);
-            Job { name: format!("{suite}, {test}"), command }
+            Job::new(format!("{suite}, {test}"), command)
         }));
     }
     let is_sql = |suite: &&Suite| suite.package == "leasehold-sql" && suite.kind == Kind::Integration;
     jobs.extend(suites.iter().filter(is_sql).map(crowd));
     let mut peers = workspace.peers("test");
     peers.arg("--locked");
-    jobs.push(Job { name: format!("tests of {PEERS}"), command: peers });
+    jobs.push(Job::new(format!("tests of {PEERS}"), peers));
     Ok(jobs)
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn one(workspace: &Workspace, job: Job) -> Result<(), String> {
 fn crowd(suite: &Suite) -> Job {
     let mut command = suite.command();
     command.args(["conformance", "--test-threads", "1"]).env("LEASEHOLD_CROWD", "1000");
-    Job { name: format!("{suite}, a thousand claims on one name"), command }
+    Job::new(format!("{suite}, a thousand claims on one name"), command)
 }
 
 fn in_some_tier(workspace: &Workspace, suites: &[Suite]) -> Result<(), String> {
@@ -124,7 +124,7 @@ fn tests(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
     let job = |suite: &Suite| {
         let mut command = suite.command();
         command.args(["--test-threads", &at_once.to_string()]);
-        Job { name: suite.to_string(), command }
+        Job { suite: Some(suite.clone()), ..Job::new(suite.to_string(), command) }
     };
     Lane { width: cores + MORE_PROGRAMS, jobs: suites.iter().map(job).collect() }
 }
@@ -138,7 +138,7 @@ fn open_files() -> u64 {
 }
 
 /// Lets servers keep their data in memory: else tests wait for a disk that they share with whatever else runs.
-fn in_memory(mut lane: Lane) -> Lane {
+pub(crate) fn in_memory(mut lane: Lane) -> Lane {
     if free(MEMORY).is_some_and(|free| free > ROOM) {
         for job in &mut lane.jobs {
             job.command.env(DATA, MEMORY);
@@ -156,12 +156,14 @@ fn free(directory: &str) -> Option<u64> {
 fn doc_tests(workspace: &Workspace) -> Job {
     let mut cargo = workspace.cargo("test");
     cargo.args(["--locked", "--workspace", "--all-features", "--doc"]);
-    Job { name: "doc tests".to_owned(), command: cargo }
+    Job::new("doc tests", cargo)
 }
 
 fn in_tiers(steps: &mut Steps, workspace: &Workspace, lanes: Vec<Lane>) -> Result<(), Failure> {
-    let ended =
-        steps.step("tests and checks", || Ok::<_, String>(side_by_side::run(lanes, &logs(workspace)?)))?;
+    let ended = steps.step("tests and checks", || {
+        let logs = logs(workspace)?;
+        Ok::<_, String>(again::alone(side_by_side::run(lanes, &logs), &logs))
+    })?;
     sum_up(&ended).map_err(|reason| Failure::new("tests and checks", reason))
 }
 
@@ -180,9 +182,11 @@ fn sum_up(ended: &[Ended]) -> Result<(), String> {
     for done in longest {
         println!("{:8.1} s  {}", done.took.as_secs_f64(), done.name);
     }
-    let counts = ended.iter().map(|done| side_by_side::counts(&done.output));
+    let counts = ended.iter().map(|done| done.counts);
     let (passed, failed) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
-    println!("{passed} passed, {failed} failed");
+    let unsteady: Vec<_> = ended.iter().flat_map(|done| &done.unsteady).collect();
+    unsteady.iter().for_each(|test| println!("unsteady: {test} failed beside others, and passed alone"));
+    println!("{passed} passed, {failed} failed, {} unsteady", unsteady.len());
     let failures: Vec<_> =
         ended.iter().filter(|done| done.failure.is_some()).map(|done| &*done.name).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }

@@ -197,7 +197,7 @@ fn quorum_is_lost_and_comes_back() {
     for (ttl, away) in [(LONG * 3, millis(1500)), (SHORTEST, SHORTEST * 2)] {
         let (holder, waiter) = (connect(&cluster), connect(&cluster));
         let guard = acquire(&holder, "a", ttl);
-        let request = waiter.mutex("a").ttl(ttl).blocking();
+        let request = waiter.mutex("a").ttl(LONG).blocking();
         let waiting = spawn(move || request.acquire_within(PATIENCE));
         until("it waits", || {
             line(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/a/"])).len() == 2

@@ -7,18 +7,18 @@ use leasehold_testkit::{room::with_room, stopwatch::Stopwatch};
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST},
-    rig::{PATIENCE, SLACK, acquire, dice, until},
+    rig::{LONG, PATIENCE, SLACK, acquire, dice, until},
 };
 
 #[test]
 fn f47_older_state_is_restored() {
     let mut rig = Rig::new();
     let (holder, other) = (rig.locks(), rig.locks());
-    acquire(&holder, "a", SHORTEST).release_blocking().unwrap();
+    acquire(&holder, "a", LONG).release_blocking().unwrap();
     rig.server.save();
     rig.server.restart();
     for _ in 0..20 {
-        acquire(&other, "a", SHORTEST).release_blocking().unwrap();
+        acquire(&other, "a", LONG).release_blocking().unwrap();
     }
     let guard = acquire(&holder, "a", SHORTEST * 2);
     let fence = holder.etcd_fence("resource").unwrap();
@@ -35,7 +35,7 @@ fn f47_older_state_is_restored() {
     }
     until("nothing is left of what was refused", || rig.line("a").is_empty());
     // Who saw none cannot know: that is what the note of the guarantee is for.
-    let newcomer = acquire(&rig.locks(), "a", SHORTEST);
+    let newcomer = acquire(&rig.locks(), "a", LONG);
     pollster::block_on(fence.seal(newcomer.token())).unwrap();
     newcomer.release_blocking().unwrap();
     let guarantee = pollster::block_on(holder.guarantee()).unwrap();
@@ -63,7 +63,7 @@ fn restored(ttl: Duration) -> bool {
     rig.server.restart();
     assert_eq!(rig.line("a").len(), 1, "its key is there again");
     let watch = Stopwatch::start();
-    acquire(&waiter, "a", ttl).release_blocking().unwrap();
+    acquire(&waiter, "a", LONG).release_blocking().unwrap();
     // A leader that is new gives every lease its whole time again, and the time of an election.
     watch.assert_within(ttl + SHORTEST + EXPIRY + SLACK, "it is free");
     true

@@ -6,7 +6,7 @@ use leasehold::Locks;
 use leasehold_testkit::server::{EtcdCluster, EtcdServer, Proxy};
 use serde_json::Value;
 
-use crate::rig::acquire;
+use crate::rig::warm;
 
 /// The shortest lease that the server grants.
 pub(crate) const SHORTEST: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ impl Rig {
     pub(crate) fn proxied(&self) -> (Proxy, Locks) {
         let proxy = Proxy::start(self.server.port());
         let locks = Locks::connect(&format!("etcd://127.0.0.1:{}", proxy.port())).unwrap();
-        acquire(&locks, "warm", SHORTEST).release_blocking().unwrap();
+        warm(&locks, SHORTEST);
         (proxy, locks)
     }
 

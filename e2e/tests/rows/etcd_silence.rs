@@ -13,7 +13,7 @@ use leasehold_testkit::{
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST, watched},
-    rig::{PATIENCE, SLACK, acquire, dice, until, until_renewed},
+    rig::{LONG, PATIENCE, SLACK, acquire, dice, until, until_renewed, warm},
 };
 
 /// A lease that is to be kept alive in spite of a silence: after a third of it, or a little later.
@@ -36,7 +36,7 @@ fn f44_server_is_silent_and_the_holder_knows_by_itself() {
     watch.assert_within(ttl + SLACK, "it knows without a word of the server");
     rig.server.resume();
     let watch = Stopwatch::start();
-    acquire(&rig.locks(), "a", ttl).release_blocking().unwrap();
+    acquire(&rig.locks(), "a", LONG).release_blocking().unwrap();
     watch.assert_within(ttl + EXPIRY + SLACK, "it is free");
     assert!(!guard.check());
 }
@@ -81,7 +81,7 @@ fn f44_member_is_well_and_keeps_no_lease_alive() {
     let leader = cluster.leader();
     let (_proxies, locks) = loop {
         let (proxies, locks) = watched(&cluster);
-        acquire(&locks, "warm", SHORTEST).release_blocking().unwrap();
+        warm(&locks, SHORTEST);
         if proxies[leader].connections() == 0 {
             break (proxies, locks);
         }

@@ -49,6 +49,11 @@ pub(crate) fn acquire(locks: &Locks, name: &str, ttl: Duration) -> Guard {
     locks.mutex(name).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap()
 }
 
+/// Connects: takes a name, and gives it back. The machine may stand still meanwhile, for longer than a short lease.
+pub(crate) fn warm(locks: &Locks, ttl: Duration) {
+    let _ = acquire(locks, "warm", ttl).release_blocking();
+}
+
 /// Waits until the server says once more that it keeps a hold: only that makes what remains of it longer.
 pub(crate) fn until_renewed(guard: &Guard) {
     let left = || guard.remaining().unwrap();
@@ -104,7 +109,7 @@ impl Rig {
     pub(crate) fn proxied(&self) -> (Proxy, Locks) {
         let proxy = Proxy::start(self.server.port());
         let locks = Locks::connect(&format!("redis://127.0.0.1:{}", proxy.port())).unwrap();
-        acquire(&locks, "warm", millis(1000)).release_blocking().unwrap();
+        warm(&locks, LONG);
         (proxy, locks)
     }
 

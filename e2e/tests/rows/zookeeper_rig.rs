@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::Locks;
 use leasehold_testkit::server::{Proxy, ZookeeperServer};
 
-use crate::rig::{acquire, until};
+use crate::rig::{until, warm};
 
 /// A session that the servers of tests grant, and what is believed of it at most.
 pub(crate) const SHORTEST: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ impl Rig {
     pub(crate) fn proxied(&self) -> (Proxy, Locks) {
         let proxy = Proxy::start(self.server.port());
         let locks = Locks::connect(&format!("zookeeper://127.0.0.1:{}", proxy.port())).unwrap();
-        (0..2).for_each(|_| acquire(&locks, "warm", SHORTEST).release_blocking().unwrap());
+        (0..2).for_each(|_| warm(&locks, SHORTEST));
         (proxy, locks)
     }
 

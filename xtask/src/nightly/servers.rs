@@ -91,7 +91,7 @@ pub(super) fn run(
     let suite = suite.ok_or_else(|| failed(format!("there is no test program {target} of {package}")))?;
     let mut command = suite.command();
     command.args(TESTS).env(SYSTEM, &directory);
-    let job = Job { name: format!("{suite} on {}", release.name), command };
+    let job = Job::new(format!("{suite} on {}", release.name), command);
     let ended = test::one(night.workspace, job).map_err(failed);
     removed()?;
     ended
