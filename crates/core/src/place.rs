@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A host and a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Its name or address.
     pub host: String,

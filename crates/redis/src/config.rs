@@ -1,11 +1,14 @@
 //! Where the server is, who we are there, and what keys are called.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, time::Duration};
 
 use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
 use percent_encoding::percent_decode_str;
 
-use crate::bell::Bell;
+use crate::{
+    bell::Bell,
+    server::{Address, Login, Server},
+};
 
 /// What lock keys begin with, unless the URL says otherwise.
 pub const DEFAULT_PREFIX: &str = "lock:";
@@ -21,8 +24,7 @@ const MAX_GAP: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Config {
     pub(crate) address: Address,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<Password>,
+    pub(crate) login: Login,
     pub(crate) db: u32,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
@@ -34,23 +36,13 @@ pub struct Config {
     pub(crate) tls: Option<crate::Tls>,
 }
 
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// On a host and port.
-    Tcp(Place),
-    /// On a socket of this machine.
-    Unix(PathBuf),
-}
-
 impl Config {
     /// The server at `address`, with all else by default.
     #[must_use]
     pub fn new(address: Address) -> Self {
         Self {
             address,
-            user: None,
-            password: None,
+            login: Login::default(),
             db: 0,
             prefix: DEFAULT_PREFIX.to_owned(),
             connect_timeout: CONNECT_TIMEOUT,
@@ -94,8 +86,8 @@ impl Config {
         };
         if let Some(login) = login {
             let (user, password) = login.split_once(':').unwrap_or((login, ""));
-            config.user = Some(decode(user)?).filter(|user| !user.is_empty());
-            config.password =
+            config.login.user = Some(decode(user)?).filter(|user| !user.is_empty());
+            config.login.password =
                 Some(decode(password)?).filter(|password| !password.is_empty()).map(Password::from);
         }
         if !unix && path.len() > 1 {
@@ -119,24 +111,28 @@ impl Config {
         self
     }
 
-    pub(crate) fn is_encrypted(&self) -> bool {
-        #[cfg(feature = "tls")]
-        return self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
-        false
+    /// One of so many servers of the URL.
+    pub(crate) fn server(&self, address: Address, servers: usize) -> Server {
+        let server = Server::new(address, self.login.clone(), self.connect_timeout, servers);
+        Server {
+            db: self.db,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+            ..server
+        }
     }
 
     /// Who we are there.
     #[must_use]
     pub fn login(mut self, user: &str, password: impl Into<Password>) -> Self {
-        self.user = Some(user.to_owned());
+        self.login.user = Some(user.to_owned());
         self.password(password)
     }
 
     /// How we prove who we are; asked for at each connection.
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
-        self.password = Some(password.into());
+        self.login.password = Some(password.into());
         self
     }
 
@@ -188,21 +184,12 @@ impl Config {
     }
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(place) => place.fmt(f),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
-}
-
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("address", &self.address)
-            .field("user", &self.user)
-            .field("password", &self.password)
+            .field("user", &self.login.user)
+            .field("password", &self.login.password)
             .field("db", &self.db)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
@@ -228,13 +215,13 @@ mod tests {
         assert_eq!(read("redis+unix", "///run/a%20b.sock").address, Address::Unix("/run/a b.sock".into()));
         let full = read("redis", "//us%40er:p%3Aa%2Fs:s@h:1/");
         let password = |config: &Config| {
-            let read = config.password.as_ref().unwrap().read();
+            let read = config.login.password.as_ref().unwrap().read();
             read.now_or_never().unwrap().unwrap().as_str().to_owned()
         };
-        assert_eq!((full.user.as_deref(), password(&full).as_str()), (Some("us@er"), "p:a/s:s"));
+        assert_eq!((full.login.user.as_deref(), password(&full).as_str()), (Some("us@er"), "p:a/s:s"));
         assert_eq!((full.address, full.db), (tcp("h", 1), 0));
         let bare = read("redis", "//:secret@h");
-        assert_eq!((password(&bare).as_str(), bare.user), ("secret", None));
+        assert_eq!((password(&bare).as_str(), bare.login.user), ("secret", None));
     }
 
     #[test]

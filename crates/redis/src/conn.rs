@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::future::join;
-use leasehold_core::{Clock, EngineError, Fault, dial_limit};
+use leasehold_core::{Clock, EngineError, Fault};
 use redis::{
     Cmd, Value,
     aio::{MultiplexedConnection, PubSubSink},
@@ -21,10 +21,10 @@ use redis::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    error::{sort, sort_connecting, wants_tls},
+    error::{Refused, sort, sort_connecting, wants_tls},
     news::Ears,
     open,
-    outbox::{Items, Outbox, Sender, Values},
+    outbox::{Items, Outbox, Sender, To, Values},
     reach::Dialer,
     scripts::Script,
 };
@@ -52,25 +52,25 @@ pub(crate) struct Conn {
 impl Conn {
     /// Connects, until the server has answered to everything that is asked first. `broken` rings when the connection is gone.
     pub(crate) async fn open(dialer: &Dialer, number: u64, broken: Arc<Notify>) -> Result<Self, EngineError> {
-        let Dialer { client, config, ears } = dialer;
+        let Dialer { client, server, ears } = dialer;
         let (channel, clock) = (&client.channel, &client.clock);
-        let (address, limit) = (&config.address, dial_limit(config.connect_timeout, 1));
+        let (address, limit) = (&server.address, server.limit);
         let late = |_| {
             // Redis waits for the rest of what it takes for a command of its own.
-            let hint = if config.is_encrypted() { ": does the server speak TLS on this port?" } else { "" };
+            let hint = if server.is_encrypted() { ": does the server speak TLS on this port?" } else { "" };
             let message = format!("cannot connect to {address}: no answer within {limit:?}{hint}");
             EngineError::new(Fault::Retry, message)
         };
         let begun = clock.now();
         let connecting = async {
-            let mut dialed = open::open(config, channel, ears).await?;
+            let mut dialed = open::open(server, channel, ears).await?;
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
             let time = tokio::select! {
                 prepared = dialed.prepare(channel) => {
-                    prepared.map_err(|error| sort_connecting(error, config))?
+                    prepared.map_err(|error| sort_connecting(error, server))?
                 }
                 () = &mut driver => {
-                    let hint = wants_tls(config);
+                    let hint = wants_tls(server);
                     let message = format!("cannot connect to {address}: it closed the connection{hint}");
                     return Err(EngineError::new(Fault::Retry, message));
                 }
@@ -102,9 +102,9 @@ impl Conn {
     }
 
     /// Runs a script for these items.
-    pub(crate) async fn run(&self, script: Script, items: Items) -> Result<Values, EngineError> {
+    pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
         let _under_way = self.ears.under_way();
-        self.outbox.call(script, items).await
+        self.outbox.call(to, script, items).await
     }
 
     /// Asks the server to say when a lock changes that another program holds. True if it is gone already.

@@ -15,8 +15,8 @@ use crate::{
     error::{is_foreign_type, said_in_script},
     keys::Keys,
     news::{LINEAGE, letter, previous},
-    outbox::{BATCH, Items},
-    reach::{Client, Reach},
+    outbox::{BATCH, Values},
+    reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
 };
@@ -66,10 +66,9 @@ impl RedisEngine {
         Keys::of(&self.client.config.prefix, name)
     }
 
-    /// The connection to the server of these names, which are all on one.
-    async fn conn(&self, first: Option<&leasehold_core::Name>) -> Result<Arc<Conn>, EngineError> {
-        let slot = first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))?;
-        self.reach.conn(slot).await
+    /// The slot of these names, which are all in one where servers share the slots.
+    fn slot(&self, first: Option<&leasehold_core::Name>) -> Result<u16, EngineError> {
+        first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))
     }
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
@@ -78,16 +77,23 @@ impl RedisEngine {
             return Ok(Answer::Gone);
         }
         let keys = self.keys(&claim.name)?;
-        let item = self.claim_item(&keys, claim, how)?;
-        let conn = self.reach.conn(keys.slot).await?;
-        let flight = self.flights.start(claim.id, conn.number, self.client.clock.now());
-        let said = conn.run(Script::Claim, [item].into()).await;
-        let said = match said {
-            Err(error) if error.fault == Fault::Unknown => return Err(error),
-            said => said.and_then(|said| Reply::new(said).text()),
+        let mut way = self.reach.way(keys.slot);
+        let (conn, said) = loop {
+            let via = way.via().await?;
+            let item = self.claim_item(&keys, claim, how)?;
+            let flight = self.flights.start(claim.id, via.conn.number, self.client.clock.now());
+            match via.run(Script::Claim, [item].into()).await {
+                Ok(said) => {
+                    flight.land();
+                    break (via.conn, Reply::new(said).text()?);
+                }
+                Err(refused) if refused.is_unknown() => return Err(refused.into()),
+                Err(refused) => {
+                    flight.land();
+                    way.again(refused).await?;
+                }
+            }
         };
-        flight.land();
-        let said = said?;
         let answer = answer(claim, &said);
         conn.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
@@ -148,8 +154,9 @@ impl RedisEngine {
                 let keys = self.keys(&hold.name)?;
                 Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
             };
-            let items = holds.iter().map(item).collect::<Result<_, EngineError>>()?;
-            words(&*self.conn(holds.first().map(|hold| &hold.name)).await?, Script::Renew, items).await
+            let slot = self.slot(holds.first().map(|hold| &hold.name))?;
+            let items = |_: &Via| holds.iter().map(item).collect();
+            words(self.reach.run(slot, Script::Renew, items).await?)
         };
         match told.await {
             Ok(words) => words.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
@@ -179,17 +186,16 @@ impl RedisEngine {
     async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
         releases.iter().for_each(|release| self.reach.waits_no_more(release.id));
         let told = async {
-            let conn = self.conn(releases.first().map(|release| &release.name)).await?;
-            let now = self.client.clock.now();
-            let item = |release: &Release| {
-                let keys = self.keys(&release.name)?;
-                let bury = self.flights.release(release.id, conn.number, now, now.after(REQUEST_LIFE));
+            let slot = self.slot(releases.first().map(|release| &release.name))?;
+            let item = |via: &Via, release: &Release| {
+                let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
+                let bury = self.flights.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
                 let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
                 let ended = format_args!("{how} {keep} {} {}", u8::from(bury), self.for_others);
                 Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
             };
-            let items = releases.iter().map(item).collect::<Result<_, EngineError>>()?;
-            words(&conn, Script::Release, items).await
+            let items = |via: &Via| releases.iter().map(|release| item(via, release)).collect();
+            words(self.reach.run(slot, Script::Release, items).await?)
         };
         match told.await {
             Ok(words) => {
@@ -324,9 +330,8 @@ fn renewed(word: &str, hold: &Hold) -> Renewed {
 }
 
 /// The word that a script says of each of its items.
-async fn words(conn: &Conn, script: Script, items: Items) -> Result<Vec<String>, EngineError> {
-    let mut reply = Reply::new(conn.run(script, items).await?);
-    reply.all_text()
+fn words(said: Values) -> Result<Vec<String>, EngineError> {
+    Reply::new(said).all_text()
 }
 
 fn profile(contact: Contact) -> Profile {

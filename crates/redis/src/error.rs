@@ -3,7 +3,57 @@
 use leasehold_core::{EngineError, Fault};
 use redis::RedisError;
 
-use crate::config::{Address, Config};
+use crate::server::{Address, Server};
+
+/// Why a call of a script came to nothing.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// Nothing was done: the slot is on another server from now on.
+    Moved { to: String, error: EngineError },
+    /// Nothing was done: what is asked for is on another server, if anywhere, while the slot is on its way there.
+    Ask { to: String, error: EngineError },
+    /// Nothing was done: of the keys, some are on another server already.
+    Split(EngineError),
+    /// As for every request.
+    Failed(EngineError),
+}
+
+impl Refused {
+    pub(crate) fn new(error: RedisError) -> Self {
+        let (code, to) = (code_of(&error), error.redirect_node().map(|(to, _)| to.to_owned()));
+        match (code.as_deref(), to) {
+            (Some("MOVED"), Some(to)) => Self::Moved { to, error: sort(error) },
+            (Some("ASK"), Some(to)) => Self::Ask { to, error: sort(error) },
+            (Some("TRYAGAIN"), _) => Self::Split(sort(error)),
+            _ => Self::Failed(sort(error)),
+        }
+    }
+
+    /// The same, for another who waits for it.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Moved { to, error } => Self::Moved { to: to.clone(), error: error.again() },
+            Self::Ask { to, error } => Self::Ask { to: to.clone(), error: error.again() },
+            Self::Split(error) => Self::Split(error.again()),
+            Self::Failed(error) => Self::Failed(error.again()),
+        }
+    }
+
+    /// Whether the request may have been done.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.fault == Fault::Unknown)
+    }
+}
+
+/// What it means to whom nobody leads on.
+impl From<Refused> for EngineError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Moved { error, .. } | Refused::Ask { error, .. } => error,
+            Refused::Split(error) | Refused::Failed(error) => error,
+        }
+    }
+}
 
 /// An error of a request that may have left.
 pub(crate) fn sort(error: RedisError) -> EngineError {
@@ -25,23 +75,23 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 }
 
 /// An error met while the connection begins: nothing was asked yet.
-pub(crate) fn sort_connecting(error: RedisError, config: &Config) -> EngineError {
+pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError {
     let sorted = sort(error);
     let cause = sorted.source.as_ref().map(ToString::to_string);
     let (fault, why) = match (sorted.fault, cause) {
         // So a server refuses our certificate, after the connection was made. Its error type is hidden by then.
         #[cfg(feature = "tls")]
         (Fault::Unknown, Some(cause)) if leasehold_tls::is_alert(&cause) => (Fault::Misconfigured, cause),
-        (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(sorted.message) + wants_tls(config)),
+        (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(sorted.message) + wants_tls(server)),
         (fault, _) => (fault, sorted.message),
     };
-    EngineError::new(fault, format!("cannot connect to {}: {why}", config.address))
+    EngineError::new(fault, format!("cannot connect to {}: {why}", server.address))
 }
 
 /// What to try where a server closes the connection before its first answer.
-pub(crate) fn wants_tls(config: &Config) -> &'static str {
-    match &config.address {
-        _ if config.is_encrypted() => "",
+pub(crate) fn wants_tls(server: &Server) -> &'static str {
+    match &server.address {
+        _ if server.is_encrypted() => "",
         Address::Tcp(_) => ": if the server wants TLS, write rediss:// instead of redis://",
         Address::Unix(_) => "",
     }
@@ -124,7 +174,10 @@ fn split(text: &str) -> (String, &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::server::Login;
 
     #[test]
     fn codes_are_found_also_inside_scripts_of_older_servers() {
@@ -157,8 +210,8 @@ mod tests {
     fn a_broken_connection_leaves_the_outcome_unknown_but_not_while_connecting() {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert_eq!(sort(broken()).fault, Fault::Unknown);
-        let config = Config::new(Address::Unix("/s".into()));
-        let connecting = sort_connecting(broken(), &config);
+        let server = Server::new(Address::Unix("/s".into()), Login::default(), Duration::ZERO, 1);
+        let connecting = sort_connecting(broken(), &server);
         assert_eq!(connecting.fault, Fault::Retry);
         assert!(connecting.message.starts_with("cannot connect to /s: "), "{}", connecting.message);
     }

@@ -8,6 +8,7 @@ use redis::Value;
 use crate::{
     RedisEngine,
     keys::fence_key,
+    reach::Via,
     reply::unreadable,
     scripts::{Item, Script},
 };
@@ -62,14 +63,17 @@ impl Fence {
     /// # Errors
     /// As for a claim. Of a step whose answer was lost nobody knows whether it was done; done again it changes what it changed.
     pub async fn write<W: AsRef<[u8]>>(&self, token: u64, commands: &[&[W]]) -> Result<Guarded, EngineError> {
-        let mut item = Item::of_key(&self.key).number(token);
-        for command in commands {
-            item = item.number(command.len() as u64);
-            for word in *command {
-                item = item.text(word.as_ref());
+        let item = |_: &Via| {
+            let mut item = Item::of_key(&self.key).number(token);
+            for command in commands {
+                item = item.number(command.len() as u64);
+                for word in *command {
+                    item = item.text(word.as_ref());
+                }
             }
-        }
-        let said = self.engine.reach.conn(self.slot).await?.run(Script::Fence, [item].into()).await?;
+            Ok([item].into())
+        };
+        let said = self.engine.reach.run(self.slot, Script::Fence, item).await?;
         let mut said = said.into_iter();
         match said.next() {
             Some(Value::Int(1)) => Ok(Guarded::Done(said.map(read).collect::<Result<_, _>>()?)),

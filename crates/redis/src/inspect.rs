@@ -6,8 +6,8 @@ use crate::{
     RedisEngine,
     engine::unknown_layout,
     guarantee,
-    keys::counter,
     news::LINEAGE,
+    reach::Via,
     reply::Reply,
     scripts::{Item, Script},
 };
@@ -23,15 +23,15 @@ impl RedisEngine {
     /// Who may not ask for the time cannot lock either; `PING` is no such right.
     async fn ping_now(&self) -> Result<(), EngineError> {
         for slot in self.reach.servers().await? {
-            self.reach.conn(slot).await?.ask(&redis::cmd("TIME")).await?;
+            self.reach.via(slot).await?.conn.ask(&redis::cmd("TIME")).await?;
         }
         Ok(())
     }
 
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
-        let item = Item::new(&keys);
-        let mut reply = Reply::new(self.reach.conn(keys.slot).await?.run(Script::Look, [item].into()).await?);
+        let item = |_: &Via| Ok([Item::new(&keys)].into());
+        let mut reply = Reply::new(self.reach.run(keys.slot, Script::Look, item).await?);
         if reply.text()? == "layout" {
             return Err(unknown_layout());
         }
@@ -109,12 +109,13 @@ impl RedisEngine {
         pattern: &str,
         found: &mut impl FnMut(&str),
     ) -> Result<(), EngineError> {
-        let counter = counter(&self.client.config.prefix);
         let (mut cursor, mut count) = (0, SCAN_COUNT);
         loop {
-            let item = Item::of_key(&counter).number(cursor).text(pattern.as_bytes()).number(count);
-            let conn = self.reach.conn(slot).await?;
-            let mut reply = match conn.run(Script::Names, [item].into()).await {
+            let item = |via: &Via| {
+                let item = Item::of_key(&via.counter()).number(cursor).text(pattern.as_bytes()).number(count);
+                Ok([item].into())
+            };
+            let mut reply = match self.reach.run(slot, Script::Names, item).await {
                 Ok(reply) => Reply::new(reply),
                 Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
                     count /= 10;
@@ -135,8 +136,9 @@ impl RedisEngine {
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let bell = self.client.config.bell.as_ref().map_or("", |(_, words)| words);
-        let item = Item::new(&keys).number(token).number(force.into()).text(bell.as_bytes());
-        let said = self.reach.conn(keys.slot).await?.run(Script::Break, [item].into()).await?;
+        let item =
+            |_: &Via| Ok([Item::new(&keys).number(token).number(force.into()).text(bell.as_bytes())].into());
+        let said = self.reach.run(keys.slot, Script::Break, item).await?;
         match Reply::new(said).text()?.as_str() {
             "done" => Ok(Broken::Done),
             "absent" => Ok(Broken::NotHeld),
@@ -145,7 +147,7 @@ impl RedisEngine {
     }
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
-        guarantee::look(&*self.reach.conn(0).await?).await
+        guarantee::look(&*self.reach.via(0).await?.conn).await
     }
 }
 

@@ -46,9 +46,10 @@ fn reaches_side_keys(prefix: &str, name: &str) -> bool {
     }
 }
 
-/// The counter of the tokens of a prefix: who may not use the locks of a prefix need not be let near their tokens.
-pub(crate) fn counter(prefix: &str) -> String {
-    format!("{RESERVED}}}t{prefix}")
+/// The counter of the tokens of a prefix: who may not use the locks of a prefix need not be let near their tokens. Where servers
+/// share the slots, one for each slot; else one for all.
+pub(crate) fn counter(prefix: &str, slot: Option<u16>) -> String {
+    format!("{RESERVED}{}}}t{prefix}", slot.map_or("", tag))
 }
 
 /// Where the fence of a resource stands, and the slot of that.
@@ -149,6 +150,13 @@ mod tests {
     }
 
     #[test]
+    fn the_counter_of_a_slot_is_in_it() {
+        for number in [0, 1, 8191, 16_383] {
+            assert_eq!(slot_of(&counter("lock:", Some(number))), number);
+        }
+    }
+
+    #[test]
     fn a_name_cannot_reach_a_side_key() {
         let side = "leasehold:{1}qx";
         let whole = Name::new(side).unwrap();
@@ -158,6 +166,6 @@ mod tests {
             assert!(Keys::of(&side[..at], &Name::new(&side[at..]).unwrap()).is_err(), "{at}");
         }
         assert!(Keys::of("leasehold:", &Name::new("a").unwrap()).is_ok());
-        assert_eq!(counter("lock:"), "leasehold:{}tlock:");
+        assert_eq!(counter("lock:", None), "leasehold:{}tlock:");
     }
 }

@@ -24,11 +24,13 @@ mod outbox;
 mod reach;
 mod reply;
 mod scripts;
+mod server;
 mod stream;
 
 pub use bell::Bell;
-pub use config::{Address, Config, DEFAULT_PREFIX};
+pub use config::{Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Said};
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
+pub use server::Address;

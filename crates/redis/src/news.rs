@@ -1,6 +1,7 @@
 //! What the server pushes, heard where it is parsed.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -27,8 +28,8 @@ pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 /// Hears one server, for one client.
 pub(crate) struct Ears {
     prefix: String,
-    /// The key of the newest token.
-    pub(crate) counter: String,
+    /// The key of the newest token, where all slots have one.
+    counter: String,
     pub(crate) mailbox: Arc<Mailbox>,
     clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
@@ -48,7 +49,7 @@ impl Ears {
     pub(crate) fn new(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
         Arc::new(Self {
             prefix: prefix.to_owned(),
-            counter: counter(prefix),
+            counter: counter(prefix, None),
             mailbox,
             clock: Mutex::default(),
             waiting: Mutex::default(),
@@ -75,6 +76,11 @@ impl Ears {
         self.learn(sent, now, floor);
         lock_of(&self.watched).clear();
         self.floor.store(floor, Ordering::Relaxed);
+    }
+
+    /// The key of the newest token of a slot, or of all.
+    pub(crate) fn counter(&self, slot: Option<u16>) -> Cow<'_, str> {
+        slot.map_or(Cow::Borrowed(&self.counter), |slot| Cow::Owned(counter(&self.prefix, Some(slot))))
     }
 
     /// The server's time when the connection was made: a counter that is not above it may have lost tokens.

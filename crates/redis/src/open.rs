@@ -10,10 +10,10 @@ use redis::{
 };
 
 use crate::{
-    config::Config,
     error::sort_connecting,
     news::{Ears, Hear},
     scripts::Script,
+    server::Server,
     stream,
 };
 
@@ -30,31 +30,31 @@ pub(crate) struct Dialed {
 
 /// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
 /// only, on a second one.
-pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Result<Dialed, EngineError> {
-    let failed = |error: RedisError| sort_connecting(error, config);
+pub(crate) async fn open(server: &Server, channel: &str, ears: &Arc<Ears>) -> Result<Dialed, EngineError> {
+    let failed = |error: RedisError| sort_connecting(error, server);
     let options = AsyncConnectionConfig::new()
         // Every request has its own deadline in core.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(BUFFER);
-    let password = match &config.password {
+    let password = match &server.login.password {
         Some(password) => Some(password.read().await?),
         None => None,
     };
     let password = password.as_ref().map(|password| password.as_str());
-    let new = info(config, password, ProtocolVersion::RESP3);
+    let new = info(server, password, ProtocolVersion::RESP3);
     let pushed = options.clone().set_push_sender(Hear(Arc::clone(ears)));
     let refused =
-        match MultiplexedConnection::new_with_config(&new, stream::open(config).await?, pushed).await {
+        match MultiplexedConnection::new_with_config(&new, stream::open(server).await?, pushed).await {
             Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), news: None }),
             Err(error) => error,
         };
     if !knows_no_resp3(&refused) {
         return Err(failed(refused));
     }
-    let old = info(config, password, ProtocolVersion::RESP2);
-    let made = MultiplexedConnection::new_with_config(&old, stream::open(config).await?, options).await;
+    let old = info(server, password, ProtocolVersion::RESP2);
+    let made = MultiplexedConnection::new_with_config(&old, stream::open(server).await?, options).await;
     let (mux, driver) = made.map_err(failed)?;
-    let news = PubSub::new(&old, stream::open(config).await?).await.map_err(failed)?;
+    let news = PubSub::new(&old, stream::open(server).await?).await.map_err(failed)?;
     let (mut news, mut messages) = news.split();
     news.subscribe(channel).await.map_err(failed)?;
     let ears = Arc::clone(ears);
@@ -72,12 +72,12 @@ pub(crate) async fn open(config: &Config, channel: &str, ears: &Arc<Ears>) -> Re
     Ok(Dialed { mux, driver: Box::pin(driver), news: Some(news) })
 }
 
-fn info(config: &Config, password: Option<&str>, protocol: ProtocolVersion) -> RedisConnectionInfo {
+fn info(server: &Server, password: Option<&str>, protocol: ProtocolVersion) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default()
         .set_protocol(protocol)
-        .set_db(i64::from(config.db))
+        .set_db(i64::from(server.db))
         .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-    if let Some(user) = &config.user {
+    if let Some(user) = &server.login.user {
         info = info.set_username(user);
     }
     if let Some(password) = password {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use leasehold_core::{Clock, EngineError, Fault};
-use redis::{RedisError, Value, aio::MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    error::sort,
+    error::Refused,
     news::Ears,
     open,
     scripts::{Item, Script},
@@ -23,7 +23,7 @@ pub(crate) const BATCH: usize = 32;
 const ROOM: usize = 4096;
 
 /// What a script said: of each item, or, of one that tells more, all.
-type Said = Result<Values, EngineError>;
+type Said = Result<Values, Refused>;
 
 /// Most calls are about one lock.
 pub(crate) type Items = SmallVec<[Item; 1]>;
@@ -41,21 +41,31 @@ pub(crate) struct Sender {
 }
 
 struct Call {
+    to: To,
     script: Script,
     items: Items,
     said: oneshot::Sender<Said>,
 }
 
+/// To which keys a call goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct To {
+    /// Where servers share the slots.
+    pub(crate) slot: Option<u16>,
+    /// The slot is on its way to this server.
+    pub(crate) asking: bool,
+}
+
 impl Outbox {
     /// Leaves a call and waits for what the script says. Of a call whose future is dropped, nothing leaves that has not
     /// left yet.
-    pub(crate) async fn call(&self, script: Script, items: Items) -> Said {
+    pub(crate) async fn call(&self, to: To, script: Script, items: Items) -> Said {
         let (said, answer) = oneshot::channel();
-        if self.0.send(Call { script, items, said }).await.is_err() {
-            return Err(EngineError::new(Fault::Retry, "the connection broke"));
+        if self.0.send(Call { to, script, items, said }).await.is_err() {
+            return Err(Refused::Failed(EngineError::new(Fault::Retry, "the connection broke")));
         }
         let broke = |_| EngineError::new(Fault::Unknown, "the connection broke before the answer came");
-        answer.await.map_err(broke)?
+        answer.await.map_err(|error| Refused::Failed(broke(error)))?
     }
 }
 
@@ -98,22 +108,24 @@ impl Sender {
                 for call in batch {
                     let mut alone = vec![call];
                     let said = taught(&mut mux, &*clock, &ears, &mut alone).await;
-                    hand_out(said.map_err(sort), alone);
+                    hand_out(said.map_err(Refused::new), alone);
                 }
                 return;
             }
-            hand_out(said.map_err(sort), batch);
+            hand_out(said.map_err(Refused::new), batch);
         }
     }
 }
 
-/// Neighbours of one script together, as long as they are not too many.
+/// Neighbours that call one script for the same keys together, as long as they are not too many.
 fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
     let mut batches: Vec<Vec<Call>> = Vec::new();
     let mut items = 0;
     for call in calls {
         let fits = |batch: &&mut Vec<Call>| {
-            batch[0].script == call.script && call.script.takes_many() && items + call.items.len() <= BATCH
+            (batch[0].script, batch[0].to) == (call.script, call.to)
+                && call.script.takes_many()
+                && items + call.items.len() <= BATCH
         };
         if let Some(batch) = batches.last_mut().filter(fits) {
             items += call.items.len();
@@ -151,10 +163,11 @@ async fn once(
 ) -> Result<Vec<Value>, RedisError> {
     // Nobody waits any more, and a release may have left already.
     batch.retain(|call| !call.said.is_closed());
-    let Some(script) = batch.first().map(|call| call.script) else { return Ok(Vec::new()) };
-    let command = script.call(&ears.counter, ears.floor(), batch.iter().flat_map(|call| &call.items));
+    let Some((script, to)) = batch.first().map(|call| (call.script, call.to)) else { return Ok(Vec::new()) };
+    let counter = ears.counter(to.slot);
+    let command = script.call(&counter, ears.floor(), batch.iter().flat_map(|call| &call.items));
     let sent = clock.now();
-    let mut said: Vec<Value> = command.query_async(mux).await?;
+    let mut said = ask(mux, to, command).await?;
     if said.is_empty() {
         return Ok(said);
     }
@@ -164,14 +177,25 @@ async fn once(
     Ok(said)
 }
 
-fn hand_out(said: Result<Vec<Value>, EngineError>, batch: Vec<Call>) {
+/// Sends the command. A server to which a slot is on its way answers for it only right after it was told of that.
+async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResult<Vec<Value>> {
+    if !to.asking {
+        return command.query_async(mux).await;
+    }
+    let mut both = redis::pipe();
+    both.cmd("ASKING").ignore().add_command(command);
+    let (said,) = both.query_async(mux).await?;
+    Ok(said)
+}
+
+fn hand_out(said: Result<Vec<Value>, Refused>, batch: Vec<Call>) {
     let mut said = said.map(Vec::into_iter);
     let alone = batch.len() == 1;
     for call in batch {
         let part = match &mut said {
             Ok(said) if alone => Ok(said.collect()),
             Ok(said) => Ok(said.take(call.items.len()).collect()),
-            Err(error) => Err(EngineError::new(error.fault, error.message.clone())),
+            Err(refused) => Err(refused.again()),
         };
         let _ = call.said.send(part);
     }

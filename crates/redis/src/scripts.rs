@@ -181,7 +181,7 @@ mod tests {
             "EVAL".to_owned(),
             text.to_owned(),
             (items.len() + 1).to_string(),
-            crate::keys::counter("lock:"),
+            crate::keys::counter("lock:", None),
         ];
         command.extend(items.iter().map(|_| "lock:s".to_owned()));
         for (id, what) in items {

@@ -9,9 +9,9 @@ use tokio::{
 };
 
 use crate::{
-    config::{Address, Config},
     error::unreachable,
     frames::Replies,
+    server::{Address, Server},
 };
 
 /// What a connection reads and writes.
@@ -20,17 +20,17 @@ pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
 /// Connects. The connection keeps the bound on the size of replies.
-pub(crate) async fn open(config: &Config) -> Result<Box<dyn Bytes>, EngineError> {
-    let failed = |error: std::io::Error| unreachable(&config.address, &error);
-    match &config.address {
+pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError> {
+    let failed = |error: std::io::Error| unreachable(&server.address, &error);
+    match &server.address {
         Address::Tcp(Place { host, port }) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
             // A request that waits for company would wait for a network round trip.
             stream.set_nodelay(true).map_err(failed)?;
             #[cfg(feature = "tls")]
-            if let Some(tls) = &config.tls {
+            if let Some(tls) = &server.tls {
                 let wrapped = tls.connect(stream, host, &[]).await;
-                let wrapped = wrapped.map_err(|error| not_encrypted(error, &config.address))?;
+                let wrapped = wrapped.map_err(|error| not_encrypted(error, &server.address))?;
                 return Ok(bounded(wrapped));
             }
             Ok(bounded(stream))

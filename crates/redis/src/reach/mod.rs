@@ -6,10 +6,17 @@ use std::sync::{Arc, atomic::AtomicU64};
 use leasehold_core::{ClaimId, Clock, Contact, EngineError, Mailbox};
 
 mod one;
+mod way;
 
 pub(crate) use one::Dialer;
+pub(crate) use way::{Via, Way};
 
-use crate::{config::Config, conn::Conn, keys::channel};
+use crate::{
+    config::Config,
+    keys::channel,
+    outbox::{Items, To, Values},
+    scripts::Script,
+};
 use one::One;
 
 /// What all connections of one client share.
@@ -42,9 +49,31 @@ impl Reach {
     }
 
     /// The connection to the server that has the keys of this slot.
-    pub(crate) async fn conn(&self, _slot: u16) -> Result<Arc<Conn>, EngineError> {
+    pub(crate) async fn via(&self, _slot: u16) -> Result<Via, EngineError> {
         match self {
-            Self::One(one) => one.conn().await,
+            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default() }),
+        }
+    }
+
+    /// A request about keys of this slot sets out.
+    pub(crate) const fn way(&self, slot: u16) -> Way<'_> {
+        Way::new(self, slot)
+    }
+
+    /// Runs a script where the keys of this slot are. The items are made for each server that is asked.
+    pub(crate) async fn run(
+        &self,
+        slot: u16,
+        script: Script,
+        items: impl Fn(&Via) -> Result<Items, EngineError>,
+    ) -> Result<Values, EngineError> {
+        let mut way = self.way(slot);
+        loop {
+            let via = way.via().await?;
+            match via.run(script, items(&via)?).await {
+                Ok(said) => return Ok(said),
+                Err(refused) => way.again(refused).await?,
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Link, News};
 use tokio::sync::Notify;
 
-use crate::{config::Config, conn::Conn, news::Ears, reach::Client};
+use crate::{conn::Conn, news::Ears, reach::Client, server::Server};
 
 /// The server of the URL.
 pub(crate) struct One(Link<Dialer>);
@@ -13,15 +13,15 @@ pub(crate) struct One(Link<Dialer>);
 /// Connects to one server, again and again, for one client.
 pub(crate) struct Dialer {
     pub(crate) client: Arc<Client>,
-    /// With the address of this server.
-    pub(crate) config: Config,
+    pub(crate) server: Server,
     /// What this server pushes, and what its clock says.
     pub(crate) ears: Arc<Ears>,
 }
 
 impl One {
     pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
-        let dialer = Dialer::new(client, client.config.clone());
+        let config = &client.config;
+        let dialer = Dialer::new(client, config.server(config.address.clone(), 1));
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
@@ -39,9 +39,9 @@ impl One {
 }
 
 impl Dialer {
-    pub(crate) fn new(client: &Arc<Client>, config: Config) -> Self {
-        let ears = Ears::new(&config.prefix, Arc::clone(&client.mailbox));
-        Self { client: Arc::clone(client), config, ears }
+    pub(crate) fn new(client: &Arc<Client>, server: Server) -> Self {
+        let ears = Ears::new(&client.config.prefix, Arc::clone(&client.mailbox));
+        Self { client: Arc::clone(client), server, ears }
     }
 }
 

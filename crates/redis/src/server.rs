@@ -1,0 +1,64 @@
+//! One server, and how it is spoken to.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use leasehold_core::{Password, Place, dial_limit};
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// On a host and port.
+    Tcp(Place),
+    /// On a socket of this machine.
+    Unix(PathBuf),
+}
+
+/// One server of those that a URL leads to, and who we are there.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) address: Address,
+    pub(crate) login: Login,
+    pub(crate) db: u32,
+    /// How long one attempt to connect may take.
+    pub(crate) limit: Duration,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::Tls>,
+}
+
+/// Who we are on a server.
+#[derive(Clone, Default)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Password>,
+}
+
+impl Server {
+    /// One of so many servers, to which connecting may take `timeout` in all.
+    pub(crate) fn new(address: Address, login: Login, timeout: Duration, servers: usize) -> Self {
+        let limit = dial_limit(timeout, servers);
+        Self {
+            address,
+            login,
+            db: 0,
+            limit,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(place) => place.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
