@@ -14,7 +14,8 @@ pub(super) const PRELOAD: &str = "LD_PRELOAD";
 /// # Panics
 /// When there is no compiler.
 pub(super) fn build(directory: &Path, name: &str, source: &str) -> PathBuf {
-    let (from, library) = (directory.join(name).with_extension("c"), directory.join(name).with_extension("so"));
+    let (from, library) =
+        (directory.join(name).with_extension("c"), directory.join(name).with_extension("so"));
     fs::write(&from, source).expect("a private directory takes a file");
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-O2", "-o"]).args([&library, &from]);

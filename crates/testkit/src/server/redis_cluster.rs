@@ -5,13 +5,15 @@ use std::{collections::BTreeSet, net::TcpListener, process::Command, time::Durat
 use super::{
     child::free_port,
     redis_cluster_view::{Known, Role, read},
-    redis_group::{Group, wait},
+    redis_group::{Group, wait, wait_for},
     redis_node::Node,
     redis_wire::RedisAnswer,
 };
 
 /// How many slots there are.
 pub(super) const SLOTS: u16 = 16_384;
+/// How long a change of owner may take when other things may be in its way: several times the 5 s of a planned one.
+pub(super) const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 /// How far a node's port for other nodes is from its own, where it cannot be chosen (before 7.0).
 const BUS_DISTANCE: u16 = 10_000;
 
@@ -57,7 +59,7 @@ pub struct RedisCluster {
     /// What nodes are called among themselves.
     pub(super) ids: Vec<String>,
     /// Those that are no part of it any more.
-    gone: BTreeSet<usize>,
+    pub(super) gone: BTreeSet<usize>,
     password: Option<String>,
     arguments: Vec<String>,
     clocks: bool,
@@ -136,10 +138,8 @@ impl RedisCluster {
     /// it is one.
     ///
     /// # Errors
-    /// What the replica says is wrong.
-    ///
-    /// # Panics
-    /// When it does not become one, although it did not refuse: its master did not answer, for instance.
+    /// What the replica says is wrong; that it did not become one, although it did not refuse: its master does not answer, or others
+    /// gave it no vote.
     pub fn failover(&mut self, replica: usize, how: RedisFailover) -> Result<(), String> {
         let words: &[&str] = match how {
             RedisFailover::Plain => &["CLUSTER", "FAILOVER"],
@@ -149,83 +149,8 @@ impl RedisCluster {
         self.group.answer(replica, &[words])?;
         // Also one that is cut off, which may take over all the same.
         let role = || self.group.answer(replica, &[&["ROLE"]]).ok();
-        wait("the replica as master", || role().filter(|role| role[0] == "master"));
-        Ok(())
-    }
-
-    /// Adds a master that owns no slot, and answers its number.
-    ///
-    /// # Panics
-    /// When it cannot be started, or does not become known.
-    pub fn add(&mut self) -> usize {
-        let node = self.group.len();
-        let present: Vec<_> = self.members().filter(|&other| self.group.is_present(other)).collect();
-        self.admit();
-        present.iter().for_each(|&other| self.introduce(node, other));
-        let known = || present.iter().all(|&other| self.is_known(other, node));
-        wait("the new node in the cluster", || known().then_some(()));
-        node
-    }
-
-    /// As [`add`](Self::add), a replica of this master.
-    ///
-    /// # Panics
-    /// When it cannot be started, or does not follow.
-    pub fn add_replica(&mut self, master: usize) -> usize {
-        let node = self.add();
-        self.follow(node, master);
-        let port = self.group.port(master).to_string();
-        wait("the new replica", || self.group.follows(node).filter(|followed| *followed == port));
-        node
-    }
-
-    /// Kills a node and makes the others forget it (`CLUSTER FORGET`). Its number is not used again. Slots that it owns have no owner
-    /// then.
-    ///
-    /// # Panics
-    /// When it is the master of one of them, or they do not forget it.
-    pub fn forget(&mut self, node: usize) {
-        self.group.kill(node);
-        self.gone.insert(node);
-        wait("a cluster without the node", || {
-            let knows: Vec<_> = self.members().filter(|&other| self.is_known(other, node)).collect();
-            knows.iter().for_each(|&other| drop(self.command(other, &["CLUSTER", "FORGET", &self.ids[node]])));
-            knows.is_empty().then_some(())
-        });
-    }
-
-    /// Makes a node announce another address than its own, and waits until the others know it. Nodes still reach each other; clients do
-    /// not where nobody listens, such as at 127.9.9.9.
-    ///
-    /// # Panics
-    /// When they do not hear of it.
-    pub fn announce_address(&mut self, node: usize, address: &str) {
-        self.announce(node, "cluster-announce-ip", address, |place| {
-            place.starts_with(&format!("{address}:"))
-        });
-    }
-
-    /// As [`announce_address`](Self::announce_address), another port.
-    ///
-    /// # Panics
-    /// When they do not hear of it.
-    pub fn announce_port(&mut self, node: usize, port: u16) {
-        self.group.name_port(node, port);
-        self.announce(node, "cluster-announce-port", &port.to_string(), |place| {
-            place.contains(&format!(":{port}@"))
-        });
-    }
-
-    /// As [`announce_address`](Self::announce_address), a name (since 7.0), and makes all nodes tell clients names in place of addresses.
-    /// `?` is told for nodes that have none.
-    ///
-    /// # Panics
-    /// When they do not hear of it.
-    pub fn announce_name(&mut self, node: usize, name: &str) {
-        for other in self.members().filter(|&other| self.group.is_present(other)) {
-            self.command(other, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname"]);
-        }
-        self.announce(node, "cluster-announce-hostname", name, |place| place.ends_with(&format!(",{name}")));
+        let promoted = wait_for(CHANGE_LIMIT, || role().filter(|role| role[0] == "master"));
+        promoted.map(drop).ok_or_else(|| format!("node {replica} is no master after {CHANGE_LIMIT:?}"))
     }
 
     /// Kills a node. It keeps what it knows of the cluster, and of its data what it saved, which without arguments that say so is nothing.
@@ -321,13 +246,8 @@ impl RedisCluster {
         self.group.look(node, &["CLUSTER", "NODES"]).map(|lines| read(&lines))
     }
 
-    fn is_known(&self, to: usize, node: usize) -> bool {
-        let id = &self.ids[node];
-        self.view(to).is_some_and(|view| view.iter().any(|known| known.id == *id && !known.is("handshake")))
-    }
-
     /// Starts one more node, that knows no other.
-    fn admit(&mut self) {
+    pub(super) fn admit(&mut self) {
         let mut node = Node::new(self.arguments.clone());
         let bus = choose_bus(&mut node);
         if self.clocks {
@@ -344,28 +264,21 @@ impl RedisCluster {
     fn give_share(&self, node: usize, masters: usize) {
         let share = |index: usize| usize::from(SLOTS) * index / masters;
         let slots: Vec<_> = (share(node)..share(node + 1)).map(|slot| slot.to_string()).collect();
-        let words: Vec<_> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+        let words: Vec<_> =
+            ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
         self.command(node, &words);
     }
 
-    fn introduce(&self, node: usize, other: usize) {
+    pub(super) fn introduce(&self, node: usize, other: usize) {
         let [port, bus] = self.group.doors(other);
         self.command(node, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus.to_string()]);
     }
 
     /// Makes a node that owns nothing a replica, as soon as it has heard of its master.
-    fn follow(&self, node: usize, master: usize) {
+    pub(super) fn follow(&self, node: usize, master: usize) {
         wait("a replica that knows its master", || {
             self.group.answer(node, &[&["CLUSTER", "REPLICATE", &self.ids[master]]]).ok()
         });
-    }
-
-    fn announce(&self, node: usize, option: &str, value: &str, is_told: impl Fn(&str) -> bool) {
-        self.command(node, &["CONFIG", "SET", option, value]);
-        let tells = |known: &Known| known.id == self.ids[node] && is_told(&known.place);
-        let hears = |other| self.view(other).is_some_and(|view| view.iter().any(tells));
-        let present = || self.members().filter(|&other| self.group.is_present(other));
-        wait("nodes that heard the announcement", || present().all(hears).then_some(()));
     }
 
     fn is_settled(&self) -> bool {
@@ -378,7 +291,8 @@ impl RedisCluster {
             of_members.map(Known::role).collect()
         };
         let all: BTreeSet<BTreeSet<Role>> = views.iter().map(roles).collect();
-        let is_up = |known: &Known| !["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| known.is(flag));
+        let is_up =
+            |known: &Known| !["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| known.is(flag));
         let sees_all = |view: &Vec<Known>| {
             let sees = |&node: &usize| view.iter().any(|known| known.id == self.ids[node] && is_up(known));
             present.iter().all(sees)
@@ -389,7 +303,8 @@ impl RedisCluster {
             && present.iter().all(|&node| self.serves(node))
     }
 
-    fn serves(&self, node: usize) -> bool {
+    /// Whether a node takes the cluster for whole, and follows its master if it is a replica.
+    pub(super) fn serves(&self, node: usize) -> bool {
         let info = self.group.look(node, &["CLUSTER", "INFO"]).unwrap_or_default();
         let follows = || self.group.is_master(node) || self.group.follows(node).is_some();
         info.iter().any(|line| line.trim_end() == "cluster_state:ok") && follows()

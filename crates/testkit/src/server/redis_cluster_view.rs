@@ -54,15 +54,17 @@ pub(super) fn read(lines: &[String]) -> Vec<Known> {
 
 fn known(line: &str) -> Option<Known> {
     let words: Vec<_> = line.split_whitespace().collect();
-    let [id, place, flags, master, _ping, _pong, _epoch, _link, slots @ ..] = words.as_slice() else { return None };
+    let [id, place, flags, master, _ping, _pong, _epoch, _link, slots @ ..] = words.as_slice() else {
+        return None;
+    };
     let (moving, owned): (Vec<_>, Vec<_>) = slots.iter().partition(|word| word.starts_with('['));
     Some(Known {
         id: (*id).to_owned(),
         place: (*place).to_owned(),
         flags: flags.split(',').map(str::to_owned).collect(),
         master: (*master).to_owned(),
-        slots: owned.into_iter().filter_map(|word| range(word)).collect(),
-        moving: moving.into_iter().filter_map(|word| on_its_way(word)).collect(),
+        slots: owned.into_iter().filter_map(range).collect(),
+        moving: moving.into_iter().filter_map(on_its_way).collect(),
     })
 }
 

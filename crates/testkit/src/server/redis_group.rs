@@ -247,13 +247,21 @@ impl Group {
 }
 
 /// Waits until there is what is looked for.
-pub(super) fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let limit = Instant::now() + LIMIT;
+///
+/// # Panics
+/// When that takes far too long.
+pub(super) fn wait<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_for(LIMIT, look).unwrap_or_else(|| panic!("{what}: not after {LIMIT:?}"))
+}
+
+/// As [`wait`], but not longer than this.
+pub(super) fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let limit = Instant::now() + limit;
     loop {
-        if let Some(found) = look() {
+        let found = look();
+        if found.is_some() || Instant::now() > limit {
             return found;
         }
-        assert!(Instant::now() < limit, "{what}: not after {LIMIT:?}");
         sleep(LOOK);
     }
 }

@@ -1,10 +1,9 @@
 //! A private Redis of a master and two replicas, watched by three Sentinels.
 
-use std::time::Duration;
-
 use super::{
     redis_group::{Group, wait},
     redis_node::Node,
+    redis_sentinel_options::{MAJORITY, MASTER, RedisSentinelOptions, data_node, sentinel_lines},
     redis_wire::RedisAnswer,
 };
 
@@ -12,40 +11,6 @@ use super::{
 const NODES: usize = 3;
 /// How many Sentinels watch them: the fewest of which one may be lost.
 const SENTINELS: usize = 3;
-/// How many of them make a majority, and the quorum.
-const MAJORITY: usize = 2;
-/// What they call the nodes together.
-const MASTER: &str = "mymaster";
-
-/// How the nodes and their Sentinels are started.
-#[derive(Clone, Copy, Debug)]
-pub struct RedisSentinelOptions<'a> {
-    /// After how long a Sentinel takes a node that does not answer for down.
-    pub down_after: Duration,
-    /// How long a fail-over may wait for replicas, and half of how long after one that failed the next is tried.
-    pub failover_timeout: Duration,
-    /// What the nodes want from clients, Sentinels and each other.
-    pub password: Option<&'a str>,
-    /// What the Sentinels want from clients and each other.
-    pub sentinel_password: Option<&'a str>,
-    /// More arguments of `redis-server` for the nodes.
-    pub arguments: &'a [&'a str],
-    /// Whether each node has a clock of its own.
-    pub clocks: bool,
-}
-
-impl Default for RedisSentinelOptions<'_> {
-    fn default() -> Self {
-        Self {
-            down_after: Duration::from_secs(1),
-            failover_timeout: Duration::from_secs(3),
-            password: None,
-            sentinel_password: None,
-            arguments: &[],
-            clocks: false,
-        }
-    }
-}
 
 /// A private Redis of three nodes, a master and two replicas, and three Sentinels, which make another the master when it is
 /// lost. Node 0 is the first master. Nodes write their configuration as people's do: who is killed comes back as what it was
@@ -79,14 +44,17 @@ impl RedisSentinels {
             group.admit(node, options.password, &[]);
         }
         let sentinels: Vec<_> = (0..SENTINELS).map(|_| Node::new(vec!["--sentinel".to_owned()])).collect();
+        let data: Vec<_> = group.indices().map(|node| group.port(node)).collect();
         let ports: Vec<_> = sentinels.iter().map(|node| node.port).collect();
         for mut node in sentinels {
-            node.configure(&sentinel_lines(node.port, &ports, &group, options));
+            node.configure(&sentinel_lines(node.port, &ports, &data, options));
             group.admit(node, options.sentinel_password, &[]);
         }
         (0..NODES).for_each(|node| group.start(node));
         let first = group.port(0).to_string();
-        wait("replicas", || (1..NODES).all(|node| group.follows(node).as_ref() == Some(&first)).then_some(()));
+        wait("replicas", || {
+            (1..NODES).all(|node| group.follows(node).as_ref() == Some(&first)).then_some(())
+        });
         (NODES..NODES + SENTINELS).for_each(|member| group.start(member));
         let [password, sentinel_password] =
             [options.password, options.sentinel_password].map(|password| password.map(str::to_owned));
@@ -168,7 +136,9 @@ impl RedisSentinels {
             match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
                 Ok(_) => Some(()),
                 // It has not heard of the replicas yet, or has not ended the last one.
-                Err(complaint) if ["NOGOODSLAVE", "INPROG"].iter().any(|code| complaint.starts_with(code)) => {
+                Err(complaint)
+                    if ["NOGOODSLAVE", "INPROG"].iter().any(|code| complaint.starts_with(code)) =>
+                {
                     None
                 }
                 Err(complaint) => panic!("SENTINEL FAILOVER: {complaint}"),
@@ -348,37 +318,4 @@ impl RedisSentinels {
 fn of_nodes(node: usize) -> usize {
     assert!(node < NODES, "there are {NODES} nodes");
     node
-}
-
-fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) -> Node {
-    let mut arguments = vec!["--repl-diskless-sync-delay", "0"];
-    if let Some(password) = options.password {
-        arguments.extend(["--requirepass", password, "--masterauth", password]);
-    }
-    arguments.extend(options.arguments);
-    let mut node = Node::new(arguments.into_iter().map(str::to_owned).collect());
-    let follow = master.map(|port| format!("replicaof 127.0.0.1 {port}"));
-    node.configure(follow.as_slice());
-    if options.clocks {
-        node.with_clock();
-    }
-    node
-}
-
-/// Sentinels that know each other and the replicas from the beginning: by themselves they need some seconds to hear of them.
-fn sentinel_lines(port: u16, all: &[u16], nodes: &Group, options: RedisSentinelOptions<'_>) -> Vec<String> {
-    let id = |port: u16| format!("{port:040x}");
-    let mut lines = vec![
-        format!("sentinel myid {}", id(port)),
-        format!("sentinel monitor {MASTER} 127.0.0.1 {} {MAJORITY}", nodes.port(0)),
-        format!("sentinel down-after-milliseconds {MASTER} {}", options.down_after.as_millis()),
-        format!("sentinel failover-timeout {MASTER} {}", options.failover_timeout.as_millis()),
-    ];
-    lines.extend(options.password.map(|password| format!("sentinel auth-pass {MASTER} {password}")));
-    lines.extend(options.sentinel_password.map(|password| format!("requirepass {password}")));
-    let replica = |node| format!("sentinel known-replica {MASTER} 127.0.0.1 {}", nodes.port(node));
-    lines.extend((1..NODES).map(replica));
-    let others = all.iter().filter(|&&other| other != port);
-    lines.extend(others.map(|&other| format!("sentinel known-sentinel {MASTER} 127.0.0.1 {other} {}", id(other))));
-    lines
 }

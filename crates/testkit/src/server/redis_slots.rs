@@ -1,9 +1,9 @@
 //! The slots of a private Redis Cluster, and their way from node to node.
 
 use super::{
-    redis_cluster::{RedisCluster, SLOTS},
+    redis_cluster::{CHANGE_LIMIT, RedisCluster, SLOTS},
     redis_cluster_view::Moving,
-    redis_group::wait,
+    redis_group::{wait, wait_for},
 };
 
 /// How long one step may take, in milliseconds, before the node gives up.
@@ -55,10 +55,10 @@ impl RedisCluster {
     /// Moves a slot with all its keys, as operators do before Valkey 9 and Redis 8.4, and waits until all nodes know it.
     ///
     /// # Errors
-    /// What a node says is wrong: where it was, the slot stays open.
+    /// What a node says is wrong: the slot stays open, as it was; that nodes do not agree afterwards.
     ///
     /// # Panics
-    /// When nodes do not agree afterwards.
+    /// When the slot has no owner.
     pub fn migrate_slot(&mut self, slot: u16, to: usize) -> Result<(), String> {
         self.open_slot(slot, to)?;
         while self.move_keys(slot, usize::MAX)? > 0 {}
@@ -101,21 +101,23 @@ impl RedisCluster {
     /// Ends the move of an open slot: it is the new owner's. Waits until all nodes know it.
     ///
     /// # Errors
-    /// What a node says is wrong, such as that the old owner still has keys; that the slot is not open.
-    ///
-    /// # Panics
-    /// When nodes do not agree afterwards.
+    /// That the old owner still has keys, or that the slot is not open: nothing has changed then. What a node says is wrong; that
+    /// nodes do not agree afterwards.
     pub fn close_slot(&mut self, slot: u16) -> Result<(), String> {
         let (from, to) = self.ends(slot)?;
+        // The new owner would take the slot all the same.
+        if let Some(key) = self.some_keys(from, slot, 1)?.first() {
+            return Err(format!("the old owner of slot {slot} still has {key}"));
+        }
         // The new owner first: if the others never hear of it from here, they hear of it from there.
         for node in [to, from] {
             self.answer(node, &["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &self.ids[to]])?;
         }
-        wait("nodes that know the new owner", || {
+        let known = wait_for(CHANGE_LIMIT, || {
             let mut present = self.members().filter(|&node| self.group.is_present(node));
             present.all(|node| self.owner_by(node, slot) == Some(to)).then_some(())
         });
-        Ok(())
+        known.ok_or_else(|| format!("slot {slot} is not node {to}'s for all after {CHANGE_LIMIT:?}"))
     }
 
     /// Leaves a slot without an owner (`CLUSTER DELSLOTS` at all nodes), and waits until all know it.
@@ -125,11 +127,13 @@ impl RedisCluster {
     pub fn disown_slot(&mut self, slot: u16) {
         let owner = self.owner(slot);
         let number = slot.to_string();
-        let others: Vec<_> = self.members().filter(|&node| node != owner && self.group.is_present(node)).collect();
+        let others: Vec<_> =
+            self.members().filter(|&node| node != owner && self.group.is_present(node)).collect();
         wait("a slot without an owner", || {
             // The owner first, from which the others would hear of it again.
             let nodes = std::iter::once(owner).chain(others.iter().copied());
-            let knows = |&node: &usize| self.view(node).is_none_or(|view| view.iter().any(|known| known.owns(slot)));
+            let knows =
+                |&node: &usize| self.view(node).is_none_or(|view| view.iter().any(|known| known.owns(slot)));
             let knowing: Vec<_> = nodes.filter(knows).collect();
             for &node in &knowing {
                 // It may have heard meanwhile.
