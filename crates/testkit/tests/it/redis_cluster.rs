@@ -10,7 +10,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_slot_on_its_way_has_keys_on_both_sides() {
-    let mut cluster = RedisCluster::start_with(masters(2));
+    let mut cluster = RedisCluster::start_with(calm(2, 0));
     let slot = cluster.slot("{name}");
     let from = cluster.owner(slot);
     let to = 1 - from;
@@ -43,7 +43,7 @@ fn a_slot_on_its_way_has_keys_on_both_sides() {
 
 #[test]
 fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica() {
-    let mut cluster = RedisCluster::start();
+    let mut cluster = RedisCluster::start_with(calm(3, 3));
     let slot = cluster.slot("name");
     let first = cluster.owner(slot);
     cluster.command(first, &["SET", "name", "kept"]);
@@ -60,7 +60,7 @@ fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica(
 
 #[test]
 fn a_replica_becomes_the_owner_with_and_without_the_consent_of_others() {
-    let mut cluster = RedisCluster::start();
+    let mut cluster = RedisCluster::start_with(calm(3, 3));
     let slot = cluster.slot("name");
     let first = cluster.owner(slot);
     let second = first + 3;
@@ -110,7 +110,7 @@ fn a_paused_master_is_replaced_and_moves_its_clients_on_when_it_wakes() {
 
 #[test]
 fn nodes_come_and_go() {
-    let mut cluster = RedisCluster::start_with(masters(1));
+    let mut cluster = RedisCluster::start_with(calm(1, 0));
     let second = cluster.add();
     let replica = cluster.add_replica(0);
     assert_eq!((second, replica), (1, 2));
@@ -127,7 +127,7 @@ fn nodes_come_and_go() {
 
 #[test]
 fn a_slot_without_an_owner_stops_the_cluster() {
-    let mut cluster = RedisCluster::start_with(masters(2));
+    let mut cluster = RedisCluster::start_with(calm(2, 0));
     let slot = cluster.slot("name");
     let owner = cluster.owner(slot);
     cluster.disown_slot(slot);
@@ -142,7 +142,7 @@ fn a_slot_without_an_owner_stops_the_cluster() {
 
 #[test]
 fn a_node_announces_an_address_a_port_and_a_name_and_its_fellows_still_reach_it() {
-    let mut cluster = RedisCluster::start();
+    let mut cluster = RedisCluster::start_with(calm(3, 3));
     let slot = cluster.slot("name");
     let owner = cluster.owner(slot);
     let asked = (owner + 1) % 3;
@@ -163,7 +163,7 @@ fn a_node_announces_an_address_a_port_and_a_name_and_its_fellows_still_reach_it(
 
 #[test]
 fn nodes_have_a_password_and_clocks_of_their_own() {
-    let options = RedisClusterOptions { password: Some("secret"), clocks: true, ..masters(2) };
+    let options = RedisClusterOptions { password: Some("secret"), clocks: true, ..calm(2, 0) };
     let mut cluster = RedisCluster::start_with(options);
     assert!(cluster.url().starts_with("redis+cluster://:secret@127.0.0.1:"));
     let slot = cluster.slot("name");
@@ -178,7 +178,7 @@ fn nodes_have_a_password_and_clocks_of_their_own() {
 
 #[test]
 fn nothing_is_left_of_a_cluster_after_a_panic() {
-    let cluster = RedisCluster::start_with(masters(2));
+    let cluster = RedisCluster::start_with(calm(2, 0));
     let ports = cluster.ports();
     let directories = ports
         .iter()
@@ -193,8 +193,10 @@ fn nothing_is_left_of_a_cluster_after_a_panic() {
     assert!(directories.iter().all(|directory| !std::path::Path::new(directory).exists()));
 }
 
-fn masters(masters: usize) -> RedisClusterOptions<'static> {
-    RedisClusterOptions { masters, replicas: 0, ..RedisClusterOptions::default() }
+/// Nodes that a busy machine does not soon make take each other for down.
+fn calm(masters: usize, replicas: usize) -> RedisClusterOptions<'static> {
+    let node_timeout = Duration::from_secs(5);
+    RedisClusterOptions { masters, replicas, node_timeout, ..RedisClusterOptions::default() }
 }
 
 fn happens(it: impl Fn() -> bool) -> bool {

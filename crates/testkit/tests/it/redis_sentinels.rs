@@ -10,7 +10,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica() {
-    let mut redis = RedisSentinels::start();
+    let mut redis = RedisSentinels::start_with(calm());
     assert_eq!(redis.master(), 0);
     redis.command(0, &["SET", "name", "kept"]);
     assert_eq!(redis.command(0, &["WAIT", "2", "0"]), ["2"]);
@@ -27,7 +27,7 @@ fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica(
 
 #[test]
 fn a_planned_failover_names_another_master_while_the_old_one_still_takes_writes() {
-    let mut redis = RedisSentinels::start();
+    let mut redis = RedisSentinels::start_with(calm());
     let second = redis.failover();
     assert_ne!(second, 0);
     assert_eq!(redis.command(second, &["SET", "name", "new"]), ["OK"]);
@@ -40,7 +40,7 @@ fn a_planned_failover_names_another_master_while_the_old_one_still_takes_writes(
 
 #[test]
 fn a_sentinel_that_is_cut_off_goes_on_naming_the_old_master() {
-    let mut redis = RedisSentinels::start();
+    let mut redis = RedisSentinels::start_with(calm());
     redis.cut_sentinel(2);
     redis.kill(0);
     let second = redis.master();
@@ -52,7 +52,7 @@ fn a_sentinel_that_is_cut_off_goes_on_naming_the_old_master() {
 
 #[test]
 fn a_master_that_is_cut_off_is_replaced_and_does_not_know_it() {
-    let mut redis = RedisSentinels::start();
+    let mut redis = RedisSentinels::start_with(calm());
     redis.cut(0);
     let second = redis.master();
     assert_ne!(second, 0);
@@ -76,7 +76,7 @@ fn a_paused_master_is_replaced_and_takes_writes_when_it_wakes() {
 
 #[test]
 fn a_failover_that_waits_for_a_replica_is_known_before_it_ends() {
-    let options = RedisSentinelOptions { failover_timeout: Duration::from_secs(600), ..Default::default() };
+    let options = RedisSentinelOptions { failover_timeout: Duration::from_secs(600), ..calm() };
     let mut redis = RedisSentinels::start_with(options);
     redis.part([1, 2]);
     redis.kill(0);
@@ -90,7 +90,7 @@ fn a_failover_that_waits_for_a_replica_is_known_before_it_ends() {
 
 #[test]
 fn a_sentinel_keeps_what_it_knows_over_a_kill_and_a_pause() {
-    let mut redis = RedisSentinels::start();
+    let mut redis = RedisSentinels::start_with(calm());
     redis.kill_sentinel(0);
     redis.pause_sentinel(1);
     redis.resume_sentinel(1);
@@ -125,8 +125,7 @@ fn nodes_and_sentinels_have_passwords_of_their_own() {
 #[test]
 fn each_node_has_a_clock_of_its_own_and_keeps_what_it_is_told_to() {
     let arguments = &["--appendonly", "yes", "--appendfsync", "always"];
-    let mut redis =
-        RedisSentinels::start_with(RedisSentinelOptions { arguments, clocks: true, ..Default::default() });
+    let mut redis = RedisSentinels::start_with(RedisSentinelOptions { arguments, clocks: true, ..calm() });
     let now = |node| redis.command(node, &["TIME"])[0].parse::<u64>().unwrap();
     redis.set_clock(1, 100_000);
     assert!(now(1) >= now(0) + 50_000);
@@ -138,7 +137,7 @@ fn each_node_has_a_clock_of_its_own_and_keeps_what_it_is_told_to() {
 
 #[test]
 fn a_master_hands_over_without_sentinels_and_ends_no_connection() {
-    let mut redis = RedisSentinels::start();
+    let mut redis = RedisSentinels::start_with(calm());
     redis.hand_over(2);
     assert!(redis.answer(0, &["SET", "name", "late"]).unwrap_err().starts_with("READONLY"));
     assert_eq!(redis.command(2, &["SET", "name", "new"]), ["OK"]);
@@ -146,10 +145,15 @@ fn a_master_hands_over_without_sentinels_and_ends_no_connection() {
 
 #[test]
 fn a_node_is_made_a_second_master_by_force() {
-    let mut redis = RedisSentinels::start();
+    let mut redis = RedisSentinels::start_with(calm());
     redis.promote(1);
     assert_eq!(redis.command(1, &["SET", "name", "here"]), ["OK"]);
     assert_eq!(redis.command(0, &["SET", "name", "there"]), ["OK"]);
+}
+
+/// Sentinels that a busy machine does not soon make take a node for down.
+fn calm() -> RedisSentinelOptions<'static> {
+    RedisSentinelOptions { down_after: Duration::from_secs(5), ..RedisSentinelOptions::default() }
 }
 
 /// Whether a Sentinel is in the midst of a fail-over that it leads.
