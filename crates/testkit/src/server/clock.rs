@@ -1,11 +1,12 @@
 //! Wall clocks of a process's own.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    process::Command,
 };
+
+use super::preload;
 
 /// The wall clock of one process: the machine's, and so many seconds more or less.
 pub struct WallClock {
@@ -21,13 +22,8 @@ impl WallClock {
     /// When there is no compiler.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
-        let clock = Self { file: directory.join("clock"), library: directory.join("clock.so") };
-        let source = directory.join("clock.c");
-        fs::write(&source, include_str!("clock.c")).expect("a private directory takes a file");
-        let mut compile = Command::new("cc");
-        compile.args(["-shared", "-fPIC", "-O2", "-o"]).args([&clock.library, &source]);
-        let compiled = compile.status().expect("cc is missing: run setup/debian");
-        assert!(compiled.success(), "cc failed");
+        let library = preload::build(directory, "clock", include_str!("clock.c"));
+        let clock = Self { file: directory.join("clock"), library };
         clock.set(0);
         clock
     }
@@ -46,6 +42,6 @@ impl WallClock {
     #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 2] {
         let path = |path: &Path| path.display().to_string();
-        [("LD_PRELOAD", path(&self.library)), ("LEASEHOLD_TEST_CLOCK", path(&self.file))]
+        [(preload::PRELOAD, path(&self.library)), ("LEASEHOLD_TEST_CLOCK", path(&self.file))]
     }
 }

@@ -10,6 +10,8 @@ mod etcd;
 mod faulty;
 mod history;
 mod java;
+mod redis_cluster;
+mod redis_sentinels;
 mod rig;
 mod slow;
 mod zookeeper;

@@ -1,0 +1,268 @@
+//! Several processes of Redis that speak with each other, any of which can be cut off from the others.
+
+use std::{
+    io,
+    path::PathBuf,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::{
+    directory::scratch,
+    proxy::Proxy,
+    redirect::Redirect,
+    redis_node::Node,
+    redis_wire::{RedisAnswer, Wire},
+};
+
+/// How long the processes may take to agree: some seconds by their timing, and on a busy machine more than the 30 for which a Sentinel
+/// does nothing that missed two.
+const LIMIT: Duration = Duration::from_secs(120);
+/// How often they are asked.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long one that is asked what it knows may take.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long one that is told to do something may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The processes. Clients reach them at their own ports; what they say to each other goes through proxies.
+pub(super) struct Group {
+    links: Vec<Link>,
+    /// Between which two nothing passes, beside those that are cut off.
+    parted: Vec<[usize; 2]>,
+    members: Vec<Member>,
+    library: PathBuf,
+    _directory: TempDir,
+}
+
+struct Member {
+    node: Node,
+    password: Option<String>,
+    /// Where others come in: its port, and in a cluster another.
+    doors: Vec<u16>,
+    paused: bool,
+    cut: bool,
+}
+
+/// The way from one to a door of another.
+struct Link {
+    from: usize,
+    to: usize,
+    door: u16,
+    proxy: Proxy,
+}
+
+impl Group {
+    /// One without members.
+    pub(super) fn new() -> Self {
+        let directory = scratch();
+        let library = Redirect::build(directory.path());
+        let (links, parted, members) = (Vec::new(), Vec::new(), Vec::new());
+        Self { links, parted, members, library, _directory: directory }
+    }
+
+    /// Takes in a process that does not run yet, with more doors than its port, and answers its index.
+    pub(super) fn admit(&mut self, mut node: Node, password: Option<&str>, doors: &[u16]) -> usize {
+        let index = self.members.len();
+        node.with_redirect(&self.library);
+        let doors = std::iter::once(node.port).chain(doors.iter().copied()).collect();
+        let password = password.map(str::to_owned);
+        self.members.push(Member { node, password, doors, paused: false, cut: false });
+        for other in 0..index {
+            self.link(index, other);
+            self.link(other, index);
+            self.redirect(other);
+        }
+        self.redirect(index);
+        self.arrange();
+        index
+    }
+
+    /// The others reach a member by one more port, which it says is its own: they come to its port.
+    pub(super) fn name_port(&self, member: usize, port: u16) {
+        let door = self.port(member);
+        for other in self.indices().filter(|other| *other != member) {
+            let named = self.ways(other).find(|(known, _)| *known == door).map(|(_, proxy)| (port, proxy));
+            self.set_redirect(other, self.ways(other).chain(named));
+        }
+    }
+
+    /// How many members it has.
+    pub(super) const fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn indices(&self) -> std::ops::Range<usize> {
+        0..self.members.len()
+    }
+
+    /// Where clients reach a member.
+    pub(super) fn port(&self, member: usize) -> u16 {
+        self.members[member].node.port
+    }
+
+    /// Where others reach a member: its port, and another.
+    pub(super) fn doors(&self, member: usize) -> [u16; 2] {
+        let doors = &self.members[member].doors;
+        [doors[0], *doors.last().expect("the first is its port")]
+    }
+
+    /// The member with this port.
+    pub(super) fn by_port(&self, port: &str) -> Option<usize> {
+        self.indices().find(|&member| self.port(member).to_string() == port)
+    }
+
+    /// Whether it runs and reaches the others.
+    pub(super) fn is_present(&self, member: usize) -> bool {
+        let Member { node, paused, cut, .. } = &self.members[member];
+        node.is_running() && !paused && !cut
+    }
+
+    /// Starts a member, again if it runs, with the data that it has, and waits until it has read it.
+    pub(super) fn start(&mut self, member: usize) {
+        self.kill(member);
+        let node = &mut self.members[member].node;
+        node.start();
+        node.wait_until_loaded();
+    }
+
+    pub(super) fn kill(&mut self, member: usize) {
+        let member = &mut self.members[member];
+        member.node.kill();
+        member.paused = false;
+    }
+
+    pub(super) fn pause(&mut self, member: usize) {
+        let member = &mut self.members[member];
+        member.node.signal(Signal::SIGSTOP);
+        member.paused = true;
+    }
+
+    pub(super) fn resume(&mut self, member: usize) {
+        let member = &mut self.members[member];
+        member.node.signal(Signal::SIGCONT);
+        member.paused = false;
+    }
+
+    /// Cuts a member off from the others: connections end, also those to come.
+    pub(super) fn cut(&mut self, member: usize) {
+        self.members[member].cut = true;
+        self.arrange();
+    }
+
+    /// As [`cut`](Self::cut), between two members only, until one of them is healed.
+    pub(super) fn part(&mut self, members: [usize; 2]) {
+        self.parted.push(members);
+        self.arrange();
+    }
+
+    /// Lets a member reach the others again, but for those that are cut off themselves.
+    pub(super) fn heal(&mut self, member: usize) {
+        self.members[member].cut = false;
+        self.parted.retain(|pair| !pair.contains(&member));
+        self.arrange();
+    }
+
+    /// Sets a member's clock this many seconds away from the machine's.
+    pub(super) fn set_clock(&self, member: usize, seconds: i64) {
+        self.members[member].node.set_clock(seconds);
+    }
+
+    /// What a member answers to commands on one connection, to the last of them.
+    ///
+    /// # Errors
+    /// What it says is wrong, or why it did not answer.
+    pub(super) fn answer(&self, member: usize, commands: &[&[&str]]) -> RedisAnswer {
+        let answer = self.exchange(member, commands, PATIENCE);
+        answer.unwrap_or_else(|error| Err(format!("no answer: {error}")))
+    }
+
+    /// As [`answer`](Self::answer), of one that must not say that something is wrong.
+    pub(super) fn command(&self, member: usize, words: &[&str]) -> Vec<String> {
+        self.answer(member, &[words]).unwrap_or_else(|complaint| panic!("{words:?}: {complaint}"))
+    }
+
+    /// What a member that is present knows; `None` when it does not say.
+    pub(super) fn look(&self, member: usize, words: &[&str]) -> Option<Vec<String>> {
+        let present = self.is_present(member);
+        present.then(|| self.exchange(member, &[words], LOOK_PATIENCE).ok()?.ok()).flatten()
+    }
+
+    /// Whether a member says that it is a master; not so one that is not present.
+    pub(super) fn is_master(&self, member: usize) -> bool {
+        self.look(member, &["ROLE"]).is_some_and(|role| role[0] == "master")
+    }
+
+    /// The port of the master that a member is connected to as its replica.
+    pub(super) fn follows(&self, member: usize) -> Option<String> {
+        let role = self.look(member, &["ROLE"])?;
+        let [kind, _, port, state, ..] = role.as_slice() else { return None };
+        (kind == "slave" && state == "connected").then(|| port.clone())
+    }
+
+    fn exchange(&self, member: usize, commands: &[&[&str]], patience: Duration) -> io::Result<RedisAnswer> {
+        let Member { node, password, .. } = &self.members[member];
+        let mut wire = Wire::connect(node.port, password.as_deref(), patience)?;
+        let mut answer = Ok(Vec::new());
+        for words in commands {
+            answer = wire.ask(words)?;
+        }
+        Ok(answer)
+    }
+
+    fn link(&mut self, from: usize, to: usize) {
+        let doors = &self.members[to].doors;
+        let link = |&door: &u16| Link { from, to, door, proxy: Proxy::start(door) };
+        self.links.extend(doors.iter().map(link));
+    }
+
+    /// By which ports a member calls the others, and where it comes then.
+    fn ways(&self, member: usize) -> impl Iterator<Item = (u16, u16)> {
+        let own = self.links.iter().filter(move |link| link.from == member);
+        own.map(|link| (link.door, link.proxy.port()))
+    }
+
+    fn redirect(&self, member: usize) {
+        self.set_redirect(member, self.ways(member));
+    }
+
+    fn set_redirect(&self, member: usize, ways: impl Iterator<Item = (u16, u16)>) {
+        self.members[member].node.redirect().expect("each member has one").set(ways);
+    }
+
+    /// Shuts and opens the ways as the members are.
+    fn arrange(&self) {
+        for Link { from, to, proxy, .. } in &self.links {
+            let ends = [*from, *to];
+            let parted = self.parted.iter().any(|pair| ends.iter().all(|end| pair.contains(end)));
+            if parted || ends.iter().any(|&end| self.members[end].cut) {
+                proxy.sever();
+            } else {
+                proxy.mend();
+            }
+        }
+    }
+}
+
+/// Waits until there is what is looked for.
+///
+/// # Panics
+/// When that takes far too long.
+pub(super) fn wait<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_for(LIMIT, look).unwrap_or_else(|| panic!("{what}: not after {LIMIT:?}"))
+}
+
+/// As [`wait`], but not longer than this.
+pub(super) fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let limit = Instant::now() + limit;
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() > limit {
+            return found;
+        }
+        sleep(LOOK);
+    }
+}

@@ -1,0 +1,99 @@
+//! Nodes of a private Redis Cluster that come, go, and say that they are elsewhere.
+
+use super::{redis_cluster::RedisCluster, redis_cluster_view::Known, redis_group::wait};
+
+impl RedisCluster {
+    /// Adds a master that owns no slot, and answers its number.
+    ///
+    /// # Panics
+    /// When it cannot be started, or does not become known.
+    pub fn add(&mut self) -> usize {
+        let node = self.group.len();
+        let present: Vec<_> = self.members().filter(|&other| self.group.is_present(other)).collect();
+        self.admit();
+        present.iter().for_each(|&other| self.introduce(node, other));
+        wait("the new node in the cluster", || {
+            let known = present.iter().all(|&other| self.is_known(other, node));
+            // A cluster that is not whole does not become so.
+            let serves = self.serves(node) || !present.iter().any(|&other| self.serves(other));
+            (known && serves).then_some(())
+        });
+        node
+    }
+
+    /// As [`add`](Self::add), a replica of this master.
+    ///
+    /// # Panics
+    /// When it cannot be started, or does not follow.
+    pub fn add_replica(&mut self, master: usize) -> usize {
+        let node = self.add();
+        self.follow(node, master);
+        let port = self.group.port(master).to_string();
+        wait("the new replica", || self.group.follows(node).filter(|followed| *followed == port));
+        node
+    }
+
+    /// Kills a node and makes the others forget it (`CLUSTER FORGET`). Its number is not used again. Slots that it owns have no owner
+    /// then.
+    ///
+    /// # Panics
+    /// When it is the master of one of them, or they do not forget it.
+    pub fn forget(&mut self, node: usize) {
+        self.group.kill(node);
+        self.gone.insert(node);
+        wait("a cluster without the node", || {
+            let knows: Vec<_> = self.members().filter(|&other| self.is_known(other, node)).collect();
+            knows
+                .iter()
+                .for_each(|&other| drop(self.command(other, &["CLUSTER", "FORGET", &self.ids[node]])));
+            knows.is_empty().then_some(())
+        });
+    }
+
+    /// Makes a node announce another address than its own, and waits until the others know it. Nodes still reach each other; clients do
+    /// not where nobody listens, such as at 127.9.9.9.
+    ///
+    /// # Panics
+    /// When they do not hear of it.
+    pub fn announce_address(&mut self, node: usize, address: &str) {
+        self.announce(node, "cluster-announce-ip", address, |place| {
+            place.starts_with(&format!("{address}:"))
+        });
+    }
+
+    /// As [`announce_address`](Self::announce_address), another port.
+    ///
+    /// # Panics
+    /// When they do not hear of it.
+    pub fn announce_port(&mut self, node: usize, port: u16) {
+        self.group.name_port(node, port);
+        self.announce(node, "cluster-announce-port", &port.to_string(), |place| {
+            place.contains(&format!(":{port}@"))
+        });
+    }
+
+    /// As [`announce_address`](Self::announce_address), a name (since 7.0), and makes all nodes tell clients names in place of addresses.
+    /// `?` is told for nodes that have none.
+    ///
+    /// # Panics
+    /// When they do not hear of it.
+    pub fn announce_name(&mut self, node: usize, name: &str) {
+        for other in self.members().filter(|&other| self.group.is_present(other)) {
+            self.command(other, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname"]);
+        }
+        self.announce(node, "cluster-announce-hostname", name, |place| place.ends_with(&format!(",{name}")));
+    }
+
+    fn is_known(&self, to: usize, node: usize) -> bool {
+        let id = &self.ids[node];
+        self.view(to).is_some_and(|view| view.iter().any(|known| known.id == *id && !known.is("handshake")))
+    }
+
+    fn announce(&self, node: usize, option: &str, value: &str, is_told: impl Fn(&str) -> bool) {
+        self.command(node, &["CONFIG", "SET", option, value]);
+        let tells = |known: &Known| known.id == self.ids[node] && is_told(&known.place);
+        let hears = |other| self.view(other).is_some_and(|view| view.iter().any(tells));
+        let present = || self.members().filter(|&other| self.group.is_present(other));
+        wait("nodes that heard the announcement", || present().all(hears).then_some(()));
+    }
+}

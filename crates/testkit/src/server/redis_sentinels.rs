@@ -1,0 +1,321 @@
+//! A private Redis of a master and two replicas, watched by three Sentinels.
+
+use super::{
+    redis_group::{Group, wait},
+    redis_node::Node,
+    redis_sentinel_options::{MAJORITY, MASTER, RedisSentinelOptions, data_node, sentinel_lines},
+    redis_wire::RedisAnswer,
+};
+
+/// How many nodes keep data.
+const NODES: usize = 3;
+/// How many Sentinels watch them: the fewest of which one may be lost.
+const SENTINELS: usize = 3;
+
+/// A private Redis of three nodes, a master and two replicas, and three Sentinels, which make another the master when it is
+/// lost. Node 0 is the first master. Nodes write their configuration as people's do: who is killed comes back as what it was
+/// when it ended, and Sentinels make it a replica some ten seconds later.
+pub struct RedisSentinels {
+    /// The nodes, then the Sentinels.
+    group: Group,
+    sentinel_password: Option<String>,
+    password: Option<String>,
+}
+
+impl RedisSentinels {
+    /// Starts them, with Sentinels that are quick.
+    ///
+    /// # Panics
+    /// When they cannot be started.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(RedisSentinelOptions::default())
+    }
+
+    /// Starts them, and waits until all know each other.
+    ///
+    /// # Panics
+    /// When they cannot be started.
+    #[must_use]
+    pub fn start_with(options: RedisSentinelOptions<'_>) -> Self {
+        let mut group = Group::new();
+        for index in 0..NODES {
+            let node = data_node(index.checked_sub(1).map(|_| group.port(0)), options);
+            group.admit(node, options.password, &[]);
+        }
+        let sentinels: Vec<_> = (0..SENTINELS).map(|_| Node::new(vec!["--sentinel".to_owned()])).collect();
+        let data: Vec<_> = group.indices().map(|node| group.port(node)).collect();
+        let ports: Vec<_> = sentinels.iter().map(|node| node.port).collect();
+        for mut node in sentinels {
+            node.configure(&sentinel_lines(node.port, &ports, &data, options));
+            group.admit(node, options.sentinel_password, &[]);
+        }
+        (0..NODES).for_each(|node| group.start(node));
+        let first = group.port(0).to_string();
+        wait("replicas", || {
+            (1..NODES).all(|node| group.follows(node).as_ref() == Some(&first)).then_some(())
+        });
+        (NODES..NODES + SENTINELS).for_each(|member| group.start(member));
+        let [password, sentinel_password] =
+            [options.password, options.sentinel_password].map(|password| password.map(str::to_owned));
+        let sentinels = Self { group, sentinel_password, password };
+        sentinels.settle();
+        sentinels
+    }
+
+    /// All Sentinels, and the name of the master. With the nodes' password, without that of the Sentinels.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let user = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        let hosts = self.sentinel_ports().map(|port| format!("127.0.0.1:{port}")).join(",");
+        format!("redis+sentinel://{user}{hosts}/{MASTER}")
+    }
+
+    /// What Sentinels call the master, whoever it is.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        MASTER
+    }
+
+    /// What the Sentinels want from clients.
+    #[must_use]
+    pub fn sentinel_password(&self) -> Option<&str> {
+        self.sentinel_password.as_deref()
+    }
+
+    /// Where the nodes listen.
+    #[must_use]
+    pub fn ports(&self) -> [u16; NODES] {
+        std::array::from_fn(|node| self.group.port(node))
+    }
+
+    /// Where the Sentinels listen.
+    #[must_use]
+    pub fn sentinel_ports(&self) -> [u16; SENTINELS] {
+        std::array::from_fn(|sentinel| self.group.port(NODES + sentinel))
+    }
+
+    /// Waits until a majority of all Sentinels, of which none counts that is killed, paused or cut off, names a node that is none
+    /// of that either and says itself that it is a master, and answers which.
+    ///
+    /// # Panics
+    /// When there is none: fewer than two Sentinels are left, for instance.
+    #[must_use]
+    pub fn master(&self) -> usize {
+        wait("a master", || self.agreed())
+    }
+
+    /// Waits until all that are neither killed, paused nor cut off are as they should be: a master, replicas that follow it, and
+    /// Sentinels that take all of them for up. After a fail-over that is some ten seconds later, when the old master has become a
+    /// replica.
+    ///
+    /// # Panics
+    /// When they do not come to it.
+    pub fn settle(&self) {
+        wait("nodes and Sentinels that agree", || self.is_settled().then_some(()));
+    }
+
+    /// The node that a Sentinel names as the master, also one that is cut off; `None` when it does not say.
+    #[must_use]
+    pub fn named_by(&self, sentinel: usize) -> Option<usize> {
+        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+        let answer = self.group.answer(NODES + sentinel, &[&words]).ok()?;
+        self.group.by_port(answer.get(1)?)
+    }
+
+    /// Makes another node the master, as an operator does (`SENTINEL FAILOVER`), waits until a majority of Sentinels names it, and
+    /// answers which. The old master takes writes for some ten seconds more.
+    ///
+    /// # Panics
+    /// When no other node can become the master.
+    pub fn failover(&mut self) -> usize {
+        let before = self.master();
+        let asked = (NODES..self.group.len()).find(|&member| self.group.is_present(member));
+        let asked = asked.expect("a majority of Sentinels is there");
+        wait("a replica that can become the master", || {
+            match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
+                Ok(_) => Some(()),
+                // It has not heard of the replicas yet, or has not ended the last one.
+                Err(complaint)
+                    if ["NOGOODSLAVE", "INPROG"].iter().any(|code| complaint.starts_with(code)) =>
+                {
+                    None
+                }
+                Err(complaint) => panic!("SENTINEL FAILOVER: {complaint}"),
+            }
+        });
+        wait("another master", || self.agreed().filter(|now| *now != before))
+    }
+
+    /// Makes a replica the master and the master its replica without Sentinels (`FAILOVER`, since 6.2), and waits until both have
+    /// done so. No connection ends. Sentinels know nothing of it and may undo it.
+    ///
+    /// # Panics
+    /// When the master refuses, or there is none.
+    pub fn hand_over(&mut self, replica: usize) {
+        let master = self.master();
+        let port = self.group.port(replica).to_string();
+        self.command(master, &["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "10000"]);
+        wait("the replica as master", || {
+            (self.group.is_master(replica) && !self.group.is_master(master)).then_some(())
+        });
+    }
+
+    /// Makes a node a master by force (`REPLICAOF NO ONE`), beside the one that there is: Sentinels make it a replica again some
+    /// ten seconds later.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn promote(&mut self, node: usize) {
+        self.command(node, &["REPLICAOF", "NO", "ONE"]);
+    }
+
+    /// Kills a node. It keeps what it saved, which without arguments that say so is nothing.
+    pub fn kill(&mut self, node: usize) {
+        self.group.kill(of_nodes(node));
+    }
+
+    /// Starts a node again, and waits until it has read its data.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn restart(&mut self, node: usize) {
+        self.group.start(of_nodes(node));
+    }
+
+    /// Stops a node's process from running at all, until [`resume`](Self::resume).
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn pause(&mut self, node: usize) {
+        self.group.pause(of_nodes(node));
+    }
+
+    /// Lets a node run again. If it was the master, it believes that it still is until Sentinels tell it.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn resume(&mut self, node: usize) {
+        self.group.resume(of_nodes(node));
+    }
+
+    /// Cuts a node off from Sentinels and the other nodes, until [`heal`](Self::heal): connections between them end. Its clients
+    /// still reach it, and a master does not learn that another took its place.
+    pub fn cut(&mut self, node: usize) {
+        self.group.cut(of_nodes(node));
+    }
+
+    /// Cuts two nodes off from each other, until one of them is healed. Sentinels reach both.
+    pub fn part(&mut self, nodes: [usize; 2]) {
+        self.group.part(nodes.map(of_nodes));
+    }
+
+    /// Lets a node reach the others again, but for those that are cut off themselves.
+    pub fn heal(&mut self, node: usize) {
+        self.group.heal(of_nodes(node));
+    }
+
+    /// As [`kill`](Self::kill), a Sentinel. It keeps what it knows.
+    pub fn kill_sentinel(&mut self, sentinel: usize) {
+        self.group.kill(NODES + sentinel);
+    }
+
+    /// Starts a Sentinel again, and waits until it answers.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn restart_sentinel(&mut self, sentinel: usize) {
+        self.group.start(NODES + sentinel);
+    }
+
+    /// As [`pause`](Self::pause), a Sentinel.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn pause_sentinel(&mut self, sentinel: usize) {
+        self.group.pause(NODES + sentinel);
+    }
+
+    /// Lets a Sentinel run again. One that missed more than two seconds takes no part in fail-overs for thirty (TILT), but answers.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn resume_sentinel(&mut self, sentinel: usize) {
+        self.group.resume(NODES + sentinel);
+    }
+
+    /// Cuts a Sentinel off from the other Sentinels and the nodes, until [`heal_sentinel`](Self::heal_sentinel). Its clients still
+    /// reach it: it goes on naming the master that it knew.
+    pub fn cut_sentinel(&mut self, sentinel: usize) {
+        self.group.cut(NODES + sentinel);
+    }
+
+    /// As [`heal`](Self::heal), a Sentinel.
+    pub fn heal_sentinel(&mut self, sentinel: usize) {
+        self.group.heal(NODES + sentinel);
+    }
+
+    /// Sets a node's clock this many seconds away from the machine's.
+    ///
+    /// # Panics
+    /// When it has no clock of its own.
+    pub fn set_clock(&self, node: usize, seconds: i64) {
+        self.group.set_clock(of_nodes(node), seconds);
+    }
+
+    /// Sends a node a command, and answers what it said, line by line.
+    ///
+    /// # Panics
+    /// When it says that something is wrong, or does not answer.
+    pub fn command(&self, node: usize, words: &[&str]) -> Vec<String> {
+        self.group.command(of_nodes(node), words)
+    }
+
+    /// As [`command`](Self::command), whatever it says.
+    ///
+    /// # Errors
+    /// What the node says is wrong, or why it did not answer.
+    pub fn answer(&self, node: usize, words: &[&str]) -> RedisAnswer {
+        self.group.answer(of_nodes(node), &[words])
+    }
+
+    /// Sends a Sentinel a command, such as `SENTINEL MASTERS`, and answers what it said, line by line.
+    ///
+    /// # Panics
+    /// When it says that something is wrong, or does not answer.
+    pub fn sentinel_command(&self, sentinel: usize, words: &[&str]) -> Vec<String> {
+        self.group.command(NODES + sentinel, words)
+    }
+
+    fn agreed(&self) -> Option<usize> {
+        let sentinels = (0..SENTINELS).filter(|sentinel| self.group.is_present(NODES + sentinel));
+        let named: Vec<_> = sentinels.filter_map(|sentinel| self.named_by(sentinel)).collect();
+        let votes = |node: usize| named.iter().filter(|&&other| other == node).count();
+        (0..NODES).find(|&node| votes(node) >= MAJORITY && self.group.is_master(node))
+    }
+
+    fn is_settled(&self) -> bool {
+        let Some(master) = self.agreed() else { return false };
+        let port = self.group.port(master).to_string();
+        let replicas = (0..NODES).filter(|&node| node != master && self.group.is_present(node));
+        let follow = |node| self.group.follows(node).as_ref() == Some(&port);
+        let mut sentinels = (0..SENTINELS).filter(|sentinel| self.group.is_present(NODES + sentinel));
+        replicas.clone().all(follow) && sentinels.all(|one| self.sees(one, &port, replicas.clone().count()))
+    }
+
+    /// Whether a Sentinel takes this master for up, and so many replicas.
+    fn sees(&self, sentinel: usize, master: &str, replicas: usize) -> bool {
+        let ask = |what| self.group.look(NODES + sentinel, &["SENTINEL", what, MASTER]).unwrap_or_default();
+        let of = |told: &[String], name: &str| -> Vec<String> {
+            told.windows(2).filter(|pair| pair[0] == name).map(|pair| pair[1].clone()).collect()
+        };
+        let (own, followers) = (ask("MASTER"), ask("REPLICAS"));
+        let up = of(&followers, "flags").iter().filter(|flags| *flags == "slave").count();
+        of(&own, "port") == [master] && of(&own, "flags") == ["master"] && up >= replicas
+    }
+}
+
+fn of_nodes(node: usize) -> usize {
+    assert!(node < NODES, "there are {NODES} nodes");
+    node
+}

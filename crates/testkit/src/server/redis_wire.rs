@@ -1,0 +1,74 @@
+//! A few words with a Redis, in its own protocol.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    time::Duration,
+};
+
+/// What a server says to a command: its answer line by line, whatever it was nested in and nil as an empty line; or its error.
+pub type RedisAnswer = Result<Vec<String>, String>;
+
+/// A connection to a server of this machine.
+pub(super) struct Wire {
+    stream: BufReader<TcpStream>,
+}
+
+impl Wire {
+    /// Connects, and says who it is. No answer may take longer than `patience`.
+    pub(super) fn connect(port: u16, password: Option<&str>, patience: Duration) -> io::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        let mut wire = Self { stream: BufReader::new(stream) };
+        if let Some(password) = password {
+            wire.ask(&["AUTH", password])?.map_err(io::Error::other)?;
+        }
+        Ok(wire)
+    }
+
+    /// Sends a command and waits for what the server says to it.
+    pub(super) fn ask(&mut self, words: &[&str]) -> io::Result<RedisAnswer> {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let mut lines = Vec::new();
+        Ok(self.read(&mut lines)?.map(|()| lines))
+    }
+
+    fn read(&mut self, lines: &mut Vec<String>) -> io::Result<Result<(), String>> {
+        let mut head = String::new();
+        self.stream.read_line(&mut head)?;
+        let head = head.strip_suffix("\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (kind, rest) = head.split_at_checked(1).ok_or(io::ErrorKind::InvalidData)?;
+        let count = || rest.parse::<i64>().map_err(io::Error::other);
+        match kind {
+            "-" => return Ok(Err(rest.to_owned())),
+            "$" => lines.extend(self.text(count()?)?.lines().map(str::to_owned)),
+            "*" => {
+                for _ in 0..count()? {
+                    // One of many that failed, as within a transaction.
+                    if let Err(complaint) = self.read(lines)? {
+                        lines.push(complaint);
+                    }
+                }
+            }
+            _ => lines.push(rest.to_owned()),
+        }
+        Ok(Ok(()))
+    }
+
+    /// A text of this length and its end; nil has a negative one.
+    fn text(&mut self, length: i64) -> io::Result<String> {
+        let Ok(length) = usize::try_from(length) else { return Ok("\n".to_owned()) };
+        let mut text = vec![0; length + 2];
+        self.stream.read_exact(&mut text)?;
+        text.truncate(length);
+        // An empty text is a line too.
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(if text.is_empty() { "\n".to_owned() } else { text })
+    }
+}

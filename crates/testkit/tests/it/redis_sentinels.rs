@@ -1,0 +1,170 @@
+//! The private Redis with Sentinels.
+
+use std::{thread::sleep, time::Duration};
+
+use leasehold_testkit::server::{RedisSentinelOptions, RedisSentinels};
+
+/// Patience: far longer than it should take, for the machine may be busy.
+const LOOKS: usize = 1200;
+const LOOK: Duration = Duration::from_millis(50);
+
+#[test]
+fn a_replica_takes_the_place_of_a_killed_master_which_comes_back_as_its_replica() {
+    let mut redis = RedisSentinels::start_with(calm());
+    assert_eq!(redis.master(), 0);
+    redis.command(0, &["SET", "name", "kept"]);
+    assert_eq!(redis.command(0, &["WAIT", "2", "0"]), ["2"]);
+    redis.kill(0);
+    let second = redis.master();
+    assert_ne!(second, 0);
+    assert_eq!(redis.command(second, &["GET", "name"]), ["kept"]);
+    redis.command(second, &["SET", "name", "changed"]);
+    redis.restart(0);
+    redis.settle();
+    assert_eq!(redis.master(), second);
+    assert!(happens(|| redis.command(0, &["GET", "name"]) == ["changed"]));
+}
+
+#[test]
+fn a_planned_failover_names_another_master_while_the_old_one_still_takes_writes() {
+    let mut redis = RedisSentinels::start_with(calm());
+    let second = redis.failover();
+    assert_ne!(second, 0);
+    assert_eq!(redis.command(second, &["SET", "name", "new"]), ["OK"]);
+    // Sentinels leave it what it says it is for eight seconds at least.
+    assert_eq!(redis.command(0, &["SET", "name", "old"]), ["OK"]);
+    redis.settle();
+    assert!(redis.answer(0, &["SET", "name", "older"]).unwrap_err().starts_with("READONLY"));
+    assert!(happens(|| redis.command(0, &["GET", "name"]) == ["new"]));
+}
+
+#[test]
+fn a_sentinel_that_is_cut_off_goes_on_naming_the_old_master() {
+    let mut redis = RedisSentinels::start_with(calm());
+    redis.cut_sentinel(2);
+    redis.kill(0);
+    let second = redis.master();
+    assert!(happens(|| [0, 1].map(|sentinel| redis.named_by(sentinel)) == [Some(second); 2]));
+    assert_eq!(redis.named_by(2), Some(0));
+    redis.heal_sentinel(2);
+    assert!(happens(|| redis.named_by(2) == Some(second)));
+}
+
+#[test]
+fn a_master_that_is_cut_off_is_replaced_and_does_not_know_it() {
+    let mut redis = RedisSentinels::start_with(calm());
+    redis.cut(0);
+    let second = redis.master();
+    assert_ne!(second, 0);
+    assert_eq!(redis.command(0, &["ROLE"])[0], "master");
+    assert_eq!(redis.command(0, &["SET", "name", "lost"]), ["OK"]);
+    redis.heal(0);
+    redis.settle();
+    assert_eq!(redis.master(), second);
+    assert_eq!(redis.command(0, &["GET", "name"]), [""]);
+}
+
+#[test]
+fn a_paused_master_is_replaced_and_takes_writes_when_it_wakes() {
+    let mut redis = RedisSentinels::start();
+    redis.pause(0);
+    let second = redis.master();
+    assert_ne!(second, 0);
+    redis.resume(0);
+    assert_eq!(redis.command(0, &["SET", "name", "lost"]), ["OK"]);
+}
+
+#[test]
+fn a_failover_that_waits_for_a_replica_is_known_before_it_ends() {
+    let options = RedisSentinelOptions { failover_timeout: Duration::from_secs(600), ..calm() };
+    let mut redis = RedisSentinels::start_with(options);
+    redis.part([1, 2]);
+    redis.kill(0);
+    let second = redis.master();
+    assert!(happens(|| (0..3).all(|sentinel| redis.named_by(sentinel) == Some(second))));
+    // The one that leads it says where the old master was, until the other replica has followed or ten minutes are over.
+    assert_eq!((0..3).filter(|&sentinel| leads(&redis, sentinel)).count(), 1);
+    redis.heal(1);
+    assert!(happens(|| !(0..3).any(|sentinel| leads(&redis, sentinel))));
+}
+
+#[test]
+fn a_sentinel_keeps_what_it_knows_over_a_kill_and_a_pause() {
+    let mut redis = RedisSentinels::start_with(calm());
+    redis.kill_sentinel(0);
+    redis.pause_sentinel(1);
+    redis.resume_sentinel(1);
+    let second = redis.failover();
+    redis.restart_sentinel(0);
+    assert!(happens(|| redis.named_by(0) == Some(second)));
+    // What Sentinels hear, they write down.
+    redis.kill_sentinel(0);
+    redis.restart_sentinel(0);
+    assert_eq!(redis.named_by(0), Some(second));
+}
+
+#[test]
+fn nodes_and_sentinels_have_passwords_of_their_own() {
+    let options = RedisSentinelOptions {
+        password: Some("nodes"),
+        sentinel_password: Some("of-sentinels"),
+        ..Default::default()
+    };
+    let mut redis = RedisSentinels::start_with(options);
+    assert!(redis.url().starts_with("redis+sentinel://:nodes@127.0.0.1:"));
+    assert!(redis.url().ends_with("/mymaster"));
+    assert_eq!(redis.sentinel_password(), Some("of-sentinels"));
+    for port in redis.ports().into_iter().chain(redis.sentinel_ports()) {
+        let refused = leasehold_testkit::server::redis_command(port, &["PING"]);
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("NOAUTH"));
+    }
+    redis.kill(0);
+    assert_ne!(redis.master(), 0);
+}
+
+#[test]
+fn each_node_has_a_clock_of_its_own_and_keeps_what_it_is_told_to() {
+    let arguments = &["--appendonly", "yes", "--appendfsync", "always"];
+    let mut redis = RedisSentinels::start_with(RedisSentinelOptions { arguments, clocks: true, ..calm() });
+    let now = |node| redis.command(node, &["TIME"])[0].parse::<u64>().unwrap();
+    redis.set_clock(1, 100_000);
+    assert!(now(1) >= now(0) + 50_000);
+    redis.command(0, &["SET", "name", "kept"]);
+    redis.kill(0);
+    redis.restart(0);
+    assert_eq!(redis.command(0, &["GET", "name"]), ["kept"]);
+}
+
+#[test]
+fn a_master_hands_over_without_sentinels_and_ends_no_connection() {
+    let mut redis = RedisSentinels::start_with(calm());
+    redis.hand_over(2);
+    assert!(redis.answer(0, &["SET", "name", "late"]).unwrap_err().starts_with("READONLY"));
+    assert_eq!(redis.command(2, &["SET", "name", "new"]), ["OK"]);
+}
+
+#[test]
+fn a_node_is_made_a_second_master_by_force() {
+    let mut redis = RedisSentinels::start_with(calm());
+    redis.promote(1);
+    assert_eq!(redis.command(1, &["SET", "name", "here"]), ["OK"]);
+    assert_eq!(redis.command(0, &["SET", "name", "there"]), ["OK"]);
+}
+
+/// Sentinels that a busy machine does not soon make take a node for down.
+fn calm() -> RedisSentinelOptions<'static> {
+    RedisSentinelOptions { down_after: Duration::from_secs(5), ..RedisSentinelOptions::default() }
+}
+
+/// Whether a Sentinel is in the midst of a fail-over that it leads.
+fn leads(redis: &RedisSentinels, sentinel: usize) -> bool {
+    let told = redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", redis.name()]);
+    told.windows(2).any(|pair| pair[0] == "flags" && pair[1].contains("failover_in_progress"))
+}
+
+fn happens(it: impl Fn() -> bool) -> bool {
+    (0..LOOKS).any(|look| {
+        sleep(LOOK * u32::from(look > 0));
+        it()
+    })
+}
