@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::queue::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE};
 
-use crate::{task::TTL, zookeeper};
+use crate::{redis, task::TTL, zookeeper};
 
 /// How quick an engine is.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,16 @@ const ZOOKEEPER: Pace = Pace {
 /// The same of three servers: one that is cut off answers looks by itself until it notices, after `syncLimit` ticks: ten of half a second.
 const ENSEMBLE: Pace = Pace { stale: Duration::from_secs(6), ..ZOOKEEPER };
 
+/// Another server of Redis takes the place of one that is lost some seconds later; until then nobody can be granted what it had, and
+/// one that was cut off tells what had been.
+const GROUP: Pace = Pace {
+    ttl: Duration::from_secs(2),
+    traces: Duration::from_secs(12),
+    overdue: Duration::from_secs(8),
+    stale: Duration::from_secs(12),
+    ..FINE
+};
+
 impl Pace {
     /// Of the engine of this name.
     #[must_use]
@@ -91,6 +101,8 @@ impl Pace {
             ENSEMBLE
         } else if engine.starts_with("zookeeper") {
             ZOOKEEPER
+        } else if [redis::SENTINEL, redis::CLUSTER].contains(&engine) {
+            GROUP
         } else if engine == "sqlite" {
             SQLITE
         } else if engine == "postgres" {

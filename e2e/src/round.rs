@@ -18,7 +18,7 @@ use crate::{
     pace::Pace,
     postgres::Postgres,
     pulse::Pulse,
-    redis::Redis,
+    redis::{self, Cluster, Group, Redis},
     served::Served,
     shelf::Shelf,
     sqlite::Sqlite,
@@ -83,6 +83,14 @@ impl Round<'_> {
                 let world = Redis::start(&setting, promise_of(self.seed), "client")?;
                 self.through(&setting, world, tell)?
             }
+            redis::SENTINEL => {
+                let world = Served::<Group>::start(&setting, redis::promise_of_many(self.seed))?;
+                self.through(&setting, world, tell)?
+            }
+            redis::CLUSTER => {
+                let world = Served::<Cluster>::start(&setting, redis::promise_of_many(self.seed))?;
+                self.through(&setting, world, tell)?
+            }
             "etcd" => {
                 let world = Served::<Alone>::start(&setting, Promise::Exclusion)?;
                 self.through(&setting, world, tell)?
@@ -113,7 +121,9 @@ impl Round<'_> {
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, sqlite, file and memory are there"
+                    "no engine {other:?}: redis, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, sqlite, file and memory are there",
+                    redis::SENTINEL,
+                    redis::CLUSTER
                 ))?;
                 self.through(&setting, Redis::start(&setting, Promise::Exclusion, peer)?, tell)?
             }

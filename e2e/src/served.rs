@@ -38,6 +38,12 @@ pub trait System: Sized + 'static {
         format!("{}://{servers}", Self::SCHEME)
     }
 
+    /// What leads to its servers, where these ports stand for its own, in their order.
+    fn lead(&self, ports: &[u16]) -> String {
+        let servers: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        Self::url(&servers.join(","))
+    }
+
     /// Whether the engine may say this of it.
     fn deserves(&self, said: &Guarantee, promise: Promise) -> bool;
 
@@ -62,22 +68,17 @@ impl<S: System> Served<S> {
     /// The operating system's; and when the engine says another level than the configuration deserves.
     pub fn start(setting: &Setting, promise: Promise) -> Result<Self, Failure> {
         let system = S::start(setting.seed);
-        let admin = leasehold::Locks::connect(&url::<S>(system.ports()))?;
+        let admin = leasehold::Locks::connect(&system.lead(&system.ports()))?;
         let said = block_on(admin.guarantee())?;
         if !system.deserves(&said, promise) {
             return Err(format!("the engine says {said:?} where {promise:?} is judged").into());
         }
         let before_all = |_| system.ports().into_iter().map(Proxy::start).collect();
         let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(before_all).collect();
-        let to = |proxies: &Vec<Proxy>| url::<S>(proxies.iter().map(Proxy::port).collect());
+        let to = |proxies: &Vec<Proxy>| system.lead(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
         let crew = Crew::start(setting, "client", proxies.iter().map(to).collect())?;
         Ok(Self { system, proxies, crew, admin, promise })
     }
-}
-
-fn url<S: System>(ports: Vec<u16>) -> String {
-    let servers: Vec<String> = ports.into_iter().map(|port| format!("127.0.0.1:{port}")).collect();
-    S::url(&servers.join(","))
 }
 
 impl<S: System> Proxied for Served<S> {

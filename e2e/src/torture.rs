@@ -15,6 +15,7 @@ use crate::{
     etcd::{self, CLUSTER},
     figures::Figures,
     pace::Pace,
+    redis,
     round::{Outcome, Round, promise_of},
     totals::Totals,
     verdict::judge,
@@ -98,7 +99,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
     }
     if typed.engine.is_empty() {
         return Err(
-            "say which: --engine redis, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, postgres, mariadb, sqlite, file or memory"
+            "say which: --engine redis, redis-sentinel, redis-cluster, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, postgres, mariadb, sqlite, file or memory"
                 .into(),
         );
     }
@@ -111,6 +112,7 @@ fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
     let seed = history.events().first().map_or(0, |event| event.run);
     let promise = match engine {
         "redis" => promise_of(seed),
+        redis::SENTINEL | redis::CLUSTER => redis::promise_of_many(seed),
         CLUSTER => etcd::promise_of(seed),
         _ => Promise::Exclusion,
     };

@@ -57,6 +57,16 @@ fn redis() {
 }
 
 #[test]
+fn redis_sentinel() {
+    smoke_for("redis-sentinel", 2 * ROUND, OF_CLUSTER);
+}
+
+#[test]
+fn redis_cluster() {
+    smoke_for("redis-cluster", 2 * ROUND, OF_CLUSTER);
+}
+
+#[test]
 fn file() {
     smoke("file");
 }

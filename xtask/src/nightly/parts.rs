@@ -58,6 +58,8 @@ pub(super) const PARTS: [Part; 26] = [
     part("simulation", 8.0, "two million seeds: it finds most for its time", Work::Simulation),
     part("storm on redis", 4.0, "several minutes for each of its three configurations", Work::Storm("redis")),
     part("storm on etcd", 4.0, ALIKE, Work::Storm("etcd")),
+    part("storm on redis-sentinel", 4.0, ALIKE, Work::Storm("redis-sentinel")),
+    part("storm on redis-cluster", 4.0, ALIKE, Work::Storm("redis-cluster")),
     part("storm on etcd-cluster", 4.0, ALIKE, Work::Storm("etcd-cluster")),
     part("storm on zookeeper", 4.0, ALIKE, Work::Storm("zookeeper")),
     part("storm on zookeeper-ensemble", 4.0, ALIKE, Work::Storm("zookeeper-ensemble")),

@@ -18,13 +18,17 @@ pub(super) fn run(night: &Night<'_>, engine: &str, time: Duration) -> Result<(),
 }
 
 /// The tables of docs/proof.md, with what is in each.
-const TABLES: [(&[&str], &[Row]); 3] = [
+const TABLES: [(&[&str], &[Row]); 4] = [
     (
         &["redis", "file", "memory"],
         &[
             MINUTES, OPERATIONS, CHECKS, FAULTS, GRANTS, HAND_OVERS, SLOWEST, WAIT, APPENDS, OVERLAPS,
             STALLED, VIOLATIONS,
         ],
+    ),
+    (
+        &["redis-sentinel", "redis-cluster"],
+        &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, OVERLAPS, STALLED, VIOLATIONS],
     ),
     (
         &["etcd", "etcd-cluster", "zookeeper", "zookeeper-ensemble"],

@@ -1,0 +1,172 @@
+//! Three masters and their replicas, of which one at a time has trouble, while slots move.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::Guarantee;
+use leasehold_testkit::server::{RedisCluster, RedisFailover};
+
+use super::{HELD, STOPPED, is_best_effort, keys_left, map};
+use crate::{
+    dice::Dice,
+    served::{Served, System},
+    task::LOCKS,
+    world::{Fault, Promise},
+};
+
+/// What it is called where an engine is chosen.
+pub const CLUSTER: &str = "redis-cluster";
+/// What keys of locks begin with.
+const PREFIX: &str = "lock:";
+
+/// The cluster.
+pub struct Cluster {
+    servers: RedisCluster,
+    /// Which of them has trouble.
+    struck: usize,
+    dice: Dice,
+}
+
+impl Cluster {
+    /// The slot of a lock that clients want.
+    fn slot(&mut self) -> u16 {
+        let lock = self.dice.pick(&LOCKS);
+        self.servers.slot(&format!("{PREFIX}{lock}"))
+    }
+
+    fn nodes(&self, masters: bool) -> Vec<usize> {
+        let nodes = 0..self.servers.ports().len();
+        nodes.filter(|&node| self.servers.is_master(node) == masters).collect()
+    }
+
+    /// Strikes the owner of such a slot.
+    fn strike_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
+        let slot = self.slot();
+        self.struck = self.servers.owner(slot);
+        act(&mut self.servers, self.struck);
+    }
+
+    fn strike_replica(&mut self, act: fn(&mut RedisCluster, usize)) {
+        let replicas = self.nodes(false);
+        self.struck = *self.dice.pick(&replicas);
+        act(&mut self.servers, self.struck);
+    }
+
+    /// Makes a replica a master. One that cannot become it is left as it is.
+    fn promote(&mut self, how: RedisFailover) {
+        let replicas = self.nodes(false);
+        let replica = *self.dice.pick(&replicas);
+        drop(self.servers.failover(replica, how));
+    }
+
+    /// Moves such a slot to another master.
+    fn migrate(&mut self) {
+        let slot = self.slot();
+        let owner = self.servers.owner(slot);
+        let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
+        let to = *self.dice.pick(&others);
+        self.servers.migrate_slot(slot, to).expect("keys that nobody made under ASKING stand in no way");
+    }
+
+    /// Ends it. The next fault meets a cluster that is whole again.
+    fn end(&mut self, act: fn(&mut RedisCluster, usize)) {
+        act(&mut self.servers, self.struck);
+        self.servers.settle();
+    }
+}
+
+const MIGRATES: Fault<Served<Cluster>> = Fault {
+    name: "slot moves",
+    lasts: 1..10,
+    begin: |w, _| w.system.migrate(),
+    end: |w, _| w.system.end(|_, _| {}),
+};
+
+/// What harms no hold.
+const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
+    MIGRATES,
+    Fault {
+        name: "replica killed",
+        lasts: 5..2500,
+        begin: |w, _| w.system.strike_replica(RedisCluster::kill),
+        end: |w, _| w.system.end(RedisCluster::restart),
+    },
+    Fault {
+        name: "replica stops",
+        lasts: 100..3500,
+        begin: |w, _| w.system.strike_replica(RedisCluster::pause),
+        end: |w, _| w.system.end(RedisCluster::resume),
+    },
+    Fault {
+        name: "replica cut off",
+        lasts: 100..3500,
+        begin: |w, _| w.system.strike_replica(RedisCluster::cut),
+        end: |w, _| w.system.end(RedisCluster::heal),
+    },
+];
+
+/// What makes another node the owner of slots, or may.
+const LOSES_OWNER: &[Fault<Served<Cluster>>] = &[
+    MIGRATES,
+    Fault {
+        name: "master killed",
+        lasts: 5..4500,
+        begin: |w, _| w.system.strike_owner(RedisCluster::kill),
+        end: |w, _| w.system.end(RedisCluster::restart),
+    },
+    Fault {
+        name: "master stops",
+        lasts: 100..4500,
+        begin: |w, _| w.system.strike_owner(RedisCluster::pause),
+        end: |w, _| w.system.end(RedisCluster::resume),
+    },
+    Fault {
+        name: "master cut off",
+        lasts: 100..4500,
+        begin: |w, _| w.system.strike_owner(RedisCluster::cut),
+        end: |w, _| w.system.end(RedisCluster::heal),
+    },
+    Fault {
+        name: "fail-over as planned",
+        lasts: 1..10,
+        begin: |w, _| w.system.promote(RedisFailover::Plain),
+        end: |w, _| w.system.end(|_, _| {}),
+    },
+    Fault {
+        name: "takeover",
+        lasts: 1..10,
+        begin: |w, _| w.system.promote(RedisFailover::Takeover),
+        end: |w, _| w.system.end(|_, _| {}),
+    },
+];
+
+impl System for Cluster {
+    const SCHEME: &'static str = "redis+cluster";
+    const STOPPED: u64 = STOPPED;
+    const HELD: u64 = HELD;
+
+    fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
+        if promise == Promise::Exclusion { LOSES_OTHERS } else { LOSES_OWNER }
+    }
+
+    fn start(seed: u64) -> Self {
+        Self { servers: RedisCluster::start(), struck: 0, dice: Dice::new(seed, 80) }
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.servers.ports()
+    }
+
+    fn lead(&self, ports: &[u16]) -> String {
+        let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("{}://{}?map={}", Self::SCHEME, hosts.join(","), map(&self.servers.ports(), ports))
+    }
+
+    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
+        is_best_effort(said)
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        let masters = self.nodes(true).into_iter();
+        masters.flat_map(|node| keys_left(|command| self.servers.command(node, command))).collect()
+    }
+}

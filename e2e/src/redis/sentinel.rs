@@ -1,0 +1,143 @@
+//! A master, two replicas and three Sentinels, of which one at a time has trouble.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::Guarantee;
+use leasehold_testkit::server::RedisSentinels;
+
+use super::{HELD, STOPPED, is_best_effort, keys_left, map};
+use crate::{
+    dice::Dice,
+    served::{Served, System},
+    world::{Fault, Promise},
+};
+
+/// What it is called where an engine is chosen.
+pub const SENTINEL: &str = "redis-sentinel";
+
+/// The group.
+pub struct Group {
+    servers: RedisSentinels,
+    /// Which of them has trouble.
+    struck: usize,
+    dice: Dice,
+}
+
+impl Group {
+    fn strike_master(&mut self, act: fn(&mut RedisSentinels, usize)) {
+        self.struck = self.servers.master();
+        act(&mut self.servers, self.struck);
+    }
+
+    fn strike_replica(&mut self, act: fn(&mut RedisSentinels, usize)) {
+        let nodes = self.servers.ports().len();
+        let other = 1 + self.dice.below(nodes as u64 - 1) as usize;
+        self.struck = (self.servers.master() + other) % nodes;
+        act(&mut self.servers, self.struck);
+    }
+
+    fn strike_sentinel(&mut self, act: fn(&mut RedisSentinels, usize)) {
+        self.struck = self.dice.below(self.servers.sentinel_ports().len() as u64) as usize;
+        act(&mut self.servers, self.struck);
+    }
+
+    /// Ends it. The next fault meets a group that is whole again.
+    fn end(&mut self, act: fn(&mut RedisSentinels, usize)) {
+        act(&mut self.servers, self.struck);
+        self.servers.settle();
+    }
+}
+
+/// What harms no hold.
+const LOSES_OTHERS: &[Fault<Served<Group>>] = &[
+    Fault {
+        name: "sentinel killed",
+        lasts: 5..2500,
+        begin: |w, _| w.system.strike_sentinel(RedisSentinels::kill_sentinel),
+        end: |w, _| w.system.end(RedisSentinels::restart_sentinel),
+    },
+    Fault {
+        name: "sentinel cut off",
+        lasts: 100..3500,
+        begin: |w, _| w.system.strike_sentinel(RedisSentinels::cut_sentinel),
+        end: |w, _| w.system.end(RedisSentinels::heal_sentinel),
+    },
+    Fault {
+        name: "replica killed",
+        lasts: 5..2500,
+        begin: |w, _| w.system.strike_replica(RedisSentinels::kill),
+        end: |w, _| w.system.end(RedisSentinels::restart),
+    },
+    Fault {
+        name: "replica cut off",
+        lasts: 100..3500,
+        begin: |w, _| w.system.strike_replica(RedisSentinels::cut),
+        end: |w, _| w.system.end(RedisSentinels::heal),
+    },
+];
+
+/// What makes another node the master, or may.
+const LOSES_MASTER: &[Fault<Served<Group>>] = &[
+    Fault {
+        name: "master killed",
+        lasts: 5..4500,
+        begin: |w, _| w.system.strike_master(RedisSentinels::kill),
+        end: |w, _| w.system.end(RedisSentinels::restart),
+    },
+    Fault {
+        name: "master stops",
+        lasts: 100..4500,
+        begin: |w, _| w.system.strike_master(RedisSentinels::pause),
+        end: |w, _| w.system.end(RedisSentinels::resume),
+    },
+    Fault {
+        name: "master cut off",
+        lasts: 100..4500,
+        begin: |w, _| w.system.strike_master(RedisSentinels::cut),
+        end: |w, _| w.system.end(RedisSentinels::heal),
+    },
+    Fault {
+        name: "fail-over as planned",
+        lasts: 1..10,
+        begin: |w, _| {
+            w.system.servers.failover();
+        },
+        end: |w, _| w.system.end(|_, _| {}),
+    },
+];
+
+impl System for Group {
+    const SCHEME: &'static str = "redis+sentinel";
+    const STOPPED: u64 = STOPPED;
+    const HELD: u64 = HELD;
+
+    fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
+        if promise == Promise::Exclusion { LOSES_OTHERS } else { LOSES_MASTER }
+    }
+
+    fn start(seed: u64) -> Self {
+        Self { servers: RedisSentinels::start(), struck: 0, dice: Dice::new(seed, 79) }
+    }
+
+    /// Sentinels first, then the nodes.
+    fn ports(&self) -> Vec<u16> {
+        self.servers.sentinel_ports().into_iter().chain(self.servers.ports()).collect()
+    }
+
+    fn lead(&self, ports: &[u16]) -> String {
+        let nodes = self.servers.ports();
+        let (sentinels, before) = ports.split_at(self.servers.sentinel_ports().len());
+        let sentinels: Vec<_> = sentinels.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let (name, map) = (self.servers.name(), map(&nodes, before));
+        format!("{}://{}/{name}?map={map}", Self::SCHEME, sentinels.join(","))
+    }
+
+    fn deserves(&self, said: &Guarantee, _: Promise) -> bool {
+        is_best_effort(said)
+    }
+
+    fn things(&self) -> BTreeMap<String, u64> {
+        let master = self.servers.master();
+        keys_left(|command| self.servers.command(master, command))
+    }
+}
