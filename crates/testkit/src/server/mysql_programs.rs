@@ -15,9 +15,19 @@ const MARIADB: &str = "/usr/sbin/mariadbd";
 
 /// Which of the two it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Brand {
+pub enum Brand {
+    /// MariaDB: the one of this system, or of another.
     Mariadb,
+    /// MySQL, which is of another system always.
     Mysql,
+}
+
+impl Brand {
+    /// What tests start: that of the system that `LEASEHOLD_TEST_SYSTEM` names, or MariaDB.
+    #[must_use]
+    pub fn found() -> Self {
+        Program::find().brand
+    }
 }
 
 /// A server program.
