@@ -75,8 +75,18 @@ pub(super) const PARTS: [Part; 27] = [
     part("storm on file", 4.0, ALIKE, Work::Storm("file")),
     part("storm on memory", 4.0, ALIKE, Work::Storm("memory")),
     part("peers", 1.5, "two rounds of each, as in docs/proof.md; one in a short night", Work::Peers),
-    part("servers", 4.0, "a third of them, about a minute each, and four for all tests on MySQL", Work::Servers),
-    part("mutants", 14.0, "seventy minutes: about a third of them, the others the next nights", Work::Mutants),
+    part(
+        "servers",
+        4.0,
+        "a third of them, about a minute each, and four for all tests on MySQL",
+        Work::Servers,
+    ),
+    part(
+        "mutants",
+        14.0,
+        "seventy minutes: about a third of them, the others the next nights",
+        Work::Mutants,
+    ),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 2.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part("benches of etcd", 1.5, "as redis", Work::Bench("etcd", bench::ETCD)),
@@ -141,11 +151,9 @@ impl Part {
                 })
             }
             Work::Storm(engine) => steps.step(self.name, || storms::run(night, engine, share, None)),
-            Work::StormOn(engine, release) => {
-                servers::unpacked(steps, night, release, |steps, system| {
-                    steps.step(self.name, || storms::run(night, engine, share, Some(system)))
-                })
-            }
+            Work::StormOn(engine, release) => servers::unpacked(steps, night, release, |steps, system| {
+                steps.step(self.name, || storms::run(night, engine, share, Some(system)))
+            }),
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),
             Work::Fuzz => steps.step(self.name, || fuzz::run(night, share)),
