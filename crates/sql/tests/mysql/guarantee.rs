@@ -135,7 +135,12 @@ async fn a_group_is_told_of() {
         "--loose-group-replication-start-on-boot=OFF",
     ]));
     let here = format!("SET GLOBAL group_replication_local_address = '127.0.0.1:{}'", rig.server.port());
-    for said in [&here, "SET GLOBAL group_replication_bootstrap_group = ON", "START GROUP_REPLICATION"] {
+    for said in [
+        &here,
+        "CHANGE REPLICATION SOURCE TO SOURCE_USER = 'root' FOR CHANNEL 'group_replication_recovery'",
+        "SET GLOBAL group_replication_bootstrap_group = ON",
+        "START GROUP_REPLICATION",
+    ] {
         rig.server.says(said);
     }
     let state = "SELECT member_state FROM performance_schema.replication_group_members";
