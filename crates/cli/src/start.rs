@@ -12,7 +12,7 @@ use crate::{
     exit::{self, Failure},
     front::Partner,
     leaf::Leaf,
-    nested::{CLAIM, NAME},
+    nested::Hold,
     plan::Run,
     signals::ends_wait,
     spawn::{Spawn, Spawned, spawn},
@@ -67,12 +67,7 @@ pub(crate) fn start(
     let Spawned { pid, barred } = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),
-        variables: [
-            (NAME, plan.name.as_str().to_owned()),
-            (CLAIM, guard.id().to_string()),
-            ("LEASEHOLD_TOKEN", guard.token().to_string()),
-            ("LEASEHOLD_LINEAGE", guard.token().lineage.to_string()),
-        ],
+        variables: Hold::of(&plan.name, guard).variables(),
         pass_url: plan.pass_url,
         found: waiter.signals().found(),
         lock: if plan.pass_descriptor { descriptor(locks, guard).map_err(failed)? } else { None },
