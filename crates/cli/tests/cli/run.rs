@@ -153,8 +153,12 @@ fn a_script_without_its_interpreter_is_told_as_that() {
     for output in [dir.call(&["run", "x", "--", script.to_str().unwrap()]), finish(by_name)] {
         assert_eq!(code(&output), 127);
         let said = one_line(&output);
-        assert!(said.contains("interpreter"), "{said}");
+        assert!(said.contains("interpreter") && said.contains("\"/nonexistent/shell\""), "{said}");
     }
+    // What cannot be seen in an editor is shown.
+    let script = dir.file("of-windows", "#!/bin/sh\r\n", 0o755);
+    let said = one_line(&dir.call(&["run", "x", "--", script.to_str().unwrap()]));
+    assert!(said.contains(r#""/bin/sh\r""#), "{said}");
     let said = one_line(&dir.call(&["run", "x", "--", "/nonexistent/program"]));
     assert!(said.contains("not found") && !said.contains("interpreter"), "{said}");
 }
