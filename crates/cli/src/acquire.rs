@@ -29,13 +29,22 @@ const CONFIRM_AGAIN: Duration = Duration::from_millis(100);
 const SWEEP_FIRST: Duration = Duration::from_millis(100);
 const SWEEP_AGAIN: Duration = Duration::from_secs(10);
 
-/// A grant that was pushed to a waiting claim is for less than the ttl. CMD starts under a whole lease, or not at all: while
-/// the engine does not confirm it, this waits on, within the one limit of `--wait`.
-pub(crate) fn acquire_whole(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<Guard, Failure> {
-    let until = match plan.wait {
+/// When a wait that begins now is to end, if ever.
+pub(crate) fn limit(plan: &Run) -> Option<Duration> {
+    match plan.wait {
         Wait::Within(limit) => Some(now().saturating_add(limit)),
         Wait::Forever | Wait::Not => None,
-    };
+    }
+}
+
+/// A grant that was pushed to a waiting claim is for less than the ttl. CMD starts under a whole lease, or not at all: while
+/// the engine does not confirm it, this waits on, within the one limit of `--wait`.
+pub(crate) fn acquire_whole(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    until: Option<Duration>,
+) -> Result<Guard, Failure> {
     loop {
         let guard = acquire(plan, locks, waiter, until)?;
         if guard.remaining().is_none_or(|left| left > plan.ttl / 2) {

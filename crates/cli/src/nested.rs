@@ -10,7 +10,7 @@ use crate::{
     exit::{self, Failure},
     plan::{Run, Wait, Want},
     signals::ends_wait,
-    waiter::Waiter,
+    waiter::{Waiter, now},
 };
 
 /// How long the look may take whether this process was started under the hold that it asks for.
@@ -74,14 +74,21 @@ impl Hold {
     }
 }
 
-/// The hold that CMD is to run under: one of a process above this one, of the same name, which leaves no room for another.
-pub(crate) fn nested(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<Option<Hold>, Failure> {
+/// The hold that CMD is to run under: one of a process above this one, of the same name, which leaves no room for another. `until`
+/// is when the wait for the lock is to end.
+pub(crate) fn nested(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    until: Option<Duration>,
+) -> Result<Option<Hold>, Failure> {
     let above: Vec<_> = Hold::above().into_iter().filter(|hold| hold.name == plan.name.as_str()).collect();
     if above.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
         return Ok(None);
     }
     // Another engine or prefix may have the same name: only the hold itself tells. Who may not look waits.
-    let seen = waiter.block_on(locks.show(plan.name.as_str()), Some(LOOK_WITHIN), ends_wait);
+    let within = until.map_or(LOOK_WITHIN, |until| LOOK_WITHIN.min(until.saturating_sub(now()) / 2));
+    let seen = waiter.block_on(locks.show(plan.name.as_str()), Some(within), ends_wait);
     let Some(Ok(view)) = seen.map_err(waiting_failed)? else { return Ok(None) };
     let alone = view.mode == Some(Mode::Exclusive) || plan.want == Want::Exclusive;
     let is_held = |hold: &Hold| view.holders.iter().any(|holder| holder.id == hold.claim);

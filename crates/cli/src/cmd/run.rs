@@ -6,7 +6,7 @@ use leasehold::{Connect, Error, ErrorKind, Guard, Life, Locks, Loss};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
-    acquire::acquire_whole,
+    acquire::{acquire_whole, limit},
     exit::{self, Failure},
     front::{Came, Half, Partner, split},
     log,
@@ -54,11 +54,12 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     }
     let locks = connect.connect(&plan.url)?;
     let mut steps = Steps::begin(plan);
-    if let Some(hold) = nested(plan, &locks, waiter)? {
+    let until = limit(plan);
+    if let Some(hold) = nested(plan, &locks, waiter, until)? {
         partner.hand_over(&hold.claim).map_err(|error| Failure::system("cannot start CMD", error))?;
         return Ok(exit::DONE);
     }
-    let guard = acquire_whole(plan, &locks, waiter)?;
+    let guard = acquire_whole(plan, &locks, waiter, until)?;
     steps.granted(&locks, &guard);
     let child = start(plan, &locks, &guard, waiter, partner)?;
     steps.started(&locks, &child, partner.pid());
