@@ -25,6 +25,9 @@ const LOOK_AFTER_LIMIT: Duration = Duration::from_millis(100);
 const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 const CONFIRM_AGAIN: Duration = Duration::from_millis(100);
 
+/// How the error of a name that is taken ends.
+const BY_ANOTHER: &str = "it is held by another";
+
 /// After which time a wait looks for what was left by runs that were killed as a whole, and how often then.
 const SWEEP_FIRST: Duration = Duration::from_millis(100);
 const SWEEP_AGAIN: Duration = Duration::from_secs(10);
@@ -180,9 +183,13 @@ fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Fa
     }
     let within = if plan.wait == Wait::Not { LOOK_WITHIN } else { LOOK_AFTER_LIMIT };
     let look = waiter.block_on(locks.show(plan.name.as_str()), Some(within), ends_wait);
+    let error = error.to_string();
     let held = match look.map_err(waiting_failed)? {
-        Some(Ok(view)) => text::held_by(&view).unwrap_or_else(|| "nobody holds it any more".to_owned()),
-        _ => format!("`leasehold show {}` tells by whom", text::word(plan.name.as_str())),
+        Some(Ok(view)) => text::held_by(&view),
+        _ => Some(format!("{BY_ANOTHER}: `leasehold show {}` tells by whom", text::word(plan.name.as_str()))),
     };
-    Ok(Failure::new(plan.conflict, format!("{error}: {held}")))
+    let held = held.unwrap_or_else(|| format!("{BY_ANOTHER}: nobody holds it any more"));
+    // Who it is, in place of another.
+    let what = error.strip_suffix(BY_ANOTHER).unwrap_or(&error);
+    Ok(Failure::new(plan.conflict, format!("{what}{held}")))
 }
