@@ -30,8 +30,10 @@ pub(crate) fn acquire_whole(plan: &Run, locks: &Locks, waiter: &Waiter) -> Resul
         Wait::Within(limit) => Some(now().saturating_add(limit)),
         Wait::Forever | Wait::Not => None,
     };
+    let mut was_granted = false;
     loop {
-        let guard = acquire(plan, locks, waiter, until)?;
+        let Some(guard) = acquire(plan, locks, waiter, until, was_granted)? else { continue };
+        was_granted = true;
         if guard.remaining().is_none_or(|left| left > plan.ttl / 2) {
             return Ok(guard);
         }
@@ -60,7 +62,10 @@ fn confirmed(
         let trouble = match said {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
-            Some(Err(error)) if error.is_unknown() || error.is_unreachable() => Some(error),
+            // However the outage is called: it stood in line for this.
+            Some(Err(error)) if error.is_unknown() || error.is_unreachable() || error.is_refused() => {
+                Some(error)
+            }
             Some(Err(error)) => return Err(error.into()),
             None => None,
         };
@@ -76,16 +81,27 @@ fn confirmed(
                 Into::into,
             ));
         }
-        // The keeper renews it meanwhile; a signal is heard at the next turn.
-        if let Some(signal) = waiter.wait(Some(CONFIRM_AGAIN)).map_err(waiting_failed)?
-            && ends_wait(signal)
-        {
-            return Err(interrupted(plan, locks, signal));
-        }
+        // The keeper renews it meanwhile.
+        pause(plan, locks, waiter)?;
     }
 }
 
-fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<Guard, Failure> {
+/// Before the engine is asked again. A signal ends it.
+fn pause(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<(), Failure> {
+    match waiter.wait(Some(CONFIRM_AGAIN)).map_err(waiting_failed)? {
+        Some(signal) if ends_wait(signal) => Err(interrupted(plan, locks, signal)),
+        _ => Ok(()),
+    }
+}
+
+/// `None`: who was granted it before is no newcomer, so that the engine refuses for now is waited out.
+fn acquire(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    until: Option<Duration>,
+    was_granted: bool,
+) -> Result<Option<Guard>, Failure> {
     let request = request(plan, locks);
     let mut acquire = pin!(match (plan.wait, until) {
         (Wait::Not, _) => request.try_acquire(),
@@ -97,7 +113,13 @@ fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) 
         if let Poll::Ready(result) = waiter.poll(acquire.as_mut()) {
             return match result {
                 Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
-                result => result.map_err(Into::into),
+                Err(error)
+                    if error.is_refused() && was_granted && until.is_none_or(|until| now() < until) =>
+                {
+                    pause(plan, locks, waiter)?;
+                    Ok(None)
+                }
+                result => result.map(Some).map_err(Into::into),
             };
         }
         let next_look = waiting.step(waiter);

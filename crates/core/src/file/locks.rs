@@ -157,12 +157,12 @@ impl LockFile {
         }
     }
 
-    /// Whether another open file has set this mark.
+    /// Whether another open file has set this mark. A lock of another program on the file as a whole lies over marks that nobody has.
     pub(super) fn is_marked(&self, mark: Mark) -> Result<bool, EngineError> {
         let mut probe = range(libc::F_WRLCK, mark.byte());
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
-        Ok(i32::from(probe.l_type) != libc::F_UNLCK)
+        Ok(i32::from(probe.l_type) != libc::F_UNLCK && (probe.l_start, probe.l_len) == (mark.byte(), 1))
     }
 
     /// Whether another program has locked the file as a whole by `fcntl(2)` or `lockf(3)`: such a lock lies over the latch and all

@@ -120,4 +120,9 @@ impl Shared {
         self.contacted.store(true, Ordering::Relaxed);
         self.silent.store(false, Ordering::Relaxed);
     }
+
+    /// It owes somebody an answer who does not wait for it any more.
+    pub(crate) fn fell_silent(&self) {
+        self.silent.store(true, Ordering::Relaxed);
+    }
 }
