@@ -82,13 +82,14 @@ fn confirmed(
             ));
         }
         // The keeper renews it meanwhile.
-        pause(plan, locks, waiter)?;
+        pause(plan, locks, waiter, until)?;
     }
 }
 
-/// Before the engine is asked again. A signal ends it.
-fn pause(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<(), Failure> {
-    match waiter.wait(Some(CONFIRM_AGAIN)).map_err(waiting_failed)? {
+/// Before the engine is asked again, if there is time for that. A signal ends it.
+fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<(), Failure> {
+    let left = until.map_or(CONFIRM_AGAIN, |until| until.saturating_sub(now()).min(CONFIRM_AGAIN));
+    match waiter.wait(Some(left)).map_err(waiting_failed)? {
         Some(signal) if ends_wait(signal) => Err(interrupted(plan, locks, signal)),
         _ => Ok(()),
     }
@@ -113,11 +114,9 @@ fn acquire(
         if let Poll::Ready(result) = waiter.poll(acquire.as_mut()) {
             return match result {
                 Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
-                Err(error)
-                    if error.is_refused() && was_granted && until.is_none_or(|until| now() < until) =>
-                {
-                    pause(plan, locks, waiter)?;
-                    Ok(None)
+                Err(error) if error.is_refused() && was_granted => {
+                    pause(plan, locks, waiter, until)?;
+                    if until.is_some_and(|until| now() >= until) { Err(error.into()) } else { Ok(None) }
                 }
                 result => result.map(Some).map_err(Into::into),
             };

@@ -136,12 +136,17 @@ async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
     for parcel in parcels {
         let answer = answers.next();
         if matches!(answer, Some(Released::Freed | Released::NotThere)) {
-            shared.heard();
+            shared.is_heard_again();
         }
         match answer {
             Some(Released::Freed) => parcel.done(true, now),
             Some(Released::NotThere) => parcel.done(false, now),
-            Some(Released::Unknown(error)) => rest.push(parcel.refused(&error).sent_before()),
+            Some(Released::Unknown(error)) => {
+                if matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured) {
+                    shared.fell_silent();
+                }
+                rest.push(parcel.refused(&error).sent_before());
+            }
             None => rest.push(parcel.sent_before()),
         }
     }

@@ -59,7 +59,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     for hold in holds {
         let answer = answers.next();
         if matches!(answer, Some(Renewed::Kept { .. } | Renewed::Lost(_))) {
-            shared.heard();
+            shared.is_heard_again();
         }
         match answer {
             Some(Renewed::Kept { ttl }) => {
