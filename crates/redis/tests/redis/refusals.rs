@@ -193,7 +193,7 @@ fn a_replica_refuses_and_a_hold_there_ends_in_time() {
     ));
 }
 
-/// Who waits has to begin anew, and is no newcomer for that.
+/// Who waits goes on waiting, whichever of the two it hears of first.
 #[test]
 fn who_waits_at_a_server_that_forgot_it_and_refuses_writes_waits_on() {
     let rig = Rig::new();
