@@ -1,17 +1,25 @@
-//! MariaDB: one server. What it acknowledged it keeps, whatever is done to its process.
+//! MariaDB, or MySQL: one server. What it acknowledged it keeps, whatever is done to its process.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::{Guarantee, Level};
-use leasehold_testkit::server::MariadbServer;
+use leasehold_testkit::server::{Brand, MariadbServer};
 
 use crate::{
+    Failure,
     served::{Served, System},
     world::{Fault, Promise},
 };
 
-/// The only server.
-pub struct Mariadb(MariadbServer);
+/// The only server: a MySQL or not.
+pub struct Server<const MYSQL: bool>(MariadbServer);
+/// That of this system, or of the one that `LEASEHOLD_TEST_SYSTEM` names.
+pub type Mariadb = Server<false>;
+/// That of the system that `LEASEHOLD_TEST_SYSTEM` names.
+pub type Mysql = Server<true>;
+
+/// What to do where a MySQL is wanted and none is there.
+const UNPACK: &str = "there is no MySQL here: unpack one by `setup/server debian sid DIRECTORY mysql-server-core`, and name it by LEASEHOLD_TEST_SYSTEM=DIRECTORY";
 
 /// The sessions of all clients.
 const SESSIONS: &str =
@@ -25,7 +33,7 @@ const LEFT: &str = "SELECT CONCAT('claim ', name) FROM leasehold_claim
     UNION ALL SELECT CONCAT('hold ', name) FROM leasehold_lock
     WHERE holder IS NOT NULL AND expires > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000";
 
-impl System for Mariadb {
+impl<const MYSQL: bool> System for Server<MYSQL> {
     const SCHEME: &'static str = "mysql";
     const STOPPED: u64 = 2500;
     const HELD: u64 = 1500;
@@ -85,11 +93,42 @@ impl System for Mariadb {
     }
 }
 
-impl Mariadb {
+impl<const MYSQL: bool> Server<MYSQL> {
+    /// Fails where another would be started than the one that was asked for.
+    ///
+    /// # Errors
+    /// What to do.
+    pub fn is_there() -> Result<(), Failure> {
+        Self::is(Brand::found())
+    }
+
+    fn is(found: Brand) -> Result<(), Failure> {
+        match (MYSQL, found) {
+            (true, Brand::Mysql) | (false, Brand::Mariadb) => Ok(()),
+            (true, Brand::Mariadb) => Err(UNPACK.into()),
+            (false, Brand::Mysql) => {
+                Err("LEASEHOLD_TEST_SYSTEM names a MySQL, not a MariaDB: say --engine mysql".into())
+            }
+        }
+    }
+
     fn end_sessions(&self) {
         for session in self.0.says(SESSIONS) {
             // It may have ended by itself.
             let _ = self.0.takes(&format!("KILL {session}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_of_the_server_that_they_are_told_of() {
+        assert!(Mysql::is(Brand::Mysql).is_ok() && Mariadb::is(Brand::Mariadb).is_ok());
+        let said = Mysql::is(Brand::Mariadb).unwrap_err().to_string();
+        assert!(said.contains("setup/server") && said.contains("LEASEHOLD_TEST_SYSTEM"), "{said}");
+        assert!(Mariadb::is(Brand::Mysql).unwrap_err().to_string().contains("--engine mysql"));
     }
 }

@@ -107,7 +107,7 @@ impl Pace {
             SQLITE
         } else if engine == "postgres" {
             POSTGRES
-        } else if engine == "mariadb" {
+        } else if engine == "mariadb" || engine == "mysql" {
             SQL
         } else {
             FINE

@@ -13,7 +13,7 @@ use crate::{
     etcd::{self, Alone, CLUSTER, Three},
     figures::Figures,
     file::Files,
-    mariadb::Mariadb,
+    mariadb::{Mariadb, Mysql},
     memory::Memory,
     pace::Pace,
     postgres::Postgres,
@@ -112,7 +112,13 @@ impl Round<'_> {
                 self.through(&setting, world, tell)?
             }
             "mariadb" => {
+                Mariadb::is_there()?;
                 let world = Served::<Mariadb>::start(&setting, Promise::Exclusion)?;
+                self.through(&setting, world, tell)?
+            }
+            "mysql" => {
+                Mysql::is_there()?;
+                let world = Served::<Mysql>::start(&setting, Promise::Exclusion)?;
                 self.through(&setting, world, tell)?
             }
             "sqlite" => self.through(&setting, Sqlite::start(&setting)?, tell)?,
@@ -121,7 +127,7 @@ impl Round<'_> {
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, sqlite, file and memory are there",
+                    "no engine {other:?}: redis, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
                     redis::SENTINEL,
                     redis::CLUSTER
                 ))?;

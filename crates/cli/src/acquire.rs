@@ -2,15 +2,17 @@
 
 use std::{pin::pin, task::Poll, time::Duration};
 
-use leasehold::{Error, Guard, Locks, Request};
+use leasehold::{Error, Guard, Life, Locks, Request};
 use nix::sys::signal::Signal;
 
 use crate::{
+    cgroup::Group,
     cmd::run::{interrupted, lock, waiting_failed},
     exit::{self, Failure},
     plan::{Run, Wait, Want},
     progress::Waiting,
     signals::ends_wait,
+    sweep::{self, sweep},
     text,
     waiter::{Waiter, now},
 };
@@ -23,15 +25,33 @@ const LOOK_AFTER_LIMIT: Duration = Duration::from_millis(100);
 const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 const CONFIRM_AGAIN: Duration = Duration::from_millis(100);
 
-/// A grant that was pushed to a waiting claim is for less than the ttl. CMD starts under a whole lease, or not at all: while
-/// the engine does not confirm it, this waits on, within the one limit of `--wait`.
-pub(crate) fn acquire_whole(plan: &Run, locks: &Locks, waiter: &Waiter) -> Result<Guard, Failure> {
-    let until = match plan.wait {
+/// How the error of a name that is taken ends.
+const BY_ANOTHER: &str = "it is held by another";
+
+/// After which time a wait looks for what was left by runs that were killed as a whole, and how often then.
+const SWEEP_FIRST: Duration = Duration::from_millis(100);
+const SWEEP_AGAIN: Duration = Duration::from_secs(10);
+
+/// When a wait that begins now is to end, if ever.
+pub(crate) fn limit(plan: &Run) -> Option<Duration> {
+    match plan.wait {
         Wait::Within(limit) => Some(now().saturating_add(limit)),
         Wait::Forever | Wait::Not => None,
-    };
+    }
+}
+
+/// A grant that was pushed to a waiting claim is for less than the ttl. CMD starts under a whole lease, or not at all: while
+/// the engine does not confirm it, this waits on, within the one limit of `--wait`.
+pub(crate) fn acquire_whole(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    until: Option<Duration>,
+) -> Result<Guard, Failure> {
+    let mut was_granted = false;
     loop {
-        let guard = acquire(plan, locks, waiter, until)?;
+        let Some(guard) = acquire(plan, locks, waiter, until, was_granted)? else { continue };
+        was_granted = true;
         if guard.remaining().is_none_or(|left| left > plan.ttl / 2) {
             return Ok(guard);
         }
@@ -60,7 +80,10 @@ fn confirmed(
         let trouble = match said {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
-            Some(Err(error)) if error.is_unknown() || error.is_unreachable() => Some(error),
+            // However the outage is called: it stood in line for this.
+            Some(Err(error)) if error.is_unknown() || error.is_unreachable() || error.is_refused() => {
+                Some(error)
+            }
             Some(Err(error)) => return Err(error.into()),
             None => None,
         };
@@ -76,16 +99,63 @@ fn confirmed(
                 Into::into,
             ));
         }
-        // The keeper renews it meanwhile; a signal is heard at the next turn.
-        if let Some(signal) = waiter.wait(Some(CONFIRM_AGAIN)).map_err(waiting_failed)?
-            && ends_wait(signal)
-        {
-            return Err(interrupted(plan, locks, signal));
-        }
+        // The keeper renews it meanwhile.
+        pause(plan, locks, waiter, until)?;
     }
 }
 
-fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<Guard, Failure> {
+/// Before the engine is asked again, if there is time for that. A signal ends it.
+fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<(), Failure> {
+    let left = until.map_or(CONFIRM_AGAIN, |until| until.saturating_sub(now()).min(CONFIRM_AGAIN));
+    match waiter.wait(Some(left)).map_err(waiting_failed)? {
+        Some(signal) if ends_wait(signal) => Err(interrupted(plan, locks, signal)),
+        _ => Ok(()),
+    }
+}
+
+/// `None`: who was granted it before is no newcomer, so that the engine refuses for now is waited out.
+fn acquire(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    until: Option<Duration>,
+    was_granted: bool,
+) -> Result<Option<Guard>, Failure> {
+    let home = left_in(locks);
+    let mut result = wait(plan, locks, waiter, until, home.as_ref())?;
+    if let (Err(error), Wait::Not, Some(home)) = (&result, plan.wait, &home)
+        && error.is_taken()
+        && sweep::begin(home, plan.verbose > 0)
+    {
+        // A try ends what was left, and tries once more.
+        if let Some(signal) = sweep(home, false, waiter, ends_wait).map_err(waiting_failed)? {
+            return Err(interrupted(plan, locks, signal));
+        }
+        result = wait(plan, locks, waiter, until, None)?;
+    }
+    match result {
+        Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
+        Err(error) if error.is_refused() && was_granted => {
+            pause(plan, locks, waiter, until)?;
+            if until.is_some_and(|until| now() >= until) { Err(error.into()) } else { Ok(None) }
+        }
+        result => result.map(Some).map_err(Into::into),
+    }
+}
+
+/// The control group below which processes may hold a lock that no run holds any more: they inherited its descriptor.
+fn left_in(locks: &Locks) -> Option<Group> {
+    (locks.profile().life == Life::Process).then(Group::own).and_then(Result::ok)
+}
+
+/// Waits for the lock, and ends what may hold it `left_in` a control group meanwhile.
+fn wait(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    until: Option<Duration>,
+    left_in: Option<&Group>,
+) -> Result<Result<Guard, Error>, Failure> {
     let request = request(plan, locks);
     let mut acquire = pin!(match (plan.wait, until) {
         (Wait::Not, _) => request.try_acquire(),
@@ -93,14 +163,20 @@ fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) 
         (_, Some(until)) => request.acquire_within(until.saturating_sub(now())),
     });
     let mut waiting = Waiting::new(plan, locks);
+    let mut next_sweep = now().saturating_add(SWEEP_FIRST);
     loop {
         if let Poll::Ready(result) = waiter.poll(acquire.as_mut()) {
-            return match result {
-                Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
-                result => result.map_err(Into::into),
-            };
+            return Ok(result);
         }
-        let next_look = waiting.step(waiter);
+        let mut next_look = waiting.step(waiter);
+        if let Some(home) = left_in.filter(|_| plan.wait != Wait::Not) {
+            if now() >= next_sweep {
+                sweep::begin(home, plan.verbose > 0);
+                next_sweep = now().saturating_add(SWEEP_AGAIN);
+            }
+            let left = next_sweep.saturating_sub(now());
+            next_look = Some(next_look.map_or(left, |next| next.min(left)));
+        }
         match waiter.wait(next_look).map_err(waiting_failed)? {
             // Leaving drops the future, which gives up the place in line.
             Some(signal) if ends_wait(signal) => return Err(interrupted(plan, locks, signal)),
@@ -128,9 +204,13 @@ fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Fa
     }
     let within = if plan.wait == Wait::Not { LOOK_WITHIN } else { LOOK_AFTER_LIMIT };
     let look = waiter.block_on(locks.show(plan.name.as_str()), Some(within), ends_wait);
+    let error = error.to_string();
     let held = match look.map_err(waiting_failed)? {
-        Some(Ok(view)) => text::held_by(&view).unwrap_or_else(|| "nobody holds it any more".to_owned()),
-        _ => format!("`leasehold show {}` tells by whom", text::word(plan.name.as_str())),
+        Some(Ok(view)) => text::held_by(&view),
+        _ => Some(format!("{BY_ANOTHER}: `leasehold show {}` tells by whom", text::word(plan.name.as_str()))),
     };
-    Ok(Failure::new(plan.conflict, format!("{error}: {held}")))
+    let held = held.unwrap_or_else(|| format!("{BY_ANOTHER}: nobody holds it any more"));
+    // Who it is, in place of another.
+    let what = error.strip_suffix(BY_ANOTHER).unwrap_or(&error);
+    Ok(Failure::new(plan.conflict, format!("{what}{held}")))
 }

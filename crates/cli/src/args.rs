@@ -41,19 +41,19 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// How long to wait for the lock; for ever by default
-    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
     /// The lease time
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30s")]
     pub(crate) ttl: Duration,
     /// Do not renew the lease: it ends after its ttl
     #[arg(long)]
     pub(crate) no_renew: bool,
     /// End CMD, and the hold, after this time at the latest
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
     /// Share the lock with others that share it
     #[arg(short, long, conflicts_with_all = ["permits", "limit"])]
@@ -65,10 +65,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u32>,
     /// After CMD exits 0, keep NAME taken until then, from the grant
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time between TERM and KILL when the lock is lost
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) grace: Duration,
     /// Exit with N instead of 75 when the lock is not acquired
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::TAKEN)]

@@ -40,9 +40,9 @@ use crate::{
 
 /// How often the end of the tree is looked for: each end of a child wakes earlier.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// What the guardian says when the front is to become CMD. All else that it says is the path of CMD's control group, which
-/// begins with a slash.
-const BECOME: &[u8] = b"b";
+/// With this begins what the guardian says when the front is to become CMD; the claim of the hold follows. All else that it says is
+/// the path of CMD's control group, which begins with a slash.
+const BECOME: u8 = b'b';
 /// No path is longer.
 const SAID: u64 = 4096;
 
@@ -70,8 +70,8 @@ pub(crate) struct Partner {
 /// How the front came out.
 pub(crate) enum Came {
     Code(u8),
-    /// It is to become CMD, under the lock that its parent holds.
-    Become,
+    /// It is to become CMD, under the hold of this claim.
+    Become(String),
 }
 
 /// Splits this process, which has one thread, in two. Whatever may fail does so while it is one.
@@ -118,8 +118,8 @@ impl Partner {
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn hand_over(&self) -> io::Result<()> {
-        (&self.line).write_all(BECOME)
+    pub(crate) fn hand_over(&self, claim: &str) -> io::Result<()> {
+        (&self.line).write_all(&[&[BECOME], claim.as_bytes()].concat())
     }
 
     /// Tells the front which control group it has to end if this process is killed.
@@ -143,7 +143,10 @@ impl Front {
             match tree::reap().map_err(failed)? {
                 Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
                     // The system gives the low eight bits.
-                    return Ok(if self.said() == BECOME { Came::Become } else { Came::Code(code as u8) });
+                    return Ok(match self.said().split_first() {
+                        Some((&BECOME, claim)) => Came::Become(String::from_utf8_lossy(claim).into_owned()),
+                        _ => Came::Code(code as u8),
+                    });
                 }
                 Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.guardian => {
                     return Err(self.end_without_guardian(plan, signal));

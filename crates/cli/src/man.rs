@@ -28,6 +28,10 @@ The name, and the id of the hold, as in show.
 LEASEHOLD_TOKEN, LEASEHOLD_LINEAGE
 The fencing token, and the run of numbers that it belongs to: in another one the numbers begin anew.
 .TP
+LEASEHOLD_OUTER
+The holds of the runs above this one, a line each, the nearest first: claim, token, lineage, name. A run of one of these names is
+refused (64), for it would wait for itself.
+.TP
 LEASEHOLD_NO_URL
 Is 1 where the URL was removed from the environment of CMD: leasehold within CMD then refuses to take another engine by default.
 .SH FILES

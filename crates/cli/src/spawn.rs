@@ -39,7 +39,7 @@ pub(crate) struct Spawn {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
     /// Added to the environment, which is otherwise passed on as it is, but for the URL.
-    pub(crate) variables: [(&'static str, String); 4],
+    pub(crate) variables: Vec<(&'static str, String)>,
     /// Whether the variables stay that say where the locks are.
     pub(crate) pass_url: bool,
     pub(crate) found: Found,
@@ -112,10 +112,12 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
 pub(crate) fn become_cmd(
     program: &OsString,
     arguments: &[OsString],
+    variables: Vec<(&'static str, String)>,
     pass_url: bool,
     found: Found,
 ) -> io::Error {
     let mut command = command(program, arguments, pass_url);
+    command.envs(variables);
     match found.mask.thread_set_mask() {
         Ok(()) => command.exec(),
         Err(errno) => errno.into(),
@@ -226,7 +228,7 @@ mod tests {
         let what = Spawn {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
-            variables: ["A", "B", "C", "D"].map(|name| (name, String::new())),
+            variables: Vec::new(),
             pass_url: false,
             found: Found { mask: SigSet::empty() },
             lock: None,

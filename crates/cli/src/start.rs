@@ -1,6 +1,12 @@
 //! Starting CMD under the lock, and why that failed.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::Read,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 use leasehold::{Guard, Locks};
 use nix::errno::Errno;
@@ -12,7 +18,7 @@ use crate::{
     exit::{self, Failure},
     front::Partner,
     leaf::Leaf,
-    nested::{CLAIM, NAME},
+    nested::Hold,
     plan::Run,
     signals::ends_wait,
     spawn::{Spawn, Spawned, spawn},
@@ -22,13 +28,25 @@ use crate::{
     waiter::Waiter,
 };
 
-/// Whether there is a program of this name, where the system looks for one.
-fn is_there(program: &OsStr) -> bool {
+/// The kernel reads no more of a first line.
+const FIRST_LINE: u64 = 256;
+
+/// The program of this name, where the system looks for one.
+fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
-        return Path::new(program).exists();
+        return Some(Path::new(program).to_owned()).filter(|path| path.exists());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).exists())
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.exists())
+}
+
+/// What a script names in its first line, with whatever cannot be seen in it.
+fn interpreter(script: &Path) -> Option<String> {
+    let mut head = Vec::new();
+    File::open(script).ok()?.take(FIRST_LINE).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let line = String::from_utf8_lossy(line);
+    line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().map(|named| format!("{named:?}"))
 }
 
 pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
@@ -36,16 +54,19 @@ pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
     let message = |what: &str| format!("cannot run {program} under lock {name:?}: {what}");
     let what = error.to_string();
     match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOENT) if is_there(&plan.program) => {
-            Failure::new(exit::NOT_FOUND, message("the interpreter that its first line names is not found"))
-        }
-        Some(Errno::ENOENT) => {
-            Failure::new(exit::NOT_FOUND, message("it is not found: check its name and PATH"))
-        }
+        Some(Errno::ENOENT) => Failure::new(exit::NOT_FOUND, message(&not_found(&plan.program))),
         Some(Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => {
             Failure::new(exit::UNAVAILABLE, message(&format!("{what}: raise the limits of this user")))
         }
         _ => Failure::new(exit::NOT_EXECUTABLE, message(&format!("{what}: is it executable?"))),
+    }
+}
+
+fn not_found(program: &OsStr) -> String {
+    let Some(path) = find(program) else { return "it is not found: check its name and PATH".to_owned() };
+    match interpreter(&path) {
+        Some(named) => format!("the interpreter that its first line names, {named}, is not found"),
+        None => "the loader that it names is not found: is it a program for this system?".to_owned(),
     }
 }
 
@@ -67,12 +88,7 @@ pub(crate) fn start(
     let Spawned { pid, barred } = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),
-        variables: [
-            (NAME, plan.name.as_str().to_owned()),
-            (CLAIM, guard.id().to_string()),
-            ("LEASEHOLD_TOKEN", guard.token().to_string()),
-            ("LEASEHOLD_LINEAGE", guard.token().lineage.to_string()),
-        ],
+        variables: Hold::of(&plan.name, guard).variables(),
         pass_url: plan.pass_url,
         found: waiter.signals().found(),
         lock: if plan.pass_descriptor { descriptor(locks, guard).map_err(failed)? } else { None },

@@ -1,5 +1,5 @@
 //! Ends the processes of earlier runs that were killed as a whole: those processes run on without a lock, in the control groups of
-//! their runs.
+//! their runs; or, on the file engine, with the descriptor of the lock, so that nobody else is granted it.
 
 use std::time::Duration;
 
@@ -28,14 +28,7 @@ pub(crate) fn sweep(
     waiter: &Waiter,
     stop: impl Fn(Signal) -> bool,
 ) -> Result<Option<Signal>, Errno> {
-    let mut orphans = Vec::new();
-    collect(home, &mut orphans);
-    for orphan in orphans.iter().filter(|orphan| verbose && orphan.is_populated()) {
-        log::line(&format!(
-            "an earlier run was killed, and what it has left is now: {}",
-            orphan.path().display()
-        ));
-    }
+    let mut orphans = orphans(home, verbose);
     let end = now() + END_WITHIN;
     while !orphans.is_empty() {
         orphans.retain(|orphan| !is_over(orphan));
@@ -52,6 +45,23 @@ pub(crate) fn sweep(
         }
     }
     Ok(None)
+}
+
+/// Kills the processes in groups without an owner, below `home`, and does not wait for their end: whether there are any.
+pub(crate) fn begin(home: &Group, verbose: bool) -> bool {
+    orphans(home, verbose).iter().filter(|orphan| !is_over(orphan)).count() > 0
+}
+
+fn orphans(home: &Group, verbose: bool) -> Vec<Group> {
+    let mut orphans = Vec::new();
+    collect(home, &mut orphans);
+    for orphan in orphans.iter().filter(|orphan| verbose && orphan.is_populated()) {
+        log::line(&format!(
+            "an earlier run was killed, and what it has left is now: {}",
+            orphan.path().display()
+        ));
+    }
+    orphans
 }
 
 /// Collects the groups without an owner. Removes those that were left in peace and are empty.

@@ -83,6 +83,7 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         config = config.connect_timeout(timeout);
     }
     leases(url)?;
+    charset(url)?;
     let said = encryption(url, connect, &MYSQL)?;
     config = config.encryption(said.map_or_else(|| preferred(connect), Ok)?);
     url.no_more()?;
@@ -123,6 +124,17 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
 
 fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
     Opened { engine: Arc::new(engine), own: Own::Sql { schema } }
+}
+
+/// Clients of other languages have to be told which one they are to speak.
+#[cfg(feature = "mysql")]
+fn charset(url: &mut Url) -> Result<(), Error> {
+    match url.take("charset") {
+        Some(charset) if !charset.to_ascii_lowercase().starts_with("utf8") => Err(Error::misconfigured(
+            "the URL option charset is unknown: names are UTF-8, so utf8mb4 and utf8 are known",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What stands for a hold in the database.

@@ -109,11 +109,22 @@ impl Url {
     pub(crate) fn explain(&self, error: Error) -> Error {
         let login = self.rest.strip_prefix("//").and_then(|rest| rest.rsplit_once('@'));
         let has_signs =
-            login.is_some_and(|(login, _)| login.contains(['@', '/']) || login.matches(':').count() > 1);
-        if !has_signs || !error.is_misconfigured() {
+            login.is_some_and(|(login, _)| login.contains(['@', '/', '#']) || login.matches(':').count() > 1);
+        if !error.is_misconfigured() {
             return error;
         }
-        Error::misconfigured(format!("{error}; in a user or password, write @ as %40, : as %3A and / as %2F"))
+        // As `user:begin-of-a-password` is.
+        let may_be_cut =
+            self.rest.strip_prefix("//").is_some_and(|rest| rest.contains(':') && !rest.contains('/'));
+        if self.doubtful && login.is_none() && may_be_cut {
+            return doubt();
+        }
+        if !has_signs {
+            return error;
+        }
+        Error::misconfigured(format!(
+            "{error}; in a user or password, write @ as %40, : as %3A, / as %2F and # as %23"
+        ))
     }
 }
 
@@ -156,6 +167,23 @@ mod tests {
             let refused = told("app:p@ss:/wd");
             assert!(refused.contains("write @ as %40") && !refused.contains("wd"), "{scheme}: {refused}");
             assert!(!told("app:p%40ss%3A%2Fwd").contains("%40"), "{scheme}");
+        }
+    }
+
+    /// A `?` ends what is taken for the login, and a `#` what a browser takes for it.
+    #[cfg(all(feature = "postgres", feature = "mysql"))]
+    #[test]
+    fn a_password_with_the_sign_of_a_query_or_fragment_is_explained() {
+        for scheme in ["redis", "postgres", "mysql"] {
+            let told = |login: &str| {
+                let connected = crate::Locks::connect(&format!("{scheme}://{login}@h.example/1"));
+                connected.err().map(|error| error.to_string()).unwrap_or_default()
+            };
+            let refused = told("app:p?zzw");
+            assert!(refused.contains("%3F") && !refused.contains("zzw"), "{scheme}: {refused}");
+            let refused = told("app:p#zzw");
+            assert!(refused.is_empty() || refused.contains("%23"), "{scheme}: {refused}");
+            assert!(!refused.contains("zzw"), "{scheme}: {refused}");
         }
     }
 }

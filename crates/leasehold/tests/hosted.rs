@@ -34,3 +34,25 @@ fn every_url_of_the_pages_is_read() {
         }
     }
 }
+
+/// What programs of other languages write into the URLs of their databases.
+#[test]
+fn usual_parameters_are_read_and_what_cannot_be_kept_is_refused() {
+    let postgres = "postgres://app:secret@db.example/app";
+    let mysql = "mysql://app:secret@db.example/app";
+    for url in [
+        format!("{postgres}?gssencmode=disable&client_encoding=utf8&fallback_application_name=mine"),
+        format!("{postgres}?keepalives=1&keepalives_idle=30&keepalives_interval=10&keepalives_count=3"),
+        format!("{mysql}?charset=utf8mb4"),
+    ] {
+        Locks::connect(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    }
+    for (url, known) in [
+        (format!("{postgres}?gssencmode=require"), "disable and prefer"),
+        (format!("{postgres}?client_encoding=latin1"), "utf8"),
+        (format!("{mysql}?charset=latin1"), "utf8mb4"),
+    ] {
+        let error = Locks::connect(&url).unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains(known), "{url}: {error}");
+    }
+}

@@ -134,6 +134,10 @@ impl Inspect for SqlEngine {
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move {
+            // To break what is not there makes no tables.
+            if self.look(std::slice::from_ref(name)).await?.is_empty() {
+                return Ok(Broken::NotHeld);
+            }
             let verb = Verb::Break { name: name.clone(), token, force };
             match self.client.play(name, &verb).await? {
                 Said::Broken(broken) => Ok(broken),

@@ -1,6 +1,10 @@
 //! How a connection is encrypted and whom it trusts.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{
@@ -127,6 +131,8 @@ impl Tls {
             return Ok(builder.with_no_client_auth());
         };
         let unreadable = |file: &PathBuf, error: &dyn fmt::Display| format!("{}: {error}", file.display());
+        regular(certificate)?;
+        regular(key)?;
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect)
             .map_err(|error| unreadable(certificate, &error))?;
@@ -144,6 +150,7 @@ impl Tls {
             return Ok(trusted);
         };
         let unreadable = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
+        regular(file)?;
         for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable(&error))? {
             let certificate = certificate.map_err(|error| unreadable(&error))?;
             trusted.add(certificate).map_err(|error| unreadable(&error))?;
@@ -180,6 +187,15 @@ impl Tls {
         let authorities = authorities.map_err(|error| TlsError::Wrong(error.to_string()))?;
         let authorities = authorities.into_iter().map(|authority| authority.to_vec()).collect();
         Ok(Material { authorities, identity: self.identity.clone(), verify: self.verify })
+    }
+}
+
+/// To open a pipe would wait for somebody who writes into it.
+fn regular(file: &Path) -> Result<(), String> {
+    match fs::metadata(file) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => Err(format!("{}: it is no regular file", file.display())),
+        Err(error) => Err(format!("{}: {error}", file.display())),
     }
 }
 

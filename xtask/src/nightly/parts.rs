@@ -30,6 +30,8 @@ pub(super) enum Work {
     Lints,
     /// Storms on an engine, for its share.
     Storm(&'static str),
+    /// The same on a server that has to be unpacked, beside that time.
+    StormOn(&'static str, &'static servers::Release),
     Fenced,
     /// Random bytes for parsers, for its share.
     Fuzz,
@@ -47,9 +49,10 @@ pub(super) enum Work {
 }
 
 const ALIKE: &str = "as long as every engine";
+const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
 
 /// The table of shares.
-pub(super) const PARTS: [Part; 26] = [
+pub(super) const PARTS: [Part; 29] = [
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
@@ -58,19 +61,35 @@ pub(super) const PARTS: [Part; 26] = [
     part("simulation", 8.0, "two million seeds: it finds most for its time", Work::Simulation),
     part("storm on redis", 4.0, "several minutes for each of its three configurations", Work::Storm("redis")),
     part("storm on etcd", 4.0, ALIKE, Work::Storm("etcd")),
-    part("storm on redis-sentinel", 4.0, ALIKE, Work::Storm("redis-sentinel")),
-    part("storm on redis-cluster", 4.0, ALIKE, Work::Storm("redis-cluster")),
+    part("storm on redis-sentinel", 2.0, HALF, Work::Storm("redis-sentinel")),
+    part("storm on redis-cluster", 2.0, HALF, Work::Storm("redis-cluster")),
     part("storm on etcd-cluster", 4.0, ALIKE, Work::Storm("etcd-cluster")),
     part("storm on zookeeper", 4.0, ALIKE, Work::Storm("zookeeper")),
     part("storm on zookeeper-ensemble", 4.0, ALIKE, Work::Storm("zookeeper-ensemble")),
     part("storm on postgres", 4.0, ALIKE, Work::Storm("postgres")),
     part("storm on mariadb", 4.0, ALIKE, Work::Storm("mariadb")),
-    part("storm on sqlite", 4.0, ALIKE, Work::Storm("sqlite")),
+    part(
+        "storm on mysql",
+        2.0,
+        "half of MariaDB's: the engine is the same",
+        Work::StormOn("mysql", &servers::OTHER_BRAND),
+    ),
+    part("storm on sqlite", 2.0, HALF, Work::Storm("sqlite")),
     part("storm on file", 4.0, ALIKE, Work::Storm("file")),
-    part("storm on memory", 4.0, ALIKE, Work::Storm("memory")),
+    part("storm on memory", 2.0, HALF, Work::Storm("memory")),
     part("peers", 1.5, "two rounds of each, as in docs/proof.md; one in a short night", Work::Peers),
-    part("servers", 4.0, "a third of them, about a minute each", Work::Servers),
-    part("mutants", 16.0, "eighty minutes: about a third of them, the others the next nights", Work::Mutants),
+    part(
+        "servers",
+        4.0,
+        "a third of them, about a minute each, and four for all tests on MySQL",
+        Work::Servers,
+    ),
+    part(
+        "mutants",
+        14.0,
+        "seventy minutes: about a third of them, the others the next nights",
+        Work::Mutants,
+    ),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 2.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part("benches of etcd", 1.5, "as redis", Work::Bench("etcd", bench::ETCD)),
@@ -134,7 +153,10 @@ impl Part {
                     })
                 })
             }
-            Work::Storm(engine) => steps.step(self.name, || storms::run(night, engine, share)),
+            Work::Storm(engine) => steps.step(self.name, || storms::run(night, engine, share, None)),
+            Work::StormOn(engine, release) => servers::unpacked(steps, night, release, |steps, system| {
+                steps.step(self.name, || storms::run(night, engine, share, Some(system)))
+            }),
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),
             Work::Fuzz => steps.step(self.name, || fuzz::run(night, share)),

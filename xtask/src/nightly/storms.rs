@@ -1,18 +1,25 @@
 //! Storms on the engines, and the tables of what came of them.
 
-use std::{collections::BTreeSet, fs, time::Duration};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use serde_json::Value;
 
 use super::{
     marks::{bold, grouped, table},
     night::Night,
+    servers::SYSTEM,
 };
 
-/// Runs storms on an engine for this long. What a violated round wrote down is kept, as are its figures.
-pub(super) fn run(night: &Night<'_>, engine: &str, time: Duration) -> Result<(), String> {
+/// Runs storms on an engine for this long, on a server of another system if one is named. What a violated round wrote down is kept, as are its figures.
+pub(super) fn run(
+    night: &Night<'_>,
+    engine: &str,
+    time: Duration,
+    system: Option<&Path>,
+) -> Result<(), String> {
     let mut storm = night.program("leasehold-e2e");
     storm.args(["torture", "--engine", engine, "--minutes", &format!("{:.2}", time.as_secs_f64() / 60.0)]);
+    storm.envs(system.map(|system| (SYSTEM, system)));
     storm.args(night.seed()).arg("--keep").arg(night.dir().join("torture"));
     night.tell(&format!("storm-{engine}"), &mut storm)
 }
@@ -35,7 +42,7 @@ const TABLES: [(&[&str], &[Row]); 4] = [
         &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, OVERLAPS, STALLED, VIOLATIONS],
     ),
     (
-        &["postgres", "mariadb", "sqlite"],
+        &["postgres", "mariadb", "mysql", "sqlite"],
         &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, STALLED, VIOLATIONS],
     ),
 ];

@@ -8,6 +8,7 @@ use super::connect;
 use crate::{
     args,
     exit::{self, Failure},
+    text::word,
 };
 
 /// How long a holder that was asked to stop is waited for: three times the default grace of `run`.
@@ -26,8 +27,9 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
             Ok(Broken::NotHeld) => {
                 let (engine, token) = (locks.profile().engine, args.token);
                 let message = format!(
-                    "{engine} lock {:?}: nothing is held under token {token}: see `leasehold show`",
-                    name.as_str()
+                    "{engine} lock {:?}: nothing is held under token {token}: `leasehold show {}` tells who holds it",
+                    name.as_str(),
+                    word(name.as_str())
                 );
                 return Err(Failure::new(exit::NOT_HELD, message));
             }

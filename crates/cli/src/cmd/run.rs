@@ -6,11 +6,11 @@ use leasehold::{Connect, Error, ErrorKind, Guard, Life, Locks, Loss};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
-    acquire::acquire_whole,
+    acquire::{acquire_whole, limit},
     exit::{self, Failure},
     front::{Came, Half, Partner, split},
     log,
-    nested::nested,
+    nested::{Hold, nested},
     plan::Run,
     progress::{Renewals, Steps},
     signals::{Signals, ends_wait},
@@ -34,8 +34,11 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
         Half::Guardian(partner, waiter) => guard(&plan, &partner, &waiter),
         Half::Front(front) => match front.see_through(&plan)? {
             Came::Code(code) => Ok(code),
-            Came::Become => {
-                Err(not_started(&plan, become_cmd(&plan.program, &plan.arguments, plan.pass_url, found)))
+            Came::Become(claim) => {
+                let hold = Hold::above().into_iter().find(|hold| hold.claim == claim);
+                let variables = hold.map(Hold::variables).unwrap_or_default();
+                let error = become_cmd(&plan.program, &plan.arguments, variables, plan.pass_url, found);
+                Err(not_started(&plan, error))
             }
         },
     }
@@ -51,11 +54,12 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     }
     let locks = connect.connect(&plan.url)?;
     let mut steps = Steps::begin(plan);
-    if nested(plan, &locks, waiter)? {
-        partner.hand_over().map_err(|error| Failure::system("cannot start CMD", error))?;
+    let until = limit(plan);
+    if let Some(hold) = nested(plan, &locks, waiter, until)? {
+        partner.hand_over(&hold.claim).map_err(|error| Failure::system("cannot start CMD", error))?;
         return Ok(exit::DONE);
     }
-    let guard = acquire_whole(plan, &locks, waiter)?;
+    let guard = acquire_whole(plan, &locks, waiter, until)?;
     steps.granted(&locks, &guard);
     let child = start(plan, &locks, &guard, waiter, partner)?;
     steps.started(&locks, &child, partner.pid());

@@ -81,6 +81,22 @@ fn when_both_are_killed_the_next_run_ends_their_tree_before_its_cmd_starts() {
     assert!(group.below().is_empty());
 }
 
+/// They have the descriptor of the lock, so nobody would be granted it before they end.
+#[test]
+fn when_both_are_killed_who_tries_or_waits_on_the_file_engine_ends_their_tree() {
+    for (wait, patience) in [("-n", None), ("-w", Some("60s"))] {
+        let (dir, group) = (Dir::new(), Group::new());
+        let mut holder = Running::start(group.leasehold(&dir, &["run", "x", "--", "sh", "-c", SCATTERS]));
+        let pids = scattered(&mut holder);
+        kill_both(holder);
+        let options: Vec<_> = ["run", wait].into_iter().chain(patience).collect();
+        let next = group.leasehold(&dir, &[&options[..], &["x", "--", "sh", "-c", &look(&pids)]].concat());
+        let output = finish(next);
+        assert_eq!(code(&output), 0, "{wait}: {output:?}");
+        assert!(group.below().is_empty());
+    }
+}
+
 #[test]
 fn a_user_ends_what_became_root_when_the_lock_is_lost() {
     let (dir, group) = (Dir::new(), Group::of_nobody());

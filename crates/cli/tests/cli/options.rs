@@ -213,6 +213,10 @@ fn wrong_arguments_are_64_and_touch_nothing() {
         one_line(&output);
         assert!(output.stdout.is_empty());
     }
+    for option in ["-w", "--ttl", "--max-hold", "--at-least", "--grace"] {
+        let said = one_line(&dir.call(&["run", option, "-5s", "x", "--", "true"]));
+        assert!(said.contains("\"-5s\" is no duration"), "no word of another option: {said}");
+    }
     let mut no_utf8 = dir.leasehold(&["run"]);
     no_utf8.arg(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"a\xff")).args(["--", "true"]);
     assert_eq!(code(&crate::tools::finish(no_utf8)), 64);

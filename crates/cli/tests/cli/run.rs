@@ -114,6 +114,35 @@ fn a_run_under_its_own_hold_says_so_or_runs_under_it() {
     assert!(token > 1, "a hold of its own");
 }
 
+/// Also not where another run lies between.
+#[test]
+fn a_run_below_another_run_knows_the_holds_above_both() {
+    let dir = Dir::new();
+    // What the run at the top tells its CMD, and the one at the bottom its own.
+    let told = "echo $LEASEHOLD_CLAIM $LEASEHOLD_NAME; echo $LEASEHOLD_OUTER";
+    let top = format!("{told}; exec \"$@\"");
+    let inner = |options: &[&str]| {
+        let above = ["run", "--pass-url", "a name", "--", "sh", "-c", &top, "sh"];
+        let between = [LEASEHOLD, "run", "--pass-url", "y", "--", LEASEHOLD, "run", "-w", "2s"];
+        let output = dir.call(&[&above, &between[..], options, &["--", "sh", "-c", told]].concat());
+        let lines: Vec<_> = stdout(&output).lines().map(str::to_owned).collect();
+        (code(&output), lines, stderr(&output))
+    };
+    let (code, told, said) = inner(&["a name"]);
+    assert_eq!((code, told.len()), (64, 2), "{said}");
+    assert!(said.contains("\"a name\"") && said.lines().count() == 1, "{said}");
+    // CMD is told of the hold that it runs under, which is not that of the run between.
+    let (code, told, said) = inner(&["--nested", "ok", "a name"]);
+    assert_eq!((code, said.as_str(), &told[0]), (0, "", &told[2]));
+    assert!(told[1].is_empty() && told[3].ends_with(" y"), "{told:?}");
+    let (code, told, said) = inner(&["z"]);
+    assert_eq!((code, said.as_str()), (0, ""));
+    assert!(told[2].ends_with(" z") && told[3].contains(" y ") && told[3].ends_with(" a name"), "{told:?}");
+    // Of another directory the same name is another lock.
+    let other = Dir::new();
+    assert_eq!(inner(&["--url", &other.url(), "a name"]).0, 0);
+}
+
 #[test]
 fn a_script_without_its_interpreter_is_told_as_that() {
     let dir = Dir::new();
@@ -124,8 +153,12 @@ fn a_script_without_its_interpreter_is_told_as_that() {
     for output in [dir.call(&["run", "x", "--", script.to_str().unwrap()]), finish(by_name)] {
         assert_eq!(code(&output), 127);
         let said = one_line(&output);
-        assert!(said.contains("interpreter"), "{said}");
+        assert!(said.contains("interpreter") && said.contains("\"/nonexistent/shell\""), "{said}");
     }
+    // What cannot be seen in an editor is shown.
+    let script = dir.file("of-windows", "#!/bin/sh\r\n", 0o755);
+    let said = one_line(&dir.call(&["run", "x", "--", script.to_str().unwrap()]));
+    assert!(said.contains(r#""/bin/sh\r""#), "{said}");
     let said = one_line(&dir.call(&["run", "x", "--", "/nonexistent/program"]));
     assert!(said.contains("not found") && !said.contains("interpreter"), "{said}");
 }

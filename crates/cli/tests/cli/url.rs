@@ -117,7 +117,7 @@ fn wrong_urls_are_78() {
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
         (
             "mysql://h/d?listen_url=x",
-            "it knows connect_timeout, socket, unix_socket, password_file, hold, tls, ssl-mode",
+            "it knows connect_timeout, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
         ),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),
@@ -301,4 +301,26 @@ fn something_else_under_the_key_is_78_and_stays() {
     assert_eq!(code(&output), 78);
     one_line(&output);
     assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), "something else, of another program");
+}
+
+/// To open it would wait for somebody who writes into it, whatever `--wait` says.
+#[test]
+fn a_pipe_is_no_file_of_certificates() {
+    let dir = Dir::new();
+    let pipe = dir.path().join("pipe").display().to_string();
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Files are read when the server was reached.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = server.local_addr().unwrap();
+    for url in [
+        format!("rediss://{place}?ca={pipe}"),
+        format!("etcds://{place}?ca={pipe}"),
+        format!("zookeepers://{place}?ca={pipe}"),
+        format!("zookeepers://{place}?cert={pipe}&key={pipe}"),
+        format!("mysql://u@{place}/db?ssl-mode=VERIFY_CA&ssl-ca={pipe}"),
+    ] {
+        let output = finish(bare(&["--url", &url, "run", "-w", "60s", "x", "--", "true"]));
+        assert_eq!(code(&output), 78, "{url}: {output:?}");
+        assert!(one_line(&output).contains(&format!("{pipe}: it is no regular file")), "{url}: {output:?}");
+    }
 }

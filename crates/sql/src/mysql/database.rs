@@ -24,7 +24,9 @@ use super::{
     quick,
     rows::{Columns, names, slots},
     server::Server,
-    statements::{AHEAD, CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, SERVER, SLOTS, SPEAK, STANDS, SWEEP},
+    statements::{
+        AHEAD, CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, REPLICAS, SERVER, SLOTS, SPEAK, STANDS, SWEEP,
+    },
     text::{bytes, claims, list},
 };
 use crate::{
@@ -304,7 +306,8 @@ impl Database for Mysql {
     fn guarantee(&self) -> Answered<'_, Guarantee> {
         Box::pin(async move {
             let lent = self.pool.lent(Absent::Leave).await?;
-            let sets = once(lent, SERVER.bare(), Commits::Never).await.map_err(Stopped::failed)?;
+            let asked = [&SERVER, &REPLICAS].map(|sql| sql.bare()).join("; ");
+            let sets = once(lent, &asked, Commits::Never).await.map_err(Stopped::failed)?;
             Ok(guarantee(&Server::read(sets)))
         })
     }

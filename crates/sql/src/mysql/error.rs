@@ -149,6 +149,9 @@ pub(super) fn not_connected(error: Error) -> Failed {
     if let Some(why) = not_encrypted(&error) {
         return Failed::new(Fault::Misconfigured, format!("{BY_TLS}{why}"));
     }
+    if let Some(why) = asks_otherwise(&error) {
+        return Failed::new(Fault::Misconfigured, why);
+    }
     match Broke::of(error, 0) {
         // There was none that could break.
         Broke::Lost(cause) => Failed::new(Fault::Retry, cause),
@@ -171,6 +174,21 @@ fn not_encrypted(error: &Error) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The server asks for the password in a way that is refused or not known: no better the next time.
+fn asks_otherwise(error: &Error) -> Option<String> {
+    use mysql_async::DriverError;
+    let plugin = match error {
+        Error::Driver(DriverError::CleartextPluginDisabled) => "mysql_clear_password",
+        Error::Driver(DriverError::MysqlOldPasswordDisabled) => "mysql_old_password",
+        Error::Driver(DriverError::UnknownAuthPlugin { name }) => name,
+        _ => return None,
+    };
+    Some(format!(
+        "it asks for the password by {plugin:?}, which is not used here: give the user another plugin, as caching_sha2_password or \
+         mysql_native_password (ALTER USER)"
+    ))
 }
 
 fn meaning(code: u16) -> Fault {

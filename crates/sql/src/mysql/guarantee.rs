@@ -8,6 +8,7 @@ use crate::database::CLOCK;
 const FLUSH: &str = "innodb_flush_log_at_trx_commit";
 const DOUBLEWRITE: &str = "innodb_doublewrite";
 const SYNC_LOG: &str = "sync_binlog";
+const GROUP: &str = "group_replication_group_name";
 
 pub(super) fn guarantee(server: &Server) -> Guarantee {
     let mut judged = Guarantee::new(Level::LeaseBounded, &[CLOCK]);
@@ -41,9 +42,13 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
             judged.lower(what, &some.to_string(), wanted, risk);
         }
         None if logs => judged.note(
-            "whether replicas follow is not to be seen here: one that is promoted may not know of locks that are held",
+            "whether replicas follow is seen by who has the right PROCESS only: one that is promoted may not know of locks that are held",
         ),
         None => {}
+    }
+    if let Some(group) = server.get(GROUP).filter(|group| !group.is_empty()) {
+        let risk = "another member of a group that takes over may not have applied yet what was just granted";
+        judged.lower(GROUP, group, "none", risk);
     }
     if server.is_galera() {
         judged.note(
@@ -56,7 +61,12 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
 
 /// How many servers are sent what this one logs, where that is told.
 fn replicas(server: &Server) -> Option<u64> {
-    server.get("slaves_connected")?.parse().ok()
+    let counted = |name| server.get(name)?.parse().ok();
+    counted("slaves_connected").or_else(|| {
+        let seen: u64 = counted("binlog_dumps")?;
+        // Who does not see all knows of none only that it sees none.
+        (seen > 0 || counted("sees_processes") == Some(1)).then_some(seen)
+    })
 }
 
 /// Whether what is committed was received by a replica before others see it.
@@ -65,4 +75,40 @@ fn is_awaited(server: &Server) -> bool {
     let on = server.is_on("rpl_semi_sync_master_status") || server.is_on("rpl_semi_sync_source_status");
     let point = of("rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point");
     on && point.as_deref() == Some("AFTER_SYNC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The level, and what is said of it, where all else is as it is to be.
+    fn judged(said: &[(&str, &str)]) -> (Level, String) {
+        let durable = [(FLUSH, "1"), (DOUBLEWRITE, "ON"), ("log_bin", "ON"), (SYNC_LOG, "1")];
+        let guarantee = guarantee(&Server::of(&[&durable, said].concat()));
+        (guarantee.level, guarantee.to_string())
+    }
+
+    #[test]
+    fn who_sees_no_replica_is_believed_only_where_it_would_see_them() {
+        let counted = |seen, sees| judged(&[("binlog_dumps", seen), ("sees_processes", sees)]);
+        let (level, said) = counted("0", "0");
+        assert!(level == Level::LeaseBounded && said.contains("the right PROCESS"), "{said}");
+        let (level, said) = counted("0", "1");
+        assert!(level == Level::LeaseBounded && !said.contains("replica"), "{said}");
+        for sees in ["0", "1"] {
+            let (level, said) = counted("1", sees);
+            assert!(level == Level::BestEffort && said.contains("not waited for"), "{said}");
+        }
+        // MariaDB tells it.
+        let (level, said) =
+            judged(&[("slaves_connected", "0"), ("binlog_dumps", "0"), ("sees_processes", "0")]);
+        assert!(level == Level::LeaseBounded && !said.contains("replica"), "{said}");
+    }
+
+    #[test]
+    fn a_member_of_a_group_promises_what_another_may_not_know() {
+        assert_eq!(judged(&[(GROUP, ""), ("slaves_connected", "0")]).0, Level::LeaseBounded);
+        let (level, said) = judged(&[(GROUP, "3e11fa47"), ("slaves_connected", "0")]);
+        assert!(level == Level::BestEffort && said.contains(GROUP), "{said}");
+    }
 }

@@ -70,7 +70,10 @@ impl Made {
                 Ok((table, column, format!("{kind} {}", row.name()?).trim_end().to_owned()))
             })?,
             keys: all(rows(2), |row| {
-                let (table, key, column) = (row.name()?, row.name()?, row.name()?);
+                let (table, key) = (row.name()?, row.name()?);
+                // MySQL has keys of expressions, too: they have no column.
+                let column: Option<String> = row.next()?;
+                let column = column.unwrap_or_else(|| "an expression".to_owned());
                 let part: Option<u64> = row.next()?;
                 Ok((table, key, column + &part.map_or_else(String::new, |part| format!("({part})"))))
             })?,

@@ -17,6 +17,11 @@ impl Server {
         Self(rows.filter_map(pair).map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
     }
 
+    #[cfg(test)]
+    pub(super) fn of(said: &[(&str, &str)]) -> Self {
+        Self(said.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -62,7 +67,7 @@ mod tests {
     use super::*;
 
     fn server(said: &[(&str, &str)]) -> Server {
-        Server(said.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
+        Server::of(said)
     }
 
     #[test]

@@ -11,6 +11,7 @@ macro_rules! statements {
 statements! {
     SESSION = "session";
     SERVER = "server";
+    REPLICAS = "replicas";
     MADE = "made";
     META = "meta";
     CLAIM_QUICK = "claim_quick";

@@ -6,7 +6,7 @@ use leasehold_core::Fault;
 use tokio_postgres::{Error, error::SqlState};
 
 use super::messages::Login;
-use crate::database::Failed;
+use crate::database::{Failed, unlike};
 
 /// How far a request had come when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +46,10 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
             let words = "the pooler gives each statement another connection, and locks need transactions: set pool_mode = transaction";
             return Failed::new(Fault::Misconfigured, words);
         }
+        // A token that somebody else wrote, beyond which there is none.
+        &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => return unlike("token", "hardly any number is larger"),
         code if is_pooler(code, said.message()) => return pooler(),
         code => match code.code().get(..2) {
-            // A token that somebody else wrote, beyond which there is none.
-            _ if *code == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => Fault::Misconfigured,
             Some("28") => Fault::Denied,
             // A pooler says so of a connection behind it, and what was done there before, nobody knows.
             Some("08") if at == At::Commit => Fault::Unknown,

@@ -15,7 +15,7 @@ use crate::Encryption;
 const DEFAULT_PORT: u16 = 5432;
 
 /// The parameters of libpq that are understood in a URL, beside those of encryption.
-pub const PARAMETERS: [&str; 10] = [
+pub const PARAMETERS: [&str; 18] = [
     "host",
     "port",
     "dbname",
@@ -23,10 +23,21 @@ pub const PARAMETERS: [&str; 10] = [
     "password",
     "passfile",
     "application_name",
+    "fallback_application_name",
     "options",
     "target_session_attrs",
     "channel_binding",
+    "client_encoding",
+    "gssencmode",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
 ];
+
+/// How this program is known to the server, unless the URL says otherwise.
+const APPLICATION: &str = "leasehold";
 
 /// A server, or several of which one is the primary.
 #[derive(Clone)]
@@ -56,7 +67,7 @@ impl Server {
         let driver = format!("postgres:{rest}").parse().map_err(|_| malformed())?;
         let (encryption, writes, password, passfile, served) = Default::default();
         let mut server = Self { driver, encryption, writes, password, passfile, served, place };
-        server.driver.application_name("leasehold");
+        server.driver.application_name(APPLICATION);
         // The port belongs to the host, which may stand behind it.
         let value =
             |name| parameters.iter().rfind(|(known, _)| *known == name).map(|(_, value)| value.as_str());
@@ -120,6 +131,11 @@ impl Server {
             "password" => _ = driver.password(value),
             "passfile" => self.passfile = Some(value.into()),
             "application_name" => _ = driver.application_name(value),
+            "fallback_application_name" => {
+                if driver.get_application_name() == Some(APPLICATION) {
+                    driver.application_name(value);
+                }
+            }
             "options" => _ = driver.options(value),
             "target_session_attrs" => match value {
                 "read-write" | "primary" => self.writes = true,
@@ -136,6 +152,24 @@ impl Server {
                     "require" => ChannelBinding::Require,
                     _ => return Err(unknown("disable, prefer and require are known")),
                 });
+            }
+            "client_encoding" => {
+                if !["utf8", "utf-8", "unicode", "auto"].contains(&value.to_lowercase().as_str()) {
+                    return Err(unknown("names are UTF-8, so utf8 and auto are known"));
+                }
+            }
+            "gssencmode" => {
+                if !["disable", "prefer"].contains(&value) {
+                    return Err(unknown("GSSAPI is not spoken, so disable and prefer are known"));
+                }
+            }
+            // Ours stay as short as leases need them.
+            "keepalives"
+            | "keepalives_idle"
+            | "keepalives_interval"
+            | "keepalives_count"
+            | "tcp_user_timeout" => {
+                value.parse::<i64>().map(drop).map_err(|_| unknown("a whole number is known"))?;
             }
             _ => return Err(unknown(&PARAMETERS.join(", "))),
         }
@@ -198,6 +232,25 @@ mod tests {
         assert_eq!(driver.get_channel_binding(), ChannelBinding::Require);
         assert_eq!((server.writes, server.passfile), (true, Some("/p".into())));
         assert!(!read("//h,g", &[("target_session_attrs", "any")]).unwrap().writes);
+        let usual = [
+            ("fallback_application_name", "mine"),
+            ("client_encoding", "UTF8"),
+            ("gssencmode", "disable"),
+            ("keepalives", "1"),
+            ("keepalives_idle", "30"),
+        ];
+        let server = read("//h", &usual).unwrap();
+        assert_eq!(server.driver.get_application_name(), Some("mine"));
+        let both = [("application_name", "mine"), ("fallback_application_name", "not mine")];
+        for said in [both, [both[1], both[0]]] {
+            assert_eq!(read("//h", &said).unwrap().driver.get_application_name(), Some("mine"));
+        }
+        for (name, value) in
+            [("client_encoding", "latin1"), ("gssencmode", "require"), ("keepalives_idle", "x")]
+        {
+            let error = read("//h", &[(name, value)]).map(drop).unwrap_err().to_string();
+            assert!(error.contains(name) && !error.contains(value), "{error}");
+        }
         let plain = read("//h", &[]).unwrap();
         assert_eq!((plain.driver.get_application_name(), plain.writes), (Some("leasehold"), false));
     }

@@ -43,7 +43,7 @@ fn an_encrypted_connection_is_verified() {
 
 #[test]
 fn a_server_that_does_not_encrypt_is_not_used() {
-    let server = MariadbServer::start(&["--skip-ssl"]);
+    let server = MariadbServer::unencrypted(&[]);
     let error =
         locks("localhost", server.port(), Some(Tls::system())).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("TLS"), "{error}");

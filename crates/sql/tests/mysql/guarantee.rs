@@ -3,7 +3,7 @@
 use leasehold_core::{Inspect, Level};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{Rig, claim, finds_taken, free, take, until};
+use crate::rig::{Rig, USER, as_user, at, claim, finds_taken, free, is_mysql, take, until};
 
 async fn level(rig: &Rig) -> (Level, String) {
     let guarantee = rig.engine().guarantee().await.unwrap();
@@ -29,6 +29,9 @@ async fn the_label_follows_what_reaches_the_disk() {
 
 #[tokio::test]
 async fn replicas_that_are_not_waited_for_are_told_of() {
+    if is_mysql() {
+        return of_mysql_are_told_of_to_who_may_see_them().await;
+    }
     let mut rig = Rig::of(MariadbServer::durable(&["--log-bin", "--sync-binlog=1", "--server-id=1"]));
     rig.server.stop();
     let replica = rig.server.copy(&["--server-id=2", "--read-only=1"]);
@@ -57,9 +60,48 @@ async fn replicas_that_are_not_waited_for_are_told_of() {
     assert!(notes.contains("up to a time limit"), "{notes}");
 }
 
+/// On MySQL, which logs by default and has no figure for it.
+async fn of_mysql_are_told_of_to_who_may_see_them() {
+    const UNSEEN: &str = "the right PROCESS";
+    let rig = Rig::of(MariadbServer::durable(&["--server-id=1"]));
+    let replica = MariadbServer::durable(&["--server-id=2", "--read-only=1"]);
+    let (alone, notes) = level(&rig).await;
+    assert!(alone == Level::LeaseBounded && !notes.contains(UNSEEN), "{notes}");
+    rig.server.says(leasehold_sql::mysql::SCHEMA);
+    for said in [USER, leasehold_sql::mysql::GRANTS] {
+        rig.server.says(said);
+    }
+    let by_locker = async || at(&as_user(&rig)).guarantee().await.unwrap().to_string();
+    assert!(by_locker().await.contains(UNSEEN), "it does not see them");
+    rig.server.says("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'");
+    replica.says("INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'");
+    let follow = format!(
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {}, SOURCE_USER = 'root', \
+         GET_SOURCE_PUBLIC_KEY = 1; START REPLICA IO_THREAD",
+        rig.server.port()
+    );
+    replica.says(&follow);
+    let connected = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
+    until("it follows", || rig.server.says(connected) == ["1"]).await;
+    let (follows, notes) = level(&rig).await;
+    assert!(follows == Level::BestEffort && notes.contains("they are not waited for"), "{notes}");
+    assert!(by_locker().await.contains(UNSEEN), "it sees no more than before");
+    replica.says(
+        "SET GLOBAL rpl_semi_sync_replica_enabled = 1; STOP REPLICA IO_THREAD; START REPLICA IO_THREAD",
+    );
+    rig.server.says("SET GLOBAL rpl_semi_sync_source_enabled = 1");
+    let waits = "SHOW STATUS LIKE 'Rpl_semi_sync_source_clients'";
+    until("it is waited for", || rig.server.says(waits) == ["Rpl_semi_sync_source_clients|1"]).await;
+    let (follows, notes) = level(&rig).await;
+    assert!(follows == Level::BestEffort && notes.contains("up to a time limit"), "{notes}");
+}
+
 /// A cluster of one: it is known for what it is, and locks.
 #[tokio::test]
-async fn galera_is_told_of() {
+async fn a_cluster_is_told_of() {
+    if is_mysql() {
+        return a_group_is_told_of().await;
+    }
     let rig = Rig::of(MariadbServer::durable(&[
         "--wsrep-on=ON",
         "--wsrep-provider=/usr/lib/galera/libgalera_smm.so",
@@ -78,4 +120,36 @@ async fn galera_is_told_of() {
     let (level, notes) = level(&rig).await;
     assert_eq!(level, Level::LeaseBounded);
     assert!(notes.contains("Galera"), "{notes}");
+}
+
+/// MySQL's own: what another member applied is not known here.
+async fn a_group_is_told_of() {
+    let rig = Rig::of(MariadbServer::durable(&[
+        "--server-id=1",
+        "--gtid-mode=ON",
+        "--enforce-gtid-consistency=ON",
+        "--report-host=127.0.0.1",
+        "--plugin-load-add=group_replication.so",
+        "--loose-group-replication-group-name=3e11fa47-71ca-11e1-9e33-c80aa9429562",
+        "--loose-group-replication-communication-stack=MYSQL",
+        "--loose-group-replication-start-on-boot=OFF",
+    ]));
+    let here = format!("SET GLOBAL group_replication_local_address = '127.0.0.1:{}'", rig.server.port());
+    for said in [
+        &here,
+        "CHANGE REPLICATION SOURCE TO SOURCE_USER = 'root' FOR CHANNEL 'group_replication_recovery'",
+        "SET GLOBAL group_replication_bootstrap_group = ON",
+        "START GROUP_REPLICATION",
+    ] {
+        rig.server.says(said);
+    }
+    let state = "SELECT member_state FROM performance_schema.replication_group_members";
+    until("it is a member", || rig.server.says(state) == ["ONLINE"]).await;
+    let (one, other) = (rig.engine(), rig.engine());
+    let claim = claim("a");
+    let grant = take(&*one, &claim).await;
+    finds_taken(&*other, "a").await;
+    free(&*one, &claim, &grant).await;
+    let (level, notes) = level(&rig).await;
+    assert!(level == Level::BestEffort && notes.contains("group_replication_group_name"), "{notes}");
 }

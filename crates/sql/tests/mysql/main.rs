@@ -1,4 +1,5 @@
-//! The MySQL engine against real servers: MariaDB's.
+//! The MySQL engine against real servers: MariaDB's, or those of a MySQL that `LEASEHOLD_TEST_SYSTEM` leads to. What one of them has
+//! and the other has not, [`rig::is_mysql`] tells apart.
 
 #![cfg(feature = "mysql")]
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]

@@ -1,4 +1,4 @@
-//! MariaDB answers as the memory engine does.
+//! The server answers as the memory engine does.
 
 use leasehold_testkit::oracle::{Granting, answers_alike};
 

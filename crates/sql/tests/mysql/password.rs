@@ -16,7 +16,7 @@ use leasehold_testkit::server::{Liar, MariadbServer, Talk, outer_address};
 
 use crate::{
     liar::{greeting_by, packet},
-    rig::PATIENCE,
+    rig::{PATIENCE, is_mysql},
 };
 
 fn locks(host: IpAddr, port: u16, encryption: Encryption) -> Locks {
@@ -67,6 +67,27 @@ fn a_server_on_this_machine_is_asked_for_its_key() {
     assert_eq!(told, packet(3, &[2]));
 }
 
+/// One that asks for the password by a plugin, when it has heard the login.
+fn asking_by(plugin: &str, talk: &mut Talk) -> io::Result<()> {
+    talk.say(&greeting_by("mysql_native_password"))?;
+    let head = talk.hear_exactly(4)?;
+    talk.hear_exactly(usize::from(head[0]))?;
+    talk.say(&packet(2, &[b"\xfe", plugin.as_bytes(), b"\0"].concat()))?;
+    talk.hear_out().map(drop)
+}
+
+/// No better the next time, so it is not waited for.
+#[test]
+fn a_way_to_ask_for_the_password_that_is_not_known_is_named() {
+    for plugin in ["mysql_clear_password", "mysql_old_password", "dialog"] {
+        let liar = Liar::at(Ipv4Addr::LOCALHOST.into(), move |talk| asking_by(plugin, talk));
+        let locks = locks(Ipv4Addr::LOCALHOST.into(), liar.port(), Encryption::Off);
+        let error = locks.mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
+        let said = error.to_string();
+        assert!(error.is_misconfigured() && said.contains(plugin) && !said.contains("hunter2"), "{said}");
+    }
+}
+
 /// A user `anna`, who may do anything.
 fn user(server: &MariadbServer) {
     server.says("CREATE USER anna IDENTIFIED BY 'hunter2'; GRANT ALL ON *.* TO anna");
@@ -74,8 +95,15 @@ fn user(server: &MariadbServer) {
 
 #[test]
 fn a_server_on_another_machine_that_keeps_the_password_to_itself_is_used() {
-    let server = MariadbServer::start(&["--bind-address=*", "--skip-ssl"]);
+    let server = MariadbServer::unencrypted(&["--bind-address=*"]);
     user(&server);
+    if is_mysql() {
+        // It wants all of the password once, and remembers it then.
+        let told = locks(outer_address(), server.port(), Encryption::Off).mutex("a").blocking().acquire();
+        assert!(told.unwrap_err().to_string().contains("ssl-mode"), "nobody is told");
+        let near = locks(Ipv4Addr::LOCALHOST.into(), server.port(), Encryption::Off);
+        near.mutex("a").blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
+    }
     for encryption in [Encryption::Off, preferred()] {
         let locks = locks(outer_address(), server.port(), encryption);
         for _ in 0..2 {

@@ -13,9 +13,14 @@ use leasehold_sql::{
     SqlEngine,
     mysql::{Config, engine},
 };
-use leasehold_testkit::server::{MariadbServer, Proxy};
+use leasehold_testkit::server::{Brand, MariadbServer, Proxy};
 
 pub(crate) use crate::until::PATIENCE;
+
+/// Whether the servers are MySQL's.
+pub(crate) fn is_mysql() -> bool {
+    Brand::found() == Brand::Mysql
+}
 
 /// Makes a user without rights.
 pub(crate) const USER: &str = "CREATE USER locker@'%' IDENTIFIED BY 'p@ss/word'";

@@ -4,7 +4,7 @@ use leasehold_core::{Engine, Fault, How};
 use leasehold_sql::mysql::{GRANTS, SCHEMA};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{Rig, USER, as_user, at, claim, take, tour};
+use crate::rig::{Rig, USER, as_user, at, claim, is_mysql, take, tour};
 
 /// An error when nothing could be asked.
 async fn refusal(engine: &dyn Engine) -> leasehold_core::EngineError {
@@ -52,13 +52,17 @@ async fn a_password_that_is_wrong_is_denied_and_not_shown() {
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
 
-/// What MariaDB advises in place of passwords that are hashed once.
+/// What MariaDB advises in place of passwords that are hashed once, and what MySQL has in their place.
 #[tokio::test]
-async fn a_user_may_prove_itself_by_ed25519() {
+async fn a_user_may_prove_itself_by_what_the_server_advises() {
     let rig = Rig::new();
     rig.server.says(SCHEMA);
-    rig.server.says("INSTALL SONAME 'auth_ed25519'");
-    rig.server.says("CREATE USER locker@'%' IDENTIFIED VIA ed25519 USING PASSWORD('p@ss/word')");
+    if is_mysql() {
+        rig.server.says("CREATE USER locker@'%' IDENTIFIED WITH caching_sha2_password BY 'p@ss/word'");
+    } else {
+        rig.server.says("INSTALL SONAME 'auth_ed25519'");
+        rig.server.says("CREATE USER locker@'%' IDENTIFIED VIA ed25519 USING PASSWORD('p@ss/word')");
+    }
     rig.server.says(GRANTS);
     let engine = at(&as_user(&rig));
     take(&*engine, &claim("a")).await;

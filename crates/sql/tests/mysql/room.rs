@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Grant, How, Mode, Renewed};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{PATIENCE, Rig, claim, finds_taken, free, hold, renewed, take};
+use crate::rig::{PATIENCE, Rig, claim, finds_taken, free, hold, is_mysql, renewed, take};
 
 /// Long, so that few fill a page.
 fn name(number: usize) -> String {
@@ -37,10 +37,14 @@ async fn a_full_disk_is_refused_and_what_was_held_stays_held() {
     let grant = take(&*one, &first).await;
     rig.server.says("CREATE TABLE junk (a int AUTO_INCREMENT PRIMARY KEY, b text)");
     for size in [8000, 1000, 100] {
+        // Both servers know such blocks in procedures only. MySQL ends with the error all the same.
         rig.server.says(&format!(
-            "DELIMITER //\nBEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR 1114 BEGIN END; \
+            "DELIMITER //\nCREATE PROCEDURE fill() BEGIN DECLARE EXIT HANDLER FOR 1114 BEGIN END; \
              LOOP INSERT INTO junk (b) VALUES (REPEAT('x', {size})); END LOOP; END//"
         ));
+        let handled = rig.server.takes("CALL fill()");
+        assert!(handled || is_mysql(), "only a full table ends it");
+        rig.server.says("DROP PROCEDURE fill");
     }
 
     // By one statement, and by a transaction, which meets another table.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Answer, Claim, Engine, Fault, How, Mode};
 use mysql_async::{Conn, prelude::Queryable};
 
-use crate::rig::{Rig, claim, free, take, until};
+use crate::rig::{Rig, claim, free, is_mysql, take, until};
 
 /// Keeps all commits of a server waiting.
 struct Dam(Conn);
@@ -14,6 +14,13 @@ impl Dam {
     async fn build(rig: &Rig) -> Self {
         let url = format!("{}?prefer_socket=false", rig.server.url());
         let mut conn = Conn::from_url(url).await.unwrap();
+        if is_mysql() {
+            // Of a second time it says that it is there. Commits wait for a replica, and there is none.
+            let _ = conn.query_drop("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'").await;
+            conn.query_drop("SET GLOBAL rpl_semi_sync_source_timeout = 600000").await.unwrap();
+            conn.query_drop("SET GLOBAL rpl_semi_sync_source_enabled = 1").await.unwrap();
+            return Self(conn);
+        }
         for stage in ["START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"] {
             conn.query_drop(format!("BACKUP STAGE {stage}")).await.unwrap();
         }
@@ -21,15 +28,19 @@ impl Dam {
     }
 
     async fn open(mut self) {
-        self.0.query_drop("BACKUP STAGE END").await.unwrap();
+        let open =
+            if is_mysql() { "SET GLOBAL rpl_semi_sync_source_enabled = 0" } else { "BACKUP STAGE END" };
+        self.0.query_drop(open).await.unwrap();
         self.0.disconnect().await.unwrap();
     }
 }
 
 /// How many commits wait.
 fn dammed(rig: &Rig) -> usize {
-    let waiting = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for backup lock%'";
-    rig.server.says(waiting).len()
+    let state = if is_mysql() { "Waiting for semi-sync ACK" } else { "Waiting for backup lock" };
+    rig.server
+        .says(&format!("SELECT id FROM information_schema.processlist WHERE state LIKE '{state}%'"))
+        .len()
 }
 
 /// F73: in one statement, and in a transaction.

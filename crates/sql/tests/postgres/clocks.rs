@@ -52,6 +52,23 @@ fn tokens_grow_also_after_a_name_was_forgotten_by_a_clock_that_was_wrong() {
     assert!(reader.token() > tokens[1], "{} after {}", reader.token(), tokens[1]);
 }
 
+/// There is no larger one: rather nobody holds than two with one token.
+#[test]
+fn the_largest_number_is_no_token_twice() {
+    let rig = Rig::new();
+    for name in ["row", "claims"] {
+        acquire(&rig.locks(), name).release_blocking().unwrap();
+        rig.server.says(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
+        let locks = rig.locks();
+        let error = match name {
+            "row" => locks.mutex(name).blocking().try_acquire().unwrap_err(),
+            _ => locks.rw(name).read().blocking().try_acquire().unwrap_err(),
+        };
+        let said = error.to_string();
+        assert!(error.is_misconfigured() && said.contains("column token") && said.contains("undo"), "{said}");
+    }
+}
+
 #[test]
 fn a_clock_set_back_keeps_holds_and_tokens_in_order_and_a_dead_holder_can_be_broken() {
     let rig = Rig::of(PostgresServer::with_clock());

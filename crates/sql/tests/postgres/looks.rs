@@ -1,6 +1,6 @@
 //! A look changes nothing.
 
-use leasehold_core::{Env, Inspect, Name};
+use leasehold_core::{Broken, Env, Inspect, Name};
 use leasehold_sql::postgres::{Config, SCHEMA, engine};
 use leasehold_testkit::server::{PgBouncer, psql};
 
@@ -20,6 +20,7 @@ fn a_look_makes_no_tables() {
         assert!(rig.run(looks.show(&name)).unwrap().holders.is_empty());
         assert!(rig.run(looks.list("")).unwrap().is_empty());
         rig.run(looks.guarantee()).unwrap();
+        assert!(matches!(rig.run(looks.break_hold(&name, 1, false)), Ok(Broken::NotHeld)));
         assert_eq!(rig.server.says(tables), [""; 0]);
     }
     // Once somebody made them, it sees what is in them.

@@ -105,6 +105,15 @@ impl MariadbServer {
         Self::in_directory(directory, &[&certificate, &key, "--require-secure-transport=ON"])
     }
 
+    /// Starts one that does not encrypt, with options.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn unencrypted(options: &[&str]) -> Self {
+        Self::start(&[&[Program::find().without_tls()], options].concat())
+    }
+
     /// A file of an encrypted one: its authority is `ca.pem`.
     #[must_use]
     #[cfg(feature = "tls")]

@@ -44,6 +44,7 @@ pub use go::interop_program;
 pub use java::java_program;
 pub use liar::{Liar, Lie, Talk, outer_address};
 pub use mariadb::MariadbServer;
+pub use mysql_programs::Brand;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
 pub use postgres_programs::psql;

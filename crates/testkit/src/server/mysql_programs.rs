@@ -15,9 +15,19 @@ const MARIADB: &str = "/usr/sbin/mariadbd";
 
 /// Which of the two it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Brand {
+pub enum Brand {
+    /// MariaDB: the one of this system, or of another.
     Mariadb,
+    /// MySQL, which is of another system always.
     Mysql,
+}
+
+impl Brand {
+    /// What tests start: that of the system that `LEASEHOLD_TEST_SYSTEM` names, or MariaDB.
+    #[must_use]
+    pub fn found() -> Self {
+        Program::find().brand
+    }
 }
 
 /// A server program.
@@ -62,6 +72,14 @@ impl Program {
         all
     }
 
+    /// The option by which it does not encrypt.
+    pub(super) const fn without_tls(&self) -> &'static str {
+        match self.brand {
+            Brand::Mariadb => "--skip-ssl",
+            Brand::Mysql => "--tls-version=",
+        }
+    }
+
     /// Makes the data of a server with one database, whose superuser needs no password.
     ///
     /// # Panics
@@ -99,6 +117,9 @@ impl Program {
         if self.brand == Brand::Mariadb {
             // A database is a directory.
             fs::create_dir(data.join(database)).expect("what was made can be added to");
+        } else {
+            // Who it is: each server with a copy of the data makes another one of its own.
+            fs::remove_file(data.join("auto.cnf")).expect("a server that was set up has an identity");
         }
     }
 }
