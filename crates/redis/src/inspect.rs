@@ -111,8 +111,8 @@ impl RedisEngine {
     ) -> Result<(), EngineError> {
         let (mut cursor, mut count) = (0, SCAN_COUNT);
         loop {
-            let item = |via: &Via| {
-                let item = Item::of_key(&via.counter()).number(cursor).text(pattern.as_bytes()).number(count);
+            let item = |_: &Via| {
+                let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(count);
                 Ok([item].into())
             };
             let mut reply = match self.reach.run(slot, Script::Names, item).await {

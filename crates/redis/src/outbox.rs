@@ -54,6 +54,8 @@ pub(crate) struct To {
     pub(crate) slot: Option<u16>,
     /// The slot is on its way to this server.
     pub(crate) asking: bool,
+    /// The slot may have come here just now, so that who listens to news of it may just be on the way.
+    pub(crate) unsettled: bool,
 }
 
 impl Outbox {
@@ -165,7 +167,7 @@ async fn once(
     batch.retain(|call| !call.said.is_closed());
     let Some((script, to)) = batch.first().map(|call| (call.script, call.to)) else { return Ok(Vec::new()) };
     let counter = ears.counter(to.slot);
-    let command = script.call(&counter, ears.floor(), batch.iter().flat_map(|call| &call.items));
+    let command = script.call(to, &counter, ears.floor(), batch.iter().flat_map(|call| &call.items));
     let sent = clock.now();
     let mut said = ask(mux, to, command).await?;
     if said.is_empty() {
