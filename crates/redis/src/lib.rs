@@ -25,7 +25,9 @@ mod reach;
 mod reply;
 mod scripts;
 mod server;
+mod servers;
 mod stream;
+mod url;
 
 pub use bell::Bell;
 pub use config::{Config, DEFAULT_PREFIX};
@@ -34,3 +36,4 @@ pub use fence::{Fence, Guarded, Said};
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
 pub use server::Address;
+pub use servers::{AddressMap, Sentinels, Servers};

@@ -16,6 +16,8 @@ use crate::{
     keys::channel,
     outbox::{Items, To, Values},
     scripts::Script,
+    server::Address,
+    servers::{Sentinels, Servers},
 };
 use one::One;
 
@@ -45,7 +47,13 @@ impl Client {
 
 impl Reach {
     pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
-        Self::One(One::new(client, contact))
+        let address = match &client.config.servers {
+            Servers::One(address) => address.clone(),
+            Servers::Sentinel(Sentinels { places, .. }) | Servers::Cluster(places) => {
+                Address::Tcp(places[0].clone())
+            }
+        };
+        Self::One(One::new(client, address, contact))
     }
 
     /// The connection to the server that has the keys of this slot.

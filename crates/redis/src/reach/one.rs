@@ -5,7 +5,12 @@ use std::sync::{Arc, atomic::Ordering};
 use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Link, News};
 use tokio::sync::Notify;
 
-use crate::{conn::Conn, news::Ears, reach::Client, server::Server};
+use crate::{
+    conn::Conn,
+    news::Ears,
+    reach::Client,
+    server::{Address, Server},
+};
 
 /// The server of the URL.
 pub(crate) struct One(Link<Dialer>);
@@ -19,9 +24,8 @@ pub(crate) struct Dialer {
 }
 
 impl One {
-    pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
-        let config = &client.config;
-        let dialer = Dialer::new(client, config.server(config.address.clone(), 1));
+    pub(crate) fn new(client: &Arc<Client>, address: Address, contact: Contact) -> Self {
+        let dialer = Dialer::new(client, client.config.server(address, 1));
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
