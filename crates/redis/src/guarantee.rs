@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_core::{EngineError, Guarantee, Level};
+use leasehold_core::{EngineError, Finding, Guarantee, Level};
 use redis::{Value, from_redis_value};
 
 use crate::{
@@ -48,6 +48,26 @@ pub(crate) async fn look(conn: &Conn) -> Result<Guarantee, EngineError> {
     let pauses = settings.get("no-appendfsync-on-rewrite").is_some_and(|pauses| pauses == "yes");
     let clocks = compare(conn).await?;
     Ok(judge(&Facts { info: parse(&text), fsync, pauses, clocks }))
+}
+
+/// What all masters of a Redis Cluster promise together.
+pub(crate) fn of_cluster(all: &mut Guarantee, others: Vec<Guarantee>) {
+    for other in others {
+        let unsaid = |finding: &Finding| !all.findings.contains(finding);
+        let new: Vec<Finding> = other.findings.into_iter().filter(unsaid).collect();
+        all.findings.extend(new);
+        for note in other.notes {
+            if !all.notes.contains(&note) {
+                all.note(note);
+            }
+        }
+    }
+    all.lower(
+        "cluster-enabled",
+        "yes",
+        "no",
+        "a fail-over or a takeover of a node loses what its replica had not received, and two may hold one lock",
+    );
 }
 
 async fn compare(conn: &Conn) -> Result<Clocks, EngineError> {

@@ -16,6 +16,7 @@ mod frames;
 #[doc(hidden)]
 pub mod fuzz;
 mod guarantee;
+mod holds;
 mod inspect;
 mod keys;
 mod news;

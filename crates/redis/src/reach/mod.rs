@@ -5,7 +5,14 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 use leasehold_core::{ClaimId, Clock, Contact, EngineError, Mailbox};
 
+mod cluster;
+mod map_task;
+mod node;
 mod one;
+mod shard_wire;
+mod shards;
+mod slots;
+mod waiting;
 mod way;
 
 pub(crate) use one::Dialer;
@@ -13,12 +20,14 @@ pub(crate) use way::{Via, Way};
 
 use crate::{
     config::Config,
+    error::Refused,
     keys::channel,
     outbox::{Items, To, Values},
     scripts::Script,
     server::Address,
     servers::{Sentinels, Servers},
 };
+use cluster::Cluster;
 use one::One;
 
 /// What all connections of one client share.
@@ -36,6 +45,8 @@ pub(crate) struct Client {
 pub(crate) enum Reach {
     /// One server.
     One(One),
+    /// Servers that share the slots.
+    Cluster(Cluster),
 }
 
 impl Client {
@@ -49,18 +60,23 @@ impl Reach {
     pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
         let address = match &client.config.servers {
             Servers::One(address) => address.clone(),
-            Servers::Sentinel(Sentinels { places, .. }) | Servers::Cluster(places) => {
-                Address::Tcp(places[0].clone())
-            }
+            Servers::Sentinel(Sentinels { places, .. }) => Address::Tcp(places[0].clone()),
+            Servers::Cluster(places) => return Self::Cluster(Cluster::new(client, places, contact)),
         };
         Self::One(One::new(client, address, contact))
     }
 
     /// The connection to the server that has the keys of this slot.
-    pub(crate) async fn via(&self, _slot: u16) -> Result<Via, EngineError> {
+    pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
         match self {
-            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default() }),
+            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default(), home: None }),
+            Self::Cluster(cluster) => cluster.via(slot).await,
         }
+    }
+
+    /// Whether one request can be about keys of one slot only.
+    pub(crate) const fn shares_slots(&self) -> bool {
+        matches!(self, Self::Cluster(_))
     }
 
     /// A request about keys of this slot sets out.
@@ -74,28 +90,30 @@ impl Reach {
         slot: u16,
         script: Script,
         items: impl Fn(&Via) -> Result<Items, EngineError>,
-    ) -> Result<Values, EngineError> {
+    ) -> Result<Values, Refused> {
         let mut way = self.way(slot);
         loop {
-            let via = way.via().await?;
-            match via.run(script, items(&via)?).await {
+            let via = way.via().await.map_err(Refused::Failed)?;
+            match via.run(script, items(&via).map_err(Refused::Failed)?).await {
                 Ok(said) => return Ok(said),
                 Err(refused) => way.again(refused).await?,
             }
         }
     }
 
-    /// Of each server that has keys, one slot.
-    pub(crate) async fn servers(&self) -> Result<Vec<u16>, EngineError> {
+    /// The connections to all servers that have keys.
+    pub(crate) async fn servers(&self) -> Result<Vec<Via>, EngineError> {
         match self {
-            Self::One(_) => Ok(vec![0]),
+            Self::One(_) => Ok(vec![self.via(0).await?]),
+            Self::Cluster(cluster) => cluster.owners().await,
         }
     }
 
-    /// The claim waits no more, wherever it did.
-    pub(crate) fn waits_no_more(&self, claim: ClaimId) {
+    /// The claim, of a name in this slot, waits no more, wherever it did.
+    pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
             Self::One(one) => one.ears().waits(claim, false),
+            Self::Cluster(cluster) => cluster.waits_no_more(slot, claim),
         }
     }
 
@@ -103,6 +121,7 @@ impl Reach {
     pub(crate) async fn mend(&self) {
         match self {
             Self::One(one) => one.mend().await,
+            Self::Cluster(cluster) => cluster.mend().await,
         }
     }
 }

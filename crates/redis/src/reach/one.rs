@@ -47,6 +47,12 @@ impl Dialer {
         let ears = Ears::new(&client.config.prefix, Arc::clone(&client.mailbox));
         Self { client: Arc::clone(client), server, ears }
     }
+
+    /// To one of several servers that pass on what is published.
+    pub(crate) fn of_many(client: &Arc<Client>, server: Server) -> Self {
+        let ears = Ears::of_many(&client.config.prefix, Arc::clone(&client.mailbox));
+        Self { client: Arc::clone(client), server, ears }
+    }
 }
 
 impl Dial for Dialer {

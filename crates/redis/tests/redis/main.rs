@@ -5,6 +5,8 @@
 
 mod bells;
 mod clocks;
+mod cluster;
+mod cluster_rig;
 mod conformance;
 mod counter;
 #[cfg(feature = "tls")]
