@@ -94,8 +94,25 @@ impl Cluster {
                 self.0.owned(slot).ok_or_else(|| nobody_has(slot))?
             }
         };
+        let met = match self.go(&owned.node, self.to(slot, &owned)).await {
+            Ok(via) => return Ok(via),
+            Err(error) => error,
+        };
+        // Nothing was sent: if another has its place by now, that one is asked.
+        if met.fault != Fault::Retry || self.0.look().await.is_err() {
+            return Err(met);
+        }
+        match self.0.owned(slot) {
+            Some(now) if !Arc::ptr_eq(&now.node, &owned.node) => {
+                self.go(&now.node, self.to(slot, &now)).await
+            }
+            _ => Err(met),
+        }
+    }
+
+    fn to(&self, slot: u16, owned: &Owned) -> To {
         let unsettled = self.0.client.clock.now().since(owned.since) < UNSETTLED;
-        self.go(&owned.node, To { slot: Some(slot), asking: false, unsettled }).await
+        To { slot: Some(slot), asking: false, unsettled }
     }
 
     /// The connection to this node.
@@ -346,6 +363,8 @@ impl Known {
 }
 
 fn nobody_has(slot: u16) -> EngineError {
-    let message = format!("no node of the Redis Cluster has slot {slot} now: see CLUSTER INFO");
+    let message = format!(
+        "no node of the Redis Cluster has slot {slot} now (see CLUSTER INFO there), or it announces no address (cluster-announce-hostname, cluster-announce-ip)"
+    );
     EngineError::new(Fault::Retry, message)
 }

@@ -114,11 +114,12 @@ impl Via {
         }
     }
 
-    /// Whether news of the slot are heard from this server.
+    /// Whether news of the slot are heard from this server. While the slot is on its way there, nobody can listen, and nobody is passed
+    /// over.
     pub(crate) async fn hears(&self) -> Result<bool, EngineError> {
         match (&self.home, self.to.slot) {
             (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {
-                Ok(home.node.shards.hears(slot))
+                Ok(self.to.asking || home.node.shards.hears(slot))
             }
             // By the connection itself.
             _ => Ok(true),
