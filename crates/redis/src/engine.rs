@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Flights, Grant,
-    Hint, Hold, How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token,
+    Hint, Hold, How, Life, Loss, Mode, News, Previous, Profile, Release, Released, Renewed, Token,
     queue::{WATCHERS, entry_life},
 };
 
@@ -15,7 +15,7 @@ use crate::{
     error::{is_foreign_type, said_in_script},
     keys::Keys,
     news::{LINEAGE, letter, previous},
-    outbox::{BATCH, Values},
+    outbox::{BATCH, To, Values},
     reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
@@ -94,7 +94,10 @@ impl RedisEngine {
                 }
             }
         };
-        let answer = answer(claim, &said);
+        let answer = match answer(claim, &said) {
+            Ok(Answer::Held(grant)) => self.replicated(&conn, claim, grant).await,
+            answer => answer,
+        };
         conn.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
             && !said.ends_with(" 0")
@@ -103,6 +106,19 @@ impl RedisEngine {
             self.watch(&conn, &keys, claim).await;
         }
         answer
+    }
+
+    /// The grant, once so many replicas have it as are waited for. One that too few have is given back.
+    async fn replicated(&self, conn: &Conn, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
+        let to = To { slot: self.reach.slots(&self.keys(&claim.name)?), ..To::default() };
+        let Err(error) = conn.replicated(to).await else { return Ok(Answer::Held(grant)) };
+        let (token, ended) = (Some(grant.token), Previous::Clean);
+        let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
+        let release = Release { name, id, mode, token, keep: None, ended };
+        match self.release_real(&[release]).await[..] {
+            [Released::Unknown(_)] => Err(error),
+            _ => Err(EngineError::new(Fault::Retry, error.message)),
+        }
     }
 
     /// The claim is among the first in line for a lock that another program holds: the server is to say when that ends. If it

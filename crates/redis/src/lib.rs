@@ -8,20 +8,24 @@
 mod bell;
 mod config;
 mod conn;
+mod door;
 mod engine;
 mod error;
+mod evidence;
 mod fence;
 mod frames;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
 mod guarantee;
+mod identity;
 mod inspect;
 mod keys;
 mod news;
 mod open;
 mod outbox;
 mod reach;
+mod replicas;
 mod reply;
 mod scripts;
 mod server;

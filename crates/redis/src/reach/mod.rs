@@ -6,6 +6,9 @@ use std::sync::{Arc, atomic::AtomicU64};
 use leasehold_core::{ClaimId, Clock, Contact, EngineError, Mailbox};
 
 mod one;
+mod panel;
+mod sentinel;
+mod verdict;
 mod way;
 
 pub(crate) use one::Dialer;
@@ -13,13 +16,15 @@ pub(crate) use way::{Via, Way};
 
 use crate::{
     config::Config,
-    keys::channel,
+    keys::{Keys, channel},
+    news::Ears,
     outbox::{Items, To, Values},
     scripts::Script,
     server::Address,
-    servers::{Sentinels, Servers},
+    servers::Servers,
 };
 use one::One;
+use sentinel::Sentinel;
 
 /// What all connections of one client share.
 pub(crate) struct Client {
@@ -36,6 +41,8 @@ pub(crate) struct Client {
 pub(crate) enum Reach {
     /// One server.
     One(One),
+    /// The master of a group that Sentinels watch.
+    Sentinel(Sentinel),
 }
 
 impl Client {
@@ -43,23 +50,31 @@ impl Client {
         let (channel, mailbox) = (channel(id), Arc::default());
         Arc::new(Self { config, channel, clock, mailbox, connections: AtomicU64::new(1) })
     }
+
+    /// To hear one server with.
+    pub(crate) fn ears(&self) -> Arc<Ears> {
+        let ears = Ears::new(&self.config.prefix, Arc::clone(&self.mailbox));
+        if self.config.wait > 0 {
+            ears.ask_before_believing();
+        }
+        ears
+    }
 }
 
 impl Reach {
     pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
-        let address = match &client.config.servers {
-            Servers::One(address) => address.clone(),
-            Servers::Sentinel(Sentinels { places, .. }) | Servers::Cluster(places) => {
-                Address::Tcp(places[0].clone())
-            }
-        };
-        Self::One(One::new(client, address, contact))
+        match &client.config.servers {
+            Servers::One(address) => Self::One(One::new(client, address.clone(), contact)),
+            Servers::Sentinel(sentinels) => Self::Sentinel(Sentinel::new(client, sentinels, contact)),
+            Servers::Cluster(nodes) => Self::One(One::new(client, Address::Tcp(nodes[0].clone()), contact)),
+        }
     }
 
     /// The connection to the server that has the keys of this slot.
     pub(crate) async fn via(&self, _slot: u16) -> Result<Via, EngineError> {
         match self {
             Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default() }),
+            Self::Sentinel(sentinel) => Ok(Via { conn: sentinel.conn().await?, to: To::default() }),
         }
     }
 
@@ -85,10 +100,28 @@ impl Reach {
         }
     }
 
+    /// The server at the end of this connection said that it has not the locks: the error, if no other is known to have them.
+    pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
+        match self {
+            Self::One(one) => Err(one.demoted(connection, error)),
+            Self::Sentinel(sentinel) => {
+                sentinel.demoted(connection);
+                Ok(())
+            }
+        }
+    }
+
+    /// The slot of these keys, where servers share the slots.
+    pub(crate) fn slots(&self, _keys: &Keys<'_>) -> Option<u16> {
+        match self {
+            Self::One(_) | Self::Sentinel(_) => None,
+        }
+    }
+
     /// Of each server that has keys, one slot.
     pub(crate) async fn servers(&self) -> Result<Vec<u16>, EngineError> {
         match self {
-            Self::One(_) => Ok(vec![0]),
+            Self::One(_) | Self::Sentinel(_) => Ok(vec![0]),
         }
     }
 
@@ -96,6 +129,7 @@ impl Reach {
     pub(crate) fn waits_no_more(&self, claim: ClaimId) {
         match self {
             Self::One(one) => one.ears().waits(claim, false),
+            Self::Sentinel(sentinel) => sentinel.ears().waits(claim, false),
         }
     }
 
@@ -103,6 +137,7 @@ impl Reach {
     pub(crate) async fn mend(&self) {
         match self {
             Self::One(one) => one.mend().await,
+            Self::Sentinel(sentinel) => sentinel.mend().await,
         }
     }
 }

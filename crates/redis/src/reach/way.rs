@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::EngineError;
+use leasehold_core::{EngineError, Fault};
 
 use super::Reach;
 use crate::{
@@ -16,7 +16,14 @@ use crate::{
 pub(crate) struct Way<'a> {
     reach: &'a Reach,
     slot: u16,
+    /// The connection by which it went last.
+    last: u64,
+    /// How many servers said that they are not the one that has the locks.
+    demoted: u32,
 }
+
+/// So many servers in a row that are no masters are enough: core asks again in a while.
+const MOST_DEMOTED: u32 = 3;
 
 /// The connection by which a request goes, and what is said of it there.
 pub(crate) struct Via {
@@ -26,16 +33,27 @@ pub(crate) struct Via {
 
 impl<'a> Way<'a> {
     pub(crate) const fn new(reach: &'a Reach, slot: u16) -> Self {
-        Self { reach, slot }
+        Self { reach, slot, last: 0, demoted: 0 }
     }
 
     /// The connection to the server that is to be asked next.
     pub(crate) async fn via(&mut self) -> Result<Via, EngineError> {
-        self.reach.via(self.slot).await
+        let via = self.reach.via(self.slot).await?;
+        self.last = via.conn.number;
+        Ok(via)
     }
 
     /// The server refused the request: the error, if none is to be asked besides.
     pub(crate) async fn again(&mut self, refused: Refused) -> Result<(), EngineError> {
+        if let Refused::Demoted(error) = refused {
+            self.demoted += 1;
+            let found = self.reach.demoted(self.last, error.again());
+            return if self.demoted > MOST_DEMOTED {
+                Err(EngineError::new(Fault::Retry, error.message))
+            } else {
+                found
+            };
+        }
         Err(refused.into())
     }
 }
