@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     RedisEngine,
     engine::unknown_layout,
-    guarantee,
+    guarantee::{self, WayThere},
     news::LINEAGE,
     reach::Via,
     reply::Reply,
@@ -147,7 +147,9 @@ impl RedisEngine {
     }
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
-        guarantee::look(&*self.reach.via(0).await?.conn).await
+        let conn = self.reach.via(0).await?.conn;
+        let way = WayThere { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
+        guarantee::look(&conn, way).await
     }
 }
 

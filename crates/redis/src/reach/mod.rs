@@ -111,6 +111,14 @@ impl Reach {
         }
     }
 
+    /// How many Sentinels the URL names, and how many there are; `None` without any.
+    pub(crate) fn sentinels(&self) -> Option<(usize, u32)> {
+        match self {
+            Self::One(_) => None,
+            Self::Sentinel(sentinel) => Some(sentinel.counted()),
+        }
+    }
+
     /// The slot of these keys, where servers share the slots.
     pub(crate) fn slots(&self, _keys: &Keys<'_>) -> Option<u16> {
         match self {
