@@ -32,6 +32,8 @@ pub struct Config {
     pub(crate) gap: Option<Duration>,
     /// Whom a release wakes, and how the scripts are told.
     pub(crate) bell: Option<(Bell, String)>,
+    /// How many replicas have a grant before it is shown.
+    pub(crate) wait: u32,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -65,6 +67,7 @@ impl Config {
             connect_timeout: CONNECT_TIMEOUT,
             gap: None,
             bell: None,
+            wait: 0,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -80,10 +83,44 @@ impl Config {
         url::read(scheme, rest)
     }
 
+    /// Which servers keep the locks.
+    #[must_use]
+    pub const fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
     /// Where servers are reached that Sentinels or nodes announce elsewhere.
     #[must_use]
     pub fn map(mut self, map: AddressMap) -> Self {
         self.map = map;
+        self
+    }
+
+    /// Who we are to the Sentinels, where there are any. They are never told who we are to the servers.
+    #[must_use]
+    pub fn sentinel_login(mut self, user: Option<&str>, password: impl Into<Password>) -> Self {
+        if let Servers::Sentinel(sentinels) = &mut self.servers {
+            sentinels.login.user = user.map(str::to_owned);
+            sentinels.login.password = Some(password.into());
+        }
+        self
+    }
+
+    /// Encrypts the connections to the Sentinels, where there are any.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn sentinel_tls(mut self, tls: crate::Tls) -> Self {
+        if let Servers::Sentinel(sentinels) = &mut self.servers {
+            sentinels.tls = Some(tls);
+        }
+        self
+    }
+
+    /// Shows a grant, and counts a renewal, only when so many replicas have it (`WAIT`); none by default. This makes it rarer that a
+    /// fail-over loses a lock, and does not rule it out. The user needs the right to `WAIT` and `INFO`.
+    #[must_use]
+    pub fn wait(mut self, replicas: u32) -> Self {
+        self.wait = replicas;
         self
     }
 

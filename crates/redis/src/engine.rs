@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Flights, Grant,
-    Hint, Hold, How, Life, Mode, News, Profile, Release, Released, Renewed, Token,
+    Hint, Hold, How, Life, Mode, News, Previous, Profile, Release, Released, Renewed, Token,
     queue::{WATCHERS, entry_life},
 };
 
@@ -14,7 +14,7 @@ use crate::{
     error::said_in_script,
     keys::Keys,
     news::{LINEAGE, previous},
-    reach::{Client, Reach},
+    reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
 };
@@ -110,7 +110,10 @@ impl RedisEngine {
                 }
             }
         };
-        let answer = answer(claim, &said);
+        let answer = match answer(claim, &said) {
+            Ok(Answer::Held(grant)) => self.replicated(&via, claim, grant).await,
+            answer => answer,
+        };
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
             && !said.ends_with(" 0")
             && (ahead as usize) < WATCHERS
@@ -118,6 +121,18 @@ impl RedisEngine {
             self.watch(&via.conn, &keys, claim).await;
         }
         answer
+    }
+
+    /// The grant, once so many replicas have it as are waited for. One that too few have is given back.
+    async fn replicated(&self, via: &Via, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
+        let Err(error) = via.conn.replicated(via.to).await else { return Ok(Answer::Held(grant)) };
+        let (token, ended) = (Some(grant.token), Previous::Clean);
+        let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
+        let release = Release { name, id, mode, token, keep: None, ended };
+        match self.release_real(&[release]).await[..] {
+            [Released::Unknown(_)] => Err(error),
+            _ => Err(EngineError::new(Fault::Retry, error.message)),
+        }
     }
 
     /// The claim is among the first in line for a lock that another program holds: the server is to say when that ends. If it

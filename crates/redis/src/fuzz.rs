@@ -5,7 +5,7 @@ use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
 
 use crate::{
     frames::Replies,
-    news::{Ears, Hear},
+    news::{Ears, Hear, Listener},
     reply::Reply,
 };
 

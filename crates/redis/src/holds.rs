@@ -133,7 +133,7 @@ impl RedisEngine {
         releases.iter().map(answer).map(|answer| answer.unwrap_or(Released::NotThere)).collect()
     }
 
-    async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
+    pub(crate) async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
         let Some(first) = releases.first() else { return Vec::new() };
         let told = async {
             let slot = self.keys(&first.name).map_err(Refused::Failed)?.slot;

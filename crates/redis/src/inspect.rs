@@ -6,7 +6,7 @@ use crate::{
     RedisEngine,
     engine::unknown_layout,
     error::Refused,
-    guarantee,
+    guarantee::{self, WayThere},
     news::LINEAGE,
     reach::Via,
     reply::Reply,
@@ -96,9 +96,10 @@ impl RedisEngine {
     }
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
+        let way = WayThere { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
         let mut judged = Vec::new();
         for via in self.reach.servers().await? {
-            judged.push(guarantee::look(&via.conn).await?);
+            judged.push(guarantee::look(&via.conn, way).await?);
         }
         let one = judged.pop();
         let Some(mut all) = one else { return Err(EngineError::new(Fault::Retry, "no server is known")) };

@@ -52,6 +52,11 @@ pub(crate) fn counter(prefix: &str, slot: Option<u16>) -> String {
     format!("{RESERVED}{}}}t{prefix}", slot.map_or("", tag))
 }
 
+/// A key that is written so that replicas can be waited for.
+pub(crate) fn echo(prefix: &str, slot: Option<u16>) -> String {
+    format!("{RESERVED}{}}}w{prefix}", slot.map_or("", tag))
+}
+
 /// Where the fence of a resource stands, and the slot of that.
 pub(crate) fn fence_key(prefix: &str, resource: &str) -> (String, u16) {
     let slot = slot(prefix.as_bytes(), resource.as_bytes());

@@ -8,8 +8,10 @@
 mod bell;
 mod config;
 mod conn;
+mod door;
 mod engine;
 mod error;
+mod evidence;
 mod fence;
 mod frames;
 #[cfg(any(test, feature = "fuzz"))]
@@ -17,12 +19,14 @@ mod frames;
 pub mod fuzz;
 mod guarantee;
 mod holds;
+mod identity;
 mod inspect;
 mod keys;
 mod news;
 mod open;
 mod outbox;
 mod reach;
+mod replicas;
 mod reply;
 mod scripts;
 mod server;

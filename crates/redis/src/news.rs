@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -19,11 +19,20 @@ use redis::{
 };
 use tokio::sync::Notify;
 
-use crate::keys::counter;
+use crate::{identity::Identity, keys::counter, open::Run};
 
 /// Tokens are larger than the server's microseconds at their grant, so they grow across all that may happen to its data:
 /// one run of numbers.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
+
+/// Hears what is pushed on a connection.
+pub(crate) trait Listener: Send + Sync + 'static {
+    /// A message of a channel.
+    fn hear(&self, message: &[u8]);
+
+    /// A lock that the server was to watch changed; `None` if it forgot all.
+    fn invalidated(&self, lock: Option<&str>);
+}
 
 /// Hears one server, for one client.
 pub(crate) struct Ears {
@@ -42,6 +51,18 @@ pub(crate) struct Ears {
     floor: AtomicU64,
     /// Rings when somebody waits for the server.
     pub(crate) interest: Notify,
+    met: Mutex<Met>,
+    /// Pushed grants are to be asked for before they are believed.
+    undated: AtomicBool,
+}
+
+/// What is known of the server's process.
+#[derive(Default)]
+struct Met {
+    /// Of the newest connection, if there was one: its name, if we may know it.
+    run: Option<Option<String>>,
+    /// It was a master once.
+    was_master: bool,
 }
 
 /// A request is under way as long as it lives.
@@ -69,7 +90,42 @@ impl Ears {
             in_flight: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
             interest: Notify::new(),
+            met: Mutex::default(),
+            undated: AtomicBool::new(false),
         })
+    }
+
+    /// From now on no pushed grant is believed before it was asked for.
+    pub(crate) fn ask_before_believing(&self) {
+        self.undated.store(true, Ordering::Relaxed);
+    }
+
+    /// A connection leads to this process. If it is another than before, or nobody knows, it may not have what we hold: a replica
+    /// that was made the master, or a server that was started from an older copy.
+    pub(crate) fn meets(&self, identity: &Identity) {
+        let mut met = lock_of(&self.met);
+        met.was_master |= identity.role == "master";
+        let other = match (&met.run, &identity.run) {
+            (None, _) => false,
+            (Some(Some(before)), Some(now)) => before != now,
+            _ => true,
+        };
+        met.run = Some(identity.run.clone());
+        drop(met);
+        if other {
+            tracing::debug!("another server, or one that was started anew: holds are in doubt");
+            self.mailbox.push(News::Doubt);
+        }
+    }
+
+    /// Whether the name of its process is worth asking for.
+    pub(crate) fn asks_for_run(&self) -> Run {
+        if matches!(lock_of(&self.met).run, Some(None)) { Run::Leave } else { Run::Ask }
+    }
+
+    /// Whether a connection ever led to a master.
+    pub(crate) fn was_master(&self) -> bool {
+        lock_of(&self.met).was_master
     }
 
     /// An answer, come at `now`, to a request that left at `sent` tells the server's time. Only successful answers do: an
@@ -152,18 +208,6 @@ impl Ears {
         self.in_flight.load(Ordering::Relaxed) > 0 || self.somebody_waits()
     }
 
-    /// A message of our channel.
-    pub(crate) fn hear(&self, message: &[u8]) {
-        match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
-            // By whose clock is not known, so it is asked for.
-            Some(News::Granted { name, id, grant, .. }) if self.passed_on => {
-                self.mailbox.push(News::Granted { name, id, grant, since: None });
-            }
-            Some(news) => self.mailbox.push(news),
-            None => {}
-        }
-    }
-
     /// A message that this server published itself.
     pub(crate) fn hear_own(&self, message: &[u8]) {
         if let Some(news) = std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
@@ -193,7 +237,9 @@ impl Ears {
         let name = self.name(word()?)?;
         self.waits(id, false);
         let grant = Grant { token, tokens, ttl: Some(ttl), previous };
-        Some(News::Granted { name, id, grant, since: lock_of(&self.clock).not_after(granted_at) })
+        let undated = self.undated.load(Ordering::Relaxed);
+        let since = if undated { None } else { lock_of(&self.clock).not_after(granted_at) };
+        Some(News::Granted { name, id, grant, since })
     }
 
     fn name(&self, lock: &str) -> Option<Name> {
@@ -207,22 +253,42 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Called by the reader of the connection for each push, in the order in which they come.
-pub(crate) struct Hear(pub(crate) Arc<Ears>);
+impl Listener for Ears {
+    fn hear(&self, message: &[u8]) {
+        match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
+            // By whose clock is not known, so it is asked for.
+            Some(News::Granted { name, id, grant, .. }) if self.passed_on => {
+                self.mailbox.push(News::Granted { name, id, grant, since: None });
+            }
+            Some(news) => self.mailbox.push(news),
+            None => {}
+        }
+    }
 
-impl AsyncPushSender for Hear {
+    fn invalidated(&self, lock: Option<&str>) {
+        match lock {
+            Some(lock) => self.changed(lock),
+            None => self.mailbox.push(News::AskAll),
+        }
+    }
+}
+
+/// Called by the reader of the connection for each push, in the order in which they come.
+pub(crate) struct Hear<L>(pub(crate) Arc<L>);
+
+impl<L: Listener> AsyncPushSender for Hear<L> {
     fn send(&self, info: PushInfo) -> Result<(), SendError> {
         match (info.kind, info.data.last()) {
             (PushKind::Message, Some(Value::BulkString(text))) => self.0.hear(text),
             (PushKind::Invalidate, Some(Value::Array(locks))) => {
                 for lock in locks {
                     if let Value::BulkString(lock) = lock {
-                        self.0.changed(&String::from_utf8_lossy(lock));
+                        self.0.invalidated(Some(&String::from_utf8_lossy(lock)));
                     }
                 }
             }
             // The server forgot everything.
-            (PushKind::Invalidate, _) => self.0.mailbox.push(News::AskAll),
+            (PushKind::Invalidate, _) => self.0.invalidated(None),
             _ => {}
         }
         Ok(())

@@ -168,6 +168,11 @@ impl Script {
         matches!(self, Self::Claim | Self::Renew | Self::Release)
     }
 
+    /// Whether its answer makes holds last longer.
+    pub(crate) const fn renews(self) -> bool {
+        matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat)
+    }
+
     pub(crate) const fn text(self) -> &'static str {
         TEXTS[self as usize]
     }

@@ -3,15 +3,18 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use leasehold_core::{ClaimId, Clock, Contact, EngineError, Mailbox};
+use leasehold_core::{ClaimId, Clock, Contact, EngineError, Fault, Mailbox};
 
 mod cluster;
 mod map_task;
 mod node;
 mod one;
+mod panel;
+mod sentinel;
 mod shard_wire;
 mod shards;
 mod slots;
+mod verdict;
 mod waiting;
 mod way;
 
@@ -22,13 +25,14 @@ use crate::{
     config::Config,
     error::Refused,
     keys::channel,
+    news::Ears,
     outbox::{Items, To, Values},
     scripts::Script,
-    server::Address,
-    servers::{Sentinels, Servers},
+    servers::Servers,
 };
 use cluster::Cluster;
 use one::One;
+use sentinel::Sentinel;
 
 /// What all connections of one client share.
 pub(crate) struct Client {
@@ -45,6 +49,8 @@ pub(crate) struct Client {
 pub(crate) enum Reach {
     /// One server.
     One(One),
+    /// The master of a group that Sentinels watch.
+    Sentinel(Sentinel),
     /// Servers that share the slots.
     Cluster(Cluster),
 }
@@ -54,22 +60,41 @@ impl Client {
         let (channel, mailbox) = (channel(id), Arc::default());
         Arc::new(Self { config, channel, clock, mailbox, connections: AtomicU64::new(1) })
     }
+
+    /// To hear one server with.
+    pub(crate) fn ears(&self) -> Arc<Ears> {
+        self.asking(Ears::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+    }
+
+    /// To hear one of several servers with that pass on what is published.
+    pub(crate) fn ears_of_many(&self) -> Arc<Ears> {
+        self.asking(Ears::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
+    }
+
+    fn asking(&self, ears: Arc<Ears>) -> Arc<Ears> {
+        if self.config.wait > 0 {
+            ears.ask_before_believing();
+        }
+        ears
+    }
 }
 
 impl Reach {
     pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
-        let address = match &client.config.servers {
-            Servers::One(address) => address.clone(),
-            Servers::Sentinel(Sentinels { places, .. }) => Address::Tcp(places[0].clone()),
-            Servers::Cluster(places) => return Self::Cluster(Cluster::new(client, places, contact)),
-        };
-        Self::One(One::new(client, address, contact))
+        match &client.config.servers {
+            Servers::One(address) => Self::One(One::new(client, address.clone(), contact)),
+            Servers::Sentinel(sentinels) => Self::Sentinel(Sentinel::new(client, sentinels, contact)),
+            Servers::Cluster(nodes) => Self::Cluster(Cluster::new(client, nodes, contact)),
+        }
     }
 
     /// The connection to the server that has the keys of this slot.
     pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
         match self {
             Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default(), home: None }),
+            Self::Sentinel(sentinel) => {
+                Ok(Via { conn: sentinel.conn().await?, to: To::default(), home: None })
+            }
             Self::Cluster(cluster) => cluster.via(slot).await,
         }
     }
@@ -101,10 +126,31 @@ impl Reach {
         }
     }
 
+    /// The server at the end of this connection said that it has not the locks: the error, if no other is known to have them.
+    pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
+        match self {
+            Self::One(one) => Err(one.demoted(connection, error)),
+            Self::Sentinel(sentinel) => {
+                sentinel.demoted(connection);
+                Ok(())
+            }
+            // Who has a slot in its place is asked for, and core asks again.
+            Self::Cluster(_) => Err(EngineError::new(Fault::Retry, error.message)),
+        }
+    }
+
+    /// How many Sentinels the URL names, and how many there are; `None` without any.
+    pub(crate) fn sentinels(&self) -> Option<(usize, u32)> {
+        match self {
+            Self::One(_) | Self::Cluster(_) => None,
+            Self::Sentinel(sentinel) => Some(sentinel.counted()),
+        }
+    }
+
     /// The connections to all servers that have keys.
     pub(crate) async fn servers(&self) -> Result<Vec<Via>, EngineError> {
         match self {
-            Self::One(_) => Ok(vec![self.via(0).await?]),
+            Self::One(_) | Self::Sentinel(_) => Ok(vec![self.via(0).await?]),
             Self::Cluster(cluster) => cluster.owners().await,
         }
     }
@@ -113,6 +159,7 @@ impl Reach {
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
             Self::One(one) => one.ears().waits(claim, false),
+            Self::Sentinel(sentinel) => sentinel.ears().waits(claim, false),
             Self::Cluster(cluster) => cluster.waits_no_more(slot, claim),
         }
     }
@@ -121,6 +168,7 @@ impl Reach {
     pub(crate) async fn mend(&self) {
         match self {
             Self::One(one) => one.mend().await,
+            Self::Sentinel(sentinel) => sentinel.mend().await,
             Self::Cluster(cluster) => cluster.mend().await,
         }
     }

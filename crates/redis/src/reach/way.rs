@@ -22,12 +22,19 @@ const OVERDUE_MS: u64 = 1000;
 pub(crate) struct Way<'a> {
     reach: &'a Reach,
     slot: u16,
+    /// The connection by which it went last.
+    last: u64,
+    /// How many servers said that they are not the one that has the locks.
+    demoted: u32,
     redirections: u32,
     /// The node that was asked last.
     asked: Option<Arc<Node>>,
     /// The node to ask next, to which the slot is on its way.
     importer: Option<Arc<Node>>,
 }
+
+/// So many servers in a row that are no masters are enough: core asks again in a while.
+const MOST_DEMOTED: u32 = 3;
 
 /// The connection by which a request goes, and what is said of it there.
 pub(crate) struct Via {
@@ -45,7 +52,7 @@ pub(crate) struct Home {
 
 impl<'a> Way<'a> {
     pub(crate) const fn new(reach: &'a Reach, slot: u16) -> Self {
-        Self { reach, slot, redirections: 0, asked: None, importer: None }
+        Self { reach, slot, last: 0, demoted: 0, redirections: 0, asked: None, importer: None }
     }
 
     /// The connection to the server that is to be asked next.
@@ -57,12 +64,33 @@ impl<'a> Way<'a> {
             }
             _ => self.reach.via(self.slot).await?,
         };
+        self.last = via.conn.number;
         self.asked = via.home.as_ref().map(|home| Arc::clone(&home.node));
         Ok(via)
     }
 
     /// The server refused the request: why, if none is to be asked besides.
     pub(crate) async fn again(&mut self, refused: Refused) -> Result<(), Refused> {
+        match refused {
+            Refused::Demoted(error) => {
+                self.demoted += 1;
+                let found = self.reach.demoted(self.last, error.again());
+                if self.demoted > MOST_DEMOTED {
+                    return Err(Refused::Failed(EngineError::new(Fault::Retry, error.message)));
+                }
+                found.map_err(Refused::Failed)
+            }
+            Refused::Split(error) => {
+                let message = format!("slot {} is moving between two servers ({})", self.slot, error.message);
+                Err(Refused::Split(EngineError::new(Fault::Retry, message)))
+            }
+            Refused::Moved { .. } | Refused::Ask { .. } => self.sent_on(refused),
+            Refused::Failed(error) => Err(Refused::Failed(error)),
+        }
+    }
+
+    /// Another node of the cluster is to be asked.
+    fn sent_on(&mut self, refused: Refused) -> Result<(), Refused> {
         let (Reach::Cluster(cluster), Some(asked)) = (self.reach, &self.asked) else { return Err(refused) };
         let slot = self.slot;
         self.redirections += 1;
@@ -79,11 +107,7 @@ impl<'a> Way<'a> {
                 self.importer = Some(cluster.importer(slot, &to, asked).map_err(Refused::Failed)?);
                 Ok(())
             }
-            Refused::Split(error) => {
-                let message = format!("slot {slot} is moving between two servers ({})", error.message);
-                Err(Refused::Split(EngineError::new(Fault::Retry, message)))
-            }
-            Refused::Failed(error) => Err(Refused::Failed(error)),
+            refused => Err(refused),
         }
     }
 }
@@ -96,7 +120,7 @@ impl Via {
         if let Some(overdue) = &mut overdue {
             overdue.home = None;
         }
-        if let (Err(Refused::Failed(error)), Some(home)) = (&said, &self.home)
+        if let (Err(Refused::Failed(error) | Refused::Demoted(error)), Some(home)) = (&said, &self.home)
             && matches!(error.fault, Fault::Retry | Fault::Unknown)
         {
             home.cluster.suspect(&home.node);

@@ -1,0 +1,219 @@
+//! The master of a group that Sentinels watch. A connection to it lives as long as they name it: who was demoted does not know it for
+//! seconds, and answers as before.
+
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use leasehold_core::{BoxFuture, Clock, Contact, Dial, EngineError, Fault, Link, News, Place, dial_limit};
+use tokio::sync::Notify;
+
+use super::{
+    Client,
+    one::{Dialer, hang_up},
+    panel::{Panel, at},
+    verdict::{Named, Verdict},
+};
+use crate::{
+    conn::Conn,
+    door,
+    news::Ears,
+    server::{Address, Server},
+    servers::Sentinels,
+};
+
+/// How often the Sentinels are judged, also if none of them says anything.
+const LOOK: Duration = Duration::from_millis(250);
+/// Within half of the time after which Sentinels take a master for down, they cannot have made another the master. A master is believed
+/// in for as long without a majority that names it, and an answer that takes longer says nothing.
+const SHORTEST_TRUST: Duration = Duration::from_secs(2);
+const LONGEST_TRUST: Duration = Duration::from_secs(5);
+
+/// The group of the URL.
+pub(crate) struct Sentinel(Link<MasterDialer>);
+
+/// Connects to whichever server is the master.
+struct MasterDialer {
+    client: Arc<Client>,
+    /// Hears the master, whichever server that is.
+    ears: Arc<Ears>,
+    sentinels: Sentinels,
+    /// Set up at the first connection: it needs the runtime.
+    panel: OnceLock<Arc<Panel>>,
+}
+
+impl Sentinel {
+    pub(crate) fn new(client: &Arc<Client>, sentinels: &Sentinels, contact: Contact) -> Self {
+        let dialer = MasterDialer {
+            client: Arc::clone(client),
+            ears: client.ears(),
+            sentinels: sentinels.clone(),
+            panel: OnceLock::new(),
+        };
+        Self(Link::new(dialer, Arc::clone(&client.clock), contact))
+    }
+
+    pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
+        self.0.conn().await
+    }
+
+    pub(crate) fn ears(&self) -> &Ears {
+        &self.0.dialer().ears
+    }
+
+    pub(crate) async fn mend(&self) {
+        self.0.mend().await;
+    }
+
+    /// The server at the end of this connection says that it is no master.
+    pub(crate) fn demoted(&self, connection: u64) {
+        hang_up(&self.0, connection, Some(self.ears()));
+        if let Some(panel) = self.0.dialer().panel.get() {
+            panel.kick();
+        }
+    }
+
+    /// How many Sentinels the URL names, and how many they say that there are.
+    pub(crate) fn counted(&self) -> (usize, u32) {
+        let dialer = self.0.dialer();
+        let known = match dialer.panel.get().map(|panel| panel.verdict()) {
+            Some(Verdict::Master(named)) => named.sentinels,
+            _ => 0,
+        };
+        (dialer.sentinels.places.len(), known)
+    }
+}
+
+impl MasterDialer {
+    fn panel(&self) -> &Arc<Panel> {
+        self.panel.get_or_init(|| {
+            let Sentinels { places, master, login, .. } = &self.sentinels;
+            let server = |place: &Place| {
+                let timeout = self.client.config.connect_timeout;
+                let server = Server::new(at(place), login.clone(), timeout, places.len().max(2));
+                #[cfg(feature = "tls")]
+                let server = Server { tls: self.sentinels.tls.clone(), ..server };
+                (place.clone(), server)
+            };
+            Panel::new(places.iter().map(server).collect(), master, &self.client.clock)
+        })
+    }
+
+    /// Connects to the one that is named, if it says itself that it is the master.
+    async fn open(&self, named: &Named, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+        let config = &self.client.config;
+        let reachable = config.map.reachable(named.place.clone());
+        let server = config.server(Address::Tcp(reachable), 1);
+        let trust = trust(named.down_after);
+        let dialer =
+            Dialer { slow: Some(trust), ..Dialer::heard(&self.client, server, Arc::clone(&self.ears)) };
+        let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
+        let watch =
+            watch(Arc::clone(self.panel()), named.place.clone(), trust, Arc::clone(&self.client.clock));
+        Conn::open(&dialer, number, broken, Box::pin(watch)).await
+    }
+
+    /// Tries until somebody is the master, and keeps why nobody was.
+    async fn find(&self, broken: Arc<Notify>, why: &Mutex<Option<EngineError>>) -> Result<Conn, EngineError> {
+        let panel = self.panel();
+        let mut answers = panel.listen();
+        panel.kick();
+        loop {
+            let error = match panel.verdict() {
+                Verdict::Master(named) => match self.open(&named, Arc::clone(&broken)).await {
+                    Ok(conn) => return Ok(conn),
+                    Err(error) => error,
+                },
+                Verdict::Disputed(named, other) => {
+                    let message =
+                        format!("most Sentinels name {}, and one {other} by a later fail-over", named.place);
+                    EngineError::new(Fault::Retry, message)
+                }
+                Verdict::Open => EngineError::new(Fault::Retry, "the Sentinels have not answered yet"),
+                Verdict::Nobody(error) => error,
+            };
+            if !matches!(error.fault, Fault::Retry | Fault::Unknown | Fault::Full) {
+                return Err(error);
+            }
+            *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            let _ = door::within(LOOK, answers.changed()).await;
+            // A server that is gone is named until it was gone for long enough: it is not called all the time.
+            let _ = door::within(LOOK / 2, std::future::pending::<()>()).await;
+        }
+    }
+}
+
+impl Dial for MasterDialer {
+    type Conn = Conn;
+
+    fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
+        Box::pin(async move {
+            let (why, limit) = (Mutex::new(None), dial_limit(self.client.config.connect_timeout, 1));
+            match door::within(limit, self.find(broken, &why)).await {
+                Some(found) => found,
+                None => {
+                    let why = why.into_inner().unwrap_or_else(PoisonError::into_inner);
+                    let none =
+                        || EngineError::new(Fault::Retry, format!("no Sentinel answered within {limit:?}"));
+                    Err(why.unwrap_or_else(none))
+                }
+            }
+        })
+    }
+
+    fn is_dead(conn: &Conn) -> bool {
+        conn.is_dead()
+    }
+
+    fn place(conn: &Conn) -> String {
+        conn.place.clone()
+    }
+
+    fn connected(&self, _: &Arc<Conn>, again: bool) {
+        if again {
+            self.ears.mailbox.push(News::AskAll);
+        }
+    }
+}
+
+/// For how long a master is believed in that no majority names any more.
+fn trust(down_after: Duration) -> Duration {
+    (down_after / 2).clamp(SHORTEST_TRUST, LONGEST_TRUST)
+}
+
+/// Ends when this one is not to be believed in as the master any more.
+async fn watch(panel: Arc<Panel>, mine: Place, trust: Duration, clock: Arc<dyn Clock>) {
+    let (mut answers, mut named) = (panel.listen(), clock.now());
+    loop {
+        match panel.verdict() {
+            Verdict::Master(master) if master.place == mine => named = clock.now(),
+            Verdict::Master(other) => {
+                tracing::info!(%mine, other = %other.place, "the Sentinels name another master");
+                return;
+            }
+            _ if panel.contradicts(&mine) => {
+                tracing::info!(%mine, "a Sentinel knows of a fail-over to another master");
+                return;
+            }
+            _ if clock.now().since(named) > trust => {
+                tracing::warn!(%mine, ?trust, "no majority of the Sentinels names the master any more");
+                return;
+            }
+            _ => {}
+        }
+        let _ = door::within(LOOK, answers.changed()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_is_believed_in_for_less_than_it_takes_to_make_another() {
+        for (down_after, expected) in [(30_000, 5000), (6000, 3000), (1000, 2000)] {
+            assert_eq!(trust(Duration::from_millis(down_after)), Duration::from_millis(expected));
+        }
+    }
+}
