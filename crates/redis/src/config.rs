@@ -139,6 +139,15 @@ impl Config {
         self
     }
 
+    /// How a URL of one server begins.
+    pub(crate) fn scheme(&self) -> &'static str {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return "rediss";
+        }
+        "redis"
+    }
+
     /// One of so many servers of the URL.
     pub(crate) fn server(&self, address: Address, servers: usize) -> Server {
         let server = Server::new(address, self.login.clone(), self.connect_timeout, servers);

@@ -32,6 +32,19 @@ impl Refused {
         }
     }
 
+    /// As a server says it in so many words.
+    pub(crate) fn said(text: &str) -> Self {
+        let mut words = text.split_ascii_whitespace();
+        let (code, to) = (words.next().unwrap_or_default(), words.nth(1).map(str::to_owned));
+        let error = said_in_script(text);
+        match (code, to) {
+            ("MOVED", Some(to)) => Self::Moved { to, error },
+            ("ASK", Some(to)) => Self::Ask { to, error },
+            ("TRYAGAIN", _) => Self::Split(error),
+            _ => Self::Failed(error),
+        }
+    }
+
     /// The same, for another who waits for it.
     pub(crate) fn again(&self) -> Self {
         match self {

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_core::{EngineError, Guarantee, Level};
+use leasehold_core::{EngineError, Finding, Guarantee, Level};
 use redis::{Value, from_redis_value};
 
 use crate::{
@@ -69,6 +69,26 @@ async fn settings_by(conn: &Conn, pattern: &str) -> HashMap<String, String> {
         Ok(answer) => from_redis_value::<HashMap<String, String>>(answer).unwrap_or_default(),
         Err(_) => HashMap::new(),
     }
+}
+
+/// What all masters of a Redis Cluster promise together.
+pub(crate) fn of_cluster(all: &mut Guarantee, others: Vec<Guarantee>) {
+    for other in others {
+        let unsaid = |finding: &Finding| !all.findings.contains(finding);
+        let new: Vec<Finding> = other.findings.into_iter().filter(unsaid).collect();
+        all.findings.extend(new);
+        for note in other.notes {
+            if !all.notes.contains(&note) {
+                all.note(note);
+            }
+        }
+    }
+    all.lower(
+        "cluster-enabled",
+        "yes",
+        "no",
+        "a fail-over or a takeover of a node loses what its replica had not received, and two may hold one lock",
+    );
 }
 
 async fn compare(conn: &Conn) -> Result<Clocks, EngineError> {

@@ -18,6 +18,7 @@ mod frames;
 #[doc(hidden)]
 pub mod fuzz;
 mod guarantee;
+mod holds;
 mod identity;
 mod inspect;
 mod keys;

@@ -39,6 +39,8 @@ pub(crate) struct Ears {
     prefix: String,
     /// The key of the newest token, where all slots have one.
     counter: String,
+    /// What is heard on the connection itself may come from other servers, which pass it on to each other.
+    passed_on: bool,
     pub(crate) mailbox: Arc<Mailbox>,
     clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
@@ -68,7 +70,17 @@ pub(crate) struct UnderWay<'a>(&'a Ears);
 
 impl Ears {
     pub(crate) fn new(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
+        Self::hearing(prefix, mailbox, false)
+    }
+
+    /// Of one of several servers that pass on what is published.
+    pub(crate) fn of_many(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
+        Self::hearing(prefix, mailbox, true)
+    }
+
+    fn hearing(prefix: &str, mailbox: Arc<Mailbox>, passed_on: bool) -> Arc<Self> {
         Arc::new(Self {
+            passed_on,
             prefix: prefix.to_owned(),
             counter: counter(prefix, None),
             mailbox,
@@ -144,6 +156,16 @@ impl Ears {
         self.floor.load(Ordering::Relaxed)
     }
 
+    /// Slots came to this server, and its clock said this.
+    pub(crate) fn raise_floor(&self, floor: u64) {
+        self.floor.fetch_max(floor, Ordering::Relaxed);
+    }
+
+    /// Some claim waits for news.
+    pub(crate) fn somebody_waits(&self) -> bool {
+        !lock_of(&self.waiting).is_empty()
+    }
+
     pub(crate) fn waits(&self, claim: ClaimId, waits: bool) {
         let mut waiting = lock_of(&self.waiting);
         if !waits {
@@ -183,7 +205,14 @@ impl Ears {
 
     /// Somebody waits for news or an answer.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) > 0 || !lock_of(&self.waiting).is_empty()
+        self.in_flight.load(Ordering::Relaxed) > 0 || self.somebody_waits()
+    }
+
+    /// A message that this server published itself.
+    pub(crate) fn hear_own(&self, message: &[u8]) {
+        if let Some(news) = std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
+            self.mailbox.push(news);
+        }
     }
 
     /// `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, `broken <id> <lock>` or
@@ -226,8 +255,13 @@ impl Drop for UnderWay<'_> {
 
 impl Listener for Ears {
     fn hear(&self, message: &[u8]) {
-        if let Some(news) = std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
-            self.mailbox.push(news);
+        match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
+            // By whose clock is not known, so it is asked for.
+            Some(News::Granted { name, id, grant, .. }) if self.passed_on => {
+                self.mailbox.push(News::Granted { name, id, grant, since: None });
+            }
+            Some(news) => self.mailbox.push(news),
+            None => {}
         }
     }
 

@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use leasehold_core::{Clock, EngineError, Fault};
-use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{
+    Cmd, RedisError, RedisResult, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+    from_redis_value,
+};
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 
@@ -241,9 +245,9 @@ async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResu
         return command.query_async(mux).await;
     }
     let mut both = redis::pipe();
-    both.cmd("ASKING").ignore().add_command(command);
-    let (said,) = both.query_async(mux).await?;
-    Ok(said)
+    both.cmd("ASKING").add_command(command);
+    let said = mux.req_packed_commands(&both, 0, 2).await?.pop().unwrap_or(Value::Nil);
+    Ok(from_redis_value(said.extract_error()?)?)
 }
 
 fn hand_out(said: Result<Vec<Value>, Refused>, batch: Vec<Call>) {

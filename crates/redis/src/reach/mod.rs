@@ -3,12 +3,19 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use leasehold_core::{ClaimId, Clock, Contact, EngineError, Mailbox};
+use leasehold_core::{ClaimId, Clock, Contact, EngineError, Fault, Mailbox};
 
+mod cluster;
+mod map_task;
+mod node;
 mod one;
 mod panel;
 mod sentinel;
+mod shard_wire;
+mod shards;
+mod slots;
 mod verdict;
+mod waiting;
 mod way;
 
 pub(crate) use one::Dialer;
@@ -16,13 +23,14 @@ pub(crate) use way::{Via, Way};
 
 use crate::{
     config::Config,
+    error::Refused,
     keys::{Keys, channel},
     news::Ears,
     outbox::{Items, To, Values},
     scripts::Script,
-    server::Address,
     servers::Servers,
 };
+use cluster::Cluster;
 use one::One;
 use sentinel::Sentinel;
 
@@ -43,6 +51,8 @@ pub(crate) enum Reach {
     One(One),
     /// The master of a group that Sentinels watch.
     Sentinel(Sentinel),
+    /// Servers that share the slots.
+    Cluster(Cluster),
 }
 
 impl Client {
@@ -53,7 +63,11 @@ impl Client {
 
     /// To hear one server with.
     pub(crate) fn ears(&self) -> Arc<Ears> {
-        let ears = Ears::new(&self.config.prefix, Arc::clone(&self.mailbox));
+        self.careful(Ears::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+    }
+
+    /// Where replicas are waited for, no news of a grant is enough: they are sent before any replica has it.
+    fn careful(&self, ears: Arc<Ears>) -> Arc<Ears> {
         if self.config.wait > 0 {
             ears.ask_before_believing();
         }
@@ -66,16 +80,24 @@ impl Reach {
         match &client.config.servers {
             Servers::One(address) => Self::One(One::new(client, address.clone(), contact)),
             Servers::Sentinel(sentinels) => Self::Sentinel(Sentinel::new(client, sentinels, contact)),
-            Servers::Cluster(nodes) => Self::One(One::new(client, Address::Tcp(nodes[0].clone()), contact)),
+            Servers::Cluster(places) => Self::Cluster(Cluster::new(client, places, contact)),
         }
     }
 
     /// The connection to the server that has the keys of this slot.
-    pub(crate) async fn via(&self, _slot: u16) -> Result<Via, EngineError> {
+    pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
         match self {
-            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default() }),
-            Self::Sentinel(sentinel) => Ok(Via { conn: sentinel.conn().await?, to: To::default() }),
+            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default(), home: None }),
+            Self::Sentinel(sentinel) => {
+                Ok(Via { conn: sentinel.conn().await?, to: To::default(), home: None })
+            }
+            Self::Cluster(cluster) => cluster.via(slot).await,
         }
+    }
+
+    /// Whether one request can be about keys of one slot only.
+    pub(crate) const fn shares_slots(&self) -> bool {
+        matches!(self, Self::Cluster(_))
     }
 
     /// A request about keys of this slot sets out.
@@ -89,11 +111,11 @@ impl Reach {
         slot: u16,
         script: Script,
         items: impl Fn(&Via) -> Result<Items, EngineError>,
-    ) -> Result<Values, EngineError> {
+    ) -> Result<Values, Refused> {
         let mut way = self.way(slot);
         loop {
-            let via = way.via().await?;
-            match via.run(script, items(&via)?).await {
+            let via = way.via().await.map_err(Refused::Failed)?;
+            match via.run(script, items(&via).map_err(Refused::Failed)?).await {
                 Ok(said) => return Ok(said),
                 Err(refused) => way.again(refused).await?,
             }
@@ -108,36 +130,37 @@ impl Reach {
                 sentinel.demoted(connection);
                 Ok(())
             }
+            Self::Cluster(_) => Err(EngineError::new(Fault::Retry, error.message)),
         }
     }
 
     /// How many Sentinels the URL names, and how many there are; `None` without any.
     pub(crate) fn sentinels(&self) -> Option<(usize, u32)> {
         match self {
-            Self::One(_) => None,
+            Self::One(_) | Self::Cluster(_) => None,
             Self::Sentinel(sentinel) => Some(sentinel.counted()),
         }
     }
 
     /// The slot of these keys, where servers share the slots.
-    pub(crate) fn slots(&self, _keys: &Keys<'_>) -> Option<u16> {
+    pub(crate) fn slots(&self, keys: &Keys<'_>) -> Option<u16> {
+        self.shares_slots().then_some(keys.slot)
+    }
+
+    /// The connections to all servers that have keys.
+    pub(crate) async fn servers(&self) -> Result<Vec<Via>, EngineError> {
         match self {
-            Self::One(_) | Self::Sentinel(_) => None,
+            Self::One(_) | Self::Sentinel(_) => Ok(vec![self.via(0).await?]),
+            Self::Cluster(cluster) => cluster.owners().await,
         }
     }
 
-    /// Of each server that has keys, one slot.
-    pub(crate) async fn servers(&self) -> Result<Vec<u16>, EngineError> {
-        match self {
-            Self::One(_) | Self::Sentinel(_) => Ok(vec![0]),
-        }
-    }
-
-    /// The claim waits no more, wherever it did.
-    pub(crate) fn waits_no_more(&self, claim: ClaimId) {
+    /// The claim, of a name in this slot, waits no more, wherever it did.
+    pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
             Self::One(one) => one.ears().waits(claim, false),
             Self::Sentinel(sentinel) => sentinel.ears().waits(claim, false),
+            Self::Cluster(cluster) => cluster.waits_no_more(slot, claim),
         }
     }
 
@@ -146,6 +169,7 @@ impl Reach {
         match self {
             Self::One(one) => one.mend().await,
             Self::Sentinel(sentinel) => sentinel.mend().await,
+            Self::Cluster(cluster) => cluster.mend().await,
         }
     }
 }

@@ -5,6 +5,11 @@
 
 mod bells;
 mod clocks;
+mod cluster;
+mod cluster_failover;
+mod cluster_places;
+mod cluster_rig;
+mod cluster_slots;
 mod conformance;
 mod counter;
 #[cfg(feature = "tls")]
