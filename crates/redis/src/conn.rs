@@ -22,7 +22,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     error::{Refused, sort, wants_tls},
-    identity::Identity,
+    identity::{Identity, Wanted},
     news::Ears,
     open,
     outbox::{Items, Outbox, Sender, To, Values},
@@ -85,7 +85,7 @@ impl Conn {
                 }
             };
             let mux = dialed.mux;
-            still_master(&identity, ears, server)?;
+            still_master(&identity, *wanted, ears, server)?;
             let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
             ears.meets(&identity);
             ears.connected(begun, clock.now(), time);
@@ -161,8 +161,13 @@ impl Conn {
 }
 
 /// A server that was the master, and is one no more, is not asked again: behind its name there will be another.
-fn still_master(identity: &Identity, ears: &Ears, server: &Server) -> Result<(), EngineError> {
-    if identity.role == "replica" && ears.was_master() {
+fn still_master(
+    identity: &Identity,
+    wanted: Wanted,
+    ears: &Ears,
+    server: &Server,
+) -> Result<(), EngineError> {
+    if wanted == Wanted::Alone && identity.role == "replica" && ears.was_master() {
         let message = format!("{} is a replica now: a fail-over may be under way", server.address);
         return Err(EngineError::new(Fault::Retry, message));
     }

@@ -52,8 +52,12 @@ local function all_may_listen()
 end
 
 -- Sends news, to a channel in a slot where servers share the slots: how many listen, or an error.
+-- Not to replicas: who listens there, because that was the master a moment ago, is not counted here, so what it would hear is void.
 local function publish(channel, text)
-  return redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
+  pcall(redis.set_repl, redis.REPL_NONE)
+  local said = redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
+  pcall(redis.set_repl, redis.REPL_ALL)
+  return said
 end
 
 -- What stands under the locks of all items: of one alone no more than a string of ours may have. One command for each of many would

@@ -11,9 +11,9 @@ mod node;
 mod one;
 mod panel;
 mod sentinel;
-mod shard_wire;
+pub(crate) mod shard_wire;
 mod shards;
-mod slots;
+pub(crate) mod slots;
 mod verdict;
 mod waiting;
 mod way;
@@ -71,6 +71,7 @@ impl Client {
         self.asking(Ears::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
+    /// Where replicas are waited for, no news of a grant is enough: they are sent before any replica has it.
     fn asking(&self, ears: Arc<Ears>) -> Arc<Ears> {
         if self.config.wait > 0 {
             ears.ask_before_believing();

@@ -50,10 +50,23 @@ struct Seat {
     place: Place,
     server: Server,
     master: String,
-    told: Mutex<Told>,
+    clock: Arc<dyn Clock>,
+    told: Mutex<Answer>,
     changed: watch::Sender<()>,
     /// Rings when it is to be asked now.
     kick: Notify,
+}
+
+/// What it says, and when it was asked.
+struct Answer {
+    told: Told,
+    asked: Instant,
+}
+
+impl Answer {
+    fn since(&self, since: Instant) -> &Told {
+        if self.asked < since { &Told::Nothing } else { &self.told }
+    }
 }
 
 impl Panel {
@@ -65,7 +78,8 @@ impl Panel {
                 place,
                 server,
                 master: master.to_owned(),
-                told: Mutex::new(Told::Nothing),
+                told: Mutex::new(Answer { told: Told::Nothing, asked: Instant::from_nanos(0) }),
+                clock: Arc::clone(clock),
                 changed: changed.clone(),
                 kick: Notify::new(),
             })
@@ -79,7 +93,12 @@ impl Panel {
 
     /// Who is the master, by what they said last.
     pub(crate) fn verdict(&self) -> Verdict {
-        let verdict = self.heard(|heard| judge(heard, &self.master));
+        self.verdict_since(Instant::from_nanos(0))
+    }
+
+    /// The same, by what those said that were asked from this instant on.
+    pub(crate) fn verdict_since(&self, since: Instant) -> Verdict {
+        let verdict = self.heard(since, |heard| judge(heard, &self.master));
         let mut disputed = lock_of(&self.disputed);
         match verdict {
             Verdict::Disputed(named, other) => {
@@ -99,7 +118,7 @@ impl Panel {
     /// Whether any of them knows of a later fail-over to another than this one.
     pub(crate) fn contradicts(&self, mine: &Place) -> bool {
         let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.place == *mine);
-        vetoed && self.heard(|heard| contradicts(heard, mine))
+        vetoed && self.heard(Instant::from_nanos(0), |heard| contradicts(heard, mine))
     }
 
     /// Rings at each answer.
@@ -112,9 +131,10 @@ impl Panel {
         self.seats.iter().for_each(|seat| seat.kick.notify_one());
     }
 
-    fn heard<T>(&self, judge: impl FnOnce(&[Heard<'_>]) -> T) -> T {
-        let told: Vec<_> = self.seats.iter().map(|seat| (&seat.place, lock_of(&seat.told))).collect();
-        let heard: Vec<Heard<'_>> = told.iter().map(|(place, told)| (*place, &**told)).collect();
+    fn heard<T>(&self, since: Instant, judge: impl FnOnce(&[Heard<'_>]) -> T) -> T {
+        let answers: Vec<_> = self.seats.iter().map(|seat| (&seat.place, lock_of(&seat.told))).collect();
+        let heard = answers.iter().map(|(place, answer)| (*place, answer.since(since)));
+        let heard: Vec<Heard<'_>> = heard.collect();
         judge(&heard)
     }
 }
@@ -122,7 +142,7 @@ impl Panel {
 impl Seat {
     async fn sit(self: Arc<Self>) {
         loop {
-            let limit = self.server.limit;
+            let (limit, asked) = (self.server.limit, self.clock.now());
             let address = &self.server.address;
             let error = match door::within(limit, self.connect()).await {
                 Some(Ok(dialed)) => self.ask_on(dialed).await,
@@ -133,13 +153,13 @@ impl Seat {
                     EngineError::new(Fault::Retry, message)
                 }
             };
-            self.says(Told::Silent(error));
+            self.says(asked, Told::Silent(error));
             door::within(PAUSE, std::future::pending::<()>()).await;
         }
     }
 
-    fn says(&self, told: Told) {
-        *lock_of(&self.told) = told;
+    fn says(&self, asked: Instant, told: Told) {
+        *lock_of(&self.told) = Answer { told, asked };
         let _ = self.changed.send(());
     }
 
@@ -174,8 +194,9 @@ impl Seat {
         let Dialed { mux, driver, news: _news } = dialed;
         let asking = async {
             loop {
+                let asked = self.clock.now();
                 match door::within(SILENCE, self.ask(&mux)).await {
-                    Some(Ok(told)) => self.says(told),
+                    Some(Ok(told)) => self.says(asked, told),
                     Some(Err(error)) => return self.of_sentinel(error),
                     None => {
                         let message = format!("the Sentinel at {address} said nothing for {SILENCE:?}");

@@ -2,7 +2,7 @@
 //! seconds, and answers as before.
 
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -25,6 +25,8 @@ use crate::{
 
 /// How often the Sentinels are judged, also if none of them says anything.
 const LOOK: Duration = Duration::from_millis(250);
+/// So long a request waits for a connection at least.
+const WAIT: Duration = Duration::from_millis(300);
 /// Within half of the time after which Sentinels take a master for down, they cannot have made another the master. A master is believed
 /// in for as long without a majority that names it, and an answer that takes longer says nothing.
 const SHORTEST_TRUST: Duration = Duration::from_secs(2);
@@ -41,6 +43,8 @@ struct MasterDialer {
     sentinels: Sentinels,
     /// Set up at the first connection: it needs the runtime.
     panel: OnceLock<Arc<Panel>>,
+    /// Why nobody is connected to, while nobody is.
+    why: Mutex<Option<EngineError>>,
 }
 
 impl Sentinel {
@@ -50,12 +54,21 @@ impl Sentinel {
             ears: client.ears(),
             sentinels: sentinels.clone(),
             panel: OnceLock::new(),
+            why: Mutex::default(),
         };
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
+    /// The connection to the master. While there is none, and it is known why, nobody waits for long: attempts go on by themselves.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
-        self.0.conn().await
+        loop {
+            if let Some(conn) = door::within(WAIT, self.0.conn()).await {
+                return conn;
+            }
+            if let Some(why) = &*lock_of(&self.0.dialer().why) {
+                return Err(why.again());
+            }
+        }
     }
 
     pub(crate) fn ears(&self) -> &Ears {
@@ -100,7 +113,8 @@ impl MasterDialer {
         })
     }
 
-    /// Connects to the one that is named, if it says itself that it is the master.
+    /// Connects to the one that is named, if it says itself that it is the master, and if it is named still by who was asked after it
+    /// said so: one that was stopped meanwhile, and replaced, does not know it.
     async fn open(&self, named: &Named, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
         let reachable = config.map.reachable(named.place.clone());
@@ -111,11 +125,25 @@ impl MasterDialer {
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
         let watch =
             watch(Arc::clone(self.panel()), named.place.clone(), trust, Arc::clone(&self.client.clock));
-        Conn::open(&dialer, number, broken, Box::pin(watch)).await
+        let conn = Conn::open(&dialer, number, broken, Box::pin(watch)).await?;
+        let (panel, now) = (self.panel(), self.client.clock.now());
+        let mut answers = panel.listen();
+        panel.kick();
+        loop {
+            match panel.verdict_since(now) {
+                Verdict::Master(master) if master.place == named.place => return Ok(conn),
+                Verdict::Open => drop(answers.changed().await),
+                Verdict::Nobody(error) => return Err(error),
+                Verdict::Master(Named { place: other, .. }) | Verdict::Disputed(_, other) => {
+                    let message = format!("the Sentinels named {}, and now {other}", named.place);
+                    return Err(EngineError::new(Fault::Retry, message));
+                }
+            }
+        }
     }
 
-    /// Tries until somebody is the master, and keeps why nobody was.
-    async fn find(&self, broken: Arc<Notify>, why: &Mutex<Option<EngineError>>) -> Result<Conn, EngineError> {
+    /// Tries until somebody is the master, and keeps why nobody is.
+    async fn find(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let panel = self.panel();
         let mut answers = panel.listen();
         panel.kick();
@@ -123,24 +151,34 @@ impl MasterDialer {
             let error = match panel.verdict() {
                 Verdict::Master(named) => match self.open(&named, Arc::clone(&broken)).await {
                     Ok(conn) => return Ok(conn),
-                    Err(error) => error,
+                    Err(error) => Some(error),
                 },
                 Verdict::Disputed(named, other) => {
                     let message =
                         format!("most Sentinels name {}, and one {other} by a later fail-over", named.place);
-                    EngineError::new(Fault::Retry, message)
+                    Some(EngineError::new(Fault::Retry, message))
                 }
-                Verdict::Open => EngineError::new(Fault::Retry, "the Sentinels have not answered yet"),
-                Verdict::Nobody(error) => error,
+                Verdict::Open => None,
+                Verdict::Nobody(error) => Some(error),
             };
-            if !matches!(error.fault, Fault::Retry | Fault::Unknown | Fault::Full) {
-                return Err(error);
+            match error {
+                Some(error) if !matches!(error.fault, Fault::Retry | Fault::Unknown | Fault::Full) => {
+                    return Err(error);
+                }
+                Some(error) => *lock_of(&self.why) = Some(error),
+                None => {}
             }
-            *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            let _ = door::within(LOOK, answers.changed()).await;
             // A server that is gone is named until it was gone for long enough: it is not called all the time.
+            let _ = door::within(LOOK, answers.changed()).await;
             let _ = door::within(LOOK / 2, std::future::pending::<()>()).await;
         }
+    }
+
+    fn no_answer(&self, limit: Duration) -> EngineError {
+        let none = || {
+            EngineError::new(Fault::Retry, format!("no majority of the Sentinels answered within {limit:?}"))
+        };
+        lock_of(&self.why).as_ref().map_or_else(none, EngineError::again)
     }
 }
 
@@ -149,16 +187,11 @@ impl Dial for MasterDialer {
 
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         Box::pin(async move {
-            let (why, limit) = (Mutex::new(None), dial_limit(self.client.config.connect_timeout, 1));
-            match door::within(limit, self.find(broken, &why)).await {
-                Some(found) => found,
-                None => {
-                    let why = why.into_inner().unwrap_or_else(PoisonError::into_inner);
-                    let none =
-                        || EngineError::new(Fault::Retry, format!("no Sentinel answered within {limit:?}"));
-                    Err(why.unwrap_or_else(none))
-                }
-            }
+            let limit = dial_limit(self.client.config.connect_timeout, 1);
+            let found = door::within(limit, self.find(broken)).await;
+            let found = found.unwrap_or_else(|| Err(self.no_answer(limit)));
+            *lock_of(&self.why) = found.as_ref().err().map(EngineError::again);
+            found
         })
     }
 
@@ -204,6 +237,10 @@ async fn watch(panel: Arc<Panel>, mine: Place, trust: Duration, clock: Arc<dyn C
         }
         let _ = door::within(LOOK, answers.changed()).await;
     }
+}
+
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub(crate) fn judge(heard: &[Heard<'_>], master: &str) -> Verdict {
     if heard.iter().any(|(_, told)| matches!(told, Told::Nothing)) {
         return Verdict::Open;
     }
-    Verdict::Nobody(no_majority(heard, master))
+    Verdict::Nobody(no_majority(heard, master, heard.len() - majority))
 }
 
 /// Whether another than this one was made the master, as far as anybody says: one Sentinel that knows of a later fail-over is enough
@@ -100,14 +100,15 @@ fn unknown(heard: &[Heard<'_>], master: &str) -> EngineError {
     )
 }
 
-/// A wrong password or URL is told as such, for it does not pass.
-fn no_majority(heard: &[Heard<'_>], master: &str) -> EngineError {
+/// A wrong password or URL is told as such, for it does not pass: with more than so many of them there will be no majority.
+fn no_majority(heard: &[Heard<'_>], master: &str, spare: usize) -> EngineError {
     let errors = || {
         heard.iter().filter_map(|(_, told)| if let Told::Silent(error) = told { Some(error) } else { None })
     };
-    let lasting = errors().find(|error| matches!(error.fault, Fault::Denied | Fault::Misconfigured));
-    if let Some(error) = lasting {
-        return error.again();
+    let lasting: Vec<_> =
+        errors().filter(|error| matches!(error.fault, Fault::Denied | Fault::Misconfigured)).collect();
+    if lasting.len() > spare {
+        return lasting[0].again();
     }
     let words = |(place, told): &Heard<'_>| match told {
         Told::Named(named) => format!("{place} names {}", named.place),
@@ -196,7 +197,8 @@ mod tests {
         assert!(verdict("?x ?x a1").starts_with("Misconfigured"));
         assert!(verdict("- - -").starts_with("Retry"));
         assert!(verdict("a1 b2 c3").starts_with("Retry"));
-        assert_eq!(verdict("- ! a1"), "Denied: wants a password");
+        assert_eq!(verdict("! ! a1"), "Denied: wants a password");
+        assert!(verdict("- ! a1").starts_with("Retry"), "one of them will be there again");
     }
 
     #[test]

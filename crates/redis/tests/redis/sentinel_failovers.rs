@@ -121,11 +121,12 @@ fn tokens_grow_past_those_that_a_fail_over_lost() {
 #[test]
 fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..calm() });
+    (1..3).for_each(|node| rig.redis.set_clock(node, 120));
+    rig.redis.settle();
     let locks = rig.locks();
     let ttl = Duration::from_secs(60);
     let guard = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap();
     rig.replicate(0);
-    (1..3).for_each(|node| rig.redis.set_clock(node, 120));
     rig.redis.kill(0);
     let second = rig.redis.master();
     assert!(!rig.has(second, "lock:a"), "it has ended there");
