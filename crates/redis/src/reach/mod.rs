@@ -156,6 +156,14 @@ impl Reach {
         }
     }
 
+    /// A connection to the same server, whose last one may have broken.
+    pub(crate) async fn anew(&self, via: &Via) -> Result<Via, EngineError> {
+        match (self, &via.home) {
+            (Self::Cluster(cluster), Some(home)) => cluster.go(&home.node, To::default()).await,
+            _ => self.via(0).await,
+        }
+    }
+
     /// The claim, of a name in this slot, waits no more, wherever it did.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
