@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Level, Locks, Password};
-use leasehold_testkit::{
-    server::{RedisSentinelOptions, RedisServer},
-    suite,
-};
+use leasehold_testkit::{server::RedisSentinelOptions, suite};
 
 use crate::{
     rig::{PATIENCE, acquire},
@@ -49,19 +46,12 @@ fn a_wrong_master_name_is_refused_with_the_names_that_are_known() {
 fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
     let rig = SentinelRig::new(still());
     let (sentinel, node) = (rig.redis.sentinel_ports()[0], rig.redis.ports()[0]);
-    let alone = RedisServer::start(&["--cluster-enabled", "yes"]);
-    let cluster = alone.port();
     for (url, right) in [
         (
             format!("redis://127.0.0.1:{sentinel}"),
             format!("redis+sentinel://127.0.0.1:{sentinel}/NAME (it knows mymaster)"),
         ),
         (format!("redis+sentinel://127.0.0.1:{node}/mymaster"), format!("write redis://127.0.0.1:{node}")),
-        (
-            format!("redis+sentinel://127.0.0.1:{cluster}/mymaster"),
-            format!("write redis+cluster://127.0.0.1:{cluster}"),
-        ),
-        (format!("redis://127.0.0.1:{cluster}"), format!("write redis+cluster://127.0.0.1:{cluster}")),
     ] {
         let error = refused(&locks_of(config_of(&url)));
         assert!(error.is_misconfigured() && error.to_string().contains(&right), "{url}: {error}");
