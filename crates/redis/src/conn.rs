@@ -120,6 +120,11 @@ impl Conn {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// From now on, an answer that took longer is no evidence.
+    pub(crate) fn trust(&self, slow: Duration) {
+        self.outbox.evidence.trust(slow);
+    }
+
     /// Runs a script for these items.
     pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
         let _under_way = self.ears.under_way();

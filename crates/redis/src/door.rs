@@ -23,6 +23,16 @@ pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> Running {
     Running(alive)
 }
 
+/// Runs `work` to its end, whoever waits for it.
+pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) {
+    drop(tokio::spawn(work));
+}
+
+/// Waits.
+pub(crate) async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 /// What comes of `work` within `limit`.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()

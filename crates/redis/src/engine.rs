@@ -14,8 +14,7 @@ use crate::{
     error::said_in_script,
     keys::Keys,
     news::{LINEAGE, previous},
-    outbox::To,
-    reach::{Client, Reach},
+    reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
 };
@@ -112,7 +111,7 @@ impl RedisEngine {
             }
         };
         let answer = match answer(claim, &said) {
-            Ok(Answer::Held(grant)) => self.replicated(&via.conn, claim, grant).await,
+            Ok(Answer::Held(grant)) => self.replicated(&via, claim, grant).await,
             answer => answer,
         };
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
@@ -125,9 +124,8 @@ impl RedisEngine {
     }
 
     /// The grant, once so many replicas have it as are waited for. One that too few have is given back.
-    async fn replicated(&self, conn: &Conn, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
-        let to = To { slot: self.reach.slots(&self.keys(&claim.name)?), ..To::default() };
-        let Err(error) = conn.replicated(to).await else { return Ok(Answer::Held(grant)) };
+    async fn replicated(&self, via: &Via, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
+        let Err(error) = via.conn.replicated(via.to).await else { return Ok(Answer::Held(grant)) };
         let (token, ended) = (Some(grant.token), Previous::Clean);
         let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
         let release = Release { name, id, mode, token, keep: None, ended };

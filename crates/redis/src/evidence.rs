@@ -13,21 +13,25 @@ const AFTERMATH: Duration = Duration::from_millis(200);
 
 /// Judges the answers of one connection.
 pub(crate) struct Evidence {
-    /// An answer that took longer is none.
-    slow: Option<Duration>,
+    /// An answer that took longer is none, in nanoseconds.
+    slow: AtomicU64,
     /// What was sent before is in doubt, in nanoseconds of our clock.
     doubtful: AtomicU64,
 }
 
 impl Evidence {
-    pub(crate) const fn new(slow: Option<Duration>) -> Self {
-        Self { slow, doubtful: AtomicU64::new(0) }
+    pub(crate) fn new(slow: Option<Duration>) -> Self {
+        Self { slow: AtomicU64::new(slow.map_or(u64::MAX, nanos)), doubtful: AtomicU64::new(0) }
+    }
+
+    /// From now on, an answer that took longer is none.
+    pub(crate) fn trust(&self, slow: Duration) {
+        self.slow.store(nanos(slow), Ordering::Relaxed);
     }
 
     /// An answer came at `now` to what was sent at `sent`.
     pub(crate) fn judge(&self, sent: Instant, now: Instant) -> Result<(), EngineError> {
-        let Some(slow) = self.slow else { return Ok(()) };
-        if now.since(sent) > slow {
+        if nanos(now.since(sent)) > self.slow.load(Ordering::Relaxed) {
             self.doubtful.fetch_max(now.after(AFTERMATH).as_nanos(), Ordering::Relaxed);
         }
         if sent.as_nanos() >= self.doubtful.load(Ordering::Relaxed) {
@@ -36,6 +40,10 @@ impl Evidence {
         let message = "the server answered so late that another may have taken its place by then";
         Err(EngineError::new(Fault::Unknown, message))
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -35,7 +35,11 @@ pub(crate) type Items = SmallVec<[Item; 1]>;
 pub(crate) type Values = SmallVec<[Value; 1]>;
 
 /// Where calls are left.
-pub(crate) struct Outbox(mpsc::Sender<Call>);
+pub(crate) struct Outbox {
+    calls: mpsc::Sender<Call>,
+    /// Which answers count.
+    pub(crate) evidence: Arc<Evidence>,
+}
 
 /// Where they leave from.
 pub(crate) struct Sender {
@@ -69,7 +73,7 @@ impl Outbox {
     /// left yet.
     pub(crate) async fn call(&self, to: To, script: Script, items: Items) -> Said {
         let (said, answer) = oneshot::channel();
-        if self.0.send(Call { to, script, items, said }).await.is_err() {
+        if self.calls.send(Call { to, script, items, said }).await.is_err() {
             return Err(Refused::Failed(EngineError::new(Fault::Retry, "the connection broke")));
         }
         let broke = |_| EngineError::new(Fault::Unknown, "the connection broke before the answer came");
@@ -87,7 +91,8 @@ impl Sender {
     ) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
         let evidence = Arc::new(Evidence::new(slow));
-        (Outbox(outbox), Self { calls, mux, clock, ears, evidence })
+        let outbox = Outbox { calls: outbox, evidence: Arc::clone(&evidence) };
+        (outbox, Self { calls, mux, clock, ears, evidence })
     }
 
     /// Sends until the outbox is gone.

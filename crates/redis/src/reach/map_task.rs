@@ -1,9 +1,4 @@
 //! Asks nodes of a Redis Cluster who has which slots: in the background, one after the other, and not all the time.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a door of this crate: it runs on when who asked for it has given up, and has pauses and limits"
-)]
-
 use std::{
     sync::{Arc, Weak},
     time::Duration,
@@ -12,6 +7,7 @@ use std::{
 use leasehold_core::{EngineError, Fault};
 
 use super::{cluster::Inner, node::Node, slots};
+use crate::door;
 
 /// The pause after an answer, or when nobody gave one. Between two of them many requests are sent on from node to node, and need no
 /// answer of this.
@@ -40,7 +36,7 @@ impl MapTask {
             }
         }
         // Not under the lock: a runtime that is shut down drops the task at once.
-        tokio::spawn(Asking { cluster: Weak::clone(cluster), ended: false }.run());
+        door::detach(Asking { cluster: Weak::clone(cluster), ended: false }.run());
     }
 
     /// What the last attempt met.
@@ -72,7 +68,7 @@ impl Asking {
                 cluster.lock().task.failed = answer.err().map(|error| (error.fault, error.message));
                 cluster.told.notify_waiters();
             }
-            tokio::time::sleep(PAUSE).await;
+            door::pause(PAUSE).await;
         }
     }
 }
@@ -90,9 +86,9 @@ impl Drop for Asking {
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut met: Option<EngineError> = None;
     for node in cluster.witnesses() {
-        let answer = match tokio::time::timeout(PATIENCE, ask_one(cluster, &node)).await {
-            Ok(answer) => answer,
-            Err(_) => {
+        let answer = match door::within(PATIENCE, ask_one(cluster, &node)).await {
+            Some(answer) => answer,
+            None => {
                 let message = format!("{} has not told its slots within {PATIENCE:?}", node.place);
                 Err(EngineError::new(Fault::Retry, message))
             }

@@ -11,9 +11,9 @@ mod node;
 mod one;
 mod panel;
 mod sentinel;
-mod shard_wire;
+pub(crate) mod shard_wire;
 mod shards;
-mod slots;
+pub(crate) mod slots;
 mod verdict;
 mod waiting;
 mod way;
@@ -24,7 +24,7 @@ pub(crate) use way::{Via, Way};
 use crate::{
     config::Config,
     error::Refused,
-    keys::{Keys, channel},
+    keys::channel,
     news::Ears,
     outbox::{Items, To, Values},
     scripts::Script,
@@ -63,11 +63,16 @@ impl Client {
 
     /// To hear one server with.
     pub(crate) fn ears(&self) -> Arc<Ears> {
-        self.careful(Ears::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+        self.asking(Ears::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+    }
+
+    /// To hear one of several servers with that pass on what is published.
+    pub(crate) fn ears_of_many(&self) -> Arc<Ears> {
+        self.asking(Ears::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
     /// Where replicas are waited for, no news of a grant is enough: they are sent before any replica has it.
-    fn careful(&self, ears: Arc<Ears>) -> Arc<Ears> {
+    fn asking(&self, ears: Arc<Ears>) -> Arc<Ears> {
         if self.config.wait > 0 {
             ears.ask_before_believing();
         }
@@ -80,7 +85,7 @@ impl Reach {
         match &client.config.servers {
             Servers::One(address) => Self::One(One::new(client, address.clone(), contact)),
             Servers::Sentinel(sentinels) => Self::Sentinel(Sentinel::new(client, sentinels, contact)),
-            Servers::Cluster(places) => Self::Cluster(Cluster::new(client, places, contact)),
+            Servers::Cluster(nodes) => Self::Cluster(Cluster::new(client, nodes, contact)),
         }
     }
 
@@ -130,6 +135,7 @@ impl Reach {
                 sentinel.demoted(connection);
                 Ok(())
             }
+            // Who has a slot in its place is asked for, and core asks again.
             Self::Cluster(_) => Err(EngineError::new(Fault::Retry, error.message)),
         }
     }
@@ -140,11 +146,6 @@ impl Reach {
             Self::One(_) | Self::Cluster(_) => None,
             Self::Sentinel(sentinel) => Some(sentinel.counted()),
         }
-    }
-
-    /// The slot of these keys, where servers share the slots.
-    pub(crate) fn slots(&self, keys: &Keys<'_>) -> Option<u16> {
-        self.shares_slots().then_some(keys.slot)
     }
 
     /// The connections to all servers that have keys.

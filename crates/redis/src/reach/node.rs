@@ -1,8 +1,12 @@
 //! One node of a Redis Cluster: its connection, and what its clock said when slots came to it.
 
-use std::sync::{
-    Arc, OnceLock, Weak,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Fault, Link, Place};
@@ -15,7 +19,11 @@ use super::{
     one::Dialer,
     shards::{ShardDialer, Shards},
 };
-use crate::{conn::Conn, news::Ears, open::micros, reply::unreadable, server::Address};
+use crate::{conn::Conn, door, news::Ears, open::micros, reply::unreadable, server::Address};
+
+/// An answer that took longer says nothing, for another node may have taken the place of this one: half of the time after which they do,
+/// and not more than half of what it is by default.
+const MOST_TRUST: Duration = Duration::from_secs(5);
 
 /// A node, as long as it stays where it is.
 pub(crate) struct Node {
@@ -44,8 +52,9 @@ struct NodeDialer {
 impl Node {
     pub(crate) fn new(cluster: &Weak<Inner>, client: &Arc<Client>, place: Place, nodes: usize) -> Arc<Self> {
         let server = client.config.server(Address::Tcp(place.clone()), nodes.max(2));
-        let dialer = Dialer::of_many(client, server.clone());
-        let ears = Arc::clone(&dialer.ears);
+        let ears = client.ears_of_many();
+        let dialer =
+            Dialer { slow: Some(MOST_TRUST), ..Dialer::heard(client, server.clone(), Arc::clone(&ears)) };
         let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
         // Whether any node was reached is told by who knows of all.
         let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
@@ -106,6 +115,14 @@ impl Node {
     }
 }
 
+/// After how long without a sign of it other nodes take this one's place, if we may know.
+async fn node_timeout(conn: &Conn) -> Option<Duration> {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg("cluster-node-timeout");
+    let said: HashMap<String, u64> = from_redis_value(conn.ask(&command).await.ok()?).ok()?;
+    said.into_values().next().map(Duration::from_millis)
+}
+
 /// What a request is preceded by came to nothing, so the request was not sent.
 fn not_asked(error: EngineError) -> EngineError {
     match error.fault {
@@ -124,7 +141,13 @@ impl Dial for NodeDialer {
         {
             cluster.want_map();
         }
-        self.dialer.dial(broken)
+        Box::pin(async move {
+            let conn = self.dialer.dial(broken).await?;
+            if let Some(timeout) = door::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
+                conn.trust((timeout / 2).min(MOST_TRUST));
+            }
+            Ok(conn)
+        })
     }
 
     fn is_dead(conn: &Conn) -> bool {

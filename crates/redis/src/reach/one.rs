@@ -82,12 +82,6 @@ impl Dialer {
         };
         Self { client: Arc::clone(client), server, ears, wanted, slow: None }
     }
-
-    /// To one of several servers that pass on what is published.
-    pub(crate) fn of_many(client: &Arc<Client>, server: Server) -> Self {
-        let ears = Ears::of_many(&client.config.prefix, Arc::clone(&client.mailbox));
-        Self::heard(client, server, client.careful(ears))
-    }
 }
 
 impl Dial for Dialer {

@@ -1,11 +1,6 @@
 //! News of the slots of one node, on a connection of their own: made when somebody waits, with one channel for each slot in which a
 //! claim of this process waited, and closed when nobody has waited for a while. Channels are never given up one by one: the answer
 //! to that looks like the news that a slot has moved.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a door of this crate: it runs the connection and bounds it in time"
-)]
-
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     mem,
@@ -24,7 +19,13 @@ use super::{
     cluster::Inner,
     shard_wire::{Frame, Wire},
 };
-use crate::{error::Refused, keys::channel_of, news::Ears, server::Server};
+use crate::{
+    door::{self, Running},
+    error::Refused,
+    keys::channel_of,
+    news::Ears,
+    server::Server,
+};
 
 /// How often the server is asked for a sign of life, and after how long without one it is taken for gone: as on the other
 /// connection.
@@ -48,7 +49,7 @@ pub(crate) struct ShardDialer {
 pub(crate) struct ShardConn {
     place: String,
     heard: Arc<Heard>,
-    _alive: oneshot::Sender<()>,
+    _running: Running,
 }
 
 /// What is heard on one connection, and what was asked for. It outlives the connection in whoever waits for an answer.
@@ -96,17 +97,16 @@ impl ShardDialer {
 
     async fn open(&self, broken: Arc<Notify>) -> Result<ShardConn, EngineError> {
         let (address, limit) = (&self.server.address, self.server.limit);
-        let late = |_| {
+        let late = || {
             EngineError::new(
                 Fault::Retry,
                 format!("cannot connect to {address} for news: no answer within {limit:?}"),
             )
         };
-        let wire = tokio::time::timeout(limit, Wire::open(&self.server)).await.map_err(late)??;
+        let wire = door::within(limit, Wire::open(&self.server)).await.ok_or_else(late)??;
         let (orders, ordered) = mpsc::unbounded_channel();
         let (channels, dead) = Default::default();
         let heard = Arc::new(Heard { channels, orders, dead });
-        let (alive, gone) = oneshot::channel();
         let last_words = LastWords {
             heard: Arc::clone(&heard),
             cluster: Weak::clone(&self.cluster),
@@ -121,14 +121,11 @@ impl ShardDialer {
             client: Arc::clone(&self.client),
             cluster: Weak::clone(&self.cluster),
         };
-        tokio::spawn(async move {
+        let running = door::run(async move {
             let _last_words = last_words;
-            tokio::select! {
-                _ = listener.run() => {}
-                _ = gone => {}
-            }
+            listener.run().await;
         });
-        Ok(ShardConn { place: address.to_string(), heard, _alive: alive })
+        Ok(ShardConn { place: address.to_string(), heard, _running: running })
     }
 }
 
@@ -227,7 +224,7 @@ impl Listener {
                     self.heard.lock().slots.insert(channel.clone().into_bytes(), slot);
                     self.wire.send(&["SSUBSCRIBE", &channel]).await.ok()?;
                 }
-                () = tokio::time::sleep(PULSE) => {
+                () = door::pause(PULSE) => {
                     let time = self.client.clock.now();
                     if asked_for_life.is_some_and(|asked| time.since(asked) > SILENCE) {
                         return None;

@@ -69,19 +69,28 @@ impl<'a> Way<'a> {
         Ok(via)
     }
 
-    /// The server has not the locks any more, or not yet: the error, if no other is to be asked.
-    fn demoted(&mut self, error: EngineError) -> Result<(), EngineError> {
-        self.demoted += 1;
-        let message = error.message.clone();
-        self.reach.demoted(self.last, error)?;
-        if self.demoted > MOST_DEMOTED { Err(EngineError::new(Fault::Retry, message)) } else { Ok(()) }
-    }
-
     /// The server refused the request: why, if none is to be asked besides.
     pub(crate) async fn again(&mut self, refused: Refused) -> Result<(), Refused> {
-        if let Refused::Demoted(error) = refused {
-            return self.demoted(error).map_err(Refused::Failed);
+        match refused {
+            Refused::Demoted(error) => {
+                self.demoted += 1;
+                let found = self.reach.demoted(self.last, error.again());
+                if self.demoted > MOST_DEMOTED {
+                    return Err(Refused::Failed(EngineError::new(Fault::Retry, error.message)));
+                }
+                found.map_err(Refused::Failed)
+            }
+            Refused::Split(error) => {
+                let message = format!("slot {} is moving between two servers ({})", self.slot, error.message);
+                Err(Refused::Split(EngineError::new(Fault::Retry, message)))
+            }
+            Refused::Moved { .. } | Refused::Ask { .. } => self.sent_on(refused),
+            Refused::Failed(error) => Err(Refused::Failed(error)),
         }
+    }
+
+    /// Another node of the cluster is to be asked.
+    fn sent_on(&mut self, refused: Refused) -> Result<(), Refused> {
         let (Reach::Cluster(cluster), Some(asked)) = (self.reach, &self.asked) else { return Err(refused) };
         let slot = self.slot;
         self.redirections += 1;
@@ -98,11 +107,7 @@ impl<'a> Way<'a> {
                 self.importer = Some(cluster.importer(slot, &to, asked).map_err(Refused::Failed)?);
                 Ok(())
             }
-            Refused::Split(error) => {
-                let message = format!("slot {slot} is moving between two servers ({})", error.message);
-                Err(Refused::Split(EngineError::new(Fault::Retry, message)))
-            }
-            Refused::Demoted(error) | Refused::Failed(error) => Err(Refused::Failed(error)),
+            refused => Err(refused),
         }
     }
 }
@@ -115,7 +120,7 @@ impl Via {
         if let Some(overdue) = &mut overdue {
             overdue.home = None;
         }
-        if let (Err(Refused::Failed(error)), Some(home)) = (&said, &self.home)
+        if let (Err(Refused::Failed(error) | Refused::Demoted(error)), Some(home)) = (&said, &self.home)
             && matches!(error.fault, Fault::Retry | Fault::Unknown)
         {
             home.cluster.suspect(&home.node);
