@@ -8,7 +8,7 @@ use crate::{
     error::Refused,
     guarantee::{self, WayThere},
     news::LINEAGE,
-    reach::Via,
+    reach::{Reach, Via},
     reply::Reply,
     scripts::{Item, Script},
 };
@@ -77,7 +77,7 @@ impl RedisEngine {
     /// Every key that matches, some of them perhaps twice.
     async fn scan(&self, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
         for via in self.reach.servers().await? {
-            scan_one(&via, pattern, &mut found).await?;
+            scan_one(&self.reach, via, pattern, &mut found).await?;
         }
         Ok(())
     }
@@ -138,7 +138,12 @@ impl Inspect for RedisEngine {
 }
 
 /// A step that gets no answer, as one over keys of many MiB on a busy machine, is asked again for fewer keys.
-async fn scan_one(via: &Via, pattern: &str, found: &mut impl FnMut(&str)) -> Result<(), EngineError> {
+async fn scan_one(
+    reach: &Reach,
+    mut via: Via,
+    pattern: &str,
+    found: &mut impl FnMut(&str),
+) -> Result<(), EngineError> {
     let (mut cursor, mut count) = (0, SCAN_COUNT);
     loop {
         let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(count);
@@ -146,6 +151,7 @@ async fn scan_one(via: &Via, pattern: &str, found: &mut impl FnMut(&str)) -> Res
             Ok(reply) => Reply::new(reply),
             Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
                 count /= 10;
+                via = reach.same(&via).await?;
                 continue;
             }
             Err(error) => return Err(error),
