@@ -99,7 +99,6 @@ fn encrypted(url: &mut Url, connect: &Connect, config: Config, sentinel: bool) -
 }
 
 #[cfg(all(test, feature = "tls"))]
-#[expect(clippy::unwrap_used, reason = "a test fails by it")]
 mod tests {
     use crate::Locks;
 
