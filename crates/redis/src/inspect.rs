@@ -8,7 +8,7 @@ use crate::{
     error::Refused,
     guarantee::{self, WayThere},
     news::LINEAGE,
-    reach::{Reach, Via},
+    reach::Via,
     reply::Reply,
     scripts::{Item, Script},
 };
@@ -77,9 +77,38 @@ impl RedisEngine {
     /// Every key that matches, some of them perhaps twice.
     async fn scan(&self, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
         for via in self.reach.servers().await? {
-            scan_one(&self.reach, via, pattern, &mut found).await?;
+            self.scan_one(via, pattern, &mut found).await?;
         }
         Ok(())
+    }
+
+    /// A step that gets no answer, as one over keys of many MiB on a busy machine, is asked again for fewer keys.
+    async fn scan_one(
+        &self,
+        mut via: Via,
+        pattern: &str,
+        found: &mut impl FnMut(&str),
+    ) -> Result<(), EngineError> {
+        let (mut cursor, mut count) = (0, SCAN_COUNT);
+        loop {
+            let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(count);
+            let mut reply = match via.run(Script::Names, [item].into()).await.map_err(EngineError::from) {
+                Ok(reply) => Reply::new(reply),
+                Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
+                    count /= 10;
+                    via = self.reach.anew(&via).await?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            cursor = reply.count()?;
+            for key in reply.texts()? {
+                found(&key);
+            }
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
     }
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
@@ -134,35 +163,6 @@ impl Inspect for RedisEngine {
         force: bool,
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(self.break_now(name, token, force))
-    }
-}
-
-/// A step that gets no answer, as one over keys of many MiB on a busy machine, is asked again for fewer keys.
-async fn scan_one(
-    reach: &Reach,
-    mut via: Via,
-    pattern: &str,
-    found: &mut impl FnMut(&str),
-) -> Result<(), EngineError> {
-    let (mut cursor, mut count) = (0, SCAN_COUNT);
-    loop {
-        let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(count);
-        let mut reply = match via.run(Script::Names, [item].into()).await.map_err(EngineError::from) {
-            Ok(reply) => Reply::new(reply),
-            Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
-                count /= 10;
-                via = reach.same(&via).await?;
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        cursor = reply.count()?;
-        for key in reply.texts()? {
-            found(&key);
-        }
-        if cursor == 0 {
-            return Ok(());
-        }
     }
 }
 

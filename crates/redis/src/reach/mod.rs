@@ -148,19 +148,19 @@ impl Reach {
         }
     }
 
-    /// A connection to the same server, which may have ended the last one.
-    pub(crate) async fn same(&self, via: &Via) -> Result<Via, EngineError> {
-        match (self, &via.home) {
-            (Self::Cluster(cluster), Some(home)) => cluster.go(&home.node, via.to).await,
-            _ => self.via(0).await,
-        }
-    }
-
     /// The connections to all servers that have keys.
     pub(crate) async fn servers(&self) -> Result<Vec<Via>, EngineError> {
         match self {
             Self::One(_) | Self::Sentinel(_) => Ok(vec![self.via(0).await?]),
             Self::Cluster(cluster) => cluster.owners().await,
+        }
+    }
+
+    /// A connection to the same server, whose last one may have broken.
+    pub(crate) async fn anew(&self, via: &Via) -> Result<Via, EngineError> {
+        match (self, &via.home) {
+            (Self::Cluster(cluster), Some(home)) => cluster.go(&home.node, To::default()).await,
+            _ => self.via(0).await,
         }
     }
 

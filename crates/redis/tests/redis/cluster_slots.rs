@@ -260,8 +260,6 @@ fn a_slot_that_leaves_mixes_up_no_answers() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, from, to) = rig.ends("{x}");
     let (engine, other) = (rig.engine(), rig.engine());
-    // Of names of which half are on the node that the slot leaves.
-    let claims: Vec<_> = (0..1000).map(|number| rig.claim(&format!("n{number}"))).collect();
     let (first, second) = (rig.claim("{x}"), rig.claim("{x}"));
     let leaving = rig.run(async {
         let grant = held(&other, &first).await;
@@ -278,6 +276,8 @@ fn a_slot_that_leaves_mixes_up_no_answers() {
         let mut rounds = 0;
         while !mover.is_finished() || rounds == 0 {
             rounds += 1;
+            // Of names of which half are on the node that the slot leaves.
+            let claims: Vec<_> = (0..1000).map(|number| rig.claim(&format!("n{number}"))).collect();
             rig.run(async {
                 let grants =
                     futures_util::future::join_all(claims.iter().map(|claim| held(&engine, claim))).await;

@@ -7,6 +7,7 @@ mod bells;
 mod clocks;
 mod cluster;
 mod cluster_failover;
+mod cluster_open;
 mod cluster_places;
 mod cluster_rig;
 mod cluster_slots;
