@@ -40,26 +40,24 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         })?);
     }
     let sentinel = matches!(config.servers(), Servers::Sentinel(_));
-    if matches!(config.servers(), Servers::Cluster(_)) {
-        config = map(url, config)?;
-    } else if let Some(db) = url.take("db") {
+    if !matches!(config.servers(), Servers::One(_))
+        && let Some(map) = url.take("map")
+    {
+        config = config.map(AddressMap::parse(&map)?);
+    }
+    if !matches!(config.servers(), Servers::Cluster(_))
+        && let Some(db) = url.take("db")
+    {
         let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
         config = config.db(db);
     }
     if sentinel {
-        config = sentinels(url, map(url, config)?)?;
+        config = sentinels(url, config)?;
     }
     config = encrypted(url, connect, config, sentinel)?;
     url.no_more()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
-}
-
-fn map(url: &mut Url, config: Config) -> Result<Config, Error> {
-    match url.take("map") {
-        Some(map) => Ok(config.map(AddressMap::parse(&map)?)),
-        None => Ok(config),
-    }
 }
 
 /// Who we are to Sentinels.
@@ -98,4 +96,39 @@ fn encrypted(url: &mut Url, connect: &Connect, config: Config, sentinel: bool) -
     }
     #[cfg(not(feature = "tls"))]
     crate::open::not_encrypted(config, connect)
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use crate::Locks;
+
+    #[test]
+    fn the_options_of_each_way_are_read_and_those_of_another_are_refused() {
+        for url in [
+            "redis+sentinel://u:hunter2@a:1,b/mymaster/2?sentinel_user=w&sentinel_password_file=/p&map=a:1=b:2&wait=1&db=3",
+            "rediss+sentinel://a/mymaster?sentinel_tls=off",
+            "redis+sentinel://a/mymaster?sentinel_tls=on&ca=/ca.pem",
+            "redis+cluster://u:hunter2@a,b?map=a=b&wait=2&prefix=x:",
+            "redis://a?wait=1",
+        ] {
+            Locks::connect(url).unwrap();
+        }
+        for (url, said) in [
+            ("redis+sentinel://u:hunter2@a/mymaster?sentinel_user=w", "sentinel_password_file"),
+            ("redis+sentinel://u:hunter2@a/mymaster?sentinel_tls=yes", "on and off"),
+            ("redis+sentinel://u:hunter2@a/mymaster?map=x", "map of addresses"),
+            ("redis+sentinel://u:hunter2@a/mymaster?ca=/ca.pem", "\"ca\" is unknown"),
+            ("redis+sentinel://u:hunter2@a/mymaster?wait=all", "wait"),
+            ("redis+sentinel://u:hunter2@a/mymaster?wait=65", "wait"),
+            ("redis+cluster://u:hunter2@a?sentinel_user=w", "\"sentinel_user\" is unknown"),
+            ("redis+cluster://u:hunter2@a?db=1", "\"db\" is unknown"),
+            ("redis://u:hunter2@a?map=a=b", "\"map\" is unknown"),
+            ("redis://u:hunter2@a?sentinel_tls=on", "\"sentinel_tls\" is unknown"),
+        ] {
+            let error = Locks::connect(url).err().unwrap();
+            let text = error.to_string();
+            assert!(error.is_misconfigured() && text.contains(said), "{url}: {text}");
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+    }
 }

@@ -125,9 +125,9 @@ impl RedisEngine {
     }
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
+        let (mut judged, servers) = (Vec::new(), self.reach.servers().await?);
         let way = WayThere { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
-        let mut judged = Vec::new();
-        for via in self.reach.servers().await? {
+        for via in servers {
             judged.push(guarantee::look(&via.conn, way).await?);
         }
         let one = judged.pop();

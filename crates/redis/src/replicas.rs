@@ -102,7 +102,7 @@ impl Asker {
         while waiting.recv_many(&mut calls, ROOM).await > 0 {
             let said = self.ask(calls[0].to).await;
             for call in calls.drain(..) {
-                let said = said.as_ref().map(|()| ()).map_err(EngineError::again);
+                let said = said.as_ref().copied().map_err(EngineError::again);
                 let _ = call.said.send(said);
             }
         }

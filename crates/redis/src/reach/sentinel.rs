@@ -2,7 +2,10 @@
 //! seconds, and answers as before.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -45,6 +48,8 @@ struct MasterDialer {
     panel: OnceLock<Arc<Panel>>,
     /// Why nobody is connected to, while nobody is.
     why: Mutex<Option<EngineError>>,
+    /// How many Sentinels they say that there are.
+    known: AtomicU32,
 }
 
 impl Sentinel {
@@ -55,6 +60,7 @@ impl Sentinel {
             sentinels: sentinels.clone(),
             panel: OnceLock::new(),
             why: Mutex::default(),
+            known: AtomicU32::new(0),
         };
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
@@ -90,11 +96,7 @@ impl Sentinel {
     /// How many Sentinels the URL names, and how many they say that there are.
     pub(crate) fn counted(&self) -> (usize, u32) {
         let dialer = self.0.dialer();
-        let known = match dialer.panel.get().map(|panel| panel.verdict()) {
-            Some(Verdict::Master(named)) => named.sentinels,
-            _ => 0,
-        };
-        (dialer.sentinels.places.len(), known)
+        (dialer.sentinels.places.len(), dialer.known.load(Ordering::Relaxed))
     }
 }
 
@@ -120,6 +122,7 @@ impl MasterDialer {
         let reachable = config.map.reachable(named.place.clone());
         let server = config.server(Address::Tcp(reachable), 1);
         let trust = trust(named.down_after);
+        self.known.store(named.sentinels, Ordering::Relaxed);
         let dialer =
             Dialer { slow: Some(trust), ..Dialer::heard(&self.client, server, Arc::clone(&self.ears)) };
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);

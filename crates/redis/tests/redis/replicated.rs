@@ -96,7 +96,7 @@ fn a_master_that_lost_its_replicas_grants_nothing_where_min_replicas_is_set() {
     let locks = rig.locks();
     let guarantee = rig.runtime.block_on(locks.guarantee()).unwrap().to_string();
     assert!(!guarantee.contains("min-replicas-to-write is 0"), "{guarantee}");
-    let guard = acquire(&locks, "a");
+    let guard = locks.mutex("a").ttl(Duration::from_secs(600)).blocking().acquire_within(PATIENCE).unwrap();
     rig.redis.cut(0);
     rig.until("it notices", || match locks.mutex("b").blocking().try_acquire() {
         Ok(guard) => guard.release_blocking().is_err(),
