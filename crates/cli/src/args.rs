@@ -10,7 +10,7 @@ use crate::help;
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, subcommand_required = true, arg_required_else_help = false)]
 pub(crate) struct Args {
-    /// The engine that stores the locks: file:, file:///dir, redis://host, etcd://host, postgres://host/db, ...
+    /// The engine that stores the locks: file:, file:///dir, redis://host, redis+sentinel://h1,h2/NAME, etcd://host, postgres://host/db, ...
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) url: Option<String>,
     /// Fail (78) when no URL is given, instead of using file:

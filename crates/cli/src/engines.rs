@@ -2,10 +2,20 @@
 
 use crate::exit::{CONFIG, Failure};
 
+const REDIS: &[&str] = &[
+    "redis",
+    "rediss",
+    "redis+unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+];
+
 /// The schemes of an engine, its feature, and whether this build has it.
 const ENGINES: [(&[&str], &str, bool); 7] = [
     (&["file"], "file", cfg!(feature = "file")),
-    (&["redis", "rediss", "redis+unix"], "redis", cfg!(feature = "redis")),
+    (REDIS, "redis", cfg!(feature = "redis")),
     (&["etcd", "etcds"], "etcd", cfg!(feature = "etcd")),
     (&["zookeeper", "zookeepers"], "zookeeper", cfg!(feature = "zookeeper")),
     (&["postgres", "postgresql"], "postgres", cfg!(feature = "postgres")),

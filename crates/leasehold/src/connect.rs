@@ -44,6 +44,8 @@ pub struct Connect {
 impl Locks {
     /// Locks on the engine that `url` names: `memory:`, `file:` (the default directory), `file:///dir` or `file:/dir`,
     /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted), `redis+unix:///path/to/socket`,
+    /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port].../master[/db]` or `rediss+sentinel://` (encrypted),
+    /// `redis+cluster://[user:password@]node[:port],node[:port]...` or `rediss+cluster://` (encrypted),
     /// `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted),
     /// `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted),
     /// `postgres://[user:password@]host[:port],host[:port].../database`, `mysql://[user[:password]@]host[:port]/database`,

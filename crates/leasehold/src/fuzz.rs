@@ -46,6 +46,7 @@ mod tests {
         let samples = [
             "redis://me:hunter2@host:6379/3?prefix=a%3A&connect_timeout=1s",
             "redis+unix:///run/redis.sock?db=3",
+            "redis+sentinel://u:p@a:1,b:2/mymaster/3?map=a:1=b:2&sentinel_user=w&wait=2",
             "etcd://me:hunter2@[::1]:2379,host:7,b?prefix=locks",
             "zookeeper://me:hunter2@a:2181,b/apps/x?layout=rw&prefix=%2Flocks",
             "postgres://me:hunter2@host:5432,g/db?listen_url=postgres://h/d&sslmode=require",

@@ -38,7 +38,8 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => open_memory(url),
         "file" => open_file(url),
-        "redis" | "rediss" | "redis+unix" => open_redis(url, connect),
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => open_redis(url, connect),
         "etcd" | "etcds" => open_etcd(url, connect),
         "zookeeper" | "zookeepers" => open_zookeeper(url, connect),
         "postgres" | "postgresql" => open_postgres(url, connect),
@@ -46,7 +47,7 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "sqlite" => open_sqlite(url),
         // The scheme is shown, never more: the rest may hold a password.
         other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
+            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
         ))),
     }
 }
@@ -118,39 +119,7 @@ fn open_file(_: &Url) -> Result<Opened, Error> {
 }
 
 #[cfg(feature = "redis")]
-fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
-    use leasehold_redis::{Config, RedisEngine};
-    let mut config = Config::from_url(&url.scheme, &url.rest)?;
-    if let Some(timeout) = connect.connect_timeout {
-        config = config.connect_timeout(timeout);
-    }
-    if let Some(password) = password(url, connect)? {
-        config = config.password(password);
-    }
-    if let Some(prefix) = url.take("prefix") {
-        config = config.prefix(&prefix)?;
-    }
-    if let Some(gap) = url.take_duration("gap")? {
-        config = config.gap(gap);
-    }
-    if let Some(bell) = url.take("bell") {
-        config = config.bell(bell.parse()?)?;
-    }
-    if let Some(db) = url.take("db") {
-        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
-        config = config.db(db);
-    }
-    if url.scheme == "rediss" {
-        #[cfg(feature = "tls")]
-        let encrypted = config.tls(crate::tls::of(url, connect)?);
-        #[cfg(not(feature = "tls"))]
-        let encrypted = not_encrypted(config, connect)?;
-        config = encrypted;
-    }
-    url.no_more()?;
-    let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
-    Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
-}
+use crate::redis_url::open_redis;
 
 #[cfg(not(feature = "redis"))]
 fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {

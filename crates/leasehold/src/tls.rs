@@ -13,14 +13,25 @@ use leasehold_tls::Tls;
 use crate::{connect::Connect, url::Url};
 
 /// The schemes of URLs whose connections are encrypted, or may be.
-const ENCRYPTED: [&str; 7] = ["rediss", "etcds", "zookeepers", "postgres", "postgresql", "mysql", "mariadb"];
+const ENCRYPTED: [&str; 9] = [
+    "rediss",
+    "rediss+sentinel",
+    "rediss+cluster",
+    "etcds",
+    "zookeepers",
+    "postgres",
+    "postgresql",
+    "mysql",
+    "mariadb",
+];
 
 /// What was given for the encryption is of no use with a URL that is not encrypted.
 pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
     if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) {
         return Ok(());
     }
-    let (scheme, encrypted) = (&url.scheme, ENCRYPTED.join(" or "));
+    let plain: Vec<_> = ENCRYPTED.into_iter().filter(|scheme| !scheme.contains('+')).collect();
+    let (scheme, encrypted) = (&url.scheme, plain.join(" or "));
     Err(Error::misconfigured(format!(
         "Connect::tls is given, but {scheme} URLs are not encrypted: write {encrypted}, or leave it out"
     )))

@@ -50,6 +50,12 @@ impl Url {
         taken.map(|(_, value)| value)
     }
 
+    /// The same, of an option that is known only if `known`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn take_if(&mut self, known: bool, key: &'static str) -> Option<String> {
+        if known { self.take(key) } else { None }
+    }
+
     /// Whether an option is given.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn has(&self, key: &str) -> bool {

@@ -3,17 +3,16 @@
 use std::{fmt, time::Duration};
 
 use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
-use percent_encoding::percent_decode_str;
 
 use crate::{
     bell::Bell,
     server::{Address, Login, Server},
+    servers::{AddressMap, Sentinels, Servers},
+    url,
 };
 
 /// What lock keys begin with, unless the URL says otherwise.
 pub const DEFAULT_PREFIX: &str = "lock:";
-/// The port of a URL without one.
-const DEFAULT_PORT: u16 = 6379;
 /// The longest prefix of keys: names have up to 512 bytes besides.
 const MAX_PREFIX_BYTES: usize = 128;
 
@@ -23,7 +22,8 @@ const MAX_GAP: Duration = Duration::from_secs(10);
 /// Where the server is, who we are there, and what keys are called. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
-    pub(crate) address: Address,
+    pub(crate) servers: Servers,
+    pub(crate) map: AddressMap,
     pub(crate) login: Login,
     pub(crate) db: u32,
     pub(crate) prefix: String,
@@ -32,6 +32,8 @@ pub struct Config {
     pub(crate) gap: Option<Duration>,
     /// Whom a release wakes, and how the scripts are told.
     pub(crate) bell: Option<(Bell, String)>,
+    /// How many replicas have a grant before it is shown.
+    pub(crate) wait: u32,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -40,60 +42,86 @@ impl Config {
     /// The server at `address`, with all else by default.
     #[must_use]
     pub fn new(address: Address) -> Self {
+        Self::of(Servers::One(address))
+    }
+
+    /// The master of a group that Sentinels watch.
+    #[must_use]
+    pub fn sentinels(sentinels: Sentinels) -> Self {
+        Self::of(Servers::Sentinel(sentinels))
+    }
+
+    /// A Redis Cluster, known by some of its nodes.
+    #[must_use]
+    pub fn cluster(nodes: Vec<Place>) -> Self {
+        Self::of(Servers::Cluster(nodes))
+    }
+
+    pub(crate) fn of(servers: Servers) -> Self {
         Self {
-            address,
+            servers,
+            map: AddressMap::default(),
             login: Login::default(),
             db: 0,
             prefix: DEFAULT_PREFIX.to_owned(),
             connect_timeout: CONNECT_TIMEOUT,
             gap: None,
             bell: None,
+            wait: 0,
             #[cfg(feature = "tls")]
             tls: None,
         }
     }
 
-    /// Reads what follows the scheme `redis`, `rediss` (then give `tls` too) or `redis+unix` in a URL, up to the
-    /// query, as it stands there: `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`.
+    /// Reads what follows the scheme `redis`, `rediss` (then give `tls` too), `redis+unix`, `redis+sentinel` or `redis+cluster` in
+    /// a URL, up to the query, as it stands there: `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`,
+    /// `//[user][:password]@sentinel[:port],.../master[/db]`, `//[user][:password]@node[:port],...`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
-        let unix = scheme == "redis+unix";
-        let wanted = if unix { "redis+unix:///path/to/socket" } else { "redis://host:6379/0" };
-        let malformed =
-            |what: &str| Error::misconfigured(format!("the {scheme} URL {what}: write it like {wanted}"));
-        let rest = rest.strip_prefix("//").ok_or_else(|| malformed("has no //"))?;
-        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-        let (login, place) = authority.rsplit_once('@').map_or((None, authority), |(l, p)| (Some(l), p));
-        let decode = |text: &str| {
-            let decoded = percent_decode_str(text).decode_utf8().map(std::borrow::Cow::into_owned);
-            decoded.map_err(|_| malformed("holds percent-escapes that are no UTF-8"))
-        };
-        let mut config = if unix {
-            if !place.is_empty() || path.len() < 2 {
-                return Err(malformed("names no socket"));
-            }
-            Self::new(Address::Unix(decode(path)?.into()))
-        } else {
-            let (host, port) =
-                Place::split(place, DEFAULT_PORT).ok_or_else(|| malformed("has a port that is no number"))?;
-            let host = decode(host)?;
-            if host.is_empty() {
-                return Err(malformed("names no host"));
-            }
-            Self::new(Address::Tcp(Place { host, port }))
-        };
-        if let Some(login) = login {
-            let (user, password) = login.split_once(':').unwrap_or((login, ""));
-            config.login.user = Some(decode(user)?).filter(|user| !user.is_empty());
-            config.login.password =
-                Some(decode(password)?).filter(|password| !password.is_empty()).map(Password::from);
+        url::read(scheme, rest)
+    }
+
+    /// Which servers keep the locks.
+    #[must_use]
+    pub const fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// Where servers are reached that Sentinels or nodes announce elsewhere.
+    #[must_use]
+    pub fn map(mut self, map: AddressMap) -> Self {
+        self.map = map;
+        self
+    }
+
+    /// Who we are to the Sentinels, where there are any. They are never told who we are to the servers.
+    #[must_use]
+    pub fn sentinel_login(mut self, user: Option<&str>, password: impl Into<Password>) -> Self {
+        if let Servers::Sentinel(sentinels) = &mut self.servers {
+            sentinels.login.user = user.map(str::to_owned);
+            sentinels.login.password = Some(password.into());
         }
-        if !unix && path.len() > 1 {
-            config.db = path[1..].parse().map_err(|_| malformed("has a database that is no number"))?;
+        self
+    }
+
+    /// Encrypts the connections to the Sentinels, where there are any.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn sentinel_tls(mut self, tls: crate::Tls) -> Self {
+        if let Servers::Sentinel(sentinels) = &mut self.servers {
+            sentinels.tls = Some(tls);
         }
-        Ok(config)
+        self
+    }
+
+    /// Shows a grant, and counts a renewal, only when so many replicas have it (`WAIT`); none by default. This makes it rarer that a
+    /// fail-over loses a lock, and does not rule it out. The user needs the right to `WAIT` and `INFO`.
+    #[must_use]
+    pub fn wait(mut self, replicas: u32) -> Self {
+        self.wait = replicas;
+        self
     }
 
     /// The database number; 0 by default.
@@ -109,6 +137,15 @@ impl Config {
     pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.tls = Some(tls);
         self
+    }
+
+    /// How a URL of one server begins.
+    pub(crate) fn scheme(&self) -> &'static str {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return "rediss";
+        }
+        "redis"
     }
 
     /// One of so many servers of the URL.
@@ -187,7 +224,7 @@ impl Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("address", &self.address)
+            .field("servers", &self.servers)
             .field("user", &self.login.user)
             .field("password", &self.login.password)
             .field("db", &self.db)
@@ -198,51 +235,11 @@ impl fmt::Debug for Config {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
 
-    fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp(Place { host: host.to_owned(), port })
-    }
-
     #[test]
-    fn urls_are_read() {
-        let read = |scheme: &str, rest: &str| Config::from_url(scheme, rest).unwrap();
-        assert_eq!(read("redis", "//db.example").address, tcp("db.example", 6379));
-        assert_eq!(read("redis", "//[::1]:7000/3").address, tcp("::1", 7000));
-        assert_eq!(read("redis", "//[::1]/3").db, 3);
-        assert_eq!(read("redis+unix", "///run/a%20b.sock").address, Address::Unix("/run/a b.sock".into()));
-        let full = read("redis", "//us%40er:p%3Aa%2Fs:s@h:1/");
-        let password = |config: &Config| {
-            let read = config.login.password.as_ref().unwrap().read();
-            read.now_or_never().unwrap().unwrap().as_str().to_owned()
-        };
-        assert_eq!((full.login.user.as_deref(), password(&full).as_str()), (Some("us@er"), "p:a/s:s"));
-        assert_eq!((full.address, full.db), (tcp("h", 1), 0));
-        let bare = read("redis", "//:secret@h");
-        assert_eq!((password(&bare).as_str(), bare.login.user), ("secret", None));
-    }
-
-    #[test]
-    fn what_is_malformed_is_refused_without_showing_a_password() {
-        for (scheme, rest) in [
-            ("redis", "h:6379"),
-            ("redis", "//"),
-            ("redis", "//u:hunter2@"),
-            ("redis", "//u:hunter2@h:port"),
-            ("redis", "//u:hunter2@h:99999"),
-            ("redis", "//u:hunter2@h/zero"),
-            ("redis", "//u:hunter2@[::1"),
-            ("redis", "//u:%ff@h"),
-            ("redis+unix", "//u:hunter2@host/sock"),
-            ("redis+unix", "//"),
-        ] {
-            let error = Config::from_url(scheme, rest).unwrap_err();
-            assert!(error.is_misconfigured());
-            assert!(!error.to_string().contains("hunter2"), "{error}");
-        }
-        let config = Config::new(tcp("h", 1)).login("u", "hunter2");
+    fn no_password_is_shown_and_a_prefix_has_no_control_characters() {
+        let config = Config::new(Address::Unix("/s".into())).login("u", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         assert!(config.prefix("a\nb").is_err());
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::future::join;
-use leasehold_core::{Clock, EngineError, Fault};
+use leasehold_core::{BoxFuture, Clock, EngineError, Fault, News};
 use redis::{
     Cmd, Value,
     aio::{MultiplexedConnection, PubSubSink},
@@ -21,12 +21,15 @@ use redis::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    error::{Refused, sort, sort_connecting, wants_tls},
+    error::{Refused, sort, wants_tls},
+    identity::{Identity, Wanted},
     news::Ears,
     open,
     outbox::{Items, Outbox, Sender, To, Values},
     reach::Dialer,
+    replicas::Replicas,
     scripts::Script,
+    server::Server,
 };
 
 /// While somebody waits for the server, its clock is asked so often: well within the shortest claim time, so that pushed
@@ -42,6 +45,8 @@ pub(crate) struct Conn {
     pub(crate) place: String,
     mux: MultiplexedConnection,
     outbox: Outbox,
+    /// Asked before a grant is believed.
+    replicas: Option<Replicas>,
     dead: Arc<AtomicBool>,
     /// Of its server.
     pub(crate) ears: Arc<Ears>,
@@ -50,9 +55,15 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// Connects, until the server has answered to everything that is asked first. `broken` rings when the connection is gone.
-    pub(crate) async fn open(dialer: &Dialer, number: u64, broken: Arc<Notify>) -> Result<Self, EngineError> {
-        let Dialer { client, server, ears } = dialer;
+    /// Connects, until the server has answered to everything that is asked first. `broken` rings when the connection is gone. When
+    /// `watch` ends, the server is not to be believed in any more: the connection ends, and then all holds are in doubt.
+    pub(crate) async fn open(
+        dialer: &Dialer,
+        number: u64,
+        broken: Arc<Notify>,
+        watch: BoxFuture<'static, ()>,
+    ) -> Result<Self, EngineError> {
+        let Dialer { client, server, ears, wanted, slow } = dialer;
         let (channel, clock) = (&client.channel, &client.clock);
         let (address, limit) = (&server.address, server.limit);
         let late = |_| {
@@ -65,10 +76,8 @@ impl Conn {
         let connecting = async {
             let mut dialed = open::open(server, channel, ears).await?;
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
-            let time = tokio::select! {
-                prepared = dialed.prepare(channel) => {
-                    prepared.map_err(|error| sort_connecting(error, server))?
-                }
+            let (identity, time) = tokio::select! {
+                prepared = dialed.prepare(channel, server, *wanted, ears.asks_for_run()) => prepared?,
                 () = &mut driver => {
                     let hint = wants_tls(server);
                     let message = format!("cannot connect to {address}: it closed the connection{hint}");
@@ -76,23 +85,33 @@ impl Conn {
                 }
             };
             let mux = dialed.mux;
+            still_master(&identity, *wanted, ears, server)?;
+            let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
+            ears.meets(&identity);
             ears.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let (outbox, sender) = Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears));
+            let (outbox, sender) = Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears), *slow);
             let pulse = pulse(mux.clone(), dialed.news, Arc::clone(ears), Arc::clone(clock));
             let last_words = LastWords { dead: Arc::clone(&dead), broken };
+            let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&ears.mailbox));
             tokio::spawn(async move {
                 let _last_words = last_words;
                 tokio::select! {
                     () = driver => {}
                     () = sender.run() => {}
                     () = pulse => {}
+                    () = confirming => {}
+                    () = watch => {
+                        // In this order: what is renewed because of the doubt must not go here.
+                        demoted.store(true, Ordering::Release);
+                        mailbox.push(News::Doubt);
+                    }
                     _ = gone => {}
                 }
             });
             let (place, ears) = (address.to_string(), Arc::clone(ears));
-            Ok(Self { number, place, mux, outbox, dead, ears, _alive: alive })
+            Ok(Self { number, place, mux, outbox, replicas, dead, ears, _alive: alive })
         };
         tokio::time::timeout(limit, connecting).await.map_err(late)?
     }
@@ -101,10 +120,27 @@ impl Conn {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// From now on, an answer that took longer is no evidence.
+    pub(crate) fn trust(&self, slow: Duration) {
+        self.outbox.evidence.trust(slow);
+    }
+
     /// Runs a script for these items.
     pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
         let _under_way = self.ears.under_way();
-        self.outbox.call(to, script, items).await
+        let said = self.outbox.call(to, script, items).await?;
+        if script.renews() {
+            self.replicated(to).await.map_err(Refused::Failed)?;
+        }
+        Ok(said)
+    }
+
+    /// Waits until so many replicas as were asked for have all that was done here before.
+    pub(crate) async fn replicated(&self, to: To) -> Result<(), EngineError> {
+        match &self.replicas {
+            Some(replicas) => replicas.have_all(to).await,
+            None => Ok(()),
+        }
     }
 
     /// Asks the server to say when a lock changes that another program holds. True if it is gone already.
@@ -122,6 +158,20 @@ impl Conn {
         let _under_way = self.ears.under_way();
         command.query_async(&mut self.mux.clone()).await.map_err(sort)
     }
+}
+
+/// A server that was the master, and is one no more, is not asked again: behind its name there will be another.
+fn still_master(
+    identity: &Identity,
+    wanted: Wanted,
+    ears: &Ears,
+    server: &Server,
+) -> Result<(), EngineError> {
+    if wanted == Wanted::Alone && identity.role == "replica" && ears.was_master() {
+        let message = format!("{} is a replica now: a fail-over may be under way", server.address);
+        return Err(EngineError::new(Fault::Retry, message));
+    }
+    Ok(())
 }
 
 /// While somebody waits, asks the server for its time, and for a sign of life on the connection for news if that is another;

@@ -2,20 +2,18 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Flights, Grant,
-    Hint, Hold, How, Life, Loss, Mode, News, Profile, Release, Released, Renewed, Token,
+    Hint, Hold, How, Life, Mode, News, Previous, Profile, Release, Released, Renewed, Token,
     queue::{WATCHERS, entry_life},
 };
 
 use crate::{
     config::Config,
     conn::Conn,
-    error::{is_foreign_type, said_in_script},
+    error::said_in_script,
     keys::Keys,
-    news::{LINEAGE, letter, previous},
-    outbox::{BATCH, Values},
+    news::{LINEAGE, previous},
     reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
@@ -29,18 +27,21 @@ const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Du
 const TOKENS: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a claim is sent anew because news of it were not heard. More often only where a slot goes to and fro; the poll finds the
+/// rest.
+const MOST_TRIES: u32 = 3;
 /// What is told of a key that other programs may use for something else.
 const NO_LOCK: &str = "the key of this lock holds something else than a string, without an expiry: delete it, or choose another name or prefix";
 /// How long after it was sent a request may still be applied; `lua/name.lua` keeps tombstones as long.
-const REQUEST_LIFE: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Locks on one Redis server.
 pub struct RedisEngine {
     pub(crate) client: Arc<Client>,
     pub(crate) reach: Reach,
-    flights: Flights,
+    pub(crate) flights: Flights,
     /// What a release is to do for other programs, as `lua/release.lua` reads it.
-    for_others: String,
+    pub(crate) for_others: String,
     profile: Profile,
 }
 
@@ -66,26 +67,41 @@ impl RedisEngine {
         Keys::of(&self.client.config.prefix, name)
     }
 
-    /// The slot of these names, which are all in one where servers share the slots.
-    fn slot(&self, first: Option<&leasehold_core::Name>) -> Result<u16, EngineError> {
-        first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))
-    }
-
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        let keys = self.keys(&claim.name)?;
         if self.flights.is_released(claim.id, self.client.clock.now()) {
-            self.reach.waits_no_more(claim.id);
+            self.reach.waits_no_more(keys.slot, claim.id);
             return Ok(Answer::Gone);
         }
-        let keys = self.keys(&claim.name)?;
         let mut way = self.reach.way(keys.slot);
-        let (conn, said) = loop {
+        // Who stands in line has to hear news of it: whom nobody can tell of a grant is passed over. So who does not listen yet, where
+        // that costs a request, tries first, then listens, then takes its place or asks.
+        let (mut listens, mut tries) = (how == How::Ask, 0);
+        let (via, said) = loop {
             let via = way.via().await?;
-            let item = self.claim_item(&keys, claim, how)?;
+            if listens
+                && !via.hears().await?
+                && let Err(refused) = via.listen().await
+            {
+                way.again(refused).await?;
+                continue;
+            }
+            let heard = via.hears().await?;
+            let item = self.claim_item(&keys, claim, how, heard, &via.channel(&self.client).await?)?;
             let flight = self.flights.start(claim.id, via.conn.number, self.client.clock.now());
             match via.run(Script::Claim, [item].into()).await {
                 Ok(said) => {
                     flight.land();
-                    break (via.conn, Reply::new(said).text()?);
+                    let said = Reply::new(said).text()?;
+                    let waits = said.starts_with("waiting ");
+                    via.waits(claim.id, &claim.name, waits);
+                    // Once more, and listening: news since then may have been missed.
+                    let may_wait = claim.may_queue && (waits || said.starts_with("taken "));
+                    if may_wait && tries < MOST_TRIES && !(heard && via.hears().await?) {
+                        (listens, tries) = (true, tries + 1);
+                        continue;
+                    }
+                    break (via, said);
                 }
                 Err(refused) if refused.is_unknown() => return Err(refused.into()),
                 Err(refused) => {
@@ -94,15 +110,29 @@ impl RedisEngine {
                 }
             }
         };
-        let answer = answer(claim, &said);
-        conn.ears.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
+        let answer = match answer(claim, &said) {
+            Ok(Answer::Held(grant)) => self.replicated(&via, claim, grant).await,
+            answer => answer,
+        };
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
             && !said.ends_with(" 0")
             && (ahead as usize) < WATCHERS
         {
-            self.watch(&conn, &keys, claim).await;
+            self.watch(&via.conn, &keys, claim).await;
         }
         answer
+    }
+
+    /// The grant, once so many replicas have it as are waited for. One that too few have is given back.
+    async fn replicated(&self, via: &Via, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
+        let Err(error) = via.conn.replicated(via.to).await else { return Ok(Answer::Held(grant)) };
+        let (token, ended) = (Some(grant.token), Previous::Clean);
+        let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
+        let release = Release { name, id, mode, token, keep: None, ended };
+        match self.release_real(&[release]).await[..] {
+            [Released::Unknown(_)] => Err(error),
+            _ => Err(EngineError::new(Fault::Retry, error.message)),
+        }
     }
 
     /// The claim is among the first in line for a lock that another program holds: the server is to say when that ends. If it
@@ -115,7 +145,15 @@ impl RedisEngine {
         }
     }
 
-    fn claim_item(&self, keys: &Keys<'_>, claim: &Claim, how: How) -> Result<Item, EngineError> {
+    /// `heard`: news of its place in line would be heard, on this channel.
+    fn claim_item(
+        &self,
+        keys: &Keys<'_>,
+        claim: &Claim,
+        how: How,
+        heard: bool,
+        channel: &str,
+    ) -> Result<Item, EngineError> {
         let (mode, count, limit) = match claim.mode {
             Mode::Exclusive => ('x', 1, 0),
             Mode::Shared => ('s', 1, 0),
@@ -128,99 +166,12 @@ impl RedisEngine {
             millis(claim.ttl),
             millis(claim.claim_time.min(claim.ttl)),
             millis(entry_life(claim.ttl)),
-            u8::from(claim.may_queue),
+            u8::from(claim.may_queue && heard),
             claim.tokens.clamp(1, leasehold_core::queue::MAX_TOKENS),
-            self.client.channel,
+            channel,
             claim.owner,
         );
         Ok(Item::new(keys).id(claim.id).words(asked))
-    }
-
-    async fn renew_all(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let renewed = self.renew_some(holds).await;
-        let denied =
-            |answer: &Renewed| matches!(answer, Renewed::Unknown(error) if error.fault == Fault::Denied);
-        if holds.len() == 1 || !renewed.iter().any(denied) {
-            return renewed;
-        }
-        // As in `release_some`.
-        let alone = holds.iter().map(|one| self.renew_some(std::slice::from_ref(one)));
-        join_all(alone).await.into_iter().flatten().collect()
-    }
-
-    async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let told = async {
-            let item = |hold: &Hold| {
-                let keys = self.keys(&hold.name)?;
-                Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
-            };
-            let slot = self.slot(holds.first().map(|hold| &hold.name))?;
-            let items = |_: &Via| holds.iter().map(item).collect();
-            words(self.reach.run(slot, Script::Renew, items).await?)
-        };
-        match told.await {
-            Ok(words) => words.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
-            Err(error) => holds.iter().map(|_| Renewed::Unknown(error.again())).collect(),
-        }
-    }
-
-    /// A name that no claim can have is nowhere, and holds up no other.
-    async fn release_some(&self, releases: &[Release]) -> Vec<Released> {
-        let possible = |release: &&Release| self.keys(&release.name).is_ok();
-        let real: Vec<Release> = releases.iter().filter(possible).cloned().collect();
-        let mut answers = self.release_real(&real).await;
-        if real.len() > 1
-            && answers
-                .iter()
-                .any(|answer| matches!(answer, Released::Unknown(error) if error.fault == Fault::Denied))
-        {
-            // The server refuses a call for one lock that the user may not touch: each by itself.
-            let alone = real.iter().map(|one| self.release_real(std::slice::from_ref(one)));
-            answers = join_all(alone).await.into_iter().flatten().collect();
-        }
-        let mut answers = answers.into_iter();
-        let answer = |release: &Release| if possible(&release) { answers.next() } else { None };
-        releases.iter().map(answer).map(|answer| answer.unwrap_or(Released::NotThere)).collect()
-    }
-
-    async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
-        releases.iter().for_each(|release| self.reach.waits_no_more(release.id));
-        let told = async {
-            let slot = self.slot(releases.first().map(|release| &release.name))?;
-            let item = |via: &Via, release: &Release| {
-                let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
-                let bury = self.flights.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
-                let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
-                let ended = format_args!("{how} {keep} {} {}", u8::from(bury), self.for_others);
-                Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
-            };
-            let items = |via: &Via| releases.iter().map(|release| item(via, release)).collect();
-            words(self.reach.run(slot, Script::Release, items).await?)
-        };
-        match told.await {
-            Ok(words) => {
-                words.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect()
-            }
-            Err(error) => releases.iter().map(|_| Released::Unknown(error.again())).collect(),
-        }
-    }
-
-    fn released(&self, word: &str, release: &Release) -> Released {
-        let released = match word {
-            "freed" => Released::Freed,
-            "unrung" => {
-                tracing::warn!(
-                    name = release.name.as_str(),
-                    "the lock was freed, but its bell did not ring: other programs sleep on. Has the user the rights of docs/engines/redis.md?"
-                );
-                Released::Freed
-            }
-            "absent" | "layout" => Released::NotThere,
-            error if is_foreign_type(error) => Released::NotThere,
-            error => return Released::Unknown(said_in_script(error)),
-        };
-        self.flights.settle(release.id);
-        released
     }
 }
 
@@ -234,20 +185,11 @@ impl Engine for RedisEngine {
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(async move {
-            join_all(holds.chunks(BATCH).map(|holds| self.renew_all(holds)))
-                .await
-                .into_iter()
-                .flatten()
-                .collect()
-        })
+        Box::pin(self.renew_now(holds))
     }
 
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(async move {
-            let batches = releases.chunks(BATCH).map(|releases| self.release_some(releases));
-            join_all(batches).await.into_iter().flatten().collect()
-        })
+        Box::pin(self.release_now(releases))
     }
 
     fn news(&self) -> BoxFuture<'_, Vec<News>> {
@@ -317,21 +259,6 @@ pub(crate) fn unknown_layout() -> EngineError {
         Fault::Misconfigured,
         "another version of leasehold keeps this lock in a layout that this one does not know: use one version",
     )
-}
-
-fn renewed(word: &str, hold: &Hold) -> Renewed {
-    match word {
-        "kept" => Renewed::Kept { ttl: Some(hold.ttl) },
-        "broken" => Renewed::Lost(Loss::Broken),
-        "gone" | "layout" => Renewed::Lost(Loss::Gone),
-        error if is_foreign_type(error) => Renewed::Lost(Loss::Gone),
-        error => Renewed::Unknown(said_in_script(error)),
-    }
-}
-
-/// The word that a script says of each of its items.
-fn words(said: Values) -> Result<Vec<String>, EngineError> {
-    Reply::new(said).all_text()
 }
 
 fn profile(contact: Contact) -> Profile {

@@ -1,7 +1,7 @@
 //! Sorts what the server and the connection say into what it means for a request.
 
 use leasehold_core::{EngineError, Fault};
-use redis::RedisError;
+use redis::{RedisError, Value};
 
 use crate::server::{Address, Server};
 
@@ -14,6 +14,8 @@ pub(crate) enum Refused {
     Ask { to: String, error: EngineError },
     /// Nothing was done: of the keys, some are on another server already.
     Split(EngineError),
+    /// Nothing was done: the server is not, or not yet, the one that has the locks. Others are asked where that is.
+    Demoted(EngineError),
     /// As for every request.
     Failed(EngineError),
 }
@@ -25,7 +27,21 @@ impl Refused {
             (Some("MOVED"), Some(to)) => Self::Moved { to, error: sort(error) },
             (Some("ASK"), Some(to)) => Self::Ask { to, error: sort(error) },
             (Some("TRYAGAIN"), _) => Self::Split(sort(error)),
+            (Some(code), _) if is_of_no_master(code) => Self::Demoted(sort(error)),
             _ => Self::Failed(sort(error)),
+        }
+    }
+
+    /// As a server says it in so many words.
+    pub(crate) fn said(text: &str) -> Self {
+        let mut words = text.split_ascii_whitespace();
+        let (code, to) = (words.next().unwrap_or_default(), words.nth(1).map(str::to_owned));
+        let error = said_in_script(text);
+        match (code, to) {
+            ("MOVED", Some(to)) => Self::Moved { to, error },
+            ("ASK", Some(to)) => Self::Ask { to, error },
+            ("TRYAGAIN", _) => Self::Split(error),
+            _ => Self::Failed(error),
         }
     }
 
@@ -35,6 +51,7 @@ impl Refused {
             Self::Moved { to, error } => Self::Moved { to: to.clone(), error: error.again() },
             Self::Ask { to, error } => Self::Ask { to: to.clone(), error: error.again() },
             Self::Split(error) => Self::Split(error.again()),
+            Self::Demoted(error) => Self::Demoted(error.again()),
             Self::Failed(error) => Self::Failed(error.again()),
         }
     }
@@ -50,9 +67,29 @@ impl From<Refused> for EngineError {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Moved { error, .. } | Refused::Ask { error, .. } => error,
-            Refused::Split(error) | Refused::Failed(error) => error,
+            Refused::Split(error) | Refused::Demoted(error) | Refused::Failed(error) => error,
         }
     }
+}
+
+/// A replica refuses to write, one without its master to answer, one that follows another master reads all that has first.
+fn is_of_no_master(code: &str) -> bool {
+    matches!(code, "READONLY" | "MASTERDOWN" | "LOADING")
+}
+
+/// What one item of a batch met, if it says that the server is no master any more: then it says so of all that would write.
+pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
+    let text = match said {
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?,
+        Value::SimpleString(text) => text,
+        _ => return None,
+    };
+    // Our own words are small.
+    if !text.starts_with(|c: char| c.is_ascii_uppercase()) {
+        return None;
+    }
+    let (code, detail) = split(text);
+    is_of_no_master(&code).then(|| said_of(&code, detail))
 }
 
 /// An error of a request that may have left.
@@ -60,7 +97,7 @@ pub(crate) fn sort(error: RedisError) -> EngineError {
     match code_of(&error) {
         Some(code) => {
             let detail = error.detail().unwrap_or_default().to_owned();
-            said(&code, &detail).with_source(error)
+            said_of(&code, &detail).with_source(error)
         }
         // Of a request that met a broken connection nobody knows whether it arrived.
         None => {
@@ -100,7 +137,7 @@ pub(crate) fn wants_tls(server: &Server) -> &'static str {
 /// What one item of a batch met inside a script.
 pub(crate) fn said_in_script(text: &str) -> EngineError {
     let (code, detail) = split(text);
-    said(&code, detail)
+    said_of(&code, detail)
 }
 
 /// True if there is something other than a string under the key of a lock: certainly not a hold of ours.
@@ -117,7 +154,7 @@ fn is_about_rights(detail: &str) -> bool {
 /// How a script says so, see `unpacked` in name.lua.
 const UNREADABLE: &str = "cannot read what is packed";
 
-fn said(code: &str, detail: &str) -> EngineError {
+fn said_of(code: &str, detail: &str) -> EngineError {
     let (fault, what) = match code {
         "LOADING" => (Fault::Retry, "the server is still loading its data"),
         "BUSY" => (Fault::Retry, "the server is busy with somebody's script"),
@@ -209,6 +246,16 @@ mod tests {
             ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD'", Fault::Misconfigured),
         ] {
             assert_eq!(said_in_script(said).fault, fault, "{said}");
+        }
+        let of_item = |text: &str| demoted(&Value::BulkString(text.into())).map(|error| error.fault);
+        for text in [
+            "READONLY You can't write against a read only replica. script: x, on @user_script:9.",
+            "ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write against a read only replica.",
+        ] {
+            assert_eq!(of_item(text), Some(Fault::Refused));
+        }
+        for text in ["held 1 1 1 c", "kept", "NOREPLICAS Not enough good replicas to write.", "ERR x", ""] {
+            assert_eq!(of_item(text), None, "{text}");
         }
         assert!(is_foreign_type("WRONGTYPE Operation against a key holding the wrong kind of value"));
         assert!(!is_foreign_type("ERR x"));

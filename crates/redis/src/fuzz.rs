@@ -4,8 +4,10 @@ use leasehold_core::{Frames, TooLong};
 use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
 
 use crate::{
+    error::Refused,
     frames::Replies,
-    news::{Ears, Hear},
+    news::{Ears, Hear, Listener},
+    reach::{shard_wire, slots},
     reply::Reply,
 };
 
@@ -17,6 +19,7 @@ pub fn replies(bytes: &[u8]) {
         let parts = bytes.chunks(at_once).try_for_each(|bytes| replies.follow(bytes));
         assert_eq!(parts, whole, "the bound depends on how the bytes were cut");
     }
+    slots(bytes);
     let Ok(value) = redis::parse_redis_value(bytes) else { return };
     first(bytes).expect("a reply that the client library reads is not refused");
     read(&value);
@@ -25,6 +28,22 @@ pub fn replies(bytes: &[u8]) {
         Value::Array(data) => pushed(PushKind::Message, data),
         _ => {}
     }
+}
+
+/// What nodes of a Redis Cluster say of slots and where they send us on to, and what they push on a connection of its own.
+fn slots(bytes: &[u8]) {
+    if let Ok(Some((_, length))) = shard_wire::read(bytes) {
+        assert!(length <= bytes.len());
+        for end in 0..length {
+            assert!(matches!(shard_wire::read(&bytes[..end]), Ok(None)), "a frame ended before its end");
+        }
+    }
+    if let Ok(value) = redis::parse_redis_value(bytes) {
+        let _ = slots::read(value, "host");
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let _ = slots::place(&text, "host");
+    let _ = Refused::said(&text);
 }
 
 /// Follows the first reply to its end: what comes after it the library did not look at.

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_core::{EngineError, Guarantee, Level};
+use leasehold_core::{EngineError, Finding, Guarantee, Level};
 use redis::{Value, from_redis_value};
 
 use crate::{
@@ -23,7 +23,21 @@ struct Facts {
     fsync: Option<String>,
     /// Whether it does not sync while it rewrites the append-only file.
     pauses: bool,
+    /// How many replicas the server needs to write; `None` if we may not know.
+    needs: Option<u32>,
+    /// How old the last sign of life of one may be, in seconds.
+    lag: String,
     clocks: Clocks,
+    way: WayThere,
+}
+
+/// How the server is reached, and what is waited for there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WayThere {
+    /// How many Sentinels the URL names, and how many there are, as far as they know.
+    pub(crate) sentinels: Option<(usize, u32)>,
+    /// How many replicas have a grant before it is shown.
+    pub(crate) wait: u32,
 }
 
 /// The server's wall clock, and ours before it was asked and after it answered, since 1970.
@@ -33,21 +47,48 @@ struct Clocks {
     after: Duration,
 }
 
-pub(crate) async fn look(conn: &Conn) -> Result<Guarantee, EngineError> {
+pub(crate) async fn look(conn: &Conn, way: WayThere) -> Result<Guarantee, EngineError> {
     let mut info = redis::cmd("INFO");
     info.arg("everything");
     let text: String = text_of(conn.ask(&info).await?)?;
-    let mut ask = redis::cmd("CONFIG");
-    ask.arg("GET").arg("*appendfsync*");
-    // Often forbidden; then it is said that it is not known.
-    let mut settings = match conn.ask(&ask).await {
-        Ok(answer) => from_redis_value::<HashMap<String, String>>(answer).unwrap_or_default(),
-        Err(_) => HashMap::new(),
-    };
+    let mut settings = settings_by(conn, "*appendfsync*").await;
+    settings.extend(settings_by(conn, "min-replicas-*").await);
     let fsync = settings.remove("appendfsync");
     let pauses = settings.get("no-appendfsync-on-rewrite").is_some_and(|pauses| pauses == "yes");
+    let needs = settings.get("min-replicas-to-write").and_then(|needs| needs.parse().ok());
+    let lag = settings.remove("min-replicas-max-lag").unwrap_or_default();
     let clocks = compare(conn).await?;
-    Ok(judge(&Facts { info: parse(&text), fsync, pauses, clocks }))
+    Ok(judge(&Facts { info: parse(&text), fsync, pauses, needs, lag, clocks, way }))
+}
+
+/// Often forbidden; then it is said that it is not known.
+async fn settings_by(conn: &Conn, pattern: &str) -> HashMap<String, String> {
+    let mut ask = redis::cmd("CONFIG");
+    ask.arg("GET").arg(pattern);
+    match conn.ask(&ask).await {
+        Ok(answer) => from_redis_value::<HashMap<String, String>>(answer).unwrap_or_default(),
+        Err(_) => HashMap::new(),
+    }
+}
+
+/// What all masters of a Redis Cluster promise together.
+pub(crate) fn of_cluster(all: &mut Guarantee, others: Vec<Guarantee>) {
+    for other in others {
+        let unsaid = |finding: &Finding| !all.findings.contains(finding);
+        let new: Vec<Finding> = other.findings.into_iter().filter(unsaid).collect();
+        all.findings.extend(new);
+        for note in other.notes {
+            if !all.notes.contains(&note) {
+                all.note(note);
+            }
+        }
+    }
+    all.lower(
+        "cluster-enabled",
+        "yes",
+        "no",
+        "a fail-over or a takeover of a node loses what its replica had not received, and two may hold one lock",
+    );
 }
 
 async fn compare(conn: &Conn) -> Result<Clocks, EngineError> {
@@ -103,15 +144,7 @@ fn judge(facts: &Facts) -> Guarantee {
             "a full server evicts keys, locks among them, and two may hold one lock",
         );
     }
-    let replicas = get("connected_slaves");
-    if replicas.parse::<u32>().is_ok_and(|replicas| replicas > 0) {
-        judged.lower(
-            "connected_slaves",
-            replicas,
-            "0",
-            "a fail-over loses what the replicas had not received, and two may hold one lock",
-        );
-    }
+    judge_replicas(facts, get("connected_slaves"), &mut judged);
     let version = get("redis_version");
     if !is_new_enough(version) {
         let wanted = format!("{}.{} or newer", FLOOR.0, FLOOR.1);
@@ -120,6 +153,54 @@ fn judge(facts: &Facts) -> Guarantee {
     judged.notes.extend(facts.clocks.note());
     judged.note("Leases end by the server's wall clock: one that is set forward ends them early.");
     judged
+}
+
+/// What a fail-over can lose, and what makes that rarer.
+fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
+    let (WayThere { sentinels, wait }, replicas) = (facts.way, connected.parse::<u32>().unwrap_or(0));
+    if let Some((listed, known)) = sentinels {
+        judged.lower(
+            "fail-over",
+            "by Sentinels",
+            "a durable server alone, or an engine with a consensus (etcd, ZooKeeper)",
+            "the replica that is promoted may lack the newest grants, and two may hold one lock",
+        );
+        if listed * 2 <= known as usize {
+            judged.lower(
+                "the URL",
+                &format!("{listed} of {known} Sentinels"),
+                "all of them",
+                "those that are named may be wrong together, and name a master that was replaced",
+            );
+        }
+    } else if replicas > 0 {
+        judged.lower(
+            "connected_slaves",
+            connected,
+            "0",
+            "a fail-over loses what the replicas had not received, and two may hold one lock",
+        );
+    } else {
+        return;
+    }
+    match facts.needs {
+        Some(0) => judged.lower(
+            "min-replicas-to-write",
+            "0",
+            "1 or more",
+            "a master that is cut off from its replicas goes on granting until its clients hear of its successor",
+        ),
+        Some(_) => judged.note(format!(
+            "A master without replicas stops granting within {} s and one more: min-replicas-to-write is set.",
+            facts.lag
+        )),
+        None => judged.note("Whether min-replicas-to-write is set is not known, for CONFIG GET is not allowed."),
+    }
+    judged.note(match wait {
+        0 => "A grant is shown before replicas have it: wait=N in the URL waits for N of them.".to_owned(),
+        _ if wait < replicas => format!("A grant is shown when {wait} of {replicas} replicas have it (wait={wait}): another may be promoted."),
+        _ => format!("A grant is shown when {wait} replicas have it (wait={wait}): a fail-over loses it only in rare cases."),
+    });
 }
 
 impl Clocks {
@@ -159,7 +240,10 @@ mod tests {
             info,
             fsync: fsync.map(str::to_owned),
             pauses: false,
+            needs: Some(0),
+            lag: "10".to_owned(),
             clocks: clocks(5000, 5000, 5000),
+            way: WayThere::default(),
         })
     }
 
@@ -191,9 +275,47 @@ mod tests {
     fn a_server_that_does_not_always_sync_is_no_durable_one() {
         let info = parse("redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\n");
         let fsync = Some("always".to_owned());
-        let judged = judge(&Facts { info, fsync, pauses: true, clocks: clocks(0, 0, 0) });
+        let judged = judge(&Facts {
+            info,
+            fsync,
+            pauses: true,
+            needs: None,
+            lag: String::new(),
+            clocks: clocks(0, 0, 0),
+            way: WayThere::default(),
+        });
         assert_eq!(judged.level, Level::BestEffort);
         assert_eq!(judged.findings[0].what, "no-appendfsync-on-rewrite");
+    }
+
+    #[test]
+    fn what_a_fail_over_can_lose_is_told() {
+        let judged = |sentinels, wait, needs, replicas: &str| {
+            let info = parse(&format!(
+                "redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\nconnected_slaves:{replicas}\n"
+            ));
+            let (fsync, lag) = (Some("always".to_owned()), "10".to_owned());
+            let way = WayThere { sentinels, wait };
+            judge(&Facts { info, fsync, pauses: false, needs, lag, clocks: clocks(0, 0, 0), way })
+        };
+        let alone = judged(None, 0, Some(0), "0");
+        assert_eq!((alone.level, alone.findings.len()), (Level::LeaseBounded, 0), "{alone}");
+        for (sentinels, wait, needs, replicas, said) in [
+            (Some((3, 3)), 0, Some(0), "2", "min-replicas-to-write is 0"),
+            (Some((3, 3)), 0, Some(1), "2", "stops granting within 10 s"),
+            (Some((3, 3)), 0, None, "2", "not known"),
+            (Some((3, 3)), 0, Some(1), "0", "fail-over is by Sentinels"),
+            (Some((1, 3)), 0, Some(1), "2", "1 of 3 Sentinels"),
+            (Some((3, 3)), 0, Some(1), "2", "wait=N"),
+            (Some((3, 3)), 1, Some(1), "2", "1 of 2 replicas"),
+            (Some((3, 3)), 2, Some(1), "2", "only in rare cases"),
+            (None, 1, Some(1), "2", "connected_slaves is 2"),
+        ] {
+            let judged = judged(sentinels, wait, needs, replicas);
+            assert_eq!(judged.level, Level::BestEffort, "{judged}");
+            assert!(judged.to_string().contains(said), "{judged}");
+        }
+        assert!(!judged(Some((2, 3)), 0, Some(1), "2").to_string().contains("2 of 3"));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     RedisEngine,
     engine::unknown_layout,
-    guarantee,
+    error::Refused,
+    guarantee::{self, WayThere},
     news::LINEAGE,
     reach::Via,
     reply::Reply,
@@ -22,40 +23,17 @@ const SCAN_COUNT: u64 = 1000;
 impl RedisEngine {
     /// Who may not ask for the time cannot lock either; `PING` is no such right.
     async fn ping_now(&self) -> Result<(), EngineError> {
-        for slot in self.reach.servers().await? {
-            self.reach.via(slot).await?.conn.ask(&redis::cmd("TIME")).await?;
+        for via in self.reach.servers().await? {
+            via.conn.ask(&redis::cmd("TIME")).await?;
         }
         Ok(())
     }
 
-    async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
-        let keys = self.keys(name)?;
+    async fn show_now(&self, name: &Name) -> Result<View, Refused> {
+        let keys = self.keys(name).map_err(Refused::Failed)?;
         let item = |_: &Via| Ok([Item::new(&keys)].into());
         let mut reply = Reply::new(self.reach.run(keys.slot, Script::Look, item).await?);
-        if reply.text()? == "layout" {
-            return Err(unknown_layout());
-        }
-        let server: u64 = reply.count()?;
-        let foreign = reply.text()?;
-        let mut view = View::free(name.clone(), keys.lock());
-        view.lineage = Some(LINEAGE);
-        let remaining = reply.millis()?;
-        for holder in reply.list()? {
-            let (mode, holder) = holder_view(holder, server)?;
-            view.add_holder(mode, holder);
-        }
-        if !foreign.is_empty() {
-            view.mode = Some(Mode::Exclusive);
-            let (id, owner, token) = (foreign, "another program".to_owned(), None);
-            let (held, of_session) = (None, false);
-            view.holders.push(HolderView { id, owner, token, held, remaining, of_session, foreign: true });
-        }
-        for mut waiter in reply.list()? {
-            let (id, owner) = (waiter.text()?, waiter.text()?);
-            let waiting = Some(since(server, waiter.count()?));
-            view.waiters.push(WaiterView { id, owner, waiting });
-        }
-        Ok(view)
+        read_view(name, keys.lock(), &mut reply).map_err(Refused::Failed)
     }
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
@@ -81,13 +59,15 @@ impl RedisEngine {
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
                 Ok(view) => views.push(view),
+                // Its keys are on their way to another server.
+                Err(Refused::Split(error)) => views.push(View::unreadable(name, lock, &error)),
                 // A key of another type, a card that nobody can read: in the way of claims, and not of the others here.
-                Err(error)
+                Err(Refused::Failed(error))
                     if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
                 {
                     views.push(View::unreadable(name, lock, &error));
                 }
-                Err(error) => return Err(error),
+                Err(refused) => return Err(refused.into()),
             }
         }
         views.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -96,8 +76,8 @@ impl RedisEngine {
 
     /// Every key that matches, some of them perhaps twice.
     async fn scan(&self, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
-        for slot in self.reach.servers().await? {
-            self.scan_one(slot, pattern, &mut found).await?;
+        for via in self.reach.servers().await? {
+            self.scan_one(via, pattern, &mut found).await?;
         }
         Ok(())
     }
@@ -105,20 +85,18 @@ impl RedisEngine {
     /// A step that gets no answer, as one over keys of many MiB on a busy machine, is asked again for fewer keys.
     async fn scan_one(
         &self,
-        slot: u16,
+        mut via: Via,
         pattern: &str,
         found: &mut impl FnMut(&str),
     ) -> Result<(), EngineError> {
         let (mut cursor, mut count) = (0, SCAN_COUNT);
         loop {
-            let item = |via: &Via| {
-                let item = Item::of_key(&via.counter()).number(cursor).text(pattern.as_bytes()).number(count);
-                Ok([item].into())
-            };
-            let mut reply = match self.reach.run(slot, Script::Names, item).await {
+            let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(count);
+            let mut reply = match via.run(Script::Names, [item].into()).await.map_err(EngineError::from) {
                 Ok(reply) => Reply::new(reply),
                 Err(error) if count > 1 && matches!(error.fault, Fault::Retry | Fault::Unknown) => {
                     count /= 10;
+                    via = self.reach.anew(&via).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -147,7 +125,17 @@ impl RedisEngine {
     }
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
-        guarantee::look(&*self.reach.via(0).await?.conn).await
+        let (mut judged, servers) = (Vec::new(), self.reach.servers().await?);
+        let way = WayThere { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
+        for via in servers {
+            judged.push(guarantee::look(&via.conn, way).await?);
+        }
+        let one = judged.pop();
+        let Some(mut all) = one else { return Err(EngineError::new(Fault::Retry, "no server is known")) };
+        if self.reach.shares_slots() {
+            guarantee::of_cluster(&mut all, judged);
+        }
+        Ok(all)
     }
 }
 
@@ -165,7 +153,7 @@ impl Inspect for RedisEngine {
     }
 
     fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        Box::pin(self.show_now(name))
+        Box::pin(async { self.show_now(name).await.map_err(EngineError::from) })
     }
 
     fn break_hold<'a>(
@@ -176,6 +164,33 @@ impl Inspect for RedisEngine {
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(self.break_now(name, token, force))
     }
+}
+
+fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, EngineError> {
+    if reply.text()? == "layout" {
+        return Err(unknown_layout());
+    }
+    let server: u64 = reply.count()?;
+    let foreign = reply.text()?;
+    let mut view = View::free(name.clone(), key);
+    view.lineage = Some(LINEAGE);
+    let remaining = reply.millis()?;
+    for holder in reply.list()? {
+        let (mode, holder) = holder_view(holder, server)?;
+        view.add_holder(mode, holder);
+    }
+    if !foreign.is_empty() {
+        view.mode = Some(Mode::Exclusive);
+        let (id, owner, token) = (foreign, "another program".to_owned(), None);
+        let (held, of_session) = (None, false);
+        view.holders.push(HolderView { id, owner, token, held, remaining, of_session, foreign: true });
+    }
+    for mut waiter in reply.list()? {
+        let (id, owner) = (waiter.text()?, waiter.text()?);
+        let waiting = Some(since(server, waiter.count()?));
+        view.waiters.push(WaiterView { id, owner, waiting });
+    }
+    Ok(view)
 }
 
 fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), EngineError> {

@@ -5,7 +5,7 @@ use leasehold_core::{ClaimId, EngineError, Fault, Name};
 
 /// The hash slots of a Redis Cluster.
 /// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>
-const SLOTS: usize = 16_384;
+pub(crate) const SLOTS: usize = 16_384;
 /// What every key beside the locks themselves begins with.
 pub(crate) const SIDE: &str = "leasehold:";
 /// No lock key may begin like this: the side keys of a name have no other form.
@@ -52,6 +52,11 @@ pub(crate) fn counter(prefix: &str, slot: Option<u16>) -> String {
     format!("{RESERVED}{}}}t{prefix}", slot.map_or("", tag))
 }
 
+/// A key that is written so that replicas can be waited for.
+pub(crate) fn echo(prefix: &str, slot: Option<u16>) -> String {
+    format!("{RESERVED}{}}}w{prefix}", slot.map_or("", tag))
+}
+
 /// Where the fence of a resource stands, and the slot of that.
 pub(crate) fn fence_key(prefix: &str, resource: &str) -> (String, u16) {
     let slot = slot(prefix.as_bytes(), resource.as_bytes());
@@ -61,6 +66,11 @@ pub(crate) fn fence_key(prefix: &str, resource: &str) -> (String, u16) {
 /// The channel on which one client hears news.
 pub(crate) fn channel(client: ClaimId) -> String {
     format!("{SIDE}news:{client}")
+}
+
+/// The channel on which the client of this one hears news of a slot, where servers share the slots.
+pub(crate) fn channel_of(client: &str, slot: u16) -> String {
+    format!("{RESERVED}{}}}{}", tag(slot), client.strip_prefix(SIDE).unwrap_or(client))
 }
 
 /// The slot of a key that consists of these two parts: of its hash tag, if it has one.
@@ -150,9 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_of_a_slot_is_in_it() {
+    fn the_counter_and_the_channel_of_a_slot_are_in_it() {
         for number in [0, 1, 8191, 16_383] {
             assert_eq!(slot_of(&counter("lock:", Some(number))), number);
+            assert_eq!(slot_of(&channel_of(&channel(ClaimId([7; 16])), number)), number);
         }
     }
 

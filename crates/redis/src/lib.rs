@@ -8,24 +8,31 @@
 mod bell;
 mod config;
 mod conn;
+mod door;
 mod engine;
 mod error;
+mod evidence;
 mod fence;
 mod frames;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
 mod guarantee;
+mod holds;
+mod identity;
 mod inspect;
 mod keys;
 mod news;
 mod open;
 mod outbox;
 mod reach;
+mod replicas;
 mod reply;
 mod scripts;
 mod server;
+mod servers;
 mod stream;
+mod url;
 
 pub use bell::Bell;
 pub use config::{Config, DEFAULT_PREFIX};
@@ -34,3 +41,4 @@ pub use fence::{Fence, Guarded, Said};
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
 pub use server::Address;
+pub use servers::{AddressMap, Sentinels, Servers};

@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -19,17 +19,32 @@ use redis::{
 };
 use tokio::sync::Notify;
 
-use crate::keys::counter;
+use crate::{identity::Identity, keys::counter, open::Run};
 
 /// Tokens are larger than the server's microseconds at their grant, so they grow across all that may happen to its data:
 /// one run of numbers.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
+
+/// Hears what is pushed on a connection.
+pub(crate) trait Listener: Send + Sync + 'static {
+    /// A message of a channel.
+    fn hear(&self, message: &[u8]);
+
+    /// A lock that the server was to watch changed; `None` if it forgot all.
+    fn invalidated(&self, lock: Option<&str>);
+}
 
 /// Hears one server, for one client.
 pub(crate) struct Ears {
     prefix: String,
     /// The key of the newest token, where all slots have one.
     counter: String,
+    /// What is heard on the connection itself may come from other servers, which pass it on to each other.
+    passed_on: bool,
+    /// For so long after a prompt answer no other server has its place, in nanoseconds.
+    trust: AtomicU64,
+    /// When the request to the newest prompt answer left, in nanoseconds.
+    prompt: AtomicU64,
     pub(crate) mailbox: Arc<Mailbox>,
     clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
@@ -40,6 +55,18 @@ pub(crate) struct Ears {
     floor: AtomicU64,
     /// Rings when somebody waits for the server.
     pub(crate) interest: Notify,
+    met: Mutex<Met>,
+    /// Pushed grants are to be asked for before they are believed.
+    undated: AtomicBool,
+}
+
+/// What is known of the server's process.
+#[derive(Default)]
+struct Met {
+    /// Of the newest connection, if there was one: its name, if we may know it.
+    run: Option<Option<String>>,
+    /// It was a master once.
+    was_master: bool,
 }
 
 /// A request is under way as long as it lives.
@@ -47,7 +74,19 @@ pub(crate) struct UnderWay<'a>(&'a Ears);
 
 impl Ears {
     pub(crate) fn new(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
+        Self::hearing(prefix, mailbox, false)
+    }
+
+    /// Of one of several servers that pass on what is published.
+    pub(crate) fn of_many(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
+        Self::hearing(prefix, mailbox, true)
+    }
+
+    fn hearing(prefix: &str, mailbox: Arc<Mailbox>, passed_on: bool) -> Arc<Self> {
         Arc::new(Self {
+            passed_on,
+            trust: AtomicU64::new(u64::MAX),
+            prompt: AtomicU64::new(0),
             prefix: prefix.to_owned(),
             counter: counter(prefix, None),
             mailbox,
@@ -57,12 +96,50 @@ impl Ears {
             in_flight: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
             interest: Notify::new(),
+            met: Mutex::default(),
+            undated: AtomicBool::new(false),
         })
+    }
+
+    /// From now on no pushed grant is believed before it was asked for.
+    pub(crate) fn ask_before_believing(&self) {
+        self.undated.store(true, Ordering::Relaxed);
+    }
+
+    /// A connection leads to this process. If it is another than before, or nobody knows, it may not have what we hold: a replica
+    /// that was made the master, or a server that was started from an older copy.
+    pub(crate) fn meets(&self, identity: &Identity) {
+        let mut met = lock_of(&self.met);
+        met.was_master |= identity.role == "master";
+        let other = match (&met.run, &identity.run) {
+            (None, _) => false,
+            (Some(Some(before)), Some(now)) => before != now,
+            _ => true,
+        };
+        met.run = Some(identity.run.clone());
+        drop(met);
+        if other {
+            tracing::debug!("another server, or one that was started anew: holds are in doubt");
+            self.mailbox.push(News::Doubt);
+        }
+    }
+
+    /// Whether the name of its process is worth asking for.
+    pub(crate) fn asks_for_run(&self) -> Run {
+        if matches!(lock_of(&self.met).run, Some(None)) { Run::Leave } else { Run::Ask }
+    }
+
+    /// Whether a connection ever led to a master.
+    pub(crate) fn was_master(&self) -> bool {
+        lock_of(&self.met).was_master
     }
 
     /// An answer, come at `now`, to a request that left at `sent` tells the server's time. Only successful answers do: an
     /// error may overtake what was sent before it.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) {
+        if now.as_nanos().saturating_sub(sent.as_nanos()) <= self.trust.load(Ordering::Relaxed) {
+            self.prompt.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+        }
         let ahead = lock_of(&self.clock).learn(sent, now, Duration::from_micros(server_micros));
         if let Some(ahead) = ahead {
             tracing::warn!(?ahead, "the server's clock went forward: holds are in doubt");
@@ -86,6 +163,16 @@ impl Ears {
     /// The server's time when the connection was made: a counter that is not above it may have lost tokens.
     pub(crate) fn floor(&self) -> u64 {
         self.floor.load(Ordering::Relaxed)
+    }
+
+    /// Slots came to this server, and its clock said this.
+    pub(crate) fn raise_floor(&self, floor: u64) {
+        self.floor.fetch_max(floor, Ordering::Relaxed);
+    }
+
+    /// Some claim waits for news.
+    pub(crate) fn somebody_waits(&self) -> bool {
+        !lock_of(&self.waiting).is_empty()
     }
 
     pub(crate) fn waits(&self, claim: ClaimId, waits: bool) {
@@ -127,13 +214,25 @@ impl Ears {
 
     /// Somebody waits for news or an answer.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) > 0 || !lock_of(&self.waiting).is_empty()
+        self.in_flight.load(Ordering::Relaxed) > 0 || self.somebody_waits()
     }
 
-    /// A message of our channel.
-    pub(crate) fn hear(&self, message: &[u8]) {
-        if let Some(news) = std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
-            self.mailbox.push(news);
+    /// From now on, news that come more than this after a prompt answer say nothing: a server that was stopped for so long may have
+    /// been replaced, and grants what it had in its socket when it runs again.
+    pub(crate) fn trust(&self, time: Duration) {
+        self.trust.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A message that this server published itself, come at `now`.
+    pub(crate) fn hear_own(&self, message: &[u8], now: Instant) {
+        let since_prompt = now.as_nanos().saturating_sub(self.prompt.load(Ordering::Relaxed));
+        let is_trusted = since_prompt <= self.trust.load(Ordering::Relaxed);
+        match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
+            Some(News::Granted { name, id, grant, .. }) if !is_trusted => {
+                self.mailbox.push(News::Granted { name, id, grant, since: None });
+            }
+            Some(news) => self.mailbox.push(news),
+            None => {}
         }
     }
 
@@ -159,7 +258,9 @@ impl Ears {
         let name = self.name(word()?)?;
         self.waits(id, false);
         let grant = Grant { token, tokens, ttl: Some(ttl), previous };
-        Some(News::Granted { name, id, grant, since: lock_of(&self.clock).not_after(granted_at) })
+        let undated = self.undated.load(Ordering::Relaxed);
+        let since = if undated { None } else { lock_of(&self.clock).not_after(granted_at) };
+        Some(News::Granted { name, id, grant, since })
     }
 
     fn name(&self, lock: &str) -> Option<Name> {
@@ -173,22 +274,42 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Called by the reader of the connection for each push, in the order in which they come.
-pub(crate) struct Hear(pub(crate) Arc<Ears>);
+impl Listener for Ears {
+    fn hear(&self, message: &[u8]) {
+        match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
+            // By whose clock is not known, so it is asked for.
+            Some(News::Granted { name, id, grant, .. }) if self.passed_on => {
+                self.mailbox.push(News::Granted { name, id, grant, since: None });
+            }
+            Some(news) => self.mailbox.push(news),
+            None => {}
+        }
+    }
 
-impl AsyncPushSender for Hear {
+    fn invalidated(&self, lock: Option<&str>) {
+        match lock {
+            Some(lock) => self.changed(lock),
+            None => self.mailbox.push(News::AskAll),
+        }
+    }
+}
+
+/// Called by the reader of the connection for each push, in the order in which they come.
+pub(crate) struct Hear<L>(pub(crate) Arc<L>);
+
+impl<L: Listener> AsyncPushSender for Hear<L> {
     fn send(&self, info: PushInfo) -> Result<(), SendError> {
         match (info.kind, info.data.last()) {
             (PushKind::Message, Some(Value::BulkString(text))) => self.0.hear(text),
             (PushKind::Invalidate, Some(Value::Array(locks))) => {
                 for lock in locks {
                     if let Value::BulkString(lock) = lock {
-                        self.0.changed(&String::from_utf8_lossy(lock));
+                        self.0.invalidated(Some(&String::from_utf8_lossy(lock)));
                     }
                 }
             }
             // The server forgot everything.
-            (PushKind::Invalidate, _) => self.0.mailbox.push(News::AskAll),
+            (PushKind::Invalidate, _) => self.0.invalidated(None),
             _ => {}
         }
         Ok(())
@@ -251,6 +372,30 @@ mod tests {
         // It said 5.3 s after ours said 500 ms: it said 5 s not earlier than at 200 ms.
         ears.learn(at(500), at(501), 5_300_000);
         assert_eq!(since(&ears), Some(at(200)));
+    }
+
+    #[test]
+    fn news_of_a_server_that_may_have_been_replaced_are_asked_for() {
+        let ears = Ears::of_many("lock:", Arc::default());
+        ears.trust(Duration::from_secs(1));
+        let said = format!("granted {ID} 17 3 2000 5000000 l lock:a b");
+        let is_dated = |now: u64| {
+            ears.hear_own(said.as_bytes(), at(now));
+            let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            matches!(news.as_deref(), Some([News::Granted { since: Some(_), .. }]))
+        };
+        assert!(!is_dated(2000), "it has not answered yet");
+        ears.learn(at(3000), at(3001), 4_000_000);
+        assert!(is_dated(3500) && is_dated(4000));
+        assert!(!is_dated(4001), "it may have been stopped since");
+        ears.learn(at(4000), at(6000), 7_000_000);
+        assert!(!is_dated(6001), "it was");
+        ears.learn(at(6100), at(6101), 7_100_000);
+        assert!(is_dated(6200));
+        // What others passed on is never dated.
+        ears.hear(said.as_bytes());
+        let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+        assert!(matches!(news.as_deref(), Some([News::Granted { since: None, .. }])));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::join4};
 use leasehold_core::EngineError;
 use redis::{
     AsyncConnectionConfig, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
@@ -11,7 +11,8 @@ use redis::{
 
 use crate::{
     error::sort_connecting,
-    news::{Ears, Hear},
+    identity::{Identity, Wanted, run_id},
+    news::{Hear, Listener},
     scripts::Script,
     server::Server,
     stream,
@@ -19,6 +20,13 @@ use crate::{
 
 /// Commands that wait to be written: far more than are ever under way, for order is kept only if none has to wait for room.
 const BUFFER: usize = 65_536;
+
+/// Whether the name of a server's process is asked for: who may not know it need not ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    Ask,
+    Leave,
+}
 
 /// A connection that somebody must drive: when the driver ends, it is gone.
 pub(crate) struct Dialed {
@@ -30,7 +38,11 @@ pub(crate) struct Dialed {
 
 /// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
 /// only, on a second one.
-pub(crate) async fn open(server: &Server, channel: &str, ears: &Arc<Ears>) -> Result<Dialed, EngineError> {
+pub(crate) async fn open<L: Listener>(
+    server: &Server,
+    channel: &str,
+    ears: &Arc<L>,
+) -> Result<Dialed, EngineError> {
     let failed = |error: RedisError| sort_connecting(error, server);
     let options = AsyncConnectionConfig::new()
         // Every request has its own deadline in core.
@@ -96,26 +108,61 @@ fn knows_no_resp3(error: &RedisError) -> bool {
 }
 
 impl Dialed {
-    /// Asks for what the server pushes, and for its time, in microseconds.
-    pub(crate) async fn prepare(&mut self, channel: &str) -> RedisResult<u64> {
-        let mux = &mut self.mux;
-        if self.news.is_none() {
-            mux.subscribe(channel).await?;
-            // Without it the end of a foreign lock is found by asking for it.
-            let tracking = redis::cmd("CLIENT").arg(&["TRACKING", "ON", "OPTIN"]).exec_async(mux).await;
-            if let Err(error) = tracking
-                && error.code().is_none()
-            {
-                return Err(error);
-            }
-        }
-        Ok(micros(redis::cmd("TIME").query_async(mux).await?))
+    /// Asks for what the server pushes, what it is, and for its time, in microseconds. One that is not what is wanted is refused
+    /// before anything else it says.
+    pub(crate) async fn prepare(
+        &mut self,
+        channel: &str,
+        server: &Server,
+        wanted: Wanted,
+        run: Run,
+    ) -> Result<(Identity, u64), EngineError> {
+        let (mux, old) = (&self.mux, self.news.is_some());
+        let asked = join4(
+            Identity::ask(mux, old),
+            async { if run == Run::Ask { run_id(mux).await } else { Ok(None) } },
+            async { redis::cmd("TIME").query_async(&mut mux.clone()).await },
+            async { if old { Ok(()) } else { listen(mux, channel).await } },
+        );
+        let (identity, run, time, listening) = asked.await;
+        let failed = |error| sort_connecting(error, server);
+        let mut identity = identity.map_err(failed)?;
+        identity.judge(wanted, server)?;
+        listening.map_err(failed)?;
+        identity.run = run.map_err(failed)?;
+        Ok((identity, micros(time.map_err(failed)?)))
+    }
+}
+
+/// Asks for what the server pushes.
+async fn listen(mux: &MultiplexedConnection, channel: &str) -> RedisResult<()> {
+    mux.clone().subscribe(channel).await?;
+    // Without it the end of a foreign lock is found by asking for it.
+    let mut track = redis::cmd("CLIENT");
+    match track.arg(&["TRACKING", "ON", "OPTIN"]).exec_async(&mut mux.clone()).await {
+        Err(error) if error.code().is_none() => Err(error),
+        _ => Ok(()),
     }
 }
 
 /// The answer to `TIME`, in microseconds. A server may send any numbers.
 pub(crate) fn micros((seconds, micros): (u64, u64)) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+/// A second connection to a server, which hears nothing.
+pub(crate) async fn second(
+    server: &Server,
+) -> Result<(MultiplexedConnection, Pin<Box<dyn Future<Output = ()> + Send>>), EngineError> {
+    let password = match &server.login.password {
+        Some(password) => Some(password.read().await?),
+        None => None,
+    };
+    let info = info(server, password.as_ref().map(|password| password.as_str()), ProtocolVersion::RESP2);
+    let options = AsyncConnectionConfig::new().set_response_timeout(None);
+    let made = MultiplexedConnection::new_with_config(&info, stream::open(server).await?, options).await;
+    let (mux, driver) = made.map_err(|error| sort_connecting(error, server))?;
+    Ok((mux, Box::pin(driver)))
 }
 
 /// Teaches a server a script that it does not know: each is sent once to a server, not once on each connection, for it may write

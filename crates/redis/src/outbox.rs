@@ -1,16 +1,21 @@
 //! What leaves on one connection: calls of scripts, in the order in which they were left here. Neighbours that call the same
 //! script leave as one call: half of what a short script costs is its call.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use leasehold_core::{Clock, EngineError, Fault};
-use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{
+    Cmd, RedisError, RedisResult, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+    from_redis_value,
+};
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    error::Refused,
+    error::{Refused, demoted},
+    evidence::Evidence,
     news::Ears,
     open,
     scripts::{Item, Script},
@@ -30,7 +35,11 @@ pub(crate) type Items = SmallVec<[Item; 1]>;
 pub(crate) type Values = SmallVec<[Value; 1]>;
 
 /// Where calls are left.
-pub(crate) struct Outbox(mpsc::Sender<Call>);
+pub(crate) struct Outbox {
+    calls: mpsc::Sender<Call>,
+    /// Which answers count.
+    pub(crate) evidence: Arc<Evidence>,
+}
 
 /// Where they leave from.
 pub(crate) struct Sender {
@@ -38,6 +47,7 @@ pub(crate) struct Sender {
     mux: MultiplexedConnection,
     clock: Arc<dyn Clock>,
     ears: Arc<Ears>,
+    evidence: Arc<Evidence>,
 }
 
 struct Call {
@@ -54,6 +64,8 @@ pub(crate) struct To {
     pub(crate) slot: Option<u16>,
     /// The slot is on its way to this server.
     pub(crate) asking: bool,
+    /// The slot may have come here just now, so that who listens to news of it may just be on the way.
+    pub(crate) unsettled: bool,
 }
 
 impl Outbox {
@@ -61,7 +73,7 @@ impl Outbox {
     /// left yet.
     pub(crate) async fn call(&self, to: To, script: Script, items: Items) -> Said {
         let (said, answer) = oneshot::channel();
-        if self.0.send(Call { to, script, items, said }).await.is_err() {
+        if self.calls.send(Call { to, script, items, said }).await.is_err() {
             return Err(Refused::Failed(EngineError::new(Fault::Retry, "the connection broke")));
         }
         let broke = |_| EngineError::new(Fault::Unknown, "the connection broke before the answer came");
@@ -70,9 +82,17 @@ impl Outbox {
 }
 
 impl Sender {
-    pub(crate) fn new(mux: MultiplexedConnection, clock: Arc<dyn Clock>, ears: Arc<Ears>) -> (Outbox, Self) {
+    /// `slow`: an answer that took longer is no evidence.
+    pub(crate) fn new(
+        mux: MultiplexedConnection,
+        clock: Arc<dyn Clock>,
+        ears: Arc<Ears>,
+        slow: Option<Duration>,
+    ) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
-        (Outbox(outbox), Self { calls, mux, clock, ears })
+        let evidence = Arc::new(Evidence::new(slow));
+        let outbox = Outbox { calls: outbox, evidence: Arc::clone(&evidence) };
+        (outbox, Self { calls, mux, clock, ears, evidence })
     }
 
     /// Sends until the outbox is gone.
@@ -100,19 +120,21 @@ impl Sender {
     /// Sends a batch and hands out what the script said.
     fn send(&self, mut batch: Vec<Call>) -> impl Future<Output = ()> + use<> {
         let mut mux = self.mux.clone();
-        let (clock, ears) = (Arc::clone(&self.clock), Arc::clone(&self.ears));
+        let (clock, ears, evidence) =
+            (Arc::clone(&self.clock), Arc::clone(&self.ears), Arc::clone(&self.evidence));
         async move {
-            let said = taught(&mut mux, &*clock, &ears, &mut batch).await;
+            let with = With { clock: &*clock, ears: &ears, evidence: &evidence };
+            let said = with.taught(&mut mux, &mut batch).await;
             if said.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
                 // The user may not touch one of the locks, so the server did nothing for any: each by itself.
                 for call in batch {
                     let mut alone = vec![call];
-                    let said = taught(&mut mux, &*clock, &ears, &mut alone).await;
-                    hand_out(said.map_err(Refused::new), alone);
+                    let said = with.taught(&mut mux, &mut alone).await;
+                    hand_out(said.map_err(Trouble::into_refused), alone);
                 }
                 return;
             }
-            hand_out(said.map_err(Refused::new), batch);
+            hand_out(said.map_err(Trouble::into_refused), batch);
         }
     }
 }
@@ -138,43 +160,88 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
     batches
 }
 
-/// What a script said; a server that does not know it, and so did nothing, is taught it first.
-async fn taught(
-    mux: &mut MultiplexedConnection,
-    clock: &dyn Clock,
-    ears: &Ears,
-    batch: &mut Vec<Call>,
-) -> Result<Vec<Value>, RedisError> {
-    let said = once(mux, clock, ears, batch).await;
-    match batch.first() {
-        Some(call) if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
-            open::teach(mux, call.script).await?;
-            once(mux, clock, ears, batch).await
+/// What a call met.
+enum Trouble {
+    /// What the server or the connection said.
+    Said(RedisError),
+    /// What we make of an answer.
+    Judged(Refused),
+}
+
+impl Trouble {
+    fn code(&self) -> Option<&str> {
+        match self {
+            Self::Said(error) => error.code(),
+            Self::Judged(_) => None,
         }
-        _ => said,
+    }
+
+    fn into_refused(self) -> Refused {
+        match self {
+            Self::Said(error) => Refused::new(error),
+            Self::Judged(refused) => refused,
+        }
     }
 }
 
-async fn once(
-    mux: &mut MultiplexedConnection,
-    clock: &dyn Clock,
-    ears: &Ears,
-    batch: &mut Vec<Call>,
-) -> Result<Vec<Value>, RedisError> {
-    // Nobody waits any more, and a release may have left already.
-    batch.retain(|call| !call.said.is_closed());
-    let Some((script, to)) = batch.first().map(|call| (call.script, call.to)) else { return Ok(Vec::new()) };
-    let counter = ears.counter(to.slot);
-    let command = script.call(&counter, ears.floor(), batch.iter().flat_map(|call| &call.items));
-    let sent = clock.now();
-    let mut said = ask(mux, to, command).await?;
-    if said.is_empty() {
-        return Ok(said);
+impl From<RedisError> for Trouble {
+    fn from(error: RedisError) -> Self {
+        Self::Said(error)
     }
-    if let Value::Int(server @ 1..) = said.remove(0) {
-        ears.learn(sent, clock.now(), server as u64);
+}
+
+/// What every call needs.
+struct With<'a> {
+    clock: &'a dyn Clock,
+    ears: &'a Ears,
+    evidence: &'a Evidence,
+}
+
+impl With<'_> {
+    /// What a script said; a server that does not know it, and so did nothing, is taught it first.
+    async fn taught(
+        &self,
+        mux: &mut MultiplexedConnection,
+        batch: &mut Vec<Call>,
+    ) -> Result<Vec<Value>, Trouble> {
+        let said = self.once(mux, batch).await;
+        match batch.first() {
+            Some(call) if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
+                open::teach(mux, call.script).await?;
+                self.once(mux, batch).await
+            }
+            _ => said,
+        }
     }
-    Ok(said)
+
+    async fn once(
+        &self,
+        mux: &mut MultiplexedConnection,
+        batch: &mut Vec<Call>,
+    ) -> Result<Vec<Value>, Trouble> {
+        // Nobody waits any more, and a release may have left already.
+        batch.retain(|call| !call.said.is_closed());
+        let Some((script, to)) = batch.first().map(|call| (call.script, call.to)) else {
+            return Ok(Vec::new());
+        };
+        let counter = self.ears.counter(to.slot);
+        let command = script.call(to, &counter, self.ears.floor(), batch.iter().flat_map(|call| &call.items));
+        let sent = self.clock.now();
+        let said = ask(mux, to, command).await;
+        let now = self.clock.now();
+        self.evidence.judge(sent, now).map_err(|error| Trouble::Judged(Refused::Failed(error)))?;
+        let mut said = said?;
+        if said.is_empty() {
+            return Ok(said);
+        }
+        if let Value::Int(server @ 1..) = said.remove(0) {
+            self.ears.learn(sent, now, server as u64);
+        }
+        match said.iter().find_map(demoted) {
+            Some(error) => Err(Trouble::Judged(Refused::Demoted(error))),
+            None => Ok(said),
+        }
+    }
 }
 
 /// Sends the command. A server to which a slot is on its way answers for it only right after it was told of that.
@@ -183,9 +250,9 @@ async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResu
         return command.query_async(mux).await;
     }
     let mut both = redis::pipe();
-    both.cmd("ASKING").ignore().add_command(command);
-    let (said,) = both.query_async(mux).await?;
-    Ok(said)
+    both.cmd("ASKING").add_command(command);
+    let said = mux.req_packed_commands(&both, 0, 2).await?.pop().unwrap_or(Value::Nil);
+    Ok(from_redis_value(said.extract_error()?)?)
 }
 
 fn hand_out(said: Result<Vec<Value>, Refused>, batch: Vec<Call>) {

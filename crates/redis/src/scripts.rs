@@ -6,7 +6,10 @@ use leasehold_core::{ClaimId, Token};
 use redis::Cmd;
 use smallvec::SmallVec;
 
-use crate::keys::{Keys, RESERVED};
+use crate::{
+    keys::{Keys, RESERVED},
+    outbox::To,
+};
 
 /// A verb that runs on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,12 @@ pub(crate) enum Script {
     Look,
     Names,
     Fence,
+    /// While a slot is on its way: of an exclusive hold, by its lock alone.
+    RenewLock,
+    ReleaseLock,
+    /// Of a shared hold or permits, by the lock and the set of the holds.
+    RenewSeat,
+    ReleaseSeat,
 }
 
 /// A verb after the rules of a name, and before these its quick part.
@@ -26,7 +35,7 @@ macro_rules! text {
 }
 
 /// Their texts, in the order of the enum.
-pub(crate) const TEXTS: [&str; 7] = [
+pub(crate) const TEXTS: [&str; 11] = [
     text!("head", "claim_quick", "quick_end", "name", "claim"),
     text!("head", "renew_quick", "quick_end", "name", "renew"),
     text!("head", "release_quick", "quick_end", "name", "release"),
@@ -34,6 +43,10 @@ pub(crate) const TEXTS: [&str; 7] = [
     text!("head", "name", "look"),
     text!("head", "names"),
     text!("fence"),
+    text!("head", "renew_lock"),
+    text!("head", "release_lock"),
+    text!("head", "renew_seat"),
+    text!("head", "release_seat"),
 ];
 
 /// What a server that knows them calls the scripts
@@ -46,6 +59,10 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(4)),
     LazyLock::new(|| digest(5)),
     LazyLock::new(|| digest(6)),
+    LazyLock::new(|| digest(7)),
+    LazyLock::new(|| digest(8)),
+    LazyLock::new(|| digest(9)),
+    LazyLock::new(|| digest(10)),
 ];
 
 fn digest(at: usize) -> String {
@@ -65,6 +82,8 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Every key of a name beside its lock: see `lua/name.lua`.
+const SIDE_KEYS: &[u8] = b"cqezhds";
 /// What most items have room in.
 const ITEM_BYTES: usize = 320;
 
@@ -123,6 +142,15 @@ impl Item {
         self
     }
 
+    /// Tells of these side keys of its lock.
+    fn declare(&self, sides: &[u8], command: &mut Cmd) {
+        let mut parts = self.parts();
+        let (Some(lock), Some(side)) = (parts.next(), parts.next()) else { return };
+        for &kind in sides {
+            command.arg([side, &[kind], lock].concat());
+        }
+    }
+
     /// The lock, then each argument.
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let mut begin = 0;
@@ -140,29 +168,66 @@ impl Script {
         matches!(self, Self::Claim | Self::Renew | Self::Release)
     }
 
+    /// Whether its answer makes holds last longer.
+    pub(crate) const fn renews(self) -> bool {
+        matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat)
+    }
+
     pub(crate) const fn text(self) -> &'static str {
         TEXTS[self as usize]
+    }
+
+    /// The keys that it is told of besides the locks of its items, where servers share the slots: all that it may touch.
+    const fn side_keys(self, to: To) -> &'static [u8] {
+        match self {
+            Self::RenewSeat | Self::ReleaseSeat => b"h",
+            Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look if to.slot.is_some() => {
+                SIDE_KEYS
+            }
+            _ => b"",
+        }
+    }
+
+    /// Whether it mints tokens, or is called as those that do.
+    const fn has_counter(self) -> bool {
+        !matches!(
+            self,
+            Self::Names | Self::RenewLock | Self::ReleaseLock | Self::RenewSeat | Self::ReleaseSeat
+        )
     }
 
     /// The call of the script for these items. `counter` is the key of the newest
     /// token, `floor` the server's time when the connection was made, in microseconds.
     pub(crate) fn call<'a>(
         self,
+        to: To,
         counter: &str,
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
-        let mut command = Cmd::with_capacity(count * 4 + 5, bytes + 128);
-        command.arg("EVALSHA").arg(&*DIGESTS[self as usize]).arg(count + 1).arg(counter);
-        for item in items.clone() {
+        let (sides, locks) = (self.side_keys(to), if self == Self::Names { 0 } else { count });
+        let keys = usize::from(self.has_counter()) + locks * (1 + sides.len());
+        let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes * (1 + sides.len()) + 128);
+        command.arg("EVALSHA").arg(&*DIGESTS[self as usize]).arg(keys);
+        if self.has_counter() {
+            command.arg(counter);
+        }
+        for item in items.clone().take(locks) {
             command.arg(item.parts().next());
+        }
+        if !sides.is_empty() {
+            items.clone().for_each(|item| item.declare(sides, &mut command));
         }
         for argument in items.flat_map(|item| item.parts().skip(1)) {
             command.arg(argument);
         }
-        command.arg(floor);
+        if to.unsettled {
+            command.arg(format!("{floor} m"));
+        } else {
+            command.arg(floor);
+        }
         command
     }
 }

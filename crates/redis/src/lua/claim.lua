@@ -110,7 +110,7 @@ local function one(at)
       settle(s)
       return answer_holder() or hint('waiting', call('ZRANK', s.line, id))
     end
-    if how == 'ask' or call('EXISTS', s.side .. 'd' .. s.lock .. id) == 1 then
+    if how == 'ask' or is_dead(s, id) then
       return 'gone'
     end
     local refused = clash()

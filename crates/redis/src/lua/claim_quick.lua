@@ -46,10 +46,10 @@ end
 
 local function quick()
   local plain, known, tokens = {}, {}, 0
-  for at = 1, #KEYS - 1 do
+  for at = 1, ITEMS do
     local a, side = asked(at), ARGV[3 * at - 2]
     if a.how == 'create' and a.mode == 'x' then
-      local card, dead = side .. 'c' .. KEYS[at + 1], side .. 'd' .. KEYS[at + 1] .. ARGV[3 * at - 1]
+      local card, dead = side .. 'c' .. KEYS[at + 1], side .. 'd' .. KEYS[at + 1]
       local n = #plain
       plain[n + 1] = { at = at, a = a, card = card }
       known[2 * n + 1], known[2 * n + 2] = card, dead
@@ -66,7 +66,7 @@ local function quick()
       if found == 0 then
         free[#free + 1] = item
       elseif found == 1 then
-        -- A dead claim stays so: this finds a card only if there is no tombstone.
+        -- A dead claim stays so: this finds a card only if there are no tombstones.
         answers[item.at + 1] = stand_behind(item.at, item.card)
       end
     end

@@ -1,6 +1,6 @@
 -- Raises the fence of a resource to a token, and does what the token's holder wants to write, unless a larger token raised it.
 --
--- KEYS 2 fence
+-- KEYS 2 fence, after the counter
 -- ARGV 1 token, then for each command: how many words, its words; and last of all what every script is told
 -- Answers {server us, 1, what the server says to each command} or {server us, 0, the larger token}.
 -- Invariant: what comes with a smaller token than the fence changes nothing. The fence does not expire: a holder that was

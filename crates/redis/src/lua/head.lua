@@ -15,6 +15,7 @@ local LONGEST = 4096         -- no string of ours is as long, in bytes: more is 
 local LONGEST_GAP = 10000    -- for so long a name is left to other programs at most, in ms
 
 local call = redis.call
+local ITEMS = (#ARGV - 1) / 3   -- of verbs that take many; where servers share the slots, more keys follow than locks
 local clock = call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local answers = { us } -- the server's time, then the answer to each item: nil until somebody gave one
@@ -29,16 +30,40 @@ local function outlive(key, ms)
   end
 end
 
+-- As outlive(), and always writes: a server that may write no more, for another took its place, is to refuse.
+local function prolong(key, ms)
+  call('PEXPIRE', key, int(math.max(ms, call('PTTL', key))))
+end
+
 -- The beginning of the string under a key; false if there is none. What it says of another type, `run` decides.
 local function string_at(key, run)
   local text = run('GETRANGE', key, 0, LONGEST - 1)
   return (text ~= '' or call('EXISTS', key) == 1) and text
 end
 
+-- What the client is told last: the server's microseconds when the connection was made, and whether who listens to our channels may
+-- just be on the way here, with the slot: then that nobody listens proves nothing.
+local function floor()
+  return tonumber(ARGV[#ARGV]:match('^%d+'))
+end
+
+local function all_may_listen()
+  return ARGV[#ARGV]:sub(-1) == 'm'
+end
+
+-- Sends news, to a channel in a slot where servers share the slots: how many listen, or an error.
+-- Not to replicas: who listens there, because that was the master a moment ago, is not counted here, so what it would hear is void.
+local function publish(channel, text)
+  pcall(redis.set_repl, redis.REPL_NONE)
+  local said = redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
+  pcall(redis.set_repl, redis.REPL_ALL)
+  return said
+end
+
 -- What stands under the locks of all items: of one alone no more than a string of ours may have. One command for each of many would
 -- cost more than all that is done with them, and what another wrote in the place of a hold is read whole once, when it is lost.
 local function all_values()
-  return #KEYS == 2 and { call('GETRANGE', KEYS[2], 0, LONGEST - 1) } or call('MGET', unpack(KEYS, 2))
+  return ITEMS == 1 and { call('GETRANGE', KEYS[2], 0, LONGEST - 1) } or call('MGET', unpack(KEYS, 2, ITEMS + 1))
 end
 
 -- Mints tokens for some claims, all in a row: the last of them, and whether each claim gets one only, because the
@@ -49,7 +74,7 @@ local function next_tokens(tokens, claims)
   if newest >= LARGEST then
     return nil
   end
-  if newest - tokens <= tonumber(ARGV[#ARGV]) then
+  if newest - tokens <= floor() then
     outlive(KEYS[1], ENDED_LIFE) -- it may have been made by this
     return nil
   end

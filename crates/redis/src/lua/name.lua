@@ -11,7 +11,7 @@
 --   <side>e<lock>    HASH    claim id -> entry of a waiter, a shared holder or a permit (msgpack, or words)
 --   <side>z<lock>    ZSET    claim id of each waiter -> when its place ends, in server ms
 --   <side>h<lock>    ZSET    claim id of each shared holder or permit -> when its hold ends, in server ms
---   <side>d<lock><id> STRING a dead claim: no request of it may create anything
+--   <side>d<lock>    ZSET    dead claims: no request of one may create anything; claim id -> until when, in server ms
 --   <side>s<lock>    STRING  another program was seen under the lock in the last minutes
 -- and for all names of a prefix together
 --   <counter>        STRING  the newest token; expires an hour after the time that it stands for
@@ -20,7 +20,8 @@
 -- that may have freed the name runs it. The server's clock alone decides what has expired. Only claims that are new may be
 -- refused for want of memory. Once a script has written, the server refuses none of its further writes for that.
 --
--- KEYS[1] is the counter, in every script; the locks follow.
+-- KEYS[1] is the counter, in every script; the locks follow. Where servers share the slots, the other keys of each name come after
+-- them, all that a verb may touch: a server that has some of them only does nothing at all. The counter is that of the slot then.
 
 local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
@@ -83,7 +84,7 @@ end
 local function load(lock, side)
   local s = {
     lock = lock, side = side, card = side .. 'c' .. lock, line = side .. 'q' .. lock,
-    entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock,
+    entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock, dead = side .. 'd' .. lock,
   }
   s.value, s.typed = value_under(lock)
   local card = string_at(s.card, call)
@@ -184,7 +185,16 @@ local function arm(s)
 end
 
 local function bury(s, id)
-  call('SET', s.side .. 'd' .. s.lock .. id, '1', 'PX', REQUEST_LIFE)
+  for _, over in ipairs(call('ZRANGEBYSCORE', s.dead, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+    call('ZREM', s.dead, over)
+  end
+  call('ZADD', s.dead, now + REQUEST_LIFE, id)
+  outlive(s.dead, REQUEST_LIFE)
+end
+
+local function is_dead(s, id)
+  local till = call('ZSCORE', s.dead, id)
+  return till and tonumber(till) > now
 end
 
 -- Remembers how a hold ended for the next grant; of holds that stood side by side, the worst end counts.
@@ -368,8 +378,8 @@ end
 
 -- Sends news; false if nobody listens, or this user may not tell them.
 local function heard(channel, words)
-  local listeners = redis.pcall('PUBLISH', channel, table.concat(words, ' '))
-  return type(listeners) == 'number' and listeners > 0
+  local listeners = publish(channel, table.concat(words, ' '))
+  return type(listeners) == 'number' and (listeners > 0 or all_may_listen())
 end
 
 -- The lock is free: wakes who sleeps until a bell rings, each as the release of its own program does. Other programs stand in
@@ -398,8 +408,8 @@ end
 
 -- False if the client of a claim is gone. The message tells nothing, and clients ignore it.
 local function listens(e)
-  local listeners = redis.pcall('PUBLISH', e.channel, 'there')
-  return type(listeners) ~= 'number' or listeners > 0
+  local listeners = publish(e.channel, 'there')
+  return type(listeners) ~= 'number' or listeners > 0 or all_may_listen()
 end
 
 -- Grants to the head of the line as long as it fits; what is granted is pushed to its client. While another program holds,
@@ -459,7 +469,7 @@ local function confirm(s, id, ttl)
       call('HDEL', s.entries, id)
       call('ZREM', s.places, id)
     else
-      outlive(s.lock, ttl)
+      prolong(s.lock, ttl)
     end
     return
   end
@@ -471,14 +481,14 @@ local function confirm(s, id, ttl)
   if tonumber(call('ZSCORE', s.holds, id)) < now + ttl then
     call('ZADD', s.holds, now + ttl, id)
   end
-  outlive(s.lock, ttl)
+  prolong(s.lock, ttl)
   outlive(s.holds, ttl + ENDED_LIFE)
   outlive(s.entries, ttl + ENDED_LIFE)
 end
 
 -- Runs a verb for each item of a batch that its quick part has not answered: what is wrong with one does not stop the others.
 local function each(one)
-  for at = 1, #KEYS - 1 do
+  for at = 1, ITEMS do
     if not answers[at + 1] then
       local done, told = pcall(one, at)
       if not done then

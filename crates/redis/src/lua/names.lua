@@ -1,7 +1,7 @@
 -- Tells which keys there are, one step of SCAN at a time. A key that is too long for a name of ours is left out: a reply of such
 -- keys has no bound. Writes nothing.
 --
--- KEYS 2 the counter again: no other key is read
+-- KEYS none, so that any server of several answers for itself
 -- ARGV 1 cursor · 2 pattern · 3 keys to look at
 -- Answers {server us, next cursor, keys}.
 local found, keys = call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), {}

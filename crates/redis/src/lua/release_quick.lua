@@ -35,8 +35,8 @@ local function hand_over(at, value)
   end
   local token = int(newest - tokens + 1)
   local news = { 'granted', first, token, tokens, claim, int(us), 'c', lock }
-  local listeners = redis.pcall('PUBLISH', channel, table.concat(news, ' '))
-  if type(listeners) ~= 'number' or listeners == 0 then
+  local listeners = publish(channel, table.concat(news, ' '))
+  if type(listeners) ~= 'number' or listeners == 0 and not all_may_listen() then
     return nil
   end
   call('ZREM', line, first)

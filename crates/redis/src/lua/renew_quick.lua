@@ -2,12 +2,10 @@
 -- else; apart, because defining their functions costs more than this.
 local function quick()
   local values = all_values()
-  for at = 1, #KEYS - 1 do
+  for at = 1, ITEMS do
     if values[at] == ARGV[3 * at - 1] then
       local lock, ttl = KEYS[at + 1], ARGV[3 * at]
-      if call('PTTL', lock) < tonumber(ttl) then
-        call('PEXPIRE', lock, ttl)
-      end
+      prolong(lock, tonumber(ttl))
       local card = ARGV[3 * at - 2] .. 'c' .. lock
       if call('PTTL', card) < ttl + ENDED_LIFE / 2 then
         call('PEXPIRE', card, int(ttl + ENDED_LIFE))

@@ -3,9 +3,19 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use leasehold_core::{ClaimId, Clock, Contact, EngineError, Mailbox};
+use leasehold_core::{ClaimId, Clock, Contact, EngineError, Fault, Mailbox};
 
+mod cluster;
+mod map_task;
+mod node;
 mod one;
+mod panel;
+mod sentinel;
+pub(crate) mod shard_wire;
+mod shards;
+pub(crate) mod slots;
+mod verdict;
+mod waiting;
 mod way;
 
 pub(crate) use one::Dialer;
@@ -13,11 +23,16 @@ pub(crate) use way::{Via, Way};
 
 use crate::{
     config::Config,
+    error::Refused,
     keys::channel,
+    news::Ears,
     outbox::{Items, To, Values},
     scripts::Script,
+    servers::Servers,
 };
+use cluster::Cluster;
 use one::One;
+use sentinel::Sentinel;
 
 /// What all connections of one client share.
 pub(crate) struct Client {
@@ -34,6 +49,10 @@ pub(crate) struct Client {
 pub(crate) enum Reach {
     /// One server.
     One(One),
+    /// The master of a group that Sentinels watch.
+    Sentinel(Sentinel),
+    /// Servers that share the slots.
+    Cluster(Cluster),
 }
 
 impl Client {
@@ -41,18 +60,49 @@ impl Client {
         let (channel, mailbox) = (channel(id), Arc::default());
         Arc::new(Self { config, channel, clock, mailbox, connections: AtomicU64::new(1) })
     }
+
+    /// To hear one server with.
+    pub(crate) fn ears(&self) -> Arc<Ears> {
+        self.asking(Ears::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+    }
+
+    /// To hear one of several servers with that pass on what is published.
+    pub(crate) fn ears_of_many(&self) -> Arc<Ears> {
+        self.asking(Ears::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
+    }
+
+    /// Where replicas are waited for, no news of a grant is enough: they are sent before any replica has it.
+    fn asking(&self, ears: Arc<Ears>) -> Arc<Ears> {
+        if self.config.wait > 0 {
+            ears.ask_before_believing();
+        }
+        ears
+    }
 }
 
 impl Reach {
     pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
-        Self::One(One::new(client, contact))
+        match &client.config.servers {
+            Servers::One(address) => Self::One(One::new(client, address.clone(), contact)),
+            Servers::Sentinel(sentinels) => Self::Sentinel(Sentinel::new(client, sentinels, contact)),
+            Servers::Cluster(nodes) => Self::Cluster(Cluster::new(client, nodes, contact)),
+        }
     }
 
     /// The connection to the server that has the keys of this slot.
-    pub(crate) async fn via(&self, _slot: u16) -> Result<Via, EngineError> {
+    pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
         match self {
-            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default() }),
+            Self::One(one) => Ok(Via { conn: one.conn().await?, to: To::default(), home: None }),
+            Self::Sentinel(sentinel) => {
+                Ok(Via { conn: sentinel.conn().await?, to: To::default(), home: None })
+            }
+            Self::Cluster(cluster) => cluster.via(slot).await,
         }
+    }
+
+    /// Whether one request can be about keys of one slot only.
+    pub(crate) const fn shares_slots(&self) -> bool {
+        matches!(self, Self::Cluster(_))
     }
 
     /// A request about keys of this slot sets out.
@@ -66,28 +116,60 @@ impl Reach {
         slot: u16,
         script: Script,
         items: impl Fn(&Via) -> Result<Items, EngineError>,
-    ) -> Result<Values, EngineError> {
+    ) -> Result<Values, Refused> {
         let mut way = self.way(slot);
         loop {
-            let via = way.via().await?;
-            match via.run(script, items(&via)?).await {
+            let via = way.via().await.map_err(Refused::Failed)?;
+            match via.run(script, items(&via).map_err(Refused::Failed)?).await {
                 Ok(said) => return Ok(said),
                 Err(refused) => way.again(refused).await?,
             }
         }
     }
 
-    /// Of each server that has keys, one slot.
-    pub(crate) async fn servers(&self) -> Result<Vec<u16>, EngineError> {
+    /// The server at the end of this connection said that it has not the locks: the error, if no other is known to have them.
+    pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
         match self {
-            Self::One(_) => Ok(vec![0]),
+            Self::One(one) => Err(one.demoted(connection, error)),
+            Self::Sentinel(sentinel) => {
+                sentinel.demoted(connection);
+                Ok(())
+            }
+            // Who has a slot in its place is asked for, and core asks again.
+            Self::Cluster(_) => Err(EngineError::new(Fault::Retry, error.message)),
         }
     }
 
-    /// The claim waits no more, wherever it did.
-    pub(crate) fn waits_no_more(&self, claim: ClaimId) {
+    /// How many Sentinels the URL names, and how many there are; `None` without any.
+    pub(crate) fn sentinels(&self) -> Option<(usize, u32)> {
+        match self {
+            Self::One(_) | Self::Cluster(_) => None,
+            Self::Sentinel(sentinel) => Some(sentinel.counted()),
+        }
+    }
+
+    /// The connections to all servers that have keys.
+    pub(crate) async fn servers(&self) -> Result<Vec<Via>, EngineError> {
+        match self {
+            Self::One(_) | Self::Sentinel(_) => Ok(vec![self.via(0).await?]),
+            Self::Cluster(cluster) => cluster.owners().await,
+        }
+    }
+
+    /// A connection to the same server, whose last one may have broken.
+    pub(crate) async fn anew(&self, via: &Via) -> Result<Via, EngineError> {
+        match (self, &via.home) {
+            (Self::Cluster(cluster), Some(home)) => cluster.go(&home.node, To::default()).await,
+            _ => self.via(0).await,
+        }
+    }
+
+    /// The claim, of a name in this slot, waits no more, wherever it did.
+    pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
             Self::One(one) => one.ears().waits(claim, false),
+            Self::Sentinel(sentinel) => sentinel.ears().waits(claim, false),
+            Self::Cluster(cluster) => cluster.waits_no_more(slot, claim),
         }
     }
 
@@ -95,6 +177,8 @@ impl Reach {
     pub(crate) async fn mend(&self) {
         match self {
             Self::One(one) => one.mend().await,
+            Self::Sentinel(sentinel) => sentinel.mend().await,
+            Self::Cluster(cluster) => cluster.mend().await,
         }
     }
 }

@@ -1,11 +1,21 @@
 //! One server: one connection, made again and again.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Link, News};
+use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Fault, Link, News};
 use tokio::sync::Notify;
 
-use crate::{conn::Conn, news::Ears, reach::Client, server::Server};
+use crate::{
+    conn::Conn,
+    identity::Wanted,
+    news::Ears,
+    reach::Client,
+    server::{Address, Server},
+    servers::Servers,
+};
 
 /// The server of the URL.
 pub(crate) struct One(Link<Dialer>);
@@ -16,12 +26,14 @@ pub(crate) struct Dialer {
     pub(crate) server: Server,
     /// What this server pushes, and what its clock says.
     pub(crate) ears: Arc<Ears>,
+    pub(crate) wanted: Wanted,
+    /// An answer that took longer is no evidence.
+    pub(crate) slow: Option<Duration>,
 }
 
 impl One {
-    pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
-        let config = &client.config;
-        let dialer = Dialer::new(client, config.server(config.address.clone(), 1));
+    pub(crate) fn new(client: &Arc<Client>, address: Address, contact: Contact) -> Self {
+        let dialer = Dialer::new(client, client.config.server(address, 1));
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
@@ -36,12 +48,39 @@ impl One {
     pub(crate) async fn mend(&self) {
         self.0.mend().await;
     }
+
+    /// The server at the end of this connection is no master: whatever is behind its name by now is connected to when it is next
+    /// needed. The error, for whoever was refused.
+    pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
+        let was_master = self.ears().was_master();
+        hang_up(&self.0, connection, was_master.then_some(self.ears()));
+        if was_master { EngineError::new(Fault::Retry, error.message) } else { error }
+    }
+}
+
+/// Ends this connection, if it is the newest; then all holds are in doubt, which whose ears are given hears of.
+pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, doubt: Option<&Ears>) {
+    if link.live().is_some_and(|conn| conn.number == connection) {
+        link.hang_up();
+        if let Some(ears) = doubt {
+            ears.mailbox.push(News::Doubt);
+        }
+    }
 }
 
 impl Dialer {
     pub(crate) fn new(client: &Arc<Client>, server: Server) -> Self {
-        let ears = Ears::new(&client.config.prefix, Arc::clone(&client.mailbox));
-        Self { client: Arc::clone(client), server, ears }
+        Self::heard(client, server, client.ears())
+    }
+
+    /// The same, by what hears the server.
+    pub(crate) fn heard(client: &Arc<Client>, server: Server, ears: Arc<Ears>) -> Self {
+        let wanted = match client.config.servers {
+            Servers::One(_) => Wanted::Alone,
+            Servers::Sentinel(_) => Wanted::Master,
+            Servers::Cluster(_) => Wanted::Node,
+        };
+        Self { client: Arc::clone(client), server, ears, wanted, slow: None }
     }
 }
 
@@ -50,7 +89,7 @@ impl Dial for Dialer {
 
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
-        Box::pin(Conn::open(self, number, broken))
+        Box::pin(Conn::open(self, number, broken, Box::pin(std::future::pending())))
     }
 
     fn is_dead(conn: &Conn) -> bool {

@@ -1,53 +1,194 @@
 //! The way of one request: to the server that has its keys, and on from there if they have moved.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use leasehold_core::EngineError;
+use leasehold_core::{ClaimId, EngineError, Fault, Instant, Name};
 
-use super::Reach;
+use super::{Client, Reach, cluster::Inner, node::Node};
 use crate::{
     conn::Conn,
     error::Refused,
+    keys::channel_of,
     outbox::{Items, To, Values},
     scripts::Script,
 };
+
+/// How often a request is sent on. Each time it is known where to; more often only if servers contradict each other.
+const MOST_REDIRECTIONS: u32 = 5;
+/// A request that was given up after less than this was not given up because of the server.
+const OVERDUE_MS: u64 = 1000;
 
 /// One request on its way.
 pub(crate) struct Way<'a> {
     reach: &'a Reach,
     slot: u16,
+    /// The connection by which it went last.
+    last: u64,
+    /// How many servers said that they are not the one that has the locks.
+    demoted: u32,
+    redirections: u32,
+    /// The node that was asked last.
+    asked: Option<Arc<Node>>,
+    /// The node to ask next, to which the slot is on its way.
+    importer: Option<Arc<Node>>,
 }
+
+/// So many servers in a row that are no masters are enough: core asks again in a while.
+const MOST_DEMOTED: u32 = 3;
 
 /// The connection by which a request goes, and what is said of it there.
 pub(crate) struct Via {
     pub(crate) conn: Arc<Conn>,
     pub(crate) to: To,
+    /// Where servers share the slots.
+    pub(crate) home: Option<Home>,
+}
+
+/// The node of a connection.
+pub(crate) struct Home {
+    pub(crate) cluster: Arc<Inner>,
+    pub(crate) node: Arc<Node>,
 }
 
 impl<'a> Way<'a> {
     pub(crate) const fn new(reach: &'a Reach, slot: u16) -> Self {
-        Self { reach, slot }
+        Self { reach, slot, last: 0, demoted: 0, redirections: 0, asked: None, importer: None }
     }
 
     /// The connection to the server that is to be asked next.
     pub(crate) async fn via(&mut self) -> Result<Via, EngineError> {
-        self.reach.via(self.slot).await
+        let via = match (self.reach, self.importer.take()) {
+            (Reach::Cluster(cluster), Some(importer)) => {
+                let to = To { slot: Some(self.slot), asking: true, unsettled: true };
+                cluster.go(&importer, to).await?
+            }
+            _ => self.reach.via(self.slot).await?,
+        };
+        self.last = via.conn.number;
+        self.asked = via.home.as_ref().map(|home| Arc::clone(&home.node));
+        Ok(via)
     }
 
-    /// The server refused the request: the error, if none is to be asked besides.
-    pub(crate) async fn again(&mut self, refused: Refused) -> Result<(), EngineError> {
-        Err(refused.into())
+    /// The server refused the request: why, if none is to be asked besides.
+    pub(crate) async fn again(&mut self, refused: Refused) -> Result<(), Refused> {
+        match refused {
+            Refused::Demoted(error) => {
+                self.demoted += 1;
+                let found = self.reach.demoted(self.last, error.again());
+                if self.demoted > MOST_DEMOTED {
+                    return Err(Refused::Failed(EngineError::new(Fault::Retry, error.message)));
+                }
+                found.map_err(Refused::Failed)
+            }
+            Refused::Split(error) => {
+                let message = format!("slot {} is moving between two servers ({})", self.slot, error.message);
+                Err(Refused::Split(EngineError::new(Fault::Retry, message)))
+            }
+            Refused::Moved { .. } | Refused::Ask { .. } => self.sent_on(refused),
+            Refused::Failed(error) => Err(Refused::Failed(error)),
+        }
+    }
+
+    /// Another node of the cluster is to be asked.
+    fn sent_on(&mut self, refused: Refused) -> Result<(), Refused> {
+        let (Reach::Cluster(cluster), Some(asked)) = (self.reach, &self.asked) else { return Err(refused) };
+        let slot = self.slot;
+        self.redirections += 1;
+        match refused {
+            Refused::Moved { to, .. } | Refused::Ask { to, .. } if self.redirections > MOST_REDIRECTIONS => {
+                let message = format!(
+                    "the nodes of the Redis Cluster do not agree who has slot {slot}: {} says {to}",
+                    asked.place
+                );
+                Err(Refused::Failed(EngineError::new(Fault::Retry, message)))
+            }
+            Refused::Moved { to, .. } => cluster.moved(slot, &to, asked).map_err(Refused::Failed),
+            Refused::Ask { to, .. } => {
+                self.importer = Some(cluster.importer(slot, &to, asked).map_err(Refused::Failed)?);
+                Ok(())
+            }
+            refused => Err(refused),
+        }
     }
 }
 
 impl Via {
     /// Runs a script for these items.
     pub(crate) async fn run(&self, script: Script, items: Items) -> Result<Values, Refused> {
-        self.conn.run(self.to, script, items).await
+        let mut overdue = self.home.as_ref().map(Overdue::new);
+        let said = self.conn.run(self.to, script, items).await;
+        if let Some(overdue) = &mut overdue {
+            overdue.home = None;
+        }
+        if let (Err(Refused::Failed(error) | Refused::Demoted(error)), Some(home)) = (&said, &self.home)
+            && matches!(error.fault, Fault::Retry | Fault::Unknown)
+        {
+            home.cluster.suspect(&home.node);
+        }
+        said
     }
 
-    /// The key of the newest token here.
-    pub(crate) fn counter(&self) -> String {
-        self.conn.ears.counter(self.to.slot).into_owned()
+    /// Where news come to a claim in this slot.
+    pub(crate) async fn channel<'c>(&self, client: &'c Client) -> Result<Cow<'c, str>, EngineError> {
+        match (&self.home, self.to.slot) {
+            (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {
+                Ok(channel_of(&client.channel, slot).into())
+            }
+            _ => Ok(Cow::Borrowed(&client.channel)),
+        }
+    }
+
+    /// Whether news of the slot are heard from this server. While the slot is on its way there, nobody can listen, and nobody is passed
+    /// over.
+    pub(crate) async fn hears(&self) -> Result<bool, EngineError> {
+        match (&self.home, self.to.slot) {
+            (Some(home), Some(slot)) if home.node.has_shards(&self.conn).await? => {
+                Ok(self.to.asking || home.node.shards.hears(slot))
+            }
+            // By the connection itself.
+            _ => Ok(true),
+        }
+    }
+
+    /// Listens to news of the slot.
+    pub(crate) async fn listen(&self) -> Result<(), Refused> {
+        match (&self.home, self.to.slot) {
+            (Some(home), Some(slot)) => home.node.shards.listen(slot).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// The claim waits, or does not, as this server says.
+    pub(crate) fn waits(&self, claim: ClaimId, name: &Name, waits: bool) {
+        self.conn.ears.waits(claim, waits);
+        if let (Some(home), Some(slot)) = (&self.home, self.to.slot) {
+            if waits {
+                home.cluster.waits(slot, claim, name);
+            } else {
+                home.cluster.waiting.remove(slot, claim);
+            }
+        }
+    }
+}
+
+/// A request under way. If who asked gives up after a while, the node may be stuck: such a one sends nobody on.
+struct Overdue<'a> {
+    home: Option<&'a Home>,
+    sent: Instant,
+}
+
+impl<'a> Overdue<'a> {
+    fn new(home: &'a Home) -> Self {
+        Self { home: Some(home), sent: home.cluster.client.clock.now() }
+    }
+}
+
+impl Drop for Overdue<'_> {
+    fn drop(&mut self) {
+        if let Some(home) = self.home
+            && home.cluster.client.clock.now().since(self.sent).as_millis() >= u128::from(OVERDUE_MS)
+        {
+            home.cluster.suspect(&home.node);
+        }
     }
 }

@@ -5,6 +5,12 @@
 
 mod bells;
 mod clocks;
+mod cluster;
+mod cluster_failover;
+mod cluster_open;
+mod cluster_places;
+mod cluster_rig;
+mod cluster_slots;
 mod conformance;
 mod counter;
 #[cfg(feature = "tls")]
@@ -17,9 +23,14 @@ mod liar;
 mod neighbours;
 mod oracle;
 mod outages;
+mod promoted;
 mod proxied;
 mod quick;
 mod refusals;
+mod replicated;
 mod rig;
+mod sentinel;
+mod sentinel_failovers;
+mod sentinel_rig;
 mod sockets;
 mod stops;

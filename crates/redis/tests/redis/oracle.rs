@@ -11,6 +11,7 @@ use leasehold_core::{
     Renewed, View,
     memory::{MemoryEngine, MemoryStore},
 };
+use leasehold_redis::RedisEngine;
 use leasehold_testkit::oracle::Still;
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -164,11 +165,15 @@ impl Side {
 
 #[test]
 fn redis_answers_as_the_oracle_does() {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
     let rig = Rig::new();
+    answers_as_the_oracle(|| rig.engine(), 300);
+}
+
+pub(crate) fn answers_as_the_oracle(engine: impl Fn() -> Arc<RedisEngine>, cases: u32) {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
     let runtime = Runtime::new().unwrap();
-    let redis: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| rig.engine() as Arc<dyn Engine>).collect();
-    let config = ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() };
+    let redis: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| engine() as Arc<dyn Engine>).collect();
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(kinds in prop::collection::vec(kind(), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();

@@ -99,19 +99,27 @@ impl Rig {
     /// Every key that should not be there at rest: the newest tokens stay for an hour, tombstones for seconds, what is
     /// remembered of an unclean end for an hour, and of another program for five minutes.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let mut keys = self.server.command(&["--raw", "KEYS", "*"]);
-        let remembers = "local c = redis.call('GET', KEYS[1])
-            return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
-        let lapses = |key: &str| {
-            let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-            match kind.and_then(|(_, kind)| kind.chars().next()) {
-                // The card of a name whose hold ended, or lapsed, without having been released.
-                Some('c') => self.says(&["EVAL", remembers, "1", key]) == "1",
-                Some(kind) => matches!(kind, 'd' | 's') || key.starts_with("leasehold:{}t"),
-                None => false,
-            }
-        };
-        keys.retain(|key| !key.is_empty() && !lapses(key));
-        keys
+        leftovers(|words| {
+            let raw: Vec<&str> = [&["--raw"], words].concat();
+            self.server.command(&raw)
+        })
     }
+}
+
+/// See [`Rig::leftovers`]; `says` is what the server says to a command.
+pub(crate) fn leftovers(says: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
+    let mut keys = says(&["KEYS", "*"]);
+    let remembers = "local c = redis.call('GET', KEYS[1])
+        return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
+    let lapses = |key: &str| {
+        let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
+        match kind.and_then(|(_, kind)| kind.chars().next()) {
+            // The card of a name whose hold ended, or lapsed, without having been released.
+            Some('c') => says(&["EVAL", remembers, "1", key]).concat() == "1",
+            Some(kind) => matches!(kind, 'd' | 's' | 'w') || key.starts_with("leasehold:{}t"),
+            None => false,
+        }
+    };
+    keys.retain(|key| !key.is_empty() && !lapses(key));
+    keys
 }

@@ -1,0 +1,134 @@
+//! The Redis engine that a URL names: one server, a group that Sentinels watch, or a Cluster.
+
+use std::sync::Arc;
+
+use leasehold_core::Error;
+use leasehold_redis::{AddressMap, Config, RedisEngine, Servers};
+
+use crate::{
+    connect::Connect,
+    open::{Opened, Own, password},
+    url::Url,
+};
+
+/// More replicas than anybody has: a number by mistake.
+const MOST_REPLICAS: u32 = 64;
+
+pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
+    let mut config = Config::from_url(&url.scheme, &url.rest)?;
+    if let Some(timeout) = connect.connect_timeout {
+        config = config.connect_timeout(timeout);
+    }
+    if let Some(password) = password(url, connect)? {
+        config = config.password(password);
+    }
+    if let Some(prefix) = url.take("prefix") {
+        config = config.prefix(&prefix)?;
+    }
+    if let Some(gap) = url.take_duration("gap")? {
+        config = config.gap(gap);
+    }
+    if let Some(bell) = url.take("bell") {
+        config = config.bell(bell.parse()?)?;
+    }
+    if let Some(wait) = url.take("wait") {
+        let wait = wait.parse().ok().filter(|&wait| wait <= MOST_REPLICAS);
+        config = config.wait(wait.ok_or_else(|| {
+            Error::misconfigured(format!(
+                "the URL option wait is no number of replicas up to {MOST_REPLICAS}"
+            ))
+        })?);
+    }
+    let sentinel = matches!(config.servers(), Servers::Sentinel(_));
+    if !matches!(config.servers(), Servers::One(_))
+        && let Some(map) = url.take("map")
+    {
+        config = config.map(AddressMap::parse(&map)?);
+    }
+    if !matches!(config.servers(), Servers::Cluster(_))
+        && let Some(db) = url.take("db")
+    {
+        let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
+        config = config.db(db);
+    }
+    if sentinel {
+        config = sentinels(url, config)?;
+    }
+    config = encrypted(url, connect, config, sentinel)?;
+    url.no_more()?;
+    let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
+    Ok(Opened { engine: Arc::clone(&redis) as _, own: Own::Redis(redis) })
+}
+
+/// Who we are to Sentinels.
+fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
+    let (user, file) = (url.take("sentinel_user"), url.take("sentinel_password_file"));
+    match (user, file) {
+        (user, Some(file)) => {
+            Ok(config.sentinel_login(user.as_deref(), leasehold_core::Password::file(file)))
+        }
+        (None, None) => Ok(config),
+        (Some(_), None) => Err(Error::misconfigured(
+            "the URL option sentinel_user needs sentinel_password_file, the file that holds the password for the Sentinels",
+        )),
+    }
+}
+
+/// Encrypts as the scheme says; the connections to Sentinels as well, unless an option says otherwise.
+fn encrypted(url: &mut Url, connect: &Connect, config: Config, sentinel: bool) -> Result<Config, Error> {
+    let servers = url.scheme.starts_with("rediss");
+    let watchers = match url.take_if(sentinel, "sentinel_tls").as_deref() {
+        None => servers && sentinel,
+        Some("on") => true,
+        Some("off") => false,
+        Some(_) => {
+            return Err(Error::misconfigured("the URL option sentinel_tls is unknown: on and off are known"));
+        }
+    };
+    if !servers && !watchers {
+        return Ok(config);
+    }
+    #[cfg(feature = "tls")]
+    {
+        let tls = crate::tls::of(url, connect)?;
+        let config = if watchers { config.sentinel_tls(tls.clone()) } else { config };
+        Ok(if servers { config.tls(tls) } else { config })
+    }
+    #[cfg(not(feature = "tls"))]
+    crate::open::not_encrypted(config, connect)
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use crate::Locks;
+
+    #[test]
+    fn the_options_of_each_way_are_read_and_those_of_another_are_refused() {
+        for url in [
+            "redis+sentinel://u:hunter2@a:1,b/mymaster/2?sentinel_user=w&sentinel_password_file=/p&map=a:1=b:2&wait=1&db=3",
+            "rediss+sentinel://a/mymaster?sentinel_tls=off",
+            "redis+sentinel://a/mymaster?sentinel_tls=on&ca=/ca.pem",
+            "redis+cluster://u:hunter2@a,b?map=a=b&wait=2&prefix=x:",
+            "redis://a?wait=1",
+        ] {
+            Locks::connect(url).unwrap();
+        }
+        for (url, said) in [
+            ("redis+sentinel://u:hunter2@a/mymaster?sentinel_user=w", "sentinel_password_file"),
+            ("redis+sentinel://u:hunter2@a/mymaster?sentinel_tls=yes", "on and off"),
+            ("redis+sentinel://u:hunter2@a/mymaster?map=x", "map of addresses"),
+            ("redis+sentinel://u:hunter2@a/mymaster?ca=/ca.pem", "\"ca\" is unknown"),
+            ("redis+sentinel://u:hunter2@a/mymaster?wait=all", "wait"),
+            ("redis+sentinel://u:hunter2@a/mymaster?wait=65", "wait"),
+            ("redis+cluster://u:hunter2@a?sentinel_user=w", "\"sentinel_user\" is unknown"),
+            ("redis+cluster://u:hunter2@a?db=1", "\"db\" is unknown"),
+            ("redis://u:hunter2@a?map=a=b", "\"map\" is unknown"),
+            ("redis://u:hunter2@a?sentinel_tls=on", "\"sentinel_tls\" is unknown"),
+        ] {
+            let error = Locks::connect(url).err().unwrap();
+            let text = error.to_string();
+            assert!(error.is_misconfigured() && text.contains(said), "{url}: {text}");
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Which answers say how things are now. A server that another took the place of does not know it, if it was stopped or cut off
+//! meanwhile: what it was sent before, and what waits in its socket, it answers as if it still had the locks.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use leasehold_core::{EngineError, Fault, Instant};
+
+/// So long after a slow answer came, what is sent is as doubtful: a server that runs again needs a moment to hear of its successor.
+const AFTERMATH: Duration = Duration::from_millis(200);
+
+/// Judges the answers of one connection.
+pub(crate) struct Evidence {
+    /// An answer that took longer is none, in nanoseconds.
+    slow: AtomicU64,
+    /// What was sent before is in doubt, in nanoseconds of our clock.
+    doubtful: AtomicU64,
+}
+
+impl Evidence {
+    pub(crate) fn new(slow: Option<Duration>) -> Self {
+        Self { slow: AtomicU64::new(slow.map_or(u64::MAX, nanos)), doubtful: AtomicU64::new(0) }
+    }
+
+    /// From now on, an answer that took longer is none.
+    pub(crate) fn trust(&self, slow: Duration) {
+        self.slow.store(nanos(slow), Ordering::Relaxed);
+    }
+
+    /// An answer came at `now` to what was sent at `sent`.
+    pub(crate) fn judge(&self, sent: Instant, now: Instant) -> Result<(), EngineError> {
+        if nanos(now.since(sent)) > self.slow.load(Ordering::Relaxed) {
+            self.doubtful.fetch_max(now.after(AFTERMATH).as_nanos(), Ordering::Relaxed);
+        }
+        if sent.as_nanos() >= self.doubtful.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let message = "the server answered so late that another may have taken its place by then";
+        Err(EngineError::new(Fault::Unknown, message))
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_slow_answer_and_what_is_sent_soon_after_it_say_nothing() {
+        let evidence = Evidence::new(Some(Duration::from_secs(1)));
+        for (sent, came, is_evidence) in [
+            (1000, 2000, true),
+            (1500, 2600, false),
+            (2599, 2600, false),
+            (2650, 2651, false),
+            (2799, 2801, false),
+            (2800, 2801, true),
+        ] {
+            assert_eq!(evidence.judge(at(sent), at(came)).is_ok(), is_evidence, "{sent} to {came}");
+        }
+        assert!(Evidence::new(None).judge(at(0), at(9000)).is_ok(), "nobody could take its place");
+    }
+}

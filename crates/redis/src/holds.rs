@@ -1,0 +1,239 @@
+//! Renewals and releases: of many holds at once, where servers share the slots by slot, and while a slot is on its way by the lock
+//! alone.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use leasehold_core::{EngineError, Fault, Hold, Loss, Mode, Name, Release, Released, Renewed};
+
+use crate::{
+    RedisEngine,
+    engine::REQUEST_LIFE,
+    error::{Refused, is_foreign_type, said_in_script},
+    news::letter,
+    outbox::{BATCH, Values},
+    reach::Via,
+    reply::Reply,
+    scripts::{Item, Script, millis},
+};
+
+impl RedisEngine {
+    pub(crate) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
+        if !self.reach.shares_slots() {
+            return join_all(holds.chunks(BATCH).map(|holds| self.renew_all(holds)))
+                .await
+                .into_iter()
+                .flatten()
+                .collect();
+        }
+        let batches = self.by_slot(holds, |hold| &hold.name);
+        let answers = join_all(batches.iter().map(|batch| self.renew_all(&batch.of))).await;
+        put_back(&batches, answers, || Renewed::Unknown(too_few()))
+    }
+
+    pub(crate) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
+        if !self.reach.shares_slots() {
+            return join_all(releases.chunks(BATCH).map(|some| self.release_some(some)))
+                .await
+                .into_iter()
+                .flatten()
+                .collect();
+        }
+        let batches = self.by_slot(releases, |release| &release.name);
+        let answers = join_all(batches.iter().map(|batch| self.release_some(&batch.of))).await;
+        put_back(&batches, answers, || Released::Unknown(too_few()))
+    }
+
+    /// In batches that one request can be about. All of them are sent at once, so what is for one node leaves together.
+    fn by_slot<T: Clone>(&self, all: &[T], name: impl Fn(&T) -> &Name) -> Vec<Batch<T>> {
+        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (at, one) in all.iter().enumerate() {
+            // A name that no claim can have has no slot, and is answered wherever it is.
+            slots.entry(self.keys(name(one)).map_or(0, |keys| keys.slot)).or_default().push(at);
+        }
+        let places = slots.values().flat_map(|places| places.chunks(BATCH));
+        places
+            .map(|places| Batch {
+                of: places.iter().map(|&at| all[at].clone()).collect(),
+                places: places.to_vec(),
+            })
+            .collect()
+    }
+
+    /// The slot of these names, which are all in one where servers share the slots.
+    fn slot(&self, first: Option<&Name>) -> Result<u16, EngineError> {
+        first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))
+    }
+
+    async fn renew_all(&self, holds: &[Hold]) -> Vec<Renewed> {
+        let renewed = self.renew_some(holds).await;
+        let denied =
+            |answer: &Renewed| matches!(answer, Renewed::Unknown(error) if error.fault == Fault::Denied);
+        if holds.len() == 1 || !renewed.iter().any(denied) {
+            return renewed;
+        }
+        // As in `release_some`.
+        let alone = holds.iter().map(|one| self.renew_some(std::slice::from_ref(one)));
+        join_all(alone).await.into_iter().flatten().collect()
+    }
+
+    async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
+        let told = async {
+            let item = |hold: &Hold| {
+                let keys = self.keys(&hold.name)?;
+                Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
+            };
+            let slot = self.slot(holds.first().map(|hold| &hold.name)).map_err(Refused::Failed)?;
+            let items = |_: &Via| holds.iter().map(item).collect();
+            words(self.reach.run(slot, Script::Renew, items).await?).map_err(Refused::Failed)
+        };
+        match told.await {
+            Ok(words) => words.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
+            Err(Refused::Split(_)) => join_all(holds.iter().map(|hold| self.renew_alone(hold))).await,
+            Err(refused) => {
+                let error = EngineError::from(refused);
+                holds.iter().map(|_| Renewed::Unknown(error.again())).collect()
+            }
+        }
+    }
+
+    /// While its slot is on its way, by the keys that say most, each of which is certainly on one of the two servers.
+    async fn renew_alone(&self, hold: &Hold) -> Renewed {
+        let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewSeat };
+        let told = async {
+            let keys = self.keys(&hold.name)?;
+            let item = |_: &Via| {
+                let item = Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl));
+                Ok([item].into())
+            };
+            word_of(self.reach.run(keys.slot, script, item).await?)
+        };
+        match told.await {
+            Ok(word) => renewed(&word, hold),
+            Err(error) => Renewed::Unknown(error),
+        }
+    }
+
+    /// A name that no claim can have is nowhere, and holds up no other.
+    async fn release_some(&self, releases: &[Release]) -> Vec<Released> {
+        let possible = |release: &&Release| self.keys(&release.name).is_ok();
+        let real: Vec<Release> = releases.iter().filter(possible).cloned().collect();
+        let mut answers = self.release_real(&real).await;
+        if real.len() > 1
+            && answers
+                .iter()
+                .any(|answer| matches!(answer, Released::Unknown(error) if error.fault == Fault::Denied))
+        {
+            // The server refuses a call for one lock that the user may not touch: each by itself.
+            let alone = real.iter().map(|one| self.release_real(std::slice::from_ref(one)));
+            answers = join_all(alone).await.into_iter().flatten().collect();
+        }
+        let mut answers = answers.into_iter();
+        let answer = |release: &Release| if possible(&release) { answers.next() } else { None };
+        releases.iter().map(answer).map(|answer| answer.unwrap_or(Released::NotThere)).collect()
+    }
+
+    pub(crate) async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
+        let Some(first) = releases.first() else { return Vec::new() };
+        let told = async {
+            let slot = self.keys(&first.name).map_err(Refused::Failed)?.slot;
+            releases.iter().for_each(|release| self.reach.waits_no_more(slot, release.id));
+            let items = |via: &Via| releases.iter().map(|one| self.release_item(via, one)).collect();
+            words(self.reach.run(slot, Script::Release, items).await?).map_err(Refused::Failed)
+        };
+        match told.await {
+            Ok(words) => {
+                words.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect()
+            }
+            Err(Refused::Split(error)) => {
+                join_all(releases.iter().map(|release| self.release_alone(release, &error))).await
+            }
+            Err(refused) => {
+                let error = EngineError::from(refused);
+                releases.iter().map(|_| Released::Unknown(error.again())).collect()
+            }
+        }
+    }
+
+    fn release_item(&self, via: &Via, release: &Release) -> Result<Item, EngineError> {
+        let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
+        let bury = self.flights.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
+        let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
+        let ended = format_args!("{how} {keep} {} {}", u8::from(bury), self.for_others);
+        Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
+    }
+
+    /// As [`renew_alone`](Self::renew_alone). What of the claim stands elsewhere than in these keys is released when the slot has come
+    /// to rest; until then it is not known that nothing is left.
+    async fn release_alone(&self, release: &Release, moving: &EngineError) -> Released {
+        let script = if release.mode == Mode::Exclusive { Script::ReleaseLock } else { Script::ReleaseSeat };
+        let told = async {
+            let slot = self.keys(&release.name)?.slot;
+            let item = |via: &Via| Ok([self.release_item(via, release)?].into());
+            word_of(self.reach.run(slot, script, item).await?)
+        };
+        match told.await {
+            Ok(word) if word == "again" => Released::Unknown(moving.again()),
+            Ok(word) => self.released(&word, release),
+            Err(error) => Released::Unknown(error),
+        }
+    }
+
+    fn released(&self, word: &str, release: &Release) -> Released {
+        let released = match word {
+            "freed" => Released::Freed,
+            "unrung" => {
+                tracing::warn!(
+                    name = release.name.as_str(),
+                    "the lock was freed, but its bell did not ring: other programs sleep on. Has the user the rights of docs/engines/redis.md?"
+                );
+                Released::Freed
+            }
+            "absent" | "layout" => Released::NotThere,
+            error if is_foreign_type(error) => Released::NotThere,
+            error => return Released::Unknown(said_in_script(error)),
+        };
+        self.flights.settle(release.id);
+        released
+    }
+}
+
+fn renewed(word: &str, hold: &Hold) -> Renewed {
+    match word {
+        "kept" => Renewed::Kept { ttl: Some(hold.ttl) },
+        "broken" => Renewed::Lost(Loss::Broken),
+        "gone" | "layout" => Renewed::Lost(Loss::Gone),
+        error if is_foreign_type(error) => Renewed::Lost(Loss::Gone),
+        error => Renewed::Unknown(said_in_script(error)),
+    }
+}
+
+/// What one request is about, and where that stands among all.
+struct Batch<T> {
+    of: Vec<T>,
+    places: Vec<usize>,
+}
+
+/// The answers to all, in their order.
+fn put_back<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn() -> A) -> Vec<A> {
+    let count = batches.iter().map(|batch| batch.places.len()).sum();
+    let mut ordered: Vec<Option<A>> = std::iter::repeat_with(|| None).take(count).collect();
+    for (batch, answers) in batches.iter().zip(answers) {
+        batch.places.iter().zip(answers).for_each(|(&at, answer)| ordered[at] = Some(answer));
+    }
+    ordered.into_iter().map(|answer| answer.unwrap_or_else(&missing)).collect()
+}
+
+fn too_few() -> EngineError {
+    EngineError::new(Fault::Unknown, "the server answered for too few locks")
+}
+
+/// The word that a script says of its one item.
+fn word_of(said: Values) -> Result<String, EngineError> {
+    Reply::new(said).text()
+}
+
+/// The word that a script says of each of its items.
+fn words(said: Values) -> Result<Vec<String>, EngineError> {
+    Reply::new(said).all_text()
+}

@@ -1,0 +1,175 @@
+//! What a server is, by its own words when a connection to it begins.
+
+use std::collections::HashMap;
+
+use leasehold_core::{EngineError, Fault};
+use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
+
+use crate::server::Server;
+
+/// What a server says of itself. What it does not say is empty.
+#[derive(Debug, Default)]
+pub(crate) struct Identity {
+    /// `standalone`, `sentinel` or `cluster`.
+    pub(crate) mode: String,
+    /// `master` or `replica`.
+    pub(crate) role: String,
+    /// Names its process: another one has another. `None` where the user may not know.
+    pub(crate) run: Option<String>,
+    /// The groups that a Sentinel watches.
+    pub(crate) masters: Vec<String>,
+}
+
+/// What a server is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Alone, or behind a name: no node of a Cluster, and no Sentinel.
+    Alone,
+    /// The master of a group that Sentinels watch.
+    Master,
+    /// A node of a Cluster.
+    Node,
+    /// One that watches others.
+    Sentinel,
+}
+
+impl Identity {
+    /// Asks on a connection that speaks the new protocol, or, with `old`, on one that does not.
+    pub(crate) async fn ask(mux: &MultiplexedConnection, old: bool) -> RedisResult<Self> {
+        let mut identity = if old { Self::by_role(mux).await? } else { Self::by_hello(mux).await? };
+        if identity.mode == "sentinel" {
+            identity.masters = masters(mux).await;
+        }
+        Ok(identity)
+    }
+
+    async fn by_hello(mux: &MultiplexedConnection) -> RedisResult<Self> {
+        let said: Value = redis::cmd("HELLO").arg(3).query_async(&mut mux.clone()).await?;
+        let said: HashMap<String, Value> = from_redis_value(said).map_err(RedisError::from)?;
+        let word = |key| said.get(key).and_then(|value| from_redis_value::<String>(value.clone()).ok());
+        let [mode, role] = ["mode", "role"].map(|key| word(key).unwrap_or_default());
+        Ok(Self { mode, role, ..Self::default() })
+    }
+
+    /// Not every server knows the command, or lets this user ask.
+    async fn by_role(mux: &MultiplexedConnection) -> RedisResult<Self> {
+        let said: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut mux.clone()).await;
+        let role = match said {
+            Err(error) if error.code().is_none() => return Err(error),
+            Err(_) => String::new(),
+            Ok(said) => {
+                said.first().and_then(|value| from_redis_value(value.clone()).ok()).unwrap_or_default()
+            }
+        };
+        let (mode, role) = match role.as_str() {
+            "sentinel" => ("sentinel", ""),
+            "slave" => ("", "replica"),
+            _ => ("", role.as_str()),
+        };
+        Ok(Self { mode: mode.to_owned(), role: role.to_owned(), ..Self::default() })
+    }
+
+    /// Refuses what is no server of this kind, with the URL that is right.
+    pub(crate) fn judge(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
+        let address = &server.address;
+        let scheme = if server.is_encrypted() { "rediss" } else { "redis" };
+        let (what, write) = match (self.mode.as_str(), wanted) {
+            ("sentinel", Wanted::Sentinel) | ("cluster", Wanted::Node) | ("", _) => {
+                return self.role(wanted, server);
+            }
+            ("sentinel", _) => {
+                let known = match &self.masters[..] {
+                    [] => String::new(),
+                    masters => format!(" (it knows {})", masters.join(", ")),
+                };
+                ("a Sentinel", format!("{scheme}+sentinel://{address}/NAME{known}"))
+            }
+            ("cluster", _) => ("a node of a Redis Cluster", format!("{scheme}+cluster://{address}")),
+            (_, Wanted::Sentinel) => ("a server with data and no Sentinel", format!("{scheme}://{address}")),
+            (_, Wanted::Node) => {
+                ("a server alone and no node of a Redis Cluster", format!("{scheme}://{address}"))
+            }
+            _ => return self.role(wanted, server),
+        };
+        Err(EngineError::new(Fault::Misconfigured, format!("{address} is {what}: write {write}")))
+    }
+
+    fn role(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
+        if wanted != Wanted::Master || self.role == "master" {
+            return Ok(());
+        }
+        let (address, role) = (&server.address, if self.role.is_empty() { "nothing" } else { &self.role });
+        let message = format!(
+            "the Sentinels name {address}, which says of itself that it is {role}: a fail-over may be under way"
+        );
+        Err(EngineError::new(Fault::Retry, message))
+    }
+}
+
+/// The name of the server's process, if this user may know it.
+pub(crate) async fn run_id(mux: &MultiplexedConnection) -> RedisResult<Option<String>> {
+    let said: RedisResult<String> = redis::cmd("INFO").arg("server").query_async(&mut mux.clone()).await;
+    match said {
+        Ok(text) => {
+            Ok(text.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned()))
+        }
+        Err(error) if error.code().is_none() => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The groups that a Sentinel watches, if it tells.
+pub(crate) async fn masters(mux: &MultiplexedConnection) -> Vec<String> {
+    let said: RedisResult<Vec<HashMap<String, String>>> =
+        redis::cmd("SENTINEL").arg("MASTERS").query_async(&mut mux.clone()).await;
+    let mut names: Vec<_> =
+        said.unwrap_or_default().into_iter().filter_map(|mut one| one.remove("name")).collect();
+    names.sort_unstable();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_core::Place;
+
+    use super::*;
+    use crate::server::{Address, Login};
+
+    #[test]
+    fn a_server_of_another_kind_is_refused_with_the_url_that_is_right() {
+        let place = Place { host: "h".to_owned(), port: 7 };
+        let server = Server::new(Address::Tcp(place), Login::default(), Duration::ZERO, 1);
+        for (mode, role, wanted, fault, said) in [
+            ("standalone", "master", Wanted::Alone, None, ""),
+            ("standalone", "replica", Wanted::Alone, None, ""),
+            ("", "", Wanted::Alone, None, ""),
+            ("sentinel", "master", Wanted::Sentinel, None, ""),
+            ("cluster", "replica", Wanted::Node, None, ""),
+            ("standalone", "master", Wanted::Master, None, ""),
+            ("", "master", Wanted::Master, None, ""),
+            ("standalone", "replica", Wanted::Master, Some(Fault::Retry), "it is replica"),
+            ("", "", Wanted::Master, Some(Fault::Retry), "it is nothing"),
+            (
+                "sentinel",
+                "",
+                Wanted::Alone,
+                Some(Fault::Misconfigured),
+                "redis+sentinel://h:7/NAME (it knows a, b)",
+            ),
+            ("sentinel", "", Wanted::Node, Some(Fault::Misconfigured), "redis+sentinel://h:7/NAME"),
+            ("cluster", "master", Wanted::Alone, Some(Fault::Misconfigured), "redis+cluster://h:7"),
+            ("cluster", "master", Wanted::Sentinel, Some(Fault::Misconfigured), "redis+cluster://h:7"),
+            ("standalone", "master", Wanted::Sentinel, Some(Fault::Misconfigured), "redis://h:7"),
+            ("standalone", "master", Wanted::Node, Some(Fault::Misconfigured), "redis://h:7"),
+        ] {
+            let masters = ["a", "b"].map(str::to_owned).to_vec();
+            let identity = Identity { mode: mode.to_owned(), role: role.to_owned(), run: None, masters };
+            let judged = identity.judge(wanted, &server);
+            assert_eq!(judged.as_ref().err().map(|error| error.fault), fault, "{mode} {role} {wanted:?}");
+            let text = judged.err().map(|error| error.message).unwrap_or_default();
+            assert!(text.contains(said), "{text}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+-- Ends an exclusive hold by its lock alone, while a slot is on its way to another server: see renew_lock.lua.
+--
+-- KEYS 1 lock
+-- ARGV as of release.lua, for one release
+-- Answers {server us, freed, again, or the server's error}; again: more than the lock may be left of the claim.
+-- Invariant: only one's own lock is touched. The next verb that sees all keys takes the hold for one that lapsed, and grants to the
+-- head of the line.
+local lock, mine = KEYS[1], ARGV[2]
+local keep, buried = ARGV[3]:match('^%a (%d+) (%d)')
+local value = string_at(lock, redis.pcall)
+if type(value) == 'table' then
+  return { us, value.err }
+end
+local id, token = mine:match('^(%x+)%.(%d*)$')
+local ours = value and (token ~= '' and value:match('^(%x+%.%d+)[?!]?$') == mine or token == '' and value:sub(1, #mine) == mine)
+if not ours then
+  return { us, 'again' }
+elseif keep == '0' then
+  call('DEL', lock)
+else
+  call('PEXPIRE', lock, keep)
+end
+return { us, value == mine and buried == '0' and 'freed' or 'again' }

@@ -1,0 +1,23 @@
+-- Ends a shared hold or permits by two keys, while a slot is on its way to another server: see renew_lock.lua.
+--
+-- KEYS 1 lock · 2 when the holds beside it end
+-- ARGV as of release.lua, for one release
+-- Answers {server us, freed, again, or the server's error}; again: more than these may be left of the claim.
+-- Invariant: as of release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys counts it off.
+local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
+local keep, buried = ARGV[3]:match('^%a (%d+) (%d)')
+local now = math.floor(us / 1000)
+local value = string_at(lock, redis.pcall)
+if type(value) == 'table' then
+  return { us, value.err }
+elseif not value or value:sub(1, 7) ~= 'shared.' or not call('ZSCORE', holds, id) then
+  return { us, 'again' }
+end
+call('ZADD', holds, now + keep, id)
+local longest = tonumber(call('ZREVRANGE', holds, 0, 0, 'WITHSCORES')[2])
+if longest > now then
+  call('PEXPIRE', lock, int(longest - now))
+else
+  call('DEL', lock)
+end
+return { us, token ~= '' and buried == '0' and 'freed' or 'again' }

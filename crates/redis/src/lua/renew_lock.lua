@@ -1,0 +1,17 @@
+-- Extends an exclusive hold by its lock alone: while a slot is on its way to another server, the keys of a name may be on both, and
+-- only what one key says is certain. Stands after head.lua.
+--
+-- KEYS 1 lock
+-- ARGV as of renew.lua, for one hold
+-- Answers {server us, kept, gone, broken, or the server's error}.
+-- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold. What the card says of the hold stays
+-- true, so that the verbs go on from it: a grant that was pushed stays unconfirmed.
+local lock, mine, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
+local value = string_at(lock, redis.pcall)
+if type(value) == 'table' then
+  return { us, value.err }
+elseif value == mine or value == mine .. '?' then
+  prolong(lock, ttl)
+  return { us, 'kept' }
+end
+return { us, value == mine .. '!' and 'broken' or 'gone' }

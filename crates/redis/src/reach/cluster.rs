@@ -1,0 +1,370 @@
+//! A Redis Cluster: which node has a slot, as far as is known, and what is done when it turns out to be another.
+
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use leasehold_core::{ClaimId, Contact, EngineError, Fault, Instant, Name, News, Place};
+use tokio::sync::Notify;
+
+use super::{
+    Client,
+    map_task::MapTask,
+    node::Node,
+    slots::{self, Range, Told},
+    waiting::Waiting,
+    way::{Home, Via},
+};
+use crate::{keys::SLOTS, outbox::To};
+
+/// For so long after a slot was found at a node, those who wait in it may not listen there yet: they hear that it moved when we do,
+/// or a moment later. Meanwhile that nobody listens is no reason to pass over who waits.
+const UNSETTLED: Duration = Duration::from_secs(5);
+
+/// The cluster of a URL.
+pub(crate) struct Cluster(Arc<Inner>);
+
+pub(crate) struct Inner {
+    me: Weak<Inner>,
+    pub(crate) client: Arc<Client>,
+    contact: Contact,
+    pub(crate) waiting: Waiting,
+    known: Mutex<Known>,
+    /// Rings when an attempt to learn who has which slots has ended.
+    pub(crate) told: Notify,
+    /// Rings when the nodes are others.
+    regrouped: Notify,
+}
+
+/// What is known of the cluster.
+pub(crate) struct Known {
+    /// The owner of each slot; `None` before somebody told.
+    slots: Vec<Option<Owned>>,
+    /// Those that are owners, or that others sent us to.
+    nodes: Vec<Arc<Node>>,
+    /// Those of the URL.
+    seeds: Vec<Arc<Node>>,
+    /// Whom to ask first: who knows of the newest change.
+    witness: Option<Arc<Node>>,
+    /// Whom to ask last: it does not answer.
+    suspect: Option<Arc<Node>>,
+    pub(crate) task: MapTask,
+}
+
+/// A slot has been found at this node, since then.
+#[derive(Clone)]
+struct Owned {
+    node: Arc<Node>,
+    since: Instant,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: &Arc<Client>, seeds: &[Place], contact: Contact) -> Self {
+        Self(Arc::new_cyclic(|me| {
+            let node = |place: &Place| Node::new(me, client, place.clone(), seeds.len());
+            let known = Known {
+                slots: vec![None; SLOTS],
+                nodes: Vec::new(),
+                seeds: seeds.iter().map(node).collect(),
+                witness: None,
+                suspect: None,
+                task: MapTask::default(),
+            };
+            Inner {
+                me: Weak::clone(me),
+                client: Arc::clone(client),
+                contact,
+                waiting: Waiting::default(),
+                known: Mutex::new(known),
+                told: Notify::new(),
+                regrouped: Notify::new(),
+            }
+        }))
+    }
+
+    /// The connection to the node that has this slot.
+    pub(crate) async fn via(&self, slot: u16) -> Result<Via, EngineError> {
+        let owned = match self.0.owned(slot) {
+            Some(owned) => owned,
+            None => {
+                self.0.look().await?;
+                self.0.owned(slot).ok_or_else(|| nobody_has(slot))?
+            }
+        };
+        let met = match self.go(&owned.node, self.to(slot, &owned)).await {
+            Ok(via) => return Ok(via),
+            Err(error) => error,
+        };
+        // Nothing was sent: if another has its place by now, that one is asked.
+        if met.fault != Fault::Retry || self.0.look().await.is_err() {
+            return Err(met);
+        }
+        match self.0.owned(slot) {
+            Some(now) if !Arc::ptr_eq(&now.node, &owned.node) => {
+                self.go(&now.node, self.to(slot, &now)).await
+            }
+            _ => Err(met),
+        }
+    }
+
+    fn to(&self, slot: u16, owned: &Owned) -> To {
+        let unsettled = self.0.client.clock.now().since(owned.since) < UNSETTLED;
+        To { slot: Some(slot), asking: false, unsettled }
+    }
+
+    /// The connection to this node.
+    pub(crate) async fn go(&self, node: &Arc<Node>, to: To) -> Result<Via, EngineError> {
+        match node.conn().await {
+            Ok(conn) => {
+                self.0.contact.made();
+                node.take_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
+                Ok(Via {
+                    conn,
+                    to,
+                    home: Some(Home { cluster: Arc::clone(&self.0), node: Arc::clone(node) }),
+                })
+            }
+            Err(mut error) => {
+                self.0.suspect(node);
+                if !self.0.is_seed(node) && error.fault == Fault::Retry {
+                    error.message += ": if the nodes announce other addresses than they have from here, give the URL a map";
+                }
+                self.0.contact.failed(error.fault, &error.message);
+                Err(error)
+            }
+        }
+    }
+
+    /// Each node that has slots, by one of them.
+    pub(crate) async fn owners(&self) -> Result<Vec<Via>, EngineError> {
+        let mut owners = self.0.lock().owners();
+        if owners.is_empty() {
+            self.0.look().await?;
+            owners = self.0.lock().owners();
+        }
+        let mut vias = Vec::new();
+        for node in owners {
+            vias.push(self.go(&node, To::default()).await?);
+        }
+        Ok(vias)
+    }
+
+    /// A node says that the slot is elsewhere: the one that is to be asked from now on. `from` said so.
+    pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
+        let node = self.0.node_at(to, from, slot)?;
+        let now = self.0.client.clock.now();
+        {
+            let mut known = self.0.lock();
+            known.settle(slot, &node, now);
+            known.witness = Some(node);
+        }
+        self.0.waiting.ring(slot, &self.0.client.mailbox);
+        self.0.want_map();
+        Ok(())
+    }
+
+    /// The node to which a slot is on its way.
+    pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
+        self.0.node_at(to, from, slot)
+    }
+
+    /// The claim waits no more.
+    pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
+        self.0.waiting.remove(slot, claim);
+        let nodes = self.0.lock().nodes.clone();
+        nodes.iter().for_each(|node| node.ears().waits(claim, false));
+    }
+
+    /// Keeps the connections that were made once. Never returns.
+    pub(crate) async fn mend(&self) {
+        loop {
+            let mut regrouped = pin!(self.0.regrouped.notified());
+            regrouped.as_mut().enable();
+            let nodes = self.0.lock().nodes.clone();
+            let mut mending: FuturesUnordered<_> = nodes.iter().map(|node| node.mend()).collect();
+            tokio::select! {
+                () = regrouped => {}
+                Some(()) = mending.next() => {}
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// The claim waits in this slot.
+    pub(crate) fn waits(&self, slot: u16, claim: ClaimId, name: &Name) {
+        self.waiting.add(slot, claim, name);
+    }
+
+    /// This node did not answer: perhaps another has taken its place.
+    pub(crate) fn suspect(&self, node: &Arc<Node>) {
+        self.lock().suspect = Some(Arc::clone(node));
+        self.want_map();
+    }
+
+    /// Somebody is to tell who has which slots, soon.
+    pub(crate) fn want_map(&self) {
+        MapTask::want(&self.me);
+    }
+
+    /// Waits until somebody has told who has which slots.
+    async fn look(&self) -> Result<(), EngineError> {
+        let mut told = pin!(self.told.notified());
+        told.as_mut().enable();
+        self.want_map();
+        told.await;
+        match self.lock().task.failed() {
+            None => Ok(()),
+            Some(error) => {
+                self.contact.failed(error.fault, &error.message);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whom to ask who has which slots, one after the other: first those who know of changes, those who are connected, at the end
+    /// those of whom it is not known whether they are still there.
+    pub(crate) fn witnesses(&self) -> Vec<Arc<Node>> {
+        let mut known = self.lock();
+        let (witness, suspect) = (known.witness.take(), known.suspect.take());
+        let mut all: Vec<Arc<Node>> = witness.into_iter().collect();
+        for node in known.nodes.iter().chain(&known.seeds) {
+            if !all.iter().any(|other| Arc::ptr_eq(node, other)) {
+                all.push(Arc::clone(node));
+            }
+        }
+        let is_suspect = |node: &Arc<Node>| suspect.as_ref().is_some_and(|one| Arc::ptr_eq(one, node));
+        all.sort_by_key(|node| (is_suspect(node), !node.is_live()));
+        all
+    }
+
+    /// `witness` told who has which slots.
+    pub(crate) fn adopt(&self, told: &[Range], witness: &Node) -> Result<(), EngineError> {
+        if told.is_empty() {
+            let message = format!("{} knows of nobody that has slots", witness.place);
+            return Err(EngineError::new(Fault::Retry, message));
+        }
+        let now = self.client.clock.now();
+        let mut known = self.lock();
+        let before = known.owners();
+        let mut moved = Vec::new();
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        for range in told {
+            let Some(node) = known.node(&range.owner, &nodes, self) else { continue };
+            for slot in range.first..=range.last {
+                if known.settle(slot, &node, now) {
+                    moved.push(slot);
+                }
+            }
+            if !nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
+                nodes.push(node);
+            }
+        }
+        // What nobody has now stays where it was, and is refused there.
+        known.nodes = nodes;
+        let after = known.owners();
+        known.nodes.clone_from(&after);
+        let is_one = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
+        known.seeds.iter().filter(|seed| !is_one(&after, seed)).for_each(|seed| seed.hang_up());
+        drop(known);
+        // A node that has nothing any more was taken the place of, perhaps by one that knows less.
+        if before.iter().any(|node| !is_one(&after, node)) {
+            self.client.mailbox.push(News::Doubt);
+        }
+        moved.iter().for_each(|&slot| self.waiting.ring(slot, &self.client.mailbox));
+        self.regrouped.notify_one();
+        Ok(())
+    }
+
+    fn owned(&self, slot: u16) -> Option<Owned> {
+        self.lock().slots[usize::from(slot)].clone()
+    }
+
+    fn is_seed(&self, node: &Arc<Node>) -> bool {
+        self.lock().seeds.iter().any(|seed| seed.place == node.place)
+    }
+
+    /// The node that `from` means by this address.
+    fn node_at(&self, told: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
+        let place = slots::place(told, &from.place.host).ok_or_else(|| {
+            let message = format!(
+                "slot {slot} is on a node whose address {} does not know ({told}): set cluster-announce-hostname or cluster-announce-ip there",
+                from.place
+            );
+            EngineError::new(Fault::Retry, message)
+        })?;
+        let mut known = self.lock();
+        let node = known.node(&Told { id: None, place: Some(place) }, &[], self);
+        let node = node.ok_or_else(|| nobody_has(slot))?;
+        if !known.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
+            known.nodes.push(Arc::clone(&node));
+            self.regrouped.notify_one();
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing under this lock can panic half-way through a change.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// The slot is at this node from now on; whether it was at another.
+    fn settle(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
+        let owned = &mut self.slots[usize::from(slot)];
+        if owned.as_ref().is_some_and(|owned| Arc::ptr_eq(&owned.node, node)) {
+            return false;
+        }
+        let was_elsewhere = owned.replace(Owned { node: Arc::clone(node), since }).is_some();
+        if was_elsewhere {
+            node.arrived();
+        }
+        was_elsewhere
+    }
+
+    /// The node that is meant: by what nodes call it, which stays when its address does not, or by its address. One that has another
+    /// address than before is another one to us. `None` for one whose address nobody knows.
+    fn node(&self, told: &Told, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
+        let all = || self.nodes.iter().chain(new).chain(&self.seeds);
+        let is_called = |node: &&Arc<Node>| told.id.is_some() && node.id.get() == told.id.as_ref();
+        let Some(place) = &told.place else { return all().find(is_called).cloned() };
+        let place = cluster.client.config.map.reachable(place.clone());
+        let is_there = |node: &&Arc<Node>| {
+            node.place == place
+                && (told.id.is_none() || node.id.get().is_none() || node.id.get() == told.id.as_ref())
+        };
+        let found = all().find(is_there).cloned();
+        let node = found.unwrap_or_else(|| {
+            let nodes = self.nodes.len().max(self.seeds.len());
+            Node::new(&cluster.me, &cluster.client, place, nodes)
+        });
+        if let Some(id) = &told.id {
+            let _ = node.id.set(id.clone());
+        }
+        Some(node)
+    }
+
+    /// The nodes that have slots.
+    fn owners(&self) -> Vec<Arc<Node>> {
+        let mut owners: Vec<Arc<Node>> = Vec::new();
+        for owned in self.slots.iter().flatten() {
+            // Slots of one node mostly follow each other.
+            let is_known = |other: &Arc<Node>| Arc::ptr_eq(other, &owned.node);
+            if !owners.iter().rev().any(is_known) {
+                owners.push(Arc::clone(&owned.node));
+            }
+        }
+        owners
+    }
+}
+
+fn nobody_has(slot: u16) -> EngineError {
+    let message = format!(
+        "no node of the Redis Cluster has slot {slot} now (see CLUSTER INFO there), or it announces no address (cluster-announce-hostname, cluster-announce-ip)"
+    );
+    EngineError::new(Fault::Retry, message)
+}

@@ -1,0 +1,168 @@
+//! One node of a Redis Cluster: its connection, and what its clock said when slots came to it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Fault, Link, Place};
+use redis::from_redis_value;
+use tokio::sync::Notify;
+
+use super::{
+    Client,
+    cluster::Inner,
+    one::Dialer,
+    shards::{ShardDialer, Shards},
+};
+use crate::{conn::Conn, door, news::Ears, open::micros, reply::unreadable, server::Address};
+
+/// An answer that took longer says nothing, for another node may have taken the place of this one: half of the time after which they do,
+/// and not more than half of what it is by default.
+const MOST_TRUST: Duration = Duration::from_secs(5);
+
+/// A node, as long as it stays where it is.
+pub(crate) struct Node {
+    /// Where it is reached.
+    pub(crate) place: Place,
+    /// What nodes call it, once that is known.
+    pub(crate) id: OnceLock<String>,
+    link: Link<NodeDialer>,
+    /// News of the slots that it has, where it has channels of slots.
+    pub(crate) shards: Shards,
+    /// Whether it has.
+    has_shards: OnceLock<bool>,
+    /// How many times slots came to it.
+    arrivals: AtomicU64,
+    /// At how many of them its time was asked for.
+    floored: AtomicU64,
+}
+
+/// Connects to a node, again and again.
+struct NodeDialer {
+    cluster: Weak<Inner>,
+    dialer: Dialer,
+    made: AtomicBool,
+}
+
+impl Node {
+    pub(crate) fn new(cluster: &Weak<Inner>, client: &Arc<Client>, place: Place, nodes: usize) -> Arc<Self> {
+        let server = client.config.server(Address::Tcp(place.clone()), nodes.max(2));
+        let ears = client.ears_of_many();
+        ears.trust(MOST_TRUST);
+        let dialer =
+            Dialer { slow: Some(MOST_TRUST), ..Dialer::heard(client, server.clone(), Arc::clone(&ears)) };
+        let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
+        // Whether any node was reached is told by who knows of all.
+        let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
+        let shards = Shards::new(ShardDialer::new(cluster, client, server, ears), &client.clock);
+        let (id, has_shards, arrivals, floored) = Default::default();
+        Arc::new(Self { place, id, link, shards, has_shards, arrivals, floored })
+    }
+
+    pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
+        self.link.conn().await
+    }
+
+    pub(crate) fn ears(&self) -> &Arc<Ears> {
+        &self.link.dialer().dialer.ears
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.link.live().is_some()
+    }
+
+    pub(crate) fn hang_up(&self) {
+        self.link.hang_up();
+    }
+
+    pub(crate) async fn mend(&self) {
+        self.link.mend().await;
+    }
+
+    /// Slots came to it from another.
+    pub(crate) fn arrived(&self) {
+        self.arrivals.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Before the first request about a slot that came from another node: the counter of its tokens may be a copy that lacks the
+    /// newest, so it must be above what the clock says now.
+    pub(crate) async fn take_floor(&self, conn: &Conn) -> Result<(), EngineError> {
+        let arrivals = self.arrivals.load(Ordering::Acquire);
+        if self.floored.load(Ordering::Acquire) >= arrivals {
+            return Ok(());
+        }
+        let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_asked)?;
+        self.ears().raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
+        self.floored.fetch_max(arrivals, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether it has channels of slots (Redis 7.0). Asked without arguments, which does nothing.
+    pub(crate) async fn has_shards(&self, conn: &Conn) -> Result<bool, EngineError> {
+        if let Some(&known) = self.has_shards.get() {
+            return Ok(known);
+        }
+        let Err(error) = conn.ask(&redis::cmd("SPUBLISH")).await else { return Err(unreadable()) };
+        if matches!(error.fault, Fault::Unknown | Fault::Retry) {
+            return Err(not_asked(error));
+        }
+        let has = !error.message.contains("unknown command");
+        Ok(*self.has_shards.get_or_init(|| has))
+    }
+}
+
+/// After how long without a sign of it other nodes take this one's place, if we may know.
+async fn node_timeout(conn: &Conn) -> Option<Duration> {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg("cluster-node-timeout");
+    let said: HashMap<String, u64> = from_redis_value(conn.ask(&command).await.ok()?).ok()?;
+    said.into_values().next().map(Duration::from_millis)
+}
+
+/// What a request is preceded by came to nothing, so the request was not sent.
+fn not_asked(error: EngineError) -> EngineError {
+    match error.fault {
+        Fault::Unknown => EngineError { fault: Fault::Retry, ..error },
+        _ => error,
+    }
+}
+
+impl Dial for NodeDialer {
+    type Conn = Conn;
+
+    fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
+        // Its place may have been taken.
+        if self.made.load(Ordering::Acquire)
+            && let Some(cluster) = self.cluster.upgrade()
+        {
+            cluster.want_map();
+        }
+        Box::pin(async move {
+            let conn = self.dialer.dial(broken).await?;
+            if let Some(timeout) = door::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
+                let trust = (timeout / 2).min(MOST_TRUST);
+                conn.trust(trust);
+                self.dialer.ears.trust(trust);
+            }
+            Ok(conn)
+        })
+    }
+
+    fn is_dead(conn: &Conn) -> bool {
+        Dialer::is_dead(conn)
+    }
+
+    fn place(conn: &Conn) -> String {
+        Dialer::place(conn)
+    }
+
+    fn connected(&self, conn: &Arc<Conn>, again: bool) {
+        self.made.store(true, Ordering::Release);
+        self.dialer.connected(conn, again);
+    }
+}

@@ -1,0 +1,269 @@
+//! The Sentinels of a URL: each is asked by a task of its own, again and again, so that none that is slow or gone holds up the others.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::join;
+use leasehold_core::{Clock, EngineError, Fault, Instant, Place};
+use redis::{FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
+use tokio::sync::{Notify, watch};
+
+use super::verdict::{Heard, Named, Told, Verdict, contradicts, judge};
+use crate::{
+    door::{self, Running},
+    error::{sort, sort_connecting, wants_tls},
+    identity::{self, Identity, Wanted},
+    news::Listener,
+    open::{self, Dialed},
+    reply::unreadable,
+    server::{Address, Server},
+};
+
+/// How often a Sentinel is asked. What it announces in between is a reason to ask at once, and may be lost.
+const PACE: Duration = Duration::from_secs(1);
+/// A Sentinel that says nothing for so long is connected to anew.
+const SILENCE: Duration = Duration::from_secs(1);
+/// The pause after a connection that was not made, or broke.
+const PAUSE: Duration = Duration::from_millis(250);
+/// For so long a Sentinel that names another master by a later fail-over is heard against the majority: Sentinels tell each other
+/// within 2 s. After that it is the odd one: epochs begin anew where a group is removed and added again.
+const VETO: Duration = Duration::from_secs(5);
+/// What Sentinels announce.
+const CHANNEL: &str = "+switch-master";
+
+/// All Sentinels of the URL.
+pub(crate) struct Panel {
+    master: String,
+    clock: Arc<dyn Clock>,
+    seats: Vec<Arc<Seat>>,
+    changed: watch::Sender<()>,
+    /// Since when the majority is contradicted.
+    disputed: Mutex<Option<Instant>>,
+    _running: Vec<Running>,
+}
+
+/// One Sentinel.
+struct Seat {
+    place: Place,
+    server: Server,
+    master: String,
+    clock: Arc<dyn Clock>,
+    told: Mutex<Answer>,
+    changed: watch::Sender<()>,
+    /// Rings when it is to be asked now.
+    kick: Notify,
+}
+
+/// What it says, and when it was asked.
+struct Answer {
+    told: Told,
+    asked: Instant,
+}
+
+impl Answer {
+    fn since(&self, since: Instant) -> &Told {
+        if self.asked < since { &Told::Nothing } else { &self.told }
+    }
+}
+
+impl Panel {
+    /// Begins to ask. Within a runtime.
+    pub(crate) fn new(servers: Vec<(Place, Server)>, master: &str, clock: &Arc<dyn Clock>) -> Arc<Self> {
+        let changed = watch::Sender::new(());
+        let seat = |(place, server)| {
+            Arc::new(Seat {
+                place,
+                server,
+                master: master.to_owned(),
+                told: Mutex::new(Answer { told: Told::Nothing, asked: Instant::from_nanos(0) }),
+                clock: Arc::clone(clock),
+                changed: changed.clone(),
+                kick: Notify::new(),
+            })
+        };
+        let seats: Vec<_> = servers.into_iter().map(seat).collect();
+        let sit = |seat: &Arc<Seat>| door::run(Arc::clone(seat).sit());
+        let running = seats.iter().map(sit).collect();
+        let (master, clock, disputed) = (master.to_owned(), Arc::clone(clock), Mutex::default());
+        Arc::new(Self { master, clock, seats, changed, disputed, _running: running })
+    }
+
+    /// Who is the master, by what they said last.
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.verdict_since(Instant::from_nanos(0))
+    }
+
+    /// The same, by what those said that were asked from this instant on.
+    pub(crate) fn verdict_since(&self, since: Instant) -> Verdict {
+        let verdict = self.heard(since, |heard| judge(heard, &self.master));
+        let mut disputed = lock_of(&self.disputed);
+        match verdict {
+            Verdict::Disputed(named, other) => {
+                let now = self.clock.now();
+                if now.since(*disputed.get_or_insert(now)) < VETO {
+                    return Verdict::Disputed(named, other);
+                }
+                Verdict::Master(named)
+            }
+            verdict => {
+                *disputed = None;
+                verdict
+            }
+        }
+    }
+
+    /// Whether any of them knows of a later fail-over to another than this one.
+    pub(crate) fn contradicts(&self, mine: &Place) -> bool {
+        let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.place == *mine);
+        vetoed && self.heard(Instant::from_nanos(0), |heard| contradicts(heard, mine))
+    }
+
+    /// Rings at each answer.
+    pub(crate) fn listen(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// All are to be asked now.
+    pub(crate) fn kick(&self) {
+        self.seats.iter().for_each(|seat| seat.kick.notify_one());
+    }
+
+    fn heard<T>(&self, since: Instant, judge: impl FnOnce(&[Heard<'_>]) -> T) -> T {
+        let answers: Vec<_> = self.seats.iter().map(|seat| (&seat.place, lock_of(&seat.told))).collect();
+        let heard = answers.iter().map(|(place, answer)| (*place, answer.since(since)));
+        let heard: Vec<Heard<'_>> = heard.collect();
+        judge(&heard)
+    }
+}
+
+impl Seat {
+    async fn sit(self: Arc<Self>) {
+        loop {
+            let (limit, asked) = (self.server.limit, self.clock.now());
+            let address = &self.server.address;
+            let error = match door::within(limit, self.connect()).await {
+                Some(Ok(dialed)) => self.ask_on(dialed).await,
+                Some(Err(error)) => error,
+                None => {
+                    let message =
+                        format!("cannot connect to the Sentinel at {address}: no answer within {limit:?}");
+                    EngineError::new(Fault::Retry, message)
+                }
+            };
+            self.says(asked, Told::Silent(error));
+            door::within(PAUSE, std::future::pending::<()>()).await;
+        }
+    }
+
+    fn says(&self, asked: Instant, told: Told) {
+        *lock_of(&self.told) = Answer { told, asked };
+        let _ = self.changed.send(());
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<Dialed, EngineError> {
+        let mut dialed =
+            open::open(&self.server, CHANNEL, self).await.map_err(|error| self.of_sentinel(error))?;
+        let old = dialed.news.is_some();
+        let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
+        let asked = async {
+            let failed = |error: RedisError| self.of_sentinel(sort_connecting(error, &self.server));
+            Identity::ask(&dialed.mux, old).await.map_err(failed)?.judge(Wanted::Sentinel, &self.server)?;
+            if !old {
+                dialed.mux.clone().subscribe(CHANNEL).await.map_err(failed)?;
+            }
+            Ok::<_, EngineError>(())
+        };
+        tokio::select! {
+            asked = asked => asked?,
+            () = &mut driver => {
+                let hint = wants_tls(&self.server);
+                let message = format!("the Sentinel at {} closed the connection{hint}", self.server.address);
+                return Err(EngineError::new(Fault::Retry, message));
+            }
+        }
+        Ok(Dialed { driver, ..dialed })
+    }
+
+    /// Asks until the connection is gone, and says why it is.
+    async fn ask_on(&self, dialed: Dialed) -> EngineError {
+        let address = &self.server.address;
+        let gone = || EngineError::new(Fault::Retry, format!("the Sentinel at {address} hung up"));
+        let Dialed { mux, driver, news: _news } = dialed;
+        let asking = async {
+            loop {
+                let asked = self.clock.now();
+                match door::within(SILENCE, self.ask(&mux)).await {
+                    Some(Ok(told)) => self.says(asked, told),
+                    Some(Err(error)) => return self.of_sentinel(error),
+                    None => {
+                        let message = format!("the Sentinel at {address} said nothing for {SILENCE:?}");
+                        return EngineError::new(Fault::Retry, message);
+                    }
+                }
+                let _ = door::within(PACE, self.kick.notified()).await;
+            }
+        };
+        tokio::select! {
+            error = asking => error,
+            () = driver => gone(),
+        }
+    }
+
+    async fn ask(&self, mux: &MultiplexedConnection) -> Result<Told, EngineError> {
+        let ask = async |what: &str| -> RedisResult<Value> {
+            redis::cmd("SENTINEL").arg(what).arg(&self.master).query_async(&mut mux.clone()).await
+        };
+        let (address, master) = join(ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER")).await;
+        let address: Option<(String, u16)> = read(address.map_err(sort)?)?;
+        let Some((host, port)) = address else {
+            return Ok(Told::NotKnown(identity::masters(mux).await));
+        };
+        let mut facts: HashMap<String, String> = read(master.map_err(sort)?)?;
+        let mut number =
+            |key: &str| facts.remove(key).and_then(|text| text.parse::<u64>().ok()).ok_or_else(unreadable);
+        let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
+        let down_after = Duration::from_millis(number("down-after-milliseconds")?);
+        let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
+        Ok(Told::Named(Named { place: Place { host, port }, epoch, sentinels, down_after }))
+    }
+
+    /// Says of an error that it is about a Sentinel, and of a refusal whose user and password were refused.
+    fn of_sentinel(&self, error: EngineError) -> EngineError {
+        let address = &self.server.address;
+        let message = match error.fault {
+            Fault::Denied => format!(
+                "the Sentinel at {address} refuses us: it wants the user and password of the URL options sentinel_user and sentinel_password_file, which are its own ({})",
+                error.message
+            ),
+            _ => format!("the Sentinel at {address}: {}", error.message),
+        };
+        EngineError::new(error.fault, message)
+    }
+}
+
+impl Listener for Seat {
+    /// `<name> <old host> <old port> <new host> <new port>`: of other groups, too.
+    fn hear(&self, message: &[u8]) {
+        if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
+            self.kick.notify_one();
+        }
+    }
+
+    fn invalidated(&self, _: Option<&str>) {}
+}
+
+fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
+    from_redis_value(value).map_err(|_| unreadable())
+}
+
+/// Where a Sentinel listens.
+pub(crate) fn at(place: &Place) -> Address {
+    Address::Tcp(place.clone())
+}
+
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,259 @@
+//! The master of a group that Sentinels watch. A connection to it lives as long as they name it: who was demoted does not know it for
+//! seconds, and answers as before.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{BoxFuture, Clock, Contact, Dial, EngineError, Fault, Link, News, Place, dial_limit};
+use tokio::sync::Notify;
+
+use super::{
+    Client,
+    one::{Dialer, hang_up},
+    panel::{Panel, at},
+    verdict::{Named, Verdict},
+};
+use crate::{
+    conn::Conn,
+    door,
+    news::Ears,
+    server::{Address, Server},
+    servers::Sentinels,
+};
+
+/// How often the Sentinels are judged, also if none of them says anything.
+const LOOK: Duration = Duration::from_millis(250);
+/// So long a request waits for a connection at least.
+const WAIT: Duration = Duration::from_millis(300);
+/// Within half of the time after which Sentinels take a master for down, they cannot have made another the master. A master is believed
+/// in for as long without a majority that names it, and an answer that takes longer says nothing.
+const SHORTEST_TRUST: Duration = Duration::from_secs(2);
+const LONGEST_TRUST: Duration = Duration::from_secs(5);
+
+/// The group of the URL.
+pub(crate) struct Sentinel(Link<MasterDialer>);
+
+/// Connects to whichever server is the master.
+struct MasterDialer {
+    client: Arc<Client>,
+    /// Hears the master, whichever server that is.
+    ears: Arc<Ears>,
+    sentinels: Sentinels,
+    /// Set up at the first connection: it needs the runtime.
+    panel: OnceLock<Arc<Panel>>,
+    /// Why nobody is connected to, while nobody is.
+    why: Mutex<Option<EngineError>>,
+    /// How many Sentinels they say that there are.
+    known: AtomicU32,
+}
+
+impl Sentinel {
+    pub(crate) fn new(client: &Arc<Client>, sentinels: &Sentinels, contact: Contact) -> Self {
+        let dialer = MasterDialer {
+            client: Arc::clone(client),
+            ears: client.ears(),
+            sentinels: sentinels.clone(),
+            panel: OnceLock::new(),
+            why: Mutex::default(),
+            known: AtomicU32::new(0),
+        };
+        Self(Link::new(dialer, Arc::clone(&client.clock), contact))
+    }
+
+    /// The connection to the master. While there is none, and it is known why, nobody waits for long: attempts go on by themselves.
+    pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
+        loop {
+            if let Some(conn) = door::within(WAIT, self.0.conn()).await {
+                return conn;
+            }
+            if let Some(why) = &*lock_of(&self.0.dialer().why) {
+                return Err(why.again());
+            }
+        }
+    }
+
+    pub(crate) fn ears(&self) -> &Ears {
+        &self.0.dialer().ears
+    }
+
+    pub(crate) async fn mend(&self) {
+        self.0.mend().await;
+    }
+
+    /// The server at the end of this connection says that it is no master.
+    pub(crate) fn demoted(&self, connection: u64) {
+        hang_up(&self.0, connection, Some(self.ears()));
+        if let Some(panel) = self.0.dialer().panel.get() {
+            panel.kick();
+        }
+    }
+
+    /// How many Sentinels the URL names, and how many they say that there are.
+    pub(crate) fn counted(&self) -> (usize, u32) {
+        let dialer = self.0.dialer();
+        (dialer.sentinels.places.len(), dialer.known.load(Ordering::Relaxed))
+    }
+}
+
+impl MasterDialer {
+    fn panel(&self) -> &Arc<Panel> {
+        self.panel.get_or_init(|| {
+            let Sentinels { places, master, login, .. } = &self.sentinels;
+            let server = |place: &Place| {
+                let timeout = self.client.config.connect_timeout;
+                let server = Server::new(at(place), login.clone(), timeout, places.len().max(2));
+                #[cfg(feature = "tls")]
+                let server = Server { tls: self.sentinels.tls.clone(), ..server };
+                (place.clone(), server)
+            };
+            Panel::new(places.iter().map(server).collect(), master, &self.client.clock)
+        })
+    }
+
+    /// Connects to the one that is named, if it says itself that it is the master, and if it is named still by who was asked after it
+    /// said so: one that was stopped meanwhile, and replaced, does not know it.
+    async fn open(&self, named: &Named, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+        let config = &self.client.config;
+        let reachable = config.map.reachable(named.place.clone());
+        let server = config.server(Address::Tcp(reachable), 1);
+        let trust = trust(named.down_after);
+        self.known.store(named.sentinels, Ordering::Relaxed);
+        let dialer =
+            Dialer { slow: Some(trust), ..Dialer::heard(&self.client, server, Arc::clone(&self.ears)) };
+        let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
+        let watch =
+            watch(Arc::clone(self.panel()), named.place.clone(), trust, Arc::clone(&self.client.clock));
+        let conn = Conn::open(&dialer, number, broken, Box::pin(watch)).await?;
+        let (panel, now) = (self.panel(), self.client.clock.now());
+        let mut answers = panel.listen();
+        panel.kick();
+        loop {
+            match panel.verdict_since(now) {
+                Verdict::Master(master) if master.place == named.place => return Ok(conn),
+                Verdict::Open => drop(answers.changed().await),
+                Verdict::Nobody(error) => return Err(error),
+                Verdict::Master(Named { place: other, .. }) | Verdict::Disputed(_, other) => {
+                    let message = format!("the Sentinels named {}, and now {other}", named.place);
+                    return Err(EngineError::new(Fault::Retry, message));
+                }
+            }
+        }
+    }
+
+    /// Tries until somebody is the master, and keeps why nobody is.
+    async fn find(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+        let panel = self.panel();
+        let mut answers = panel.listen();
+        panel.kick();
+        loop {
+            let error = match panel.verdict() {
+                Verdict::Master(named) => match self.open(&named, Arc::clone(&broken)).await {
+                    Ok(conn) => return Ok(conn),
+                    Err(error) => Some(error),
+                },
+                Verdict::Disputed(named, other) => {
+                    let message =
+                        format!("most Sentinels name {}, and one {other} by a later fail-over", named.place);
+                    Some(EngineError::new(Fault::Retry, message))
+                }
+                Verdict::Open => None,
+                Verdict::Nobody(error) => Some(error),
+            };
+            match error {
+                Some(error) if !matches!(error.fault, Fault::Retry | Fault::Unknown | Fault::Full) => {
+                    return Err(error);
+                }
+                Some(error) => *lock_of(&self.why) = Some(error),
+                None => {}
+            }
+            // A server that is gone is named until it was gone for long enough: it is not called all the time.
+            let _ = door::within(LOOK, answers.changed()).await;
+            let _ = door::within(LOOK / 2, std::future::pending::<()>()).await;
+        }
+    }
+
+    fn no_answer(&self, limit: Duration) -> EngineError {
+        let none = || {
+            EngineError::new(Fault::Retry, format!("no majority of the Sentinels answered within {limit:?}"))
+        };
+        lock_of(&self.why).as_ref().map_or_else(none, EngineError::again)
+    }
+}
+
+impl Dial for MasterDialer {
+    type Conn = Conn;
+
+    fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
+        Box::pin(async move {
+            let limit = dial_limit(self.client.config.connect_timeout, 1);
+            let found = door::within(limit, self.find(broken)).await;
+            let found = found.unwrap_or_else(|| Err(self.no_answer(limit)));
+            *lock_of(&self.why) = found.as_ref().err().map(EngineError::again);
+            found
+        })
+    }
+
+    fn is_dead(conn: &Conn) -> bool {
+        conn.is_dead()
+    }
+
+    fn place(conn: &Conn) -> String {
+        conn.place.clone()
+    }
+
+    fn connected(&self, _: &Arc<Conn>, again: bool) {
+        if again {
+            self.ears.mailbox.push(News::AskAll);
+        }
+    }
+}
+
+/// For how long a master is believed in that no majority names any more.
+fn trust(down_after: Duration) -> Duration {
+    (down_after / 2).clamp(SHORTEST_TRUST, LONGEST_TRUST)
+}
+
+/// Ends when this one is not to be believed in as the master any more.
+async fn watch(panel: Arc<Panel>, mine: Place, trust: Duration, clock: Arc<dyn Clock>) {
+    let (mut answers, mut named) = (panel.listen(), clock.now());
+    loop {
+        match panel.verdict() {
+            Verdict::Master(master) if master.place == mine => named = clock.now(),
+            Verdict::Master(other) => {
+                tracing::info!(%mine, other = %other.place, "the Sentinels name another master");
+                return;
+            }
+            _ if panel.contradicts(&mine) => {
+                tracing::info!(%mine, "a Sentinel knows of a fail-over to another master");
+                return;
+            }
+            _ if clock.now().since(named) > trust => {
+                tracing::warn!(%mine, ?trust, "no majority of the Sentinels names the master any more");
+                return;
+            }
+            _ => {}
+        }
+        let _ = door::within(LOOK, answers.changed()).await;
+    }
+}
+
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_is_believed_in_for_less_than_it_takes_to_make_another() {
+        for (down_after, expected) in [(30_000, 5000), (6000, 3000), (1000, 2000)] {
+            assert_eq!(trust(Duration::from_millis(down_after)), Duration::from_millis(expected));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A connection for news of slots: written and read by ourselves, because the client library takes the unasked `sunsubscribe` of a
+//! slot that moved for the answer to a command. In the old protocol, where every piece of news says what it is.
+
+use leasehold_core::EngineError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    error::{said_in_script, unreachable},
+    server::Server,
+    stream,
+};
+
+/// What a server sends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// A word or a number.
+    Word(String),
+    Error(String),
+    Bytes(Vec<u8>),
+    Nothing,
+    List(Vec<Frame>),
+}
+
+/// The connection.
+pub(crate) struct Wire {
+    stream: Box<dyn stream::Bytes>,
+    /// What came, and is not read yet.
+    came: Vec<u8>,
+}
+
+/// What came is no Redis protocol.
+#[derive(Debug)]
+pub(crate) struct Nonsense;
+
+impl Wire {
+    /// Connects, and says who we are.
+    pub(crate) async fn open(server: &Server) -> Result<Self, EngineError> {
+        let mut wire = Self { stream: stream::open(server).await?, came: Vec::new() };
+        if let Some(password) = &server.login.password {
+            let password = password.read().await?;
+            let user = server.login.user.as_deref();
+            let words: Vec<&str> = ["AUTH"].into_iter().chain(user).chain([password.as_str()]).collect();
+            let broke = |error| unreachable(&server.address, &error);
+            wire.send(&words).await.map_err(broke)?;
+            if let Frame::Error(said) = wire.next().await.map_err(broke)? {
+                return Err(said_in_script(&said));
+            }
+        }
+        Ok(wire)
+    }
+
+    pub(crate) async fn send(&mut self, words: &[&str]) -> std::io::Result<()> {
+        let mut command = format!("*{}\r\n", words.len());
+        for word in words {
+            command += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.stream.write_all(command.as_bytes()).await?;
+        self.stream.flush().await
+    }
+
+    /// The next that comes.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> std::io::Result<Frame> {
+        loop {
+            match read(&self.came) {
+                Ok(Some((frame, length))) => {
+                    self.came.drain(..length);
+                    return Ok(frame);
+                }
+                Ok(None) if self.stream.read_buf(&mut self.came).await? == 0 => {
+                    return Err(std::io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(None) => {}
+                Err(Nonsense) => return Err(std::io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+}
+
+/// The first frame, and how many bytes it takes; `None` where the end of it has not come yet.
+pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Nonsense> {
+    let mut rest = bytes;
+    let frame = frame(&mut rest, 0)?;
+    Ok(frame.map(|frame| (frame, bytes.len() - rest.len())))
+}
+
+/// News are lists of texts: what is nested deeper is none.
+const DEEPEST: u32 = 4;
+
+fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Nonsense> {
+    let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
+    let (line, after) = (&rest[..end], &rest[end + 2..]);
+    let Some((kind, line)) = line.split_first() else { return Err(Nonsense) };
+    let text = || std::str::from_utf8(line).map_err(|_| Nonsense);
+    *rest = after;
+    Ok(Some(match kind {
+        b'+' | b':' => Frame::Word(text()?.to_owned()),
+        b'-' => Frame::Error(text()?.to_owned()),
+        b'$' => {
+            let Ok(length) = usize::try_from(text()?.parse::<i64>().map_err(|_| Nonsense)?) else {
+                return Ok(Some(Frame::Nothing));
+            };
+            let Some(end) = length.checked_add(2) else { return Err(Nonsense) };
+            let Some((said, after)) = rest.split_at_checked(end) else { return Ok(None) };
+            *rest = after;
+            Frame::Bytes(said[..length].to_vec())
+        }
+        b'*' if depth < DEEPEST => {
+            let count = text()?.parse::<i64>().map_err(|_| Nonsense)?;
+            let mut list = Vec::new();
+            for _ in 0..count {
+                let Some(part) = frame(rest, depth + 1)? else { return Ok(None) };
+                list.push(part);
+            }
+            Frame::List(list)
+        }
+        _ => return Err(Nonsense),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_when_their_end_has_come_however_they_were_cut() {
+        let news = b"*3\r\n$8\r\nsmessage\r\n$3\r\na\r\n\r\n:-1\r\n";
+        let whole = Frame::List(vec![
+            Frame::Bytes(b"smessage".to_vec()),
+            Frame::Bytes(b"a\r\n".to_vec()),
+            Frame::Word("-1".to_owned()),
+        ]);
+        let twice = news.repeat(2);
+        assert_eq!(read(&twice).unwrap(), Some((whole, news.len())));
+        for cut in 0..news.len() {
+            assert_eq!(read(&news[..cut]).unwrap(), None, "cut at {cut}");
+        }
+        assert_eq!(read(b"-ERR no\r\n").unwrap(), Some((Frame::Error("ERR no".to_owned()), 9)));
+        assert_eq!(read(b"$-1\r\n").unwrap(), Some((Frame::Nothing, 5)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for nonsense in
+            ["\r\n", "x\r\n", "$x\r\n", "*x\r\n", "$9223372036854775808\r\n", &"*1\r\n".repeat(9), ">1\r\n"]
+        {
+            assert!(read(nonsense.as_bytes()).is_err(), "{nonsense:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Which node has which slots, as a node of a Redis Cluster says it
+//! (<https://redis.io/docs/latest/commands/cluster-slots/>).
+
+use leasehold_core::{EngineError, Place};
+use redis::Value;
+
+use crate::{keys::SLOTS, reply::unreadable};
+
+/// Some slots in a row, and the master that has them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) owner: Told,
+}
+
+/// What is told of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// What nodes call it, before Redis 4 nothing.
+    pub(crate) id: Option<String>,
+    /// Where it says it is; `None` where the node that was asked does not know.
+    pub(crate) place: Option<Place>,
+}
+
+/// Reads the answer to `CLUSTER SLOTS` of a node that was asked at this host. All of it, or an error.
+pub(crate) fn read(said: Value, host: &str) -> Result<Vec<Range>, EngineError> {
+    let Value::Array(ranges) = said else { return Err(unreadable()) };
+    ranges.into_iter().map(|range| read_range(range, host).ok_or_else(unreadable)).collect()
+}
+
+/// A host and port as nodes tell them in redirections. Without a host it is that of the node that tells; `None` for one that is not
+/// known.
+pub(crate) fn place(text: &str, host: &str) -> Option<Place> {
+    // An IPv6 address stands there without brackets.
+    let (told, port) = text.rsplit_once(':')?;
+    named(told, port.parse().ok()?, host)
+}
+
+fn read_range(range: Value, host: &str) -> Option<Range> {
+    let Value::Array(parts) = range else { return None };
+    let [first, last, Value::Array(master), ..] = parts.as_slice() else { return None };
+    let (first, last) = (slot(first)?, slot(last)?);
+    let [told, Value::Int(port), rest @ ..] = master.as_slice() else { return None };
+    let told = match told {
+        Value::Nil => "",
+        told => text(told)?,
+    };
+    let id = rest.first().and_then(text).filter(|id| !id.is_empty()).map(str::to_owned);
+    let owner = Told { id, place: named(told, u16::try_from(*port).ok()?, host) };
+    (first <= last).then_some(Range { first, last, owner })
+}
+
+fn named(told: &str, port: u16, host: &str) -> Option<Place> {
+    match told {
+        "?" => None,
+        "" => Some(Place { host: host.to_owned(), port }),
+        told => Some(Place { host: told.trim_matches(['[', ']']).to_owned(), port }),
+    }
+}
+
+fn slot(value: &Value) -> Option<u16> {
+    let Value::Int(number) = value else { return None };
+    u16::try_from(*number).ok().filter(|&slot| usize::from(slot) < SLOTS)
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let node = |host, id| Value::Array(vec![host, Value::Int(port), bulk(id), Value::Array(vec![])]);
+        let parts = vec![Value::Int(first), Value::Int(last), node(host, "a1"), node(bulk("replica"), "b2")];
+        Value::Array(parts)
+    }
+
+    fn at(host: &str, port: u16) -> Option<Place> {
+        Some(Place { host: host.to_owned(), port })
+    }
+
+    #[test]
+    fn a_master_without_an_address_is_where_the_asked_one_is_and_an_unknown_one_is_nowhere() {
+        let read = |host: Value| read(Value::Array(vec![range(0, 5, host, 7)]), "asked").unwrap().remove(0);
+        for (host, place) in [
+            (bulk("10.0.0.1"), at("10.0.0.1", 7)),
+            (bulk("fe80::1"), at("fe80::1", 7)),
+            (Value::Nil, at("asked", 7)),
+            (bulk(""), at("asked", 7)),
+            (bulk("?"), None),
+        ] {
+            let owner = Told { id: Some("a1".to_owned()), place };
+            assert_eq!(read(host), Range { first: 0, last: 5, owner });
+        }
+        for (text, found) in [
+            ("10.0.0.1:6380", at("10.0.0.1", 6380)),
+            (":6380", at("asked", 6380)),
+            ("?:6380", None),
+            ("redis.example:1", at("redis.example", 1)),
+            ("fe80::1:6380", at("fe80::1", 6380)),
+            ("[fe80::1]:6380", at("fe80::1", 6380)),
+            ("10.0.0.1", None),
+            ("10.0.0.1:99999", None),
+        ] {
+            assert_eq!(place(text, "asked"), found, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_in_part_is_not_read() {
+        let good = || range(0, 5, bulk("a"), 1);
+        assert_eq!(read(Value::Array(vec![good(), good()]), "h").unwrap().len(), 2);
+        for bad in [
+            Value::Nil,
+            Value::Array(vec![]),
+            range(0, 16_384, bulk("a"), 1),
+            range(-1, 5, bulk("a"), 1),
+            range(6, 5, bulk("a"), 1),
+            range(0, 5, bulk("a"), 99_999),
+            range(0, 5, Value::Int(1), 1),
+        ] {
+            assert!(read(Value::Array(vec![good(), bad]), "h").is_err());
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Which server is the master, by what Sentinels say: a pure decision.
+
+use std::time::Duration;
+
+use leasehold_core::{EngineError, Fault, Place};
+
+/// What one Sentinel says of the group.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// It was not asked yet.
+    Nothing,
+    /// Who the master is. A Sentinel that makes another the master names it as soon as it is one, while it says of the group what it
+    /// said before, but for the epoch: so the address is from `GET-MASTER-ADDR-BY-NAME`, the rest from `MASTER`.
+    Named(Named),
+    /// It does not know the group, but these.
+    NotKnown(Vec<String>),
+    /// It does not answer, or not this.
+    Silent(EngineError),
+}
+
+/// The master that a Sentinel names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) place: Place,
+    /// Grows with each fail-over that a majority of all Sentinels agreed to.
+    pub(crate) epoch: u64,
+    /// How many Sentinels it knows, itself among them.
+    pub(crate) sentinels: u32,
+    /// After how long without an answer it takes a server for down.
+    pub(crate) down_after: Duration,
+}
+
+/// What comes of it.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// A majority of the Sentinels of the URL that know the group names this one.
+    Master(Named),
+    /// So it does, but another Sentinel names another, by a later fail-over.
+    Disputed(Named, Place),
+    /// There is no majority yet: not all were heard.
+    Open,
+    /// There is none.
+    Nobody(EngineError),
+}
+
+/// One Sentinel, and what it says.
+pub(crate) type Heard<'a> = (&'a Place, &'a Told);
+
+/// The verdict about the group of this name.
+pub(crate) fn judge(heard: &[Heard<'_>], master: &str) -> Verdict {
+    let strangers = heard.iter().filter(|(_, told)| matches!(told, Told::NotKnown(_))).count();
+    if strangers * 2 > heard.len() {
+        return Verdict::Nobody(unknown(heard, master));
+    }
+    let majority = (heard.len() - strangers) / 2 + 1;
+    let named = || {
+        heard.iter().filter_map(|(_, told)| if let Told::Named(named) = told { Some(named) } else { None })
+    };
+    let votes = |place: &Place| named().filter(|named| named.place == *place).count();
+    if let Some(best) =
+        named().filter(|named| votes(&named.place) >= majority).max_by_key(|named| named.epoch)
+    {
+        let later = named().find(|other| other.place != best.place && other.epoch > best.epoch);
+        return match later {
+            Some(later) => Verdict::Disputed(best.clone(), later.place.clone()),
+            None => Verdict::Master(best.clone()),
+        };
+    }
+    if heard.iter().any(|(_, told)| matches!(told, Told::Nothing)) {
+        return Verdict::Open;
+    }
+    Verdict::Nobody(no_majority(heard, master, heard.len() - majority))
+}
+
+/// Whether another than this one was made the master, as far as anybody says: one Sentinel that knows of a later fail-over is enough
+/// to doubt, though not to follow.
+pub(crate) fn contradicts(heard: &[Heard<'_>], mine: &Place) -> bool {
+    let epochs = |is_mine: bool| {
+        let named = heard.iter().filter_map(move |(_, told)| match told {
+            Told::Named(named) if (named.place == *mine) == is_mine => Some(named.epoch),
+            _ => None,
+        });
+        named.max()
+    };
+    matches!((epochs(false), epochs(true)), (Some(other), Some(mine)) if other > mine)
+}
+
+fn unknown(heard: &[Heard<'_>], master: &str) -> EngineError {
+    let mut known: Vec<&str> = heard
+        .iter()
+        .flat_map(|(_, told)| if let Told::NotKnown(known) = told { &known[..] } else { &[] })
+        .map(String::as_str)
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    let known = if known.is_empty() { "none that they tell of".to_owned() } else { known.join(", ") };
+    EngineError::new(
+        Fault::Misconfigured,
+        format!("the Sentinels know no master {master:?}: they know {known}"),
+    )
+}
+
+/// A wrong password or URL is told as such, for it does not pass: with more than so many of them there will be no majority.
+fn no_majority(heard: &[Heard<'_>], master: &str, spare: usize) -> EngineError {
+    let errors = || {
+        heard.iter().filter_map(|(_, told)| if let Told::Silent(error) = told { Some(error) } else { None })
+    };
+    let lasting: Vec<_> =
+        errors().filter(|error| matches!(error.fault, Fault::Denied | Fault::Misconfigured)).collect();
+    if lasting.len() > spare {
+        return lasting[0].again();
+    }
+    let words = |(place, told): &Heard<'_>| match told {
+        Told::Named(named) => format!("{place} names {}", named.place),
+        Told::NotKnown(_) => format!("{place} does not know it"),
+        Told::Nothing => format!("{place} was not asked"),
+        Told::Silent(error) => error.message.clone(),
+    };
+    let said: Vec<_> = heard.iter().map(words).collect();
+    let message = format!("no majority of the Sentinels names one master {master:?}: {}", said.join("; "));
+    EngineError::new(Fault::Retry, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(host: &str) -> Place {
+        Place { host: host.to_owned(), port: 1 }
+    }
+
+    /// `a5`: names a, in epoch 5. `?x`: knows x only. `-`: cannot be reached. `!`: refuses us. `.`: was not asked.
+    fn told(word: &str) -> Told {
+        let error = |fault, message: &str| Told::Silent(EngineError::new(fault, message));
+        match word.split_at(1) {
+            ("?", known) => Told::NotKnown(vec![known.to_owned()]),
+            ("-", _) => error(Fault::Retry, "cannot connect"),
+            ("!", _) => error(Fault::Denied, "wants a password"),
+            (".", _) => Told::Nothing,
+            (host, epoch) => Told::Named(Named {
+                place: place(host),
+                epoch: epoch.parse().unwrap(),
+                sentinels: 3,
+                down_after: Duration::from_secs(30),
+            }),
+        }
+    }
+
+    fn verdict(words: &str) -> String {
+        let told: Vec<_> = words.split(' ').map(|word| (place(word), told(word))).collect();
+        let heard: Vec<_> = told.iter().map(|(place, told)| (place, told)).collect();
+        match judge(&heard, "mymaster") {
+            Verdict::Master(named) => named.place.host,
+            Verdict::Disputed(named, other) => format!("{} or {}", named.place.host, other.host),
+            Verdict::Open => "open".to_owned(),
+            Verdict::Nobody(error) => format!("{:?}: {}", error.fault, error.message),
+        }
+    }
+
+    #[test]
+    fn a_majority_names_the_master_in_whatever_order_it_speaks() {
+        for (words, expected) in [
+            ("a1", "a"),
+            ("a1 a1 a1", "a"),
+            // Trap 3: one is stale.
+            ("b2 b2 a1", "b"),
+            ("b2 a1 b2", "b"),
+            ("a1 b2 b2", "b"),
+            ("a1 b2 .", "open"),
+            ("b2 b2 .", "b"),
+            ("b2 b2 -", "b"),
+            ("b2 b2 !", "b"),
+            // Trap 4: the leader has the new epoch while it still names the old one, and the others hear of it.
+            ("a2 a1 a1", "a"),
+            ("b2 a1 a1", "a or b"),
+            ("b2 b2 a2", "b"),
+            // Epochs begin anew where the group was removed and added again.
+            ("b0 b0 a7", "b or a"),
+            // Who does not know the group has no voice; who cannot be heard has one.
+            ("a1 a1 ?x", "a"),
+            (
+                "b2 ?x -",
+                "Retry: no majority of the Sentinels names one master \"mymaster\": b2:1 names b:1; ?x:1 does not know it; cannot connect",
+            ),
+            ("a1 . .", "open"),
+        ] {
+            assert_eq!(verdict(words), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn who_names_nobody_is_told_of_with_the_reason() {
+        assert_eq!(
+            verdict("?y ?x ?x"),
+            "Misconfigured: the Sentinels know no master \"mymaster\": they know x, y"
+        );
+        assert!(verdict("?x ?x a1").starts_with("Misconfigured"));
+        assert!(verdict("- - -").starts_with("Retry"));
+        assert!(verdict("a1 b2 c3").starts_with("Retry"));
+        assert_eq!(verdict("! ! a1"), "Denied: wants a password");
+        assert!(verdict("- ! a1").starts_with("Retry"), "one of them will be there again");
+    }
+
+    #[test]
+    fn one_who_knows_of_a_later_fail_over_is_enough_to_doubt() {
+        for (words, mine, doubted) in [
+            ("a1 a1 a1", "a", false),
+            ("b2 a1 a1", "a", true),
+            ("b1 a1 a1", "a", false),
+            ("b2 b2 a1", "b", false),
+            ("- - -", "a", false),
+            ("b2 - -", "a", false),
+        ] {
+            let told: Vec<_> = words.split(' ').map(|word| (place(word), told(word))).collect();
+            let heard: Vec<_> = told.iter().map(|(place, told)| (place, told)).collect();
+            assert_eq!(contradicts(&heard, &place(mine)), doubted, "{words}");
+        }
+    }
+}

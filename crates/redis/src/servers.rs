@@ -1,0 +1,125 @@
+//! Which servers a URL leads to.
+
+use std::{collections::HashMap, fmt};
+
+use leasehold_core::{Error, Place};
+
+use crate::server::{Address, Login};
+
+/// The servers that keep the locks, and how the one is found that has them now.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Servers {
+    /// One, or whichever is behind its name at each connection.
+    One(Address),
+    /// The master of a group that Sentinels watch.
+    Sentinel(Sentinels),
+    /// A Redis Cluster, known by some of its nodes.
+    Cluster(Vec<Place>),
+}
+
+/// Sentinels, and what they call the group whose master keeps the locks. Its `Debug` shows no password.
+#[derive(Clone)]
+pub struct Sentinels {
+    pub(crate) places: Vec<Place>,
+    pub(crate) master: String,
+    /// Who we are to Sentinels: never who we are to the servers that they watch.
+    pub(crate) login: Login,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::Tls>,
+}
+
+/// Where servers are reached from here that are announced elsewhere: behind a translation of addresses, or in containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressMap(HashMap<Place, Place>);
+
+/// In a place of an [`AddressMap`]: whichever port it is.
+const ANY_PORT: u16 = 0;
+
+impl Sentinels {
+    /// Sentinels that ask nobody for a password.
+    #[must_use]
+    pub fn new(places: Vec<Place>, master: &str) -> Self {
+        Self {
+            places,
+            master: master.to_owned(),
+            login: Login::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+}
+
+impl AddressMap {
+    /// Reads `announced:port=reachable:port,...`. Without ports, a host stands for all of its ports.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let malformed = || {
+            Error::misconfigured(
+                "the map of addresses is malformed: write it like 10.0.0.5:6379=db.example:16379,10.0.0.6=db2.example",
+            )
+        };
+        let place = |text: &str| match Place::split(text, ANY_PORT) {
+            Some((host, port)) if !host.is_empty() => Ok(Place { host: host.to_owned(), port }),
+            _ => Err(malformed()),
+        };
+        let pair = |pair: &str| {
+            let (announced, reachable) = pair.split_once('=').ok_or_else(malformed)?;
+            let (announced, reachable) = (place(announced)?, place(reachable)?);
+            if announced.port == ANY_PORT && reachable.port != ANY_PORT {
+                return Err(malformed());
+            }
+            Ok((announced, reachable))
+        };
+        text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Where a server is reached that is announced at this place.
+    pub(crate) fn reachable(&self, announced: Place) -> Place {
+        let found = self.0.get(&announced).or_else(|| {
+            let any = Place { host: announced.host.clone(), port: ANY_PORT };
+            self.0.get(&any)
+        });
+        match found {
+            Some(place) if place.port == ANY_PORT => Place { host: place.host.clone(), port: announced.port },
+            Some(place) => place.clone(),
+            None => announced,
+        }
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sentinels")
+            .field("places", &self.places)
+            .field("master", &self.master)
+            .field("user", &self.login.user)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_leads_from_what_is_announced_to_what_can_be_reached() {
+        let map = AddressMap::parse("10.0.0.5:1=a:2,10.0.0.5:3=b,10.0.0.6=[::1],[fe80::1]:7=c:8").unwrap();
+        let place = |host: &str, port| Place { host: host.to_owned(), port };
+        for (announced, reachable) in [
+            (("10.0.0.5", 1), ("a", 2)),
+            (("10.0.0.5", 3), ("b", 3)),
+            (("10.0.0.5", 4), ("10.0.0.5", 4)),
+            (("10.0.0.6", 9), ("::1", 9)),
+            (("fe80::1", 7), ("c", 8)),
+        ] {
+            let found = map.reachable(place(announced.0, announced.1));
+            assert_eq!(found, place(reachable.0, reachable.1));
+        }
+        for wrong in ["", "a", "a:1", "a:1=", "=b", "a:x=b", "a=b:1", "a:1=b:2,"] {
+            assert!(AddressMap::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Reads the part of a URL that says where the servers are and who we are there.
+
+use std::borrow::Cow;
+
+use leasehold_core::{Error, Password, Place};
+use percent_encoding::percent_decode_str;
+
+use crate::{
+    config::Config,
+    server::Address,
+    servers::{Sentinels, Servers},
+};
+
+/// The port of a server, and of a Sentinel, without one in the URL.
+const SERVER_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
+/// What is wrong with a URL, without anything of it: it may hold a password.
+struct Malformed<'a> {
+    scheme: &'a str,
+}
+
+impl Malformed<'_> {
+    fn said(&self, what: &str) -> Error {
+        let example = match self.scheme.split_once('+').map_or("", |(_, kind)| kind) {
+            "unix" => ":///path/to/socket",
+            "sentinel" => "://host1:26379,host2:26379,host3:26379/mymaster",
+            "cluster" => "://host1:6379,host2:6379,host3:6379",
+            _ => "://host:6379/0",
+        };
+        let scheme = self.scheme;
+        Error::misconfigured(format!("the {scheme} URL {what}: write it like {scheme}{example}"))
+    }
+
+    fn decoded(&self, text: &str) -> Result<String, Error> {
+        let decoded = percent_decode_str(text).decode_utf8().map(Cow::into_owned);
+        decoded.map_err(|_| self.said("holds percent-escapes that are no UTF-8"))
+    }
+
+    fn place(&self, text: &str, port: u16) -> Result<Place, Error> {
+        let (host, port) =
+            Place::split(text, port).ok_or_else(|| self.said("has a port that is no number"))?;
+        let host = self.decoded(host)?;
+        if host.is_empty() {
+            return Err(self.said("names no host"));
+        }
+        Ok(Place { host, port })
+    }
+
+    fn places(&self, text: &str, port: u16) -> Result<Vec<Place>, Error> {
+        text.split(',').map(|one| self.place(one, port)).collect()
+    }
+
+    fn db(&self, path: &str) -> Result<u32, Error> {
+        match path {
+            "" => Ok(0),
+            path => path.parse().map_err(|_| self.said("has a database that is no number")),
+        }
+    }
+}
+
+/// See [`Config::from_url`].
+pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
+    let url = Malformed { scheme };
+    let rest = rest.strip_prefix("//").ok_or_else(|| url.said("has no //"))?;
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(l, p)| (Some(l), p));
+    let kind = scheme.split_once('+').map_or("", |(_, kind)| kind);
+    let behind = path.strip_prefix('/').unwrap_or_default();
+    let (servers, db) = match kind {
+        "unix" if !hosts.is_empty() || path.len() < 2 => return Err(url.said("names no socket")),
+        "unix" => (Servers::One(Address::Unix(url.decoded(path)?.into())), 0),
+        "sentinel" => {
+            let (master, db) = behind.split_once('/').unwrap_or((behind, ""));
+            let (master, places) = (url.decoded(master)?, url.places(hosts, SENTINEL_PORT)?);
+            if master.is_empty() || master.chars().any(|c| c.is_whitespace() || c.is_control()) {
+                return Err(url.said("does not say what the Sentinels call the master"));
+            }
+            (Servers::Sentinel(Sentinels::new(places, &master)), url.db(db)?)
+        }
+        "cluster" => match url.db(behind)? {
+            0 => (Servers::Cluster(url.places(hosts, SERVER_PORT)?), 0),
+            _ => return Err(url.said("has a database other than 0, which a Redis Cluster has not")),
+        },
+        _ if hosts.contains(',') => {
+            let (tls, plain) = (scheme.starts_with("rediss"), "redis");
+            let scheme = if tls { "rediss" } else { plain };
+            return Err(url.said(&format!(
+                "names several hosts, which is for {scheme}+sentinel://.../mymaster or {scheme}+cluster://..."
+            )));
+        }
+        _ => (Servers::One(Address::Tcp(url.place(hosts, SERVER_PORT)?)), url.db(behind)?),
+    };
+    let mut config = Config::of(servers);
+    config.db = db;
+    if let Some(login) = login {
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        config.login.user = Some(url.decoded(user)?).filter(|user| !user.is_empty());
+        config.login.password =
+            Some(url.decoded(password)?).filter(|password| !password.is_empty()).map(Password::from);
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> String {
+        format!("{:?}", Servers::One(Address::Tcp(Place { host: host.to_owned(), port })))
+    }
+
+    #[test]
+    fn urls_are_read() {
+        let read = |scheme: &str, rest: &str| Config::from_url(scheme, rest).unwrap();
+        let servers = |scheme: &str, rest: &str| format!("{:?}", read(scheme, rest).servers);
+        assert_eq!(servers("redis", "//db.example"), tcp("db.example", 6379));
+        assert_eq!(servers("redis", "//[::1]:7000/3"), tcp("::1", 7000));
+        assert_eq!(read("redis", "//[::1]/3").db, 3);
+        let socket = Servers::One(Address::Unix("/run/a b.sock".into()));
+        assert_eq!(servers("redis+unix", "///run/a%20b.sock"), format!("{socket:?}"));
+        let full = read("redis", "//us%40er:p%3Aa%2Fs:s@h:1/");
+        let password = |config: &Config| {
+            let read = config.login.password.as_ref().unwrap().read();
+            read.now_or_never().unwrap().unwrap().as_str().to_owned()
+        };
+        assert_eq!((full.login.user.as_deref(), password(&full).as_str()), (Some("us@er"), "p:a/s:s"));
+        assert_eq!((format!("{:?}", full.servers), full.db), (tcp("h", 1), 0));
+        let bare = read("redis", "//:secret@h");
+        assert_eq!((password(&bare).as_str(), bare.login.user), ("secret", None));
+    }
+
+    #[test]
+    fn urls_of_several_servers_are_read() {
+        let places = |list: &[(&str, u16)]| -> Vec<Place> {
+            list.iter().map(|&(host, port)| Place { host: host.to_owned(), port }).collect()
+        };
+        let config = Config::from_url("redis+sentinel", "//u:p@a:1,b,[::1]:3/my%2Dmaster/2").unwrap();
+        let Servers::Sentinel(sentinels) = &config.servers else { panic!("{config:?}") };
+        assert_eq!(sentinels.places, places(&[("a", 1), ("b", 26379), ("::1", 3)]));
+        assert_eq!((sentinels.master.as_str(), config.db), ("my-master", 2));
+        assert!(config.login.password.is_some() && sentinels.login.password.is_none());
+        for path in ["", "/", "/0"] {
+            let config = Config::from_url("rediss+cluster", &format!("//a,b:2{path}")).unwrap();
+            let Servers::Cluster(nodes) = &config.servers else { panic!("{config:?}") };
+            assert_eq!(*nodes, places(&[("a", 6379), ("b", 2)]));
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused_without_showing_a_password() {
+        for (scheme, rest, said) in [
+            ("redis", "h:6379", "no //"),
+            ("redis", "//", "no host"),
+            ("redis", "//u:hunter2@", "no host"),
+            ("redis", "//u:hunter2@h:port", "port"),
+            ("redis", "//u:hunter2@h:99999", "port"),
+            ("redis", "//u:hunter2@h/zero", "database"),
+            ("redis", "//u:hunter2@[::1", "port"),
+            ("redis", "//u:%ff@h", "UTF-8"),
+            ("rediss", "//u:hunter2@h:1,g:2/0", "rediss+sentinel://.../mymaster or rediss+cluster"),
+            ("redis+unix", "//u:hunter2@host/sock", "no socket"),
+            ("redis+unix", "//", "no socket"),
+            ("redis+sentinel", "//u:hunter2@h", "call the master"),
+            ("redis+sentinel", "//u:hunter2@h/", "call the master"),
+            ("redis+sentinel", "//u:hunter2@h//0", "call the master"),
+            ("redis+sentinel", "//u:hunter2@h/my%20master", "call the master"),
+            ("redis+sentinel", "//u:hunter2@h/mymaster/x", "database"),
+            ("redis+sentinel", "//u:hunter2@h/mymaster/0/1", "database"),
+            ("redis+sentinel", "//u:hunter2@/mymaster", "no host"),
+            ("redis+sentinel", "//u:hunter2@a,,b/mymaster", "no host"),
+            ("redis+sentinel", "//u:hunter2@a,b:x/mymaster", "port"),
+            ("redis+cluster", "//u:hunter2@a,b/1", "database other than 0"),
+            ("redis+cluster", "//u:hunter2@a,b/x", "database"),
+            ("redis+cluster", "//u:hunter2@", "no host"),
+        ] {
+            let error = Config::from_url(scheme, rest).unwrap_err();
+            assert!(error.is_misconfigured());
+            let text = error.to_string();
+            assert!(!text.contains("hunter2") && text.contains(said), "{rest}: {text}");
+        }
+    }
+}

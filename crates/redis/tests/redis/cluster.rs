@@ -1,0 +1,127 @@
+//! The Redis engine conforms on a Redis Cluster.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{BoxFuture, Engine, Env};
+use leasehold_redis::RedisEngine;
+use leasehold_testkit::{
+    server::redis_command,
+    suite::{self, Disturbance, Harness, left_at_rest},
+};
+
+use crate::{
+    cluster_rig::ClusterRig,
+    conformance::PASSWORD,
+    oracle::answers_as_the_oracle,
+    rig::{AT_ONCE, PATIENCE, acquire},
+};
+
+impl Harness for ClusterRig {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        Box::pin(async { Arc::new(RedisEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        let commands: &[&[&str]] = match kind {
+            Disturbance::Forget => &[&["FLUSHALL"]],
+            Disturbance::Cut => {
+                &[&["CLIENT", "KILL", "TYPE", "normal"], &["CLIENT", "KILL", "TYPE", "pubsub"]]
+            }
+            _ => return Box::pin(std::future::ready(false)),
+        };
+        for node in self.masters() {
+            commands.iter().for_each(|command| drop(self.cluster().command(node, command)));
+        }
+        Box::pin(std::future::ready(true))
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(left_at_rest(|| self.leftovers()))
+    }
+}
+
+/// The rights that docs/engines/redis-cluster.md tells operators to give.
+const USERS: &str = include_str!("../../../../docs/engines/redis-cluster.acl");
+
+/// A cluster with those users, as one of which the clients come.
+fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("users.acl");
+    let everyone = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));
+    std::fs::write(&file, everyone).unwrap();
+    let mut rig = ClusterRig::with(3, replicas, &["--aclfile", file.to_str().unwrap()]);
+    rig.config = rig.config.login(name, PASSWORD);
+    (directory, rig)
+}
+
+#[test]
+fn the_redis_engine_conforms_on_a_cluster_with_the_rights_of_an_operator() {
+    let (_directory, rig) = as_user("leasehold-operator", 3);
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+/// As before Redis 7.0: no channels of slots, and the old protocol only.
+#[test]
+fn the_redis_engine_conforms_on_a_cluster_of_old_servers() {
+    let old = ["--rename-command", "SPUBLISH", "", "--rename-command", "HELLO", ""];
+    let report = suite::engine(&ClusterRig::with(3, 0, &old));
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() {
+    let (_directory, rig) = as_user("leasehold", 0);
+    let (locks, other) = (rig.locks(), rig.locks());
+    let reader = locks.rw("r").read().blocking().acquire_within(PATIENCE).unwrap();
+    let permit = locks.semaphore("s", 2).blocking().acquire_within(PATIENCE).unwrap();
+    let guard = acquire(&locks, "m");
+    let waiting = rig.runtime().spawn(other.mutex("m").acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("m").waiters.len() == 1);
+    let (slot, _, to) = rig.ends("m");
+    rig.cluster().open_slot(slot, to).unwrap();
+    rig.cluster().move_keys(slot, 100).unwrap();
+    rig.run(guard.confirm()).unwrap();
+    rig.cluster().close_slot(slot).unwrap();
+    for guard in [guard, reader, permit] {
+        guard.release_blocking().unwrap();
+    }
+    rig.run(waiting).unwrap().unwrap().release_blocking().unwrap();
+    for error in [rig.run(locks.list("")).unwrap_err(), rig.run(locks.guarantee()).unwrap_err()] {
+        assert!(error.is_denied(), "{error}");
+    }
+    let port = rig.cluster().ports()[0];
+    for command in [
+        ["KEYS", "*"].as_slice(),
+        &["FLUSHALL"],
+        &["CONFIG", "GET", "*"],
+        &["EVAL", "return 1", "0"],
+        &["CLUSTER", "NODES"],
+        &["CLUSTER", "FAILOVER"],
+        &["SSUBSCRIBE", "other"],
+        &["SPUBLISH", "other", "x"],
+    ] {
+        let login = ["--user", "leasehold", "--pass", PASSWORD, "--no-auth-warning"];
+        let said = redis_command(port, &[&login, command].concat());
+        let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+        assert!(said.contains("NOPERM"), "{command:?}: {said}");
+    }
+}
+
+#[test]
+fn a_cluster_answers_as_the_oracle_does() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    answers_as_the_oracle(|| rig.engine(), 100);
+}

@@ -1,0 +1,208 @@
+//! Nodes of a Redis Cluster that die, freeze, and are replaced.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{Engine, Guard, Inspect, Name, Renewed};
+use leasehold_testkit::server::{RedisCluster, RedisFailover};
+
+use crate::{
+    cluster_rig::{ClusterRig, held, hold},
+    rig::{PATIENCE, acquire},
+};
+
+/// Longer than a fail-over takes, with nodes that wait 5 s before they take another for down, on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Waits until the replicas of a node have all that it had.
+fn replicated(rig: &ClusterRig, node: usize) {
+    let offset = |line: &str, key: &str| line.trim().strip_prefix(key).map(str::to_owned);
+    rig.until("the replica has it", || {
+        let cluster = rig.cluster();
+        let info = cluster.command(node, &["INFO", "replication"]);
+        let master = info.iter().find_map(|line| offset(line, "master_repl_offset:"));
+        let replica =
+            info.iter().find_map(|line| line.trim().split_once("offset=").map(|(_, rest)| rest.to_owned()));
+        match (master, replica) {
+            (Some(master), Some(replica)) => replica.split(',').next() == Some(master.as_str()),
+            _ => false,
+        }
+    });
+}
+
+#[test]
+fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
+    let rig = ClusterRig::new();
+    let (slot, from, _) = rig.ends("{x}");
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guards: Vec<Guard> = (0..20)
+        .map(|number| {
+            locks.mutex(format!("{{x}}{number}")).ttl(LONG).blocking().acquire_within(PATIENCE).unwrap()
+        })
+        .collect();
+    let waiting: Vec<_> = (0..20)
+        .map(|number| rig.runtime().spawn(other.mutex(format!("{{x}}{number}")).acquire_within(PATIENCE * 2)))
+        .collect();
+    rig.until("they wait", || (0..20).all(|number| rig.show(&format!("{{x}}{number}")).waiters.len() == 1));
+    replicated(&rig, from);
+    rig.cluster().kill(from);
+    let now = rig.cluster().owner(slot);
+    assert_ne!(now, from);
+    let before: Vec<_> = guards.iter().map(|guard| guard.token().number).collect();
+    for guard in guards {
+        assert!(guard.check());
+        rig.until("its hold is confirmed on the replica", || rig.run(guard.confirm()).is_ok());
+        guard.release_blocking().unwrap();
+    }
+    for (waited, before) in waiting.into_iter().zip(before) {
+        let guard = rig.run(waited).unwrap().unwrap();
+        assert!(guard.token().number > before, "tokens grow through a fail-over");
+    }
+}
+
+/// A hold that the replica never had is told lost, and not believed in beside another.
+#[test]
+fn a_hold_that_was_lost_with_its_master_is_told_lost() {
+    let rig = ClusterRig::new();
+    let (slot, from, _) = rig.ends("{x}");
+    let replica = from + 3;
+    let locks = rig.locks();
+    // What the replica does not hear of. It is due to be renewed long after the end of this.
+    rig.cluster().cut(replica);
+    let guard = locks.mutex("{x}").ttl(LONG * 60).blocking().acquire_within(PATIENCE).unwrap();
+    rig.cluster().kill(from);
+    rig.cluster().heal(replica);
+    rig.until("the replica is the owner", || rig.cluster().owner(slot) == replica);
+    rig.until("the loss is told", || !guard.check());
+    let next = acquire(&rig.locks(), "{x}");
+    assert!(next.token().number > guard.token().number);
+}
+
+#[test]
+fn a_planned_fail_over_a_forced_one_and_a_takeover_end_no_hold() {
+    let rig = ClusterRig::new();
+    let (slot, first, _) = rig.ends("{x}");
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    let waiting = rig.runtime().spawn(other.mutex("{x}").acquire_within(PATIENCE * 3));
+    rig.until("it waits", || rig.show("{x}").waiters.len() == 1);
+    let mut owner = first;
+    for how in [RedisFailover::Plain, RedisFailover::Force, RedisFailover::Takeover] {
+        rig.cluster().settle();
+        replicated(&rig, owner);
+        let replica = if owner == first { first + 3 } else { first };
+        rig.cluster().failover(replica, how).unwrap();
+        rig.until("all know", || rig.cluster().owner(slot) == replica);
+        owner = replica;
+        rig.until("the hold is confirmed there", || rig.run(guard.confirm()).is_ok());
+        // In doubt for a moment, as is every hold when a node has lost its place.
+        rig.until("it is believed in again", || guard.check());
+        assert!(!waiting.is_finished(), "{how:?}");
+    }
+    let before = guard.token().number;
+    guard.release_blocking().unwrap();
+    assert!(rig.run(waiting).unwrap().unwrap().token().number > before);
+}
+
+/// Trap 21.
+#[test]
+fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
+    let rig = ClusterRig::of(RedisCluster::start());
+    let (slot, from, _) = rig.ends("{x}");
+    let (locks, other) = (rig.locks(), rig.locks());
+    for _ in 0..2 {
+        let owner = rig.cluster().owner(slot);
+        let guard = locks.mutex("{x}").ttl(Duration::from_secs(6)).blocking().acquire_within(LONG).unwrap();
+        let guard = Arc::new(Mutex::new(Some(guard)));
+        replicated(&rig, owner);
+        rig.cluster().pause(owner);
+        rig.until("its replica has taken its place", || {
+            let cluster = rig.cluster();
+            (0..6)
+                .filter(|&node| node != owner)
+                .any(|node| cluster.is_master(node) && cluster.owner_by(node, slot) == Some(node))
+        });
+        let both = Arc::new(AtomicBool::new(false));
+        let (watched, overlap) = (Arc::clone(&guard), Arc::clone(&both));
+        let next = other.mutex("{x}").acquire_within(LONG);
+        let next = rig.runtime().spawn(async move {
+            let next = next.await.unwrap();
+            for _ in 0..100 {
+                if next.check() && watched.lock().unwrap().as_ref().is_some_and(Guard::check) {
+                    overlap.store(true, Ordering::Relaxed);
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            next
+        });
+        std::thread::sleep(Duration::from_millis(1500));
+        rig.cluster().resume(owner);
+        // Kept on the new master, or lost: let go, if it is still there.
+        let ended = guard.lock().unwrap().take().unwrap().release_blocking();
+        drop(ended);
+        let next = rig.run(next).unwrap();
+        assert!(!both.load(Ordering::Relaxed), "two believed that they held");
+        next.release_blocking().unwrap();
+        rig.cluster().settle();
+    }
+    let _ = from;
+}
+
+/// The master of one slot is gone, those of others are there.
+#[test]
+fn what_other_nodes_have_goes_on_while_one_is_down() {
+    let rig = ClusterRig::with(3, 0, &["--cluster-require-full-coverage", "no"]);
+    let engine = rig.engine();
+    let names: Vec<_> = (0..60).map(|number| format!("n{number}")).collect();
+    let owners: Vec<_> = names.iter().map(|name| rig.ends(name).1).collect();
+    rig.run(async {
+        let mut holds = Vec::new();
+        for name in &names {
+            let claim = rig.claim(name);
+            let grant = held(&engine, &claim).await;
+            holds.push(hold(&claim, &grant));
+        }
+        rig.cluster().kill(0);
+        let renewed = engine.renew(&holds).await;
+        for (renewed, owner) in renewed.iter().zip(&owners) {
+            match renewed {
+                Renewed::Kept { .. } => assert_ne!(*owner, 0),
+                Renewed::Unknown(_) => assert_eq!(*owner, 0),
+                lost => panic!("{lost:?}"),
+            }
+        }
+        let name = |there: bool| {
+            let name = names.iter().zip(&owners).find(|(_, owner)| (**owner != 0) == there).unwrap().0;
+            Name::new(name).unwrap()
+        };
+        Inspect::show(&*engine, &name(true)).await.unwrap();
+        let error = Inspect::show(&*engine, &name(false)).await.unwrap_err();
+        assert_eq!(error.fault, leasehold_core::Fault::Retry, "{error:?}");
+        rig.cluster().restart(0);
+        rig.cluster().settle();
+        assert!(Inspect::show(&*engine, &name(false)).await.unwrap().holders.is_empty(), "it saved nothing");
+    });
+}
+
+/// A grant that too few replicas of its node have is not shown, and given back.
+#[test]
+fn replicas_of_the_node_of_a_name_are_waited_for() {
+    let mut rig = ClusterRig::new();
+    rig.config = rig.config.clone().wait(1);
+    let (_, owner, _) = rig.ends("{x}");
+    let locks = rig.locks();
+    acquire(&locks, "{x}").release_blocking().unwrap();
+    rig.cluster().cut(owner + 3);
+    rig.until("its master has no replica", || {
+        let info = rig.cluster().command(owner, &["INFO", "replication"]);
+        info.iter().any(|line| line.trim() == "connected_slaves:0")
+    });
+    let error = locks.mutex("{x}").blocking().try_acquire().unwrap_err();
+    assert!(error.to_string().contains("replicas"), "{error}");
+    rig.until("it was given back", || rig.cluster().command(owner, &["EXISTS", "lock:{x}"]) == ["0"]);
+}

@@ -1,0 +1,140 @@
+//! What is told by the lock alone while a slot of a Redis Cluster is open, and what is told to whom no question was asked.
+
+use leasehold_core::{Answer, Claim, Engine, How, Loss, Mode, News, Previous, Released, Renewed, Token};
+
+use crate::{
+    cluster_rig::{ClusterRig, end, held, hold},
+    rig::PATIENCE,
+};
+
+/// A renewal compares id and token, a release too; neither touches the lock of another, nor makes one.
+#[test]
+fn a_release_by_the_lock_alone_touches_nothing_of_another() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, _, to) = rig.ends("{x}");
+    let (engine, other) = (rig.engine(), rig.engine());
+    let claim = |name: &str, mode| Claim { mode, ..rig.claim(name) };
+    rig.run(async {
+        let mut cases = Vec::new();
+        for (name, mode) in [("{x}1", Mode::Exclusive), ("{x}2", Mode::Shared)] {
+            let claim = claim(name, mode);
+            cases.push((claim.clone(), held(&engine, &claim).await));
+        }
+        rig.cluster().open_slot(slot, to).unwrap();
+        for moved in [false, true] {
+            if moved {
+                while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
+            }
+            for (claim, grant) in &cases {
+                // Somebody else, with a token that may be right, and one who never held.
+                let stranger = self::claim_like(&rig, claim);
+                assert!(matches!(
+                    other.renew(&[hold(&stranger, grant)]).await[..],
+                    [Renewed::Lost(Loss::Gone)]
+                ));
+                assert!(matches!(
+                    other.release(&[end(&stranger, Some(grant))]).await[..],
+                    [Released::Unknown(_)]
+                ));
+                assert!(matches!(
+                    other.release(&[end(&self::claim_like(&rig, claim), None)]).await[..],
+                    [Released::Unknown(_)]
+                ));
+                if claim.mode == Mode::Exclusive {
+                    let mut older = hold(claim, grant);
+                    older.token = Token { number: older.token.number - 1, ..older.token };
+                    assert!(matches!(engine.renew(&[older]).await[..], [Renewed::Lost(Loss::Gone)]));
+                    let mut ended = end(claim, Some(grant));
+                    ended.token = ended.token.map(|token| Token { number: token.number - 1, ..token });
+                    assert!(matches!(other.release(&[ended]).await[..], [Released::Unknown(_)]));
+                }
+                assert!(matches!(engine.renew(&[hold(claim, grant)]).await[..], [Renewed::Kept { .. }]));
+            }
+        }
+        rig.cluster().close_slot(slot).unwrap();
+        for (claim, grant) in &cases {
+            assert!(matches!(engine.release(&[end(claim, Some(grant))]).await[..], [Released::Freed]));
+        }
+    });
+    rig.until("nothing is left", || rig.leftovers().is_empty());
+}
+
+fn claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
+    Claim { mode: claim.mode, ..rig.claim(claim.name.as_str()) }
+}
+
+/// What is let go by the lock alone is told to the next as a hold that lapsed, for the card still says so; permits are counted off.
+#[test]
+fn what_was_let_go_while_its_slot_was_open_is_counted_off_afterwards() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, _, to) = rig.ends("{x}");
+    let (engine, other) = (rig.engine(), rig.engine());
+    let permits = Mode::Permits { count: 1, limit: 2 };
+    rig.run(async {
+        let alone = rig.claim("{x}m");
+        let grant = held(&engine, &alone).await;
+        let mut two = Vec::new();
+        for _ in 0..2 {
+            let claim = Claim { mode: permits, ..rig.claim("{x}s") };
+            two.push((claim.clone(), held(&engine, &claim).await));
+        }
+        rig.cluster().open_slot(slot, to).unwrap();
+        let ends = [end(&alone, Some(&grant)), end(&two[0].0, Some(&two[0].1))];
+        let released = engine.release(&ends).await;
+        assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
+        while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
+        rig.cluster().close_slot(slot).unwrap();
+        assert_eq!(held(&other, &rig.claim("{x}m")).await.previous, Previous::Lapsed);
+        held(&other, &Claim { mode: permits, ..rig.claim("{x}s") }).await;
+        let full =
+            other.claim(&Claim { mode: permits, may_queue: false, ..rig.claim("{x}s") }, How::Create).await;
+        assert!(matches!(full, Ok(Answer::Taken(_))), "{full:?}");
+    });
+}
+
+/// Trap 20, with the answer to a request under way on the same connection: who waits in a slot that stays is heard all the same, and
+/// who waits in the one that left listens at its new node.
+#[test]
+fn news_that_a_slot_left_answer_no_request() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, _, to) = rig.ends("{x}");
+    let names: Vec<String> = (0..200).map(|number| format!("n{number}")).collect();
+    let from_names: Vec<&String> = names.iter().filter(|name| rig.ends(name).1 != to).collect();
+    let (holder, engine) = (rig.engine(), rig.engine());
+    rig.run(async {
+        let (first, second) = (rig.claim("{x}"), rig.claim("{x}"));
+        let grant = held(&holder, &first).await;
+        assert!(matches!(engine.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
+        let mut pairs = Vec::new();
+        for name in &from_names {
+            let claim = rig.claim(name);
+            let grant = held(&holder, &claim).await;
+            pairs.push((claim, grant, rig.claim(name)));
+        }
+        // Requests for news of a hundred slots are under way while one slot leaves.
+        let waits =
+            futures_util::future::join_all(pairs.iter().map(|(_, _, next)| engine.claim(next, How::Create)));
+        let (answers, ()) = futures_util::future::join(waits, async {
+            rig.cluster().migrate_slot(slot, to).unwrap();
+        })
+        .await;
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Waiting(_)))), "{answers:?}");
+        pairs.push((first, grant, second));
+        let ends: Vec<_> = pairs.iter().map(|(claim, grant, _)| end(claim, Some(grant))).collect();
+        // Who listens again only now is told to ask.
+        let ask = engine.claim(&pairs[pairs.len() - 1].2, How::Ask).await;
+        assert!(matches!(ask, Ok(Answer::Waiting(_))), "{ask:?}");
+        assert!(holder.release(&ends).await.iter().all(|one| matches!(one, Released::Freed)));
+        let mut missing: std::collections::HashSet<_> = pairs.iter().map(|(_, _, next)| next.id).collect();
+        let heard = async {
+            while !missing.is_empty() {
+                for news in engine.news().await {
+                    if let News::Granted { id, .. } = news {
+                        missing.remove(&id);
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, heard).await.expect("all grants are pushed");
+    });
+}

@@ -1,0 +1,251 @@
+//! Where the nodes of a Redis Cluster are, what they say of it, and what is no Redis Cluster.
+
+use std::time::Duration;
+
+use leasehold_core::{Engine, ErrorKind, Fault, How, Inspect};
+use leasehold_redis::{AddressMap, Config, RedisEngine};
+use leasehold_testkit::server::{Proxy, RedisServer};
+
+use crate::{
+    cluster_rig::{ClusterRig, held, here},
+    rig::{PATIENCE, Rig, acquire},
+};
+
+#[test]
+fn a_server_alone_is_refused_with_the_url_that_it_wants() {
+    let server = RedisServer::start(&[]);
+    let config = Config::cluster(vec![here(server.port())]);
+    let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
+    let locks = leasehold_core::Locks::builder(engine).build();
+    let error = locks.mutex("a").blocking().acquire().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert!(error.to_string().contains(&format!("redis://127.0.0.1:{}", server.port())), "{error}");
+}
+
+#[test]
+fn one_seed_of_several_is_enough() {
+    let mut rig = ClusterRig::with(3, 0, &[]);
+    let port = rig.cluster().ports()[1];
+    // Nobody is at the others.
+    rig.config = Config::cluster(vec![here(1), here(port), here(2)]);
+    acquire(&rig.locks(), "a").release_blocking().unwrap();
+    let mut nobody = ClusterRig::with(1, 0, &[]);
+    nobody.config = Config::cluster(vec![here(1), here(2)]).connect_timeout(Duration::from_secs(1));
+    let error = nobody.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("cannot connect to 127.0.0.1"), "{error}");
+}
+
+/// Each node is asked for what it has, by one connection.
+#[test]
+fn each_node_that_is_needed_has_one_connection_and_the_others_none() {
+    let rig = ClusterRig::with(3, 3, &[]);
+    let locks = rig.locks();
+    let ours = |node: usize| {
+        let clients = rig.cluster().command(node, &["CLIENT", "LIST"]);
+        clients.iter().filter(|line| line.contains("lib-name=leasehold")).count()
+    };
+    let version = rig.cluster().command(0, &["INFO", "server"]);
+    let names_libraries = version
+        .iter()
+        .find_map(|line| line.strip_prefix("redis_version:"))
+        .is_some_and(|version| version.trim() >= "7.2");
+    for number in 0..100 {
+        acquire(&locks, &format!("n{number}")).release_blocking().unwrap();
+    }
+    let subscribed = |node: usize| {
+        let channels = rig.cluster().command(node, &["PUBSUB", "CHANNELS", "leasehold:news:*"]);
+        channels.iter().filter(|line| !line.is_empty()).count()
+    };
+    for node in 0..6 {
+        let wanted = usize::from(node < 3);
+        assert_eq!(subscribed(node), wanted, "node {node}");
+        assert!(!names_libraries || ours(node) == wanted, "node {node}");
+    }
+}
+
+/// One channel for each slot in which somebody waited, and none before.
+#[test]
+fn news_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let channels = || {
+        let masters = rig.masters();
+        let cluster = rig.cluster();
+        let all = masters.iter().flat_map(|&node| cluster.command(node, &["PUBSUB", "SHARDCHANNELS"]));
+        all.filter(|line| !line.is_empty()).count()
+    };
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guards: Vec<_> = (0..4).map(|number| acquire(&locks, &format!("{{x}}{number}"))).collect();
+    assert_eq!(channels(), 0);
+    let waiting: Vec<_> = (0..4)
+        .map(|number| rig.runtime().spawn(other.mutex(format!("{{x}}{number}")).acquire_within(PATIENCE)))
+        .collect();
+    rig.until("they wait", || (0..4).all(|number| rig.show(&format!("{{x}}{number}")).waiters.len() == 1));
+    assert_eq!(channels(), 1);
+    for guard in guards {
+        guard.release_blocking().unwrap();
+    }
+    for waited in waiting {
+        rig.run(waited).unwrap().unwrap().release_blocking().unwrap();
+    }
+    drop((locks, other));
+    rig.until("nobody listens any more", || channels() == 0);
+}
+
+/// Trap 22: a host name, nothing, and what nobody knows.
+#[test]
+fn nodes_are_found_by_name_and_where_nothing_is_announced() {
+    let mut rig = ClusterRig::with(2, 0, &[]);
+    let first = rig.cluster().ports()[0];
+    rig.config = Config::cluster(vec![here(first)]);
+    rig.cluster().announce_name(1, "localhost");
+    let names: Vec<_> = (0..40).map(|number| format!("n{number}")).collect();
+    let of_node = |node: usize| names.iter().find(|name| rig.ends(name).1 == node).unwrap();
+    // Node 1 is called localhost; node 0 has no name, so others say that it is at "?".
+    acquire(&rig.locks(), of_node(1)).release_blocking().unwrap();
+    let asks_one = Config::cluster(vec![here(rig.cluster().ports()[1])]);
+    let locks = |config: Config| {
+        let engine = std::sync::Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
+        leasehold_core::Locks::builder(engine).build()
+    };
+    acquire(&locks(asks_one.clone()), of_node(1)).release_blocking().unwrap();
+    let error = locks(asks_one.clone()).mutex(of_node(0)).blocking().try_acquire().unwrap_err();
+    assert!(error.to_string().contains("cluster-announce-hostname"), "{error}");
+    // The endpoint of all is unknown to clients, who reach them where they reached the one that they asked.
+    for node in 0..2 {
+        rig.cluster()
+            .command(node, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"]);
+    }
+    for node in 0..2 {
+        acquire(&locks(asks_one.clone()), of_node(node)).release_blocking().unwrap();
+    }
+    // And so is where it is moved to.
+    let engine = rig.engine();
+    rig.run(async {
+        let name = of_node(0);
+        let (slot, _, to) = rig.ends(name);
+        let grant = held(&engine, &rig.claim(name)).await;
+        rig.cluster().migrate_slot(slot, to).unwrap();
+        let said = engine.claim(&rig.claim(name), How::Create).await.unwrap();
+        assert!(matches!(said, leasehold_core::Answer::Waiting(_)), "{said:?} beside {grant:?}");
+    });
+}
+
+/// Behind a translation of addresses: what nodes announce leads nowhere from here.
+#[test]
+fn a_map_leads_to_nodes_that_announce_what_cannot_be_reached() {
+    let mut rig = ClusterRig::with(3, 0, &[]);
+    let ports = rig.cluster().ports();
+    let doors: Vec<_> = ports.iter().map(|&port| Proxy::start(port)).collect();
+    for (node, door) in doors.iter().enumerate() {
+        rig.cluster().announce_address(node, "127.9.9.9");
+        rig.cluster().announce_port(node, door.port());
+    }
+    let seeds = vec![here(ports[0])];
+    rig.config = Config::cluster(seeds.clone()).connect_timeout(Duration::from_secs(2));
+    let error = rig.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("127.9.9.9") && error.to_string().contains("map"), "{error}");
+    let pairs = doors.iter().map(|door| format!("127.9.9.9:{}=127.0.0.1:{}", door.port(), door.port()));
+    let map = AddressMap::parse(&pairs.collect::<Vec<_>>().join(",")).unwrap();
+    rig.config = Config::cluster(seeds).map(map);
+    let locks = rig.locks();
+    for number in 0..20 {
+        acquire(&locks, &format!("n{number}")).release_blocking().unwrap();
+    }
+}
+
+#[test]
+fn a_slot_without_an_owner_is_told_and_served_again_once_it_has_one() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, owner, _) = rig.ends("a");
+    let engine = rig.engine();
+    rig.run(async {
+        Inspect::ping(&*engine).await.unwrap();
+        rig.cluster().disown_slot(slot);
+        for engine in [std::sync::Arc::clone(&engine), rig.engine()] {
+            let error = engine.claim(&rig.claim("a"), How::Create).await.unwrap_err();
+            assert_eq!(error.fault, Fault::Retry, "{error:?}");
+            assert!(error.message.contains("CLUSTER"), "{error:?}");
+        }
+        rig.cluster().own_slot(slot, 1 - owner);
+        rig.cluster().settle();
+        held(&engine, &rig.claim("a")).await;
+    });
+}
+
+/// Half of the nodes gone, which is no majority.
+#[test]
+fn a_cluster_without_a_majority_grants_nothing_and_says_so() {
+    let rig = ClusterRig::with(4, 0, &[]);
+    let engine = rig.engine();
+    let name = (0..40).map(|number| format!("n{number}")).find(|name| rig.ends(name).1 == 3).unwrap();
+    rig.run(async {
+        held(&engine, &rig.claim(&name)).await;
+        rig.cluster().kill(0);
+        rig.cluster().kill(1);
+        rig.until("the others know", || {
+            rig.cluster().answer(3, &["GET", "lock:x"]).is_err_and(|said| said.starts_with("CLUSTERDOWN"))
+        });
+        let error = engine.claim(&rig.claim(&name), How::Create).await.unwrap_err();
+        assert_eq!(error.fault, Fault::Retry, "{error:?}");
+        rig.cluster().restart(0);
+        rig.cluster().restart(1);
+        rig.cluster().settle();
+        assert!(engine.claim(&rig.claim(&name), How::Create).await.is_ok());
+    });
+}
+
+#[test]
+fn nodes_come_and_go() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, from, _) = rig.ends("{x}");
+    let engine = rig.engine();
+    let locks = rig.locks();
+    let guard = acquire(&locks, "{x}held");
+    rig.run(async {
+        let grant = held(&engine, &rig.claim("{x}")).await;
+        let new = rig.cluster().add();
+        rig.cluster().migrate_slot(slot, new).unwrap();
+        let said = engine.claim(&rig.claim("{x}"), How::Create).await;
+        assert!(matches!(said, Ok(leasehold_core::Answer::Waiting(_))), "{said:?} beside {grant:?}");
+        rig.cluster().migrate_slot(slot, from).unwrap();
+        rig.cluster().forget(new);
+        rig.cluster().settle();
+        let said = engine.claim(&rig.claim("{x}"), How::Create).await;
+        assert!(matches!(said, Ok(leasehold_core::Answer::Waiting(_))), "{said:?}");
+        Inspect::list(&*engine, "").await.unwrap();
+    });
+    assert!(guard.check());
+    rig.run(guard.confirm()).unwrap();
+}
+
+#[test]
+fn operators_see_and_break_what_all_nodes_have() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let locks = rig.locks();
+    let guards: Vec<_> = (0..30).map(|number| acquire(&locks, &format!("n{number}"))).collect();
+    rig.run(async {
+        let engine = rig.engine();
+        Inspect::ping(&*engine).await.unwrap();
+        let all = Inspect::list(&*engine, "").await.unwrap();
+        assert_eq!(all.len(), 30);
+        for (number, guard) in guards.iter().enumerate() {
+            let name = leasehold_core::Name::new(&format!("n{number}")).unwrap();
+            let broken = Inspect::break_hold(&*engine, &name, guard.token().number, true).await.unwrap();
+            assert_eq!(broken, leasehold_core::Broken::Done);
+        }
+        assert!(Inspect::list(&*engine, "").await.unwrap().is_empty());
+        let promised = Inspect::guarantee(&*engine).await.unwrap();
+        assert_eq!(promised.level, leasehold_core::Level::BestEffort);
+        assert!(promised.to_string().contains("fail-over"), "{promised}");
+    });
+}
+
+#[test]
+fn a_node_of_a_cluster_is_refused_by_the_url_of_a_server_alone() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let port = rig.cluster().ports()[0];
+    let mut one = Rig::new();
+    one.config = Config::new(leasehold_redis::Address::Tcp(here(port)));
+    let error = one.locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+}

@@ -1,0 +1,174 @@
+//! A Redis Cluster and its clients.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use leasehold_core::{
+    Claim, ClaimId, Engine, Env, Grant, Hold, Inspect, Locks, Mode, Name, Place, Previous, Release, View,
+};
+use leasehold_redis::{Config, RedisEngine};
+use leasehold_testkit::server::{RedisCluster, RedisClusterOptions};
+
+use crate::rig::PATIENCE;
+
+/// A cluster, and what its clients are told of it.
+pub(crate) struct ClusterRig {
+    cluster: Mutex<RedisCluster>,
+    pub(crate) config: Config,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl ClusterRig {
+    /// Three masters and three replicas that a busy machine does not soon make take each other for down.
+    pub(crate) fn new() -> Self {
+        Self::with(3, 3, &[])
+    }
+
+    pub(crate) fn with(masters: usize, replicas: usize, arguments: &[&str]) -> Self {
+        let node_timeout = Duration::from_secs(5);
+        let options =
+            RedisClusterOptions { masters, replicas, node_timeout, arguments, ..Default::default() };
+        Self::of(RedisCluster::start_with(options))
+    }
+
+    pub(crate) fn of(cluster: RedisCluster) -> Self {
+        let seeds = cluster.ports().into_iter().map(here).collect();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        Self { config: Config::cluster(seeds), cluster: Mutex::new(cluster), runtime }
+    }
+
+    pub(crate) fn cluster(&self) -> MutexGuard<'_, RedisCluster> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn engine(&self) -> Arc<RedisEngine> {
+        Arc::new(RedisEngine::new(self.config.clone(), &Env::system()))
+    }
+
+    /// Locks as a program has them.
+    pub(crate) fn locks(&self) -> Locks {
+        Locks::builder(self.engine()).build()
+    }
+
+    /// A name as operators see it.
+    pub(crate) fn show(&self, name: &str) -> View {
+        let engine = self.engine();
+        self.run(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
+    }
+
+    /// Runs what needs a runtime.
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Runtime {
+        &self.runtime
+    }
+
+    /// An exclusive claim that may queue and lasts long.
+    pub(crate) fn claim(&self, name: &str) -> Claim {
+        let ttl = Duration::from_secs(30);
+        Claim {
+            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
+            name: Name::new(name).unwrap(),
+            mode: Mode::Exclusive,
+            ttl,
+            claim_time: ttl,
+            may_queue: true,
+            tokens: 1,
+            owner: "test".into(),
+            stops_on_term: false,
+        }
+    }
+
+    /// Waits until `done`, for an event that is certain to come.
+    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let limit = std::time::Instant::now() + PATIENCE;
+        while !done() {
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The slot of a name, who has it, and a master that has it not.
+    pub(crate) fn ends(&self, name: &str) -> (u16, usize, usize) {
+        let cluster = self.cluster();
+        let slot = cluster.slot(&format!("lock:{name}"));
+        let from = cluster.owner(slot);
+        let to = (0..cluster.ports().len()).find(|&node| node != from && cluster.is_master(node)).unwrap();
+        (slot, from, to)
+    }
+
+    /// The masters that own slots, by number.
+    pub(crate) fn masters(&self) -> Vec<usize> {
+        let cluster = self.cluster();
+        (0..cluster.ports().len()).filter(|&node| cluster.is_master(node)).collect()
+    }
+
+    /// Every key that should not be there at rest, as on one server.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let remembers = "local c = redis.call('GET', KEYS[1])
+            return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
+        let masters = self.masters();
+        let cluster = self.cluster();
+        let mut left = Vec::new();
+        for node in masters {
+            for key in cluster.command(node, &["KEYS", "*"]) {
+                let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
+                let lapses = match kind.and_then(|(_, kind)| kind.chars().next()) {
+                    Some('c') => cluster.command(node, &["EVAL", remembers, "1", &key]).concat() == "1",
+                    Some(kind) => matches!(kind, 'd' | 's' | 't'),
+                    None => false,
+                };
+                if !key.is_empty() && !lapses {
+                    left.push(key);
+                }
+            }
+        }
+        left
+    }
+
+    /// How often masters were asked for each command, all together.
+    pub(crate) fn calls(&self) -> BTreeMap<String, u64> {
+        let masters = self.masters();
+        let cluster = self.cluster();
+        let mut calls = BTreeMap::new();
+        for node in masters {
+            for line in cluster.command(node, &["INFO", "commandstats"]) {
+                let Some((command, rest)) =
+                    line.strip_prefix("cmdstat_").and_then(|rest| rest.split_once(":calls="))
+                else {
+                    continue;
+                };
+                let count: u64 = rest.split(',').next().unwrap().parse().unwrap();
+                *calls.entry(command.to_owned()).or_default() += count;
+            }
+        }
+        calls
+    }
+}
+
+pub(crate) fn here(port: u16) -> Place {
+    Place { host: "127.0.0.1".to_owned(), port }
+}
+
+pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {
+    let Claim { id, name, mode, ttl, .. } = claim.clone();
+    Hold { id, name, mode, token: grant.token, ttl }
+}
+
+pub(crate) fn end(claim: &Claim, grant: Option<&Grant>) -> Release {
+    let Claim { id, name, mode, .. } = claim.clone();
+    Release { id, name, mode, token: grant.map(|grant| grant.token), ended: Previous::Clean, keep: None }
+}
+
+/// What is granted at once.
+pub(crate) async fn held(engine: &RedisEngine, claim: &Claim) -> Grant {
+    match engine.claim(claim, leasehold_core::How::Create).await {
+        Ok(leasehold_core::Answer::Held(grant)) => grant,
+        other => panic!("{other:?}"),
+    }
+}

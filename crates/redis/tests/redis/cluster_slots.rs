@@ -1,0 +1,411 @@
+//! Slots of a Redis Cluster that move, under holds and under lines. Traps are those of the notes on Redis with several servers.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use leasehold_core::{
+    Answer, Claim, Engine, Fault, Guard, How, Inspect, Locks, Mode, News, Released, Renewed,
+};
+use leasehold_redis::RedisEngine;
+
+use crate::{
+    cluster_rig::{ClusterRig, end, held, hold},
+    rig::{PATIENCE, acquire},
+};
+
+/// A name is in the slot of what it has in braces.
+const NAMES: usize = 100;
+
+async fn waits(engine: &RedisEngine, claim: &Claim) {
+    let answer = engine.claim(claim, How::Create).await;
+    assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
+}
+
+/// The grant that is pushed to a claim.
+async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
+    let heard = async {
+        loop {
+            for news in engine.news().await {
+                if let News::Granted { id, grant, since, .. } = news
+                    && id == claim.id
+                {
+                    assert!(since.is_some(), "it is dated by the node that granted it");
+                    return grant;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, heard).await.expect("the grant is pushed")
+}
+
+/// Trap 13.
+#[test]
+fn all_that_a_name_has_is_in_one_slot_whatever_braces_it_holds() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let (locks, other) = (rig.locks(), rig.locks());
+    for name in ["a", "a}b", "{", "{}x", "}{", "{a}b", "a{b}c{d}", "ä{ö}"] {
+        let guard = acquire(&locks, name);
+        let waiting = other.mutex(name).acquire_within(PATIENCE);
+        let waiting = rig.runtime().spawn(waiting);
+        rig.until("it waits", || rig.show(name).waiters.len() == 1);
+        guard.release_blocking().unwrap();
+        let next = rig.run(waiting).unwrap().unwrap();
+        rig.run(next.confirm()).unwrap();
+        next.release_blocking().unwrap();
+        for guard in [
+            locks.rw(name).read().blocking().acquire_within(PATIENCE).unwrap(),
+            other.rw(name).read().blocking().acquire_within(PATIENCE).unwrap(),
+        ] {
+            guard.release_blocking().unwrap();
+        }
+    }
+    rig.until("nothing is left", || rig.leftovers().is_empty());
+}
+
+/// Trap 14.
+#[test]
+fn many_holds_of_many_slots_are_renewed_and_released_together() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let engine = rig.engine();
+    rig.run(async {
+        let mut holds = Vec::new();
+        for number in 0..300 {
+            let mode = if number % 3 == 0 { Mode::Shared } else { Mode::Exclusive };
+            let claim = Claim { mode, ..rig.claim(&format!("n{number}")) };
+            let grant = held(&engine, &claim).await;
+            holds.push((claim, grant));
+        }
+        let renewals: Vec<_> = holds.iter().map(|(claim, grant)| hold(claim, grant)).collect();
+        let renewed = engine.renew(&renewals).await;
+        assert_eq!(renewed.len(), holds.len());
+        assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
+        // One that never was, amidst the others, gets the answer that is its own.
+        let mut releases: Vec<_> = holds.iter().map(|(claim, grant)| end(claim, Some(grant))).collect();
+        releases.insert(150, end(&rig.claim("nobody"), Some(&holds[0].1)));
+        let released = engine.release(&releases).await;
+        for (at, answer) in released.iter().enumerate() {
+            let freed = matches!(answer, Released::Freed);
+            assert!(freed || at == 150 && matches!(answer, Released::NotThere), "{at}: {answer:?}");
+        }
+    });
+    assert!(rig.leftovers().is_empty());
+}
+
+/// Trap 15. PUBLISH would count who listens at the node of the release, SPUBLISH counts who listens to the slot.
+#[test]
+fn a_waiter_is_pushed_its_grant_wherever_it_and_the_releaser_are_connected() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let (here, there) = (rig.engine(), rig.engine());
+    rig.run(async {
+        for number in 0..20 {
+            let (first, second) = (rig.claim(&format!("n{number}")), rig.claim(&format!("n{number}")));
+            let grant = held(&here, &first).await;
+            waits(&there, &second).await;
+            assert!(matches!(here.release(&[end(&first, Some(&grant))]).await[..], [Released::Freed]));
+            let next = pushed(&there, &second).await;
+            assert!(next.token.number > grant.token.number);
+            assert!(matches!(there.release(&[end(&second, Some(&next))]).await[..], [Released::Freed]));
+        }
+    });
+}
+
+/// Traps 16, 17 and 18.
+#[test]
+fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_moves() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let (slot, from, to) = rig.ends("{x}");
+    let engine = rig.engine();
+    let claim = |number: usize, mode| Claim { mode, ..rig.claim(&format!("{{x}}{number}")) };
+    let permits = Mode::Permits { count: 1, limit: 2 };
+    let modes = [Mode::Exclusive, Mode::Shared, permits];
+    let claims: Vec<_> = (0..12).map(|number| claim(number, modes[number % 3])).collect();
+    let (waiting, free) = (claim(0, Mode::Exclusive), claim(99, Mode::Exclusive));
+    let other = rig.engine();
+    let mut grants = Vec::new();
+    rig.run(async {
+        for claim in &claims {
+            grants.push(held(&engine, claim).await);
+        }
+        waits(&other, &waiting).await;
+    });
+    rig.cluster().open_slot(slot, to).unwrap();
+    // Some keys are here, some there, at each of these looks.
+    loop {
+        rig.run(async {
+            let holds: Vec<_> = claims.iter().zip(&grants).map(|(claim, grant)| hold(claim, grant)).collect();
+            let renewed = engine.renew(&holds).await;
+            // The two keys of a shared hold may be apart just now, which is no answer, and no loss.
+            let fits = |(renewed, claim): (&Renewed, &Claim)| match renewed {
+                Renewed::Kept { .. } => true,
+                Renewed::Unknown(error) => claim.mode != Mode::Exclusive && error.fault == Fault::Retry,
+                _ => false,
+            };
+            assert!(renewed.iter().zip(&claims).all(fits), "{renewed:?}");
+            for (claim, how) in [(&waiting, How::Ask), (&waiting, How::Create), (&free, How::Create)] {
+                let error = other.claim(claim, how).await.unwrap_err();
+                assert_eq!(error.fault, Fault::Retry, "{error:?}");
+                assert!(error.message.contains(&format!("slot {slot} is moving")), "{error:?}");
+            }
+            let given_up = claim(98, Mode::Exclusive);
+            assert!(matches!(other.release(&[end(&given_up, None)]).await[..], [Released::Unknown(_)]));
+        });
+        if rig.cluster().move_keys(slot, 1).unwrap() == 0 {
+            break;
+        }
+    }
+    // Everything is there; nothing was made there by us before.
+    rig.run(async {
+        let ends: Vec<_> =
+            claims[..6].iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+        let released = engine.release(&ends).await;
+        assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
+    });
+    assert!(rig.cluster().keys_in_slot(from, slot).is_empty());
+    rig.cluster().close_slot(slot).unwrap();
+    rig.run(async {
+        let holds: Vec<_> =
+            claims[6..].iter().zip(&grants[6..]).map(|(claim, grant)| hold(claim, grant)).collect();
+        let renewed = engine.renew(&holds).await;
+        assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
+        // Who waited stands where it stood, and what was let go is free.
+        let Answer::Held(next) = other.claim(&waiting, How::Ask).await.unwrap() else { panic!("it is free") };
+        assert!(next.token.number > grants[0].token.number);
+        for (number, mode) in (1..6).map(|number| (number, Mode::Exclusive)) {
+            held(&other, &claim(number, mode)).await;
+        }
+        held(&other, &free).await;
+    });
+}
+
+/// Trap 16, by the clock of a lease: with a ttl of 2 s the slot stays open for some of them.
+#[test]
+fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let (slot, _, to) = rig.ends("{x}");
+    let locks = rig.locks();
+    let ttl = Duration::from_secs(4);
+    let guards: Vec<Guard> =
+        [locks.mutex("{x}1").ttl(ttl), locks.rw("{x}2").read().ttl(ttl), locks.semaphore("{x}3", 2).ttl(ttl)]
+            .into_iter()
+            .map(|request| request.blocking().acquire_within(PATIENCE).unwrap())
+            .collect();
+    rig.cluster().open_slot(slot, to).unwrap();
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < ttl * 4 {
+        assert!(guards.iter().all(Guard::check));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    while rig.cluster().move_keys(slot, 100).unwrap() > 0 {}
+    assert!(guards.iter().all(Guard::check));
+    for guard in guards {
+        guard.release_blocking().unwrap();
+    }
+    rig.cluster().close_slot(slot).unwrap();
+}
+
+/// A slot with a hundred holds and a hundred waiters: traps 17 and 19, and the figure of the issue.
+#[test]
+fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let (slot, from, to) = rig.ends("{x}");
+    let name = |number: usize| format!("{{x}}{number}");
+    let holder = rig.locks();
+    let mut guards: Vec<Guard> = (0..NAMES).map(|number| acquire(&holder, &name(number))).collect();
+    // Four programs wait for each of 25 names, in this order.
+    let programs: Vec<Locks> = (0..4).map(|_| rig.locks()).collect();
+    let turns: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
+    let mut waiting = Vec::new();
+    for (program, locks) in programs.iter().enumerate() {
+        for number in 0..NAMES / 4 {
+            let (acquired, turns) =
+                (locks.mutex(name(number)).acquire_within(PATIENCE * 2), Arc::clone(&turns));
+            waiting.push(rig.runtime().spawn(async move {
+                let guard = acquired.await.unwrap();
+                turns.lock().unwrap().push((number, program));
+                let token = guard.token().number;
+                guard.release().await.unwrap();
+                (number, token)
+            }));
+        }
+        for number in 0..NAMES / 4 {
+            rig.until("they wait", || rig.show(&name(number)).waiters.len() == program + 1);
+        }
+    }
+    let before: Vec<u64> = guards.iter().map(|guard| guard.token().number).collect();
+    rig.cluster().migrate_slot(slot, to).unwrap();
+    assert!(rig.cluster().keys_in_slot(from, slot).is_empty());
+    // At once, before all have heard where it went.
+    for guard in guards.drain(..NAMES / 4) {
+        guard.release_blocking().unwrap();
+    }
+    for waited in waiting {
+        let (number, token) = rig.run(waited).unwrap();
+        assert!(token > before[number], "tokens grow through a migration");
+    }
+    let turns = turns.lock().unwrap();
+    for number in 0..NAMES / 4 {
+        let order: Vec<usize> = turns.iter().filter(|turn| turn.0 == number).map(|turn| turn.1).collect();
+        assert_eq!(order, [0, 1, 2, 3], "nobody is passed over for {}", name(number));
+    }
+    assert!(guards.iter().all(Guard::check));
+    for guard in guards {
+        rig.run(guard.confirm()).unwrap();
+        guard.release_blocking().unwrap();
+    }
+    rig.until("nothing is left", || rig.leftovers().is_empty());
+}
+
+/// Trap 19: the waiter's own program does not know yet where the slot went, so nobody listens for it there.
+#[test]
+fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, _, to) = rig.ends("{x}");
+    let engines = [rig.engine(), rig.engine(), rig.engine()];
+    let claims = [rig.claim("{x}"), rig.claim("{x}"), rig.claim("{x}")];
+    rig.run(async {
+        let grant = held(&engines[0], &claims[0]).await;
+        for at in [1, 2] {
+            waits(&engines[at], &claims[at]).await;
+        }
+        rig.cluster().migrate_slot(slot, to).unwrap();
+        // The second in line has heard of it, and listens there.
+        waits_again(&engines[2], &claims[2]).await;
+        assert!(matches!(engines[0].release(&[end(&claims[0], Some(&grant))]).await[..], [Released::Freed]));
+        let first = engines[1].claim(&claims[1], How::Ask).await;
+        assert!(matches!(first, Ok(Answer::Held(_))), "{first:?}");
+        waits_again(&engines[2], &claims[2]).await;
+    });
+}
+
+/// Trap 20. A slot of which news are heard leaves a node while a thousand calls are under way there.
+#[test]
+fn a_slot_that_leaves_mixes_up_no_answers() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, from, to) = rig.ends("{x}");
+    let (engine, other) = (rig.engine(), rig.engine());
+    let (first, second) = (rig.claim("{x}"), rig.claim("{x}"));
+    let leaving = rig.run(async {
+        let grant = held(&other, &first).await;
+        waits(&engine, &second).await;
+        grant
+    });
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            for _ in 0..3 {
+                rig.cluster().migrate_slot(slot, to).unwrap();
+                rig.cluster().migrate_slot(slot, from).unwrap();
+            }
+        });
+        let mut rounds = 0;
+        while !mover.is_finished() || rounds == 0 {
+            rounds += 1;
+            // Of names of which half are on the node that the slot leaves.
+            let claims: Vec<_> = (0..1000).map(|number| rig.claim(&format!("n{number}"))).collect();
+            rig.run(async {
+                let grants =
+                    futures_util::future::join_all(claims.iter().map(|claim| held(&engine, claim))).await;
+                let holds: Vec<_> =
+                    claims.iter().zip(&grants).map(|(claim, grant)| hold(claim, grant)).collect();
+                let renewed = engine.renew(&holds).await;
+                assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
+                let ends: Vec<_> =
+                    claims.iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+                let released = engine.release(&ends).await;
+                assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
+            });
+        }
+        mover.join().unwrap();
+    });
+    // Where it went to at last, news of it are heard as soon as its claim has asked, which it was told to.
+    rig.run(async {
+        waits_again(&engine, &second).await;
+        assert!(matches!(other.release(&[end(&first, Some(&leaving))]).await[..], [Released::Freed]));
+        pushed(&engine, &second).await;
+    });
+}
+
+async fn waits_again(engine: &RedisEngine, claim: &Claim) {
+    let answer = engine.claim(claim, How::Ask).await;
+    assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
+}
+
+/// Trap 23.
+#[test]
+fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let engine = rig.engine();
+    let loads = || rig.calls().get("script|load").copied().unwrap_or_default();
+    rig.run(async {
+        let claim = rig.claim("a");
+        let grant = held(&engine, &claim).await;
+        let (_, owner, _) = rig.ends("a");
+        rig.cluster().command(owner, &["SCRIPT", "FLUSH"]);
+        let before = loads();
+        assert!(matches!(engine.renew(&[hold(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
+        assert_eq!(held(&engine, &claim).await.token, grant.token);
+        assert_eq!(loads(), before + 2, "to renew and to claim");
+        assert!(matches!(engine.release(&[end(&claim, Some(&grant))]).await[..], [Released::Freed]));
+    });
+}
+
+/// A slot came to a node whose counter lacks the newest token, as after a fail-over. The client has been connected there for longer.
+#[test]
+fn tokens_grow_on_a_node_that_lacks_the_newest() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, _, to) = rig.ends("{x}");
+    let engine = rig.engine();
+    rig.run(async {
+        // Connected to all.
+        Inspect::ping(&*engine).await.unwrap();
+        let claim = rig.claim("{x}");
+        let grant = held(&engine, &claim).await;
+        assert!(matches!(engine.release(&[end(&claim, Some(&grant))]).await[..], [Released::Freed]));
+        rig.cluster().migrate_slot(slot, to).unwrap();
+        let keys = rig.cluster().keys_in_slot(to, slot);
+        let counter = keys.iter().find(|key| key.contains("}t")).unwrap();
+        let stale = (grant.token.number - 1).to_string();
+        rig.cluster().command(to, &["SET", counter, &stale, "PX", "3600000"]);
+        let again = held(&engine, &rig.claim("{x}")).await;
+        assert!(again.token.number > grant.token.number, "{again:?} after {grant:?}");
+    });
+}
+
+/// Commands of the scripts, for free names, once the counter of their slot is there: those of one server, and no more.
+#[test]
+fn a_pair_costs_what_it_costs_on_one_server() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let one = crate::rig::Rig::new();
+    let (cluster, alone) = (rig.locks(), one.locks());
+    let names: Vec<_> = (0..50).map(|number| format!("n{number}")).collect();
+    let pairs =
+        |locks: &Locks| names.iter().for_each(|name| acquire(locks, name).release_blocking().unwrap());
+    let counts = |lines: &[String]| -> std::collections::BTreeMap<String, u64> {
+        let read = |line: &String| {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((command.to_owned(), rest.split(',').next()?.parse().ok()?))
+        };
+        lines.iter().filter_map(read).collect()
+    };
+    let is_of_a_script = |command: &str| {
+        ["evalsha", "set", "get", "getrange", "mget", "del", "exists", "incrby", "pexpire", "pttl", "zrange"]
+            .contains(&command)
+    };
+    for locks in [&cluster, &alone] {
+        pairs(locks);
+    }
+    let (before, first) = (rig.calls(), counts(&one.server.command(&["INFO", "commandstats"])));
+    pairs(&cluster);
+    pairs(&alone);
+    let (after, last) = (rig.calls(), counts(&one.server.command(&["INFO", "commandstats"])));
+    let grown = |after: std::collections::BTreeMap<String, u64>,
+                 before: &std::collections::BTreeMap<String, u64>| {
+        let grown = after.into_iter().map(|(command, calls)| {
+            let grown = calls - before.get(&command).copied().unwrap_or_default();
+            (command, grown)
+        });
+        grown.filter(|(command, grown)| *grown > 0 && is_of_a_script(command)).collect::<Vec<_>>()
+    };
+    assert_eq!(grown(after, &before), grown(last, &first));
+}

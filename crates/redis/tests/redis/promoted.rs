@@ -1,0 +1,99 @@
+//! A plain URL whose name leads to another server after a fail-over, as managed pairs have it.
+
+use std::{thread::spawn, time::Duration};
+
+use leasehold_core::{Claim, Engine, Hold, How, Loss, Renewed};
+use leasehold_testkit::server::{Proxy, RedisServer};
+
+use crate::rig::{PATIENCE, Rig, acquire};
+
+/// Two servers, and a name that leads to the first.
+fn pair() -> (Rig, Rig, Proxy) {
+    let (first, second) = (Rig::new(), Rig::new());
+    let name = Proxy::start(first.server.port());
+    (first, second, name)
+}
+
+fn behind(name: &Proxy) -> leasehold_core::Locks {
+    crate::sentinel_rig::locks_of(crate::sentinel_rig::config_of(&format!(
+        "redis://127.0.0.1:{}",
+        name.port()
+    )))
+}
+
+fn follow(replica: &Rig, primary: &RedisServer) {
+    replica.says(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    replica.until("it follows", || replica.says(&["ROLE"]).contains("connected"));
+}
+
+/// Trap 8. A renewal that had nothing to change would be answered by a replica.
+#[test]
+fn a_server_that_was_just_demoted_keeps_no_hold() {
+    let (rig, other) = (Rig::new(), Rig::new());
+    let engine = rig.engine();
+    rig.run(async {
+        let claim: Claim = rig.claim("a");
+        let Ok(leasehold_core::Answer::Held(grant)) = engine.claim(&claim, How::Create).await else {
+            panic!("it is free")
+        };
+        let hold = Hold {
+            name: claim.name.clone(),
+            id: claim.id,
+            mode: claim.mode,
+            token: grant.token,
+            ttl: claim.ttl,
+        };
+        let hold = std::slice::from_ref(&hold);
+        assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
+        rig.says(&["REPLICAOF", "127.0.0.1", &other.server.port().to_string()]);
+        for _ in 0..5 {
+            let renewed = engine.renew(hold).await;
+            assert!(!matches!(renewed[..], [Renewed::Kept { .. }]), "{renewed:?}");
+        }
+    });
+}
+
+/// Trap 12. The old server ends no connection; it only refuses to write.
+#[test]
+fn a_refused_write_leads_to_the_server_that_is_behind_the_name_by_then() {
+    let (first, second, name) = pair();
+    let (locks, other) = (behind(&name), behind(&name));
+    follow(&second, &first.server);
+    let guard = acquire(&locks, "a");
+    let token = guard.token();
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    first.until("it waits", || first.show("a").waiters.len() == 1);
+    let offset = |rig: &Rig| {
+        rig.says(&["INFO", "replication"])
+            .split("master_repl_offset:")
+            .nth(1)
+            .unwrap()
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    first.until("the replica has all", || offset(&first) == offset(&second));
+    second.says(&["REPLICAOF", "NO", "ONE"]);
+    name.point_to(second.server.port());
+    follow(&first, &second.server);
+    guard.release_blocking().unwrap();
+    let next = waiting.join().unwrap().unwrap();
+    assert!(next.token() > token);
+    assert_eq!(second.says(&["EXISTS", "lock:a"]), "1");
+}
+
+/// The connection breaks, the name leads to another server, and that one does not have what the old one granted.
+#[test]
+fn a_hold_that_the_new_server_does_not_have_is_told_lost_at_once() {
+    let (_first, second, name) = pair();
+    let locks = behind(&name);
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
+    let token = guard.token();
+    name.point_to(second.server.port());
+    name.lose();
+    second.until("the loss is told", || !guard.check());
+    let next = acquire(&behind(&name), "a");
+    assert!(next.token() > token, "{} after {token}", next.token());
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), leasehold_core::ErrorKind::Lost(Loss::Gone));
+}

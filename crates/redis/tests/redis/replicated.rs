@@ -1,0 +1,107 @@
+//! Grants that are shown when replicas have them.
+
+use std::{thread::spawn, time::Duration};
+
+use leasehold_core::ErrorKind;
+use leasehold_testkit::server::RedisSentinelOptions;
+
+use crate::{
+    rig::{PATIENCE, acquire},
+    sentinel_rig::{SentinelRig, calm, locks_of},
+};
+
+fn rig() -> SentinelRig {
+    let mut rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() });
+    rig.config = rig.config.wait(2);
+    rig
+}
+
+/// F27, trap 11. A connection that wrote nothing is told at once that all have it.
+#[test]
+fn a_grant_that_too_few_replicas_have_is_given_back_and_not_shown() {
+    let mut rig = rig();
+    let locks = rig.locks();
+    acquire(&locks, "a").release_blocking().unwrap();
+    rig.redis.pause(1);
+    let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "a definite answer: {error}");
+    assert!(error.to_string().contains("only 1 of the 2 replicas"), "{error}");
+    assert!(!rig.has(0, "lock:a"), "it stands in nobody's way");
+    let waiting = spawn(move || locks.mutex("a").blocking().acquire_within(PATIENCE).map(drop));
+    rig.until("it is tried again", || rig.has(0, "lock:a"));
+    rig.redis.resume(1);
+    waiting.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_renewal_that_too_few_replicas_have_does_not_count() {
+    let mut rig = rig();
+    let locks = rig.locks();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(30)).blocking().acquire_within(PATIENCE).unwrap();
+    guard.confirm_blocking().unwrap();
+    rig.redis.pause(2);
+    let error = guard.confirm_blocking().unwrap_err();
+    assert!(error.to_string().contains("only 1 of the 2 replicas"), "{error}");
+    rig.redis.resume(2);
+    rig.until("it counts again", || guard.confirm_blocking().is_ok());
+}
+
+/// What a release grants is pushed before any replica has it.
+#[test]
+fn a_pushed_grant_is_believed_when_the_replicas_have_it() {
+    let mut rig = rig();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    let (tell, told) = std::sync::mpsc::channel();
+    let waiting = spawn(move || {
+        let guard = other.mutex("a").blocking().acquire_within(PATIENCE).unwrap();
+        tell.send(()).unwrap();
+        guard.release_blocking().unwrap();
+    });
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.redis.pause(1);
+    guard.release_blocking().unwrap();
+    rig.until("it is granted on the master", || {
+        !rig.redis.command(0, &["GET", "lock:a"]).concat().is_empty()
+    });
+    assert!(told.recv_timeout(Duration::from_secs(2)).is_err(), "not before the replicas have it");
+    rig.redis.resume(1);
+    told.recv_timeout(PATIENCE).unwrap();
+    waiting.join().unwrap();
+}
+
+/// F26: with all replicas waited for, either may be promoted.
+#[test]
+fn what_all_replicas_have_survives_the_kill_of_the_master() {
+    let mut rig = SentinelRig::new(calm());
+    rig.config = rig.config.wait(2);
+    let locks = rig.locks();
+    let guard = locks.mutex("a").ttl(Duration::from_secs(600)).blocking().acquire_within(PATIENCE).unwrap();
+    rig.redis.kill(0);
+    let second = rig.redis.master();
+    assert!(rig.has(second, "lock:a"));
+    // Only one replica is left: no renewal counts, but the lease of the grant lasts.
+    let (_, other) = (0, locks_of(rig.config.clone().wait(0)));
+    let error = other.mutex("a").blocking().try_acquire().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Taken, "{error}");
+    drop(guard);
+}
+
+/// F28. A master without replicas grants nothing where the operator says so, and the guarantee knows.
+#[test]
+fn a_master_that_lost_its_replicas_grants_nothing_where_min_replicas_is_set() {
+    let arguments = &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
+    let mut rig =
+        SentinelRig::new(RedisSentinelOptions { arguments, down_after: Duration::from_secs(120), ..calm() });
+    let locks = rig.locks();
+    let guarantee = rig.runtime.block_on(locks.guarantee()).unwrap().to_string();
+    assert!(!guarantee.contains("min-replicas-to-write is 0"), "{guarantee}");
+    let guard = locks.mutex("a").ttl(Duration::from_secs(600)).blocking().acquire_within(PATIENCE).unwrap();
+    rig.redis.cut(0);
+    rig.until("it notices", || match locks.mutex("b").blocking().try_acquire() {
+        Ok(guard) => guard.release_blocking().is_err(),
+        Err(error) => error.is_refused(),
+    });
+    let error = guard.confirm_blocking().unwrap_err();
+    assert!(error.is_refused() && error.to_string().contains("too few replicas"), "{error}");
+}

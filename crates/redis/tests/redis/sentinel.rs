@@ -1,0 +1,190 @@
+//! The way by Sentinels: conformance, and what may be wrong with a URL or a group.
+
+use std::time::Duration;
+
+use leasehold_core::{ErrorKind, Level, Locks, Password};
+use leasehold_testkit::{server::RedisSentinelOptions, suite};
+
+use crate::{
+    conformance::PASSWORD,
+    rig::{PATIENCE, acquire},
+    sentinel_rig::{SentinelRig, calm, config_of, locks_of},
+};
+
+/// Nobody is to take the place of the master only because the machine is busy.
+fn still() -> RedisSentinelOptions<'static> {
+    RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() }
+}
+
+#[test]
+fn the_redis_engine_conforms_by_sentinels() {
+    let report = suite::engine(&SentinelRig::new(still()));
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_redis_engine_conforms_where_two_replicas_are_waited_for() {
+    let mut rig = SentinelRig::new(still());
+    rig.config = rig.config.wait(2);
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+/// The rights that docs/engines/redis-sentinel.md tells operators to give.
+const OF_SENTINELS: &str = include_str!("../../../../docs/engines/redis-sentinel.acl");
+const OF_NODES: &str = include_str!("../../../../docs/engines/redis.acl");
+
+#[test]
+fn the_rights_of_the_page_suffice_on_sentinels_and_servers() {
+    let mut rig = SentinelRig::new(still());
+    let set = |users: &str, say: &dyn Fn(&[&str]) -> Vec<String>| {
+        let line = users.lines().find(|line| line.starts_with("user leasehold ")).unwrap();
+        let line = line.replace("CHANGE-ME", PASSWORD);
+        let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).collect();
+        assert_eq!(say(&words), ["OK"]);
+    };
+    (0..3).for_each(|sentinel| set(OF_SENTINELS, &|words| rig.redis.sentinel_command(sentinel, words)));
+    (0..3).for_each(|node| set(OF_NODES, &|words| rig.redis.command(node, words)));
+    rig.config = rig.config.login("leasehold", PASSWORD).sentinel_login(Some("leasehold"), PASSWORD);
+    acquire(&rig.locks(), "a").release_blocking().unwrap();
+    let error = locks_of(rig.config.clone().wait(2)).mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_denied() && error.to_string().contains("INFO and WAIT"), "{error}");
+    (0..3).for_each(|node| drop(rig.redis.command(node, &["ACL", "SETUSER", "leasehold", "+wait", "+info"])));
+    acquire(&locks_of(rig.config.clone().wait(2)), "a").release_blocking().unwrap();
+    let wrong = locks_of(rig.config.clone().sentinel_login(Some("leasehold"), "wrong"));
+    assert!(refused(&wrong).is_denied());
+}
+
+fn refused(locks: &Locks) -> leasehold_core::Error {
+    locks.mutex("a").blocking().acquire_within(PATIENCE).unwrap_err()
+}
+
+#[test]
+fn a_wrong_master_name_is_refused_with_the_names_that_are_known() {
+    let rig = SentinelRig::new(still());
+    let url = rig.redis.url().replace("/mymaster", "/hermaster");
+    let error = refused(&locks_of(config_of(&url)));
+    assert!(error.is_misconfigured(), "{error}");
+    assert!(error.to_string().contains("\"hermaster\": they know mymaster"), "{error}");
+}
+
+#[test]
+fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
+    let rig = SentinelRig::new(still());
+    let (sentinel, node) = (rig.redis.sentinel_ports()[0], rig.redis.ports()[0]);
+    for (url, right) in [
+        (
+            format!("redis://127.0.0.1:{sentinel}"),
+            format!("redis+sentinel://127.0.0.1:{sentinel}/NAME (it knows mymaster)"),
+        ),
+        (format!("redis+sentinel://127.0.0.1:{node}/mymaster"), format!("write redis://127.0.0.1:{node}")),
+    ] {
+        let error = refused(&locks_of(config_of(&url)));
+        assert!(error.is_misconfigured() && error.to_string().contains(&right), "{url}: {error}");
+    }
+}
+
+/// Trap 6. What is refused is said: who we are to the Sentinels, or to the servers.
+#[test]
+fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named() {
+    let [of_nodes, of_sentinels] = ["hunter2-nodes", "hunter2-sentinels"];
+    for (nodes, sentinels) in [(true, true), (true, false), (false, true)] {
+        let options = RedisSentinelOptions {
+            password: nodes.then_some(of_nodes),
+            sentinel_password: sentinels.then_some(of_sentinels),
+            ..still()
+        };
+        let rig = SentinelRig::new(options);
+        let right = if sentinels {
+            rig.config.clone().sentinel_login(None, of_sentinels)
+        } else {
+            rig.config.clone()
+        };
+        acquire(&locks_of(right.clone()), "a").release_blocking().unwrap();
+        let denied = |config| {
+            let error = refused(&locks_of(config));
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            let text = error.to_string();
+            assert!(!text.contains("hunter2"), "{text}");
+            text
+        };
+        if sentinels {
+            for config in [rig.config.clone(), rig.config.clone().sentinel_login(None, of_nodes)] {
+                let text = denied(config);
+                assert!(
+                    text.contains("the Sentinel at 127.0.0.1:") && text.contains("sentinel_password_file"),
+                    "{text}"
+                );
+            }
+        }
+        if nodes {
+            let text = denied(right.password(Password::from("hunter2-wrong")));
+            assert!(text.contains("the user or password of the URL") && !text.contains("Sentinel"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn sentinels_that_are_gone_are_no_majority() {
+    let mut rig = SentinelRig::new(still());
+    rig.redis.kill_sentinel(0);
+    let locks = rig.locks();
+    let guard = acquire(&locks, "a");
+    rig.redis.kill_sentinel(1);
+    rig.until("nobody believes in a master that no majority names", || !guard.check());
+    let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("no majority of the Sentinels"), "{error}");
+    rig.redis.restart_sentinel(1);
+    rig.until("it is confirmed where it was", || guard.check());
+    guard.release_blocking().unwrap();
+}
+
+#[test]
+fn a_dead_master_is_named_in_the_error() {
+    let mut rig = SentinelRig::new(still());
+    rig.redis.kill(0);
+    let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
+    let dead = format!("cannot connect to 127.0.0.1:{}", rig.redis.ports()[0]);
+    assert!(error.is_unreachable() && error.to_string().contains(&dead), "{error}");
+}
+
+/// They name what became a replica behind their backs, until they find out.
+#[test]
+fn a_replica_that_is_named_is_not_asked() {
+    let rig = SentinelRig::new(still());
+    rig.redis.command(0, &["REPLICAOF", "127.0.0.1", &rig.redis.ports()[1].to_string()]);
+    let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
+    assert!(
+        error.is_unreachable() && error.to_string().contains("says of itself that it is replica"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_map_leads_to_servers_that_are_announced_elsewhere() {
+    let rig = SentinelRig::new(still());
+    let [port, ..] = rig.redis.ports();
+    let proxy = leasehold_testkit::server::Proxy::start(port);
+    let map = format!("127.0.0.1:{port}=localhost:{}", proxy.port());
+    let config = rig.config.clone().map(leasehold_redis::AddressMap::parse(&map).unwrap());
+    acquire(&locks_of(config), "a").release_blocking().unwrap();
+    assert!(proxy.connections() > 0);
+}
+
+#[test]
+fn a_group_is_best_effort_and_says_why() {
+    let arguments = &["--appendonly", "yes", "--appendfsync", "always"];
+    let rig = SentinelRig::new(RedisSentinelOptions { arguments, ..still() });
+    let guarantee = rig.runtime.block_on(rig.locks().guarantee()).unwrap();
+    assert_eq!(guarantee.level, Level::BestEffort);
+    let text = guarantee.to_string();
+    for said in ["Sentinels", "two may hold one lock", "min-replicas-to-write", "wait"] {
+        assert!(text.contains(said), "{text}");
+    }
+    let url = rig.redis.url();
+    let (_, sentinels) = url.rsplit_once("//").unwrap();
+    let one = format!("redis+sentinel://{}/mymaster", sentinels.split(',').next().unwrap());
+    let locks = locks_of(config_of(&one));
+    let guarantee = rig.runtime.block_on(locks.guarantee()).unwrap();
+    assert!(guarantee.to_string().contains("1 of 3 Sentinels"), "{guarantee}");
+}

@@ -1,0 +1,155 @@
+//! Fail-overs by Sentinels.
+
+use std::{thread::spawn, time::Duration};
+
+use leasehold_core::{ErrorKind, Guard, Loss};
+use leasehold_testkit::{server::RedisSentinelOptions, stopwatch::Stopwatch};
+
+use crate::{
+    rig::{PATIENCE, acquire},
+    sentinel_rig::{SentinelRig, calm, config_of, locks_of},
+};
+
+const LONG: Duration = Duration::from_secs(600);
+
+fn hold(rig: &SentinelRig, name: &str) -> (leasehold_core::Locks, Guard) {
+    let locks = rig.locks();
+    let guard = locks.mutex(name).ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    (locks, guard)
+}
+
+/// Whether one of our connections leads to this node.
+fn is_connected(rig: &SentinelRig, node: usize) -> bool {
+    rig.redis.command(node, &["CLIENT", "LIST"]).join(" ").contains("leasehold:news:")
+        || rig.redis.command(node, &["PUBSUB", "CHANNELS"]).join(" ").contains("leasehold:news:")
+}
+
+fn says_master(rig: &SentinelRig, node: usize) -> bool {
+    rig.redis.command(node, &["ROLE"])[0] == "master"
+}
+
+#[test]
+fn a_killed_master_loses_nothing_that_its_replicas_have_and_waiters_wait_on() {
+    let mut rig = SentinelRig::new(calm());
+    let (_locks, guard) = hold(&rig, "a");
+    let other = rig.locks();
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.replicate(0);
+    rig.redis.kill(0);
+    let second = rig.redis.master();
+    rig.until("it is confirmed by the new master", || guard.check() && is_connected(&rig, second));
+    let token = guard.token();
+    guard.release_blocking().unwrap();
+    let next = waiting.join().unwrap().unwrap();
+    assert!(next.token() > token, "{} after {token}", next.token());
+}
+
+/// Trap 2. The old master says for seconds that it is one, and would keep what it has.
+#[test]
+fn a_planned_fail_over_takes_holds_along_while_the_old_master_still_answers() {
+    let mut rig = SentinelRig::new(calm());
+    let (_locks, guard) = hold(&rig, "a");
+    rig.replicate(0);
+    let second = rig.redis.failover();
+    let watch = Stopwatch::start();
+    rig.until("the new master is connected to", || is_connected(&rig, second));
+    watch.assert_within(Duration::from_millis(1500), "from when a majority names it");
+    assert!(says_master(&rig, 0), "nobody has told the old one yet");
+    rig.until("nobody is on the old one", || !is_connected(&rig, 0));
+    rig.until("it is confirmed", || guard.check());
+    guard.release_blocking().unwrap();
+    assert!(!rig.has(second, "lock:a") && rig.has(0, "lock:a"));
+}
+
+/// Trap 1. The Sentinel that leads waits for a replica that cannot follow.
+#[test]
+fn a_fail_over_that_is_not_over_is_followed() {
+    let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..calm() });
+    rig.redis.part([1, 2]);
+    let (locks, _guard) = hold(&rig, "a");
+    rig.redis.kill(0);
+    let _ = rig.redis.master();
+    acquire(&locks, "b").release_blocking().unwrap();
+    let told = |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "MASTER", "mymaster"]).join(" ");
+    assert!((0..3).any(|sentinel| told(sentinel).contains("failover_in_progress")), "it takes ten minutes");
+}
+
+/// Traps 3 and 7, F25. One Sentinel is stale and names a master that was replaced and does not know it.
+#[test]
+fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
+    let mut rig = SentinelRig::new(calm());
+    rig.redis.cut(0);
+    rig.redis.cut_sentinel(0);
+    let (locks, guard) = hold(&rig, "a");
+    let token = guard.token();
+    let second = rig.redis.master();
+    assert!(says_master(&rig, 0) && rig.has(0, "lock:a"), "the old one goes on");
+    rig.until("the loss is told", || !guard.check());
+    assert_eq!(rig.redis.named_by(0), Some(0));
+    let ports = rig.redis.sentinel_ports();
+    for turn in 0..3 {
+        let order: Vec<_> = (0..3).map(|at| format!("127.0.0.1:{}", ports[(at + turn) % 3])).collect();
+        let locks = locks_of(config_of(&format!("redis+sentinel://{}/mymaster", order.join(","))));
+        let guard = acquire(&locks, "a");
+        assert!(guard.token() > token, "trap 10: tokens grow: {} after {token}", guard.token());
+        assert!(rig.has(second, "lock:a"));
+        guard.release_blocking().unwrap();
+    }
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    drop(locks);
+}
+
+/// Trap 10. What the new master knows of the newest token is old.
+#[test]
+fn tokens_grow_past_those_that_a_fail_over_lost() {
+    let mut rig = SentinelRig::new(calm());
+    let locks = rig.locks();
+    acquire(&locks, "a").release_blocking().unwrap();
+    rig.replicate(0);
+    rig.redis.cut(0);
+    let newest = (0..100).map(|_| acquire(&locks, "a").token()).collect::<Vec<_>>()[99];
+    let _ = rig.redis.master();
+    rig.until("the new master grants", || {
+        let next = acquire(&locks, "a");
+        assert!(next.token() > newest, "{} after {newest}", next.token());
+        !rig.has(0, "lock:a")
+    });
+}
+
+/// Trap 9. The new master's clock is ahead, so its leases end early.
+#[test]
+fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
+    let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..calm() });
+    (1..3).for_each(|node| rig.redis.set_clock(node, 120));
+    rig.redis.settle();
+    let locks = rig.locks();
+    let ttl = Duration::from_secs(60);
+    let guard = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap();
+    rig.replicate(0);
+    rig.redis.kill(0);
+    let second = rig.redis.master();
+    assert!(!rig.has(second, "lock:a"), "it has ended there");
+    rig.until("the loss is told", || !guard.check());
+    let next = acquire(&locks, "a");
+    assert!(next.check() && !guard.check());
+}
+
+/// Trap 21. A master that was stopped answers, when it runs again, what waits in its socket.
+#[test]
+fn a_master_that_was_stopped_past_a_promotion_is_not_believed_in() {
+    let mut rig = SentinelRig::new(calm());
+    let (_locks, guard) = hold(&rig, "a");
+    rig.replicate(0);
+    rig.redis.pause(0);
+    let confirmed = std::thread::scope(|scope| {
+        let confirming = scope.spawn(|| guard.confirm_blocking());
+        let second = rig.redis.master();
+        rig.redis.command(second, &["SET", "lock:a", "theirs", "PX", "600000"]);
+        rig.redis.resume(0);
+        confirming.join().unwrap()
+    });
+    assert!(confirmed.is_err(), "the answer of the old master was believed");
+    rig.until("the loss is told", || !guard.check());
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+}
