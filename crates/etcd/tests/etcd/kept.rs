@@ -1,0 +1,188 @@
+//! Names that are kept taken by nobody: the program that kept them has ended, so no client of its ends their time.
+
+use std::{thread::scope, time::Duration};
+
+use leasehold_core::{Broken, Guard, Locks, Request};
+use leasehold_testkit::stopwatch::Stopwatch;
+
+use crate::{
+    go::Program,
+    rig::{PATIENCE, Rig, acquire},
+};
+
+/// For how long names are kept.
+const KEPT: Duration = Duration::from_millis(200);
+/// By how much a waiter may be late, on a machine that gives the time.
+const LATE: Duration = Duration::from_millis(100);
+const WAITERS: usize = 5;
+
+/// Kept for so long, a name is free for another reason only.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// With a server that knows no lease of less than eight seconds: one that ends a name is far from in time.
+fn rig() -> Rig {
+    Rig::with(&["--heartbeat-interval=500", "--election-timeout=5000"])
+}
+
+fn acquire_any(request: &Request) -> Guard {
+    request.clone().blocking().acquire_within(PATIENCE).unwrap()
+}
+
+/// Lets go, keeps the name until so long after the grant, and ends, as a command does.
+fn keep_and_end(locks: &Locks, guard: Guard, at_least: Duration) {
+    guard.release_at_least_blocking(at_least).unwrap();
+    assert_eq!(locks.close_blocking(PATIENCE), 0);
+}
+
+fn until_waiting(rig: &Rig, count: usize) {
+    rig.until("all stand in line", || rig.show("a").waiters.len() == count);
+}
+
+#[test]
+fn each_waiter_is_in_time_though_the_program_before_it_has_ended() {
+    let rig = rig();
+    let (first, begin) = (rig.locks(), Stopwatch::start());
+    let guard = acquire(&first, "a");
+    scope(|scope| {
+        let waiting: Vec<_> = (0..WAITERS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let locks = rig.locks();
+                    let guard = acquire(&locks, "a");
+                    let since = begin.elapsed();
+                    keep_and_end(&locks, guard, KEPT);
+                    since
+                })
+            })
+            .collect();
+        until_waiting(&rig, WAITERS);
+        let (watch, before) = (Stopwatch::start(), begin.elapsed());
+        keep_and_end(&first, guard, before + KEPT);
+        let mut granted: Vec<Duration> = waiting.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+        watch.assert_within((KEPT + LATE) * WAITERS as u32, "all waiters had the name");
+        granted.sort_unstable();
+        for (turn, since) in (1..).zip(granted) {
+            assert!(since >= before + KEPT * turn, "{turn}: {since:?}, kept since {before:?}");
+        }
+    });
+}
+
+/// When the name was kept nobody tells who was not there.
+#[test]
+fn who_comes_later_waits_once_more_at_most() {
+    let rig = rig();
+    let (locks, begin) = (rig.locks(), Stopwatch::start());
+    let guard = acquire(&locks, "a");
+    let before = begin.elapsed();
+    keep_and_end(&locks, guard, before + KEPT);
+    let watch = Stopwatch::start();
+    let next = acquire(&rig.locks(), "a");
+    assert!(begin.elapsed() >= before + KEPT, "{:?}", begin.elapsed());
+    watch.assert_within(KEPT + 2 * LATE, "who came later");
+    next.release_blocking().unwrap();
+}
+
+type Requests<'a> = &'a dyn Fn(&Locks) -> Request;
+
+/// One or two programs keep a name of each kind of lock, for which another one waits.
+#[test]
+fn waiters_of_every_kind_are_in_time() {
+    let rig = rig();
+    let write = |locks: &Locks| locks.rw("a").write();
+    let read = |locks: &Locks| locks.rw("a").read();
+    let permit = |locks: &Locks| locks.semaphore("a", 2);
+    let kinds: [(Requests<'_>, usize, Requests<'_>, &str); 4] = [
+        (&write, 1, &read, "a reader after a writer"),
+        (&read, 1, &write, "a writer after a reader"),
+        (&read, 2, &write, "a writer after two readers"),
+        (&permit, 2, &permit, "a permit after two"),
+    ];
+    for (held, count, wanted, what) in kinds {
+        let programs: Vec<Locks> = (0..count).map(|_| rig.locks()).collect();
+        let begin = Stopwatch::start();
+        let guards: Vec<Guard> = programs.iter().map(|locks| acquire_any(&held(locks))).collect();
+        let wanted = wanted(&rig.locks());
+        scope(|scope| {
+            let waiting = scope.spawn(|| acquire_any(&wanted));
+            until_waiting(&rig, 1);
+            let watch = Stopwatch::start();
+            for guard in guards {
+                guard.release_at_least_blocking(begin.elapsed() + KEPT).unwrap();
+            }
+            programs.iter().for_each(|locks| assert_eq!(locks.close_blocking(PATIENCE), 0));
+            let guard = waiting.join().unwrap();
+            assert!(watch.elapsed() >= KEPT, "{what}: {:?}", watch.elapsed());
+            watch.assert_within(KEPT + LATE, what);
+            guard.release_blocking().unwrap();
+        });
+        rig.until("nothing is left", || rig.keys().is_empty());
+    }
+}
+
+/// What was told while a waiter had no connection, it finds when it asks.
+#[test]
+fn a_waiter_that_was_cut_off_counts_from_when_it_is_back() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let (locks, waits) = (rig.locks(), Locks::builder(engine).build());
+    let guard = acquire(&locks, "a");
+    scope(|scope| {
+        let waiting = scope.spawn(|| acquire(&waits, "a"));
+        until_waiting(&rig, 1);
+        proxy.sever();
+        keep_and_end(&locks, guard, LONG);
+        // Now the name is kept for a time that is over soon, by the same words.
+        shorten(&rig);
+        proxy.mend();
+        waiting.join().unwrap().release_blocking().unwrap();
+    });
+}
+
+/// Writes under the key that keeps the name for how long it does so, on a lease that lasts.
+fn shorten(rig: &Rig) {
+    let key = rig.keys().into_iter().find(|key| key.starts_with("/locks/a/")).unwrap();
+    let card = rig.server.command(&["get", "--print-value-only", &key]).concat();
+    let shorter = card.replacen(&format!(" {} ", milliseconds(&card)), &format!(" {} ", KEPT.as_millis()), 1);
+    assert_ne!(shorter, card);
+    rig.server.command(&["put", "--ignore-lease", &key, &shorter]);
+}
+
+fn milliseconds(card: &str) -> &str {
+    card.split(' ').nth(3).unwrap()
+}
+
+/// Whoever waits behind a program of another kind waits for that one; and it waits for the end of the key, as for every other.
+#[test]
+fn a_program_with_the_official_client_stands_in_line_beside_us() {
+    let rig = Rig::new();
+    let (locks, begin) = (rig.locks(), Stopwatch::start());
+    let guard = acquire(&locks, "a");
+    let mut go = Program::start(rig.server.port(), 30);
+    assert_eq!(go.ask("lock /locks/a"), "queued");
+    until_waiting(&rig, 1);
+    scope(|scope| {
+        let waiting = scope.spawn(|| acquire(&rig.locks(), "a"));
+        until_waiting(&rig, 2);
+        let before = begin.elapsed();
+        keep_and_end(&locks, guard, before + KEPT);
+        let _ = go.hear_locked();
+        assert!(begin.elapsed() >= before + KEPT);
+        assert!(!waiting.is_finished());
+        assert_eq!(go.ask("unlock /locks/a"), "unlocked");
+        waiting.join().unwrap().release_blocking().unwrap();
+    });
+}
+
+/// As on the other engines: nobody holds it who would have to let go.
+#[test]
+fn a_kept_name_that_is_broken_is_free_at_once() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    let token = guard.token().number;
+    keep_and_end(&locks, guard, LONG);
+    assert_eq!(rig.show("a").holders[0].owner, "kept");
+    assert_eq!(rig.run(other.break_hold("a", token, false)).unwrap(), Broken::Done);
+    other.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
+    assert_eq!(rig.keys(), [""; 0]);
+}
