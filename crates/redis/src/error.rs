@@ -1,7 +1,7 @@
 //! Sorts what the server and the connection say into what it means for a request.
 
 use leasehold_core::{EngineError, Fault};
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 
 use crate::config::{Address, Config};
 
@@ -26,6 +26,12 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 
 /// An error met while the connection begins: nothing was asked yet.
 pub(crate) fn sort_connecting(error: RedisError, config: &Config) -> EngineError {
+    if error.kind() == ErrorKind::Parse {
+        // What another program says at its port, or a server that wants TLS.
+        let why = format!("what answers is no Redis: look at host and port of the URL{}", wants_tls(config));
+        let message = format!("cannot connect to {}: {why}", config.address);
+        return EngineError::new(Fault::Misconfigured, message).with_source(error);
+    }
     let sorted = sort(error);
     let cause = sorted.source.as_ref().map(ToString::to_string);
     let (fault, why) = match (sorted.fault, cause) {
