@@ -2,12 +2,13 @@
 
 use std::{thread::scope, time::Duration};
 
-use leasehold_core::{Broken, Guard, Locks, Request};
+use leasehold_core::{Answer, Broken, Claim, Engine, Guard, How, Locks, News, Request};
+use leasehold_etcd::EtcdEngine;
 use leasehold_testkit::stopwatch::Stopwatch;
 
 use crate::{
     go::Program,
-    rig::{PATIENCE, Rig, acquire},
+    rig::{PATIENCE, Rig, acquire, locks, release_of},
 };
 
 /// For how long names are kept.
@@ -119,6 +120,73 @@ fn waiters_of_every_kind_are_in_time() {
     }
 }
 
+/// Keeps the name, with each of these holds, on leases that last, and says then that all do so for a time that is over soon: who does not
+/// count that waits for hours.
+fn keep_on_long_leases(rig: &Rig, holders: Vec<(Locks, Guard)>) {
+    holders.into_iter().for_each(|(locks, guard)| keep_and_end(&locks, guard, LONG));
+    let oldest_first = ["get", "/locks/a/", "--prefix", "--keys-only", "--sort-by=CREATE"];
+    for key in locks(rig.server.command(&oldest_first)) {
+        let card = rig.server.command(&["get", "--print-value-only", &key]).concat();
+        let words: Vec<&str> = card.split(' ').collect();
+        if let ["k", layout, claim, _, owner] = words[..] {
+            let shorter = format!("k {layout} {claim} {} {owner}", KEPT.as_millis());
+            rig.server.command(&["put", "--ignore-lease", &key, &shorter]);
+        }
+    }
+}
+
+/// Waits until this claim is said to be granted, and asks for nothing meanwhile.
+fn until_granted(rig: &Rig, engine: &EtcdEngine, claim: &Claim) {
+    let granted = |news: &News| matches!(news, News::Granted { id, .. } if *id == claim.id);
+    rig.run(async {
+        let heard = async { while !engine.news().await.iter().any(granted) {} };
+        tokio::time::timeout(PATIENCE, heard).await.expect("it is granted without being asked for");
+        engine.release(&release_of(claim)).await;
+    });
+}
+
+#[test]
+fn a_waiter_hears_that_the_name_is_kept_and_counts_its_time() {
+    let rig = Rig::new();
+    let (locks, engine, claim) = (rig.locks(), rig.engine(), rig.claim("a"));
+    let guard = acquire(&locks, "a");
+    assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Waiting(_))));
+    keep_on_long_leases(&rig, vec![(locks, guard)]);
+    until_granted(&rig, &engine, &claim);
+}
+
+/// It listens to the newest of those before it.
+#[test]
+fn a_writer_that_hears_of_one_reader_looks_at_the_others() {
+    let rig = Rig::new();
+    let (engine, claim) = (rig.engine(), rig.claim("a"));
+    let read = |locks: Locks| {
+        let guard = acquire_any(&locks.rw("a").read());
+        (locks, guard)
+    };
+    let readers: Vec<_> = (0..3).map(|_| read(rig.locks())).collect();
+    assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Waiting(_))));
+    keep_on_long_leases(&rig, readers);
+    let gone = || rig.keys().len() == 1;
+    rig.run(async {
+        // All rings, and what it asks then finds nothing in its way any more.
+        let _ = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+    });
+    rig.until("no reader is left", gone);
+    assert!(matches!(rig.run(engine.claim(&claim, How::Ask)), Ok(Answer::Held(_))));
+    rig.run(engine.release(&release_of(&claim)));
+}
+
+#[test]
+fn who_comes_later_finds_that_the_name_is_kept_and_counts_its_time() {
+    let rig = Rig::new();
+    let (locks, engine, claim) = (rig.locks(), rig.engine(), rig.claim("a"));
+    let guard = acquire(&locks, "a");
+    keep_on_long_leases(&rig, vec![(locks, guard)]);
+    assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Waiting(_))));
+    until_granted(&rig, &engine, &claim);
+}
+
 /// What was told while a waiter had no connection, it finds when it asks.
 #[test]
 fn a_waiter_that_was_cut_off_counts_from_when_it_is_back() {
@@ -130,25 +198,25 @@ fn a_waiter_that_was_cut_off_counts_from_when_it_is_back() {
         let waiting = scope.spawn(|| acquire(&waits, "a"));
         until_waiting(&rig, 1);
         proxy.sever();
-        keep_and_end(&locks, guard, LONG);
-        // Now the name is kept for a time that is over soon, by the same words.
-        shorten(&rig);
+        keep_on_long_leases(&rig, vec![(locks, guard)]);
         proxy.mend();
         waiting.join().unwrap().release_blocking().unwrap();
     });
 }
 
-/// Writes under the key that keeps the name for how long it does so, on a lease that lasts.
-fn shorten(rig: &Rig) {
-    let key = rig.keys().into_iter().find(|key| key.starts_with("/locks/a/")).unwrap();
-    let card = rig.server.command(&["get", "--print-value-only", &key]).concat();
-    let shorter = card.replacen(&format!(" {} ", milliseconds(&card)), &format!(" {} ", KEPT.as_millis()), 1);
-    assert_ne!(shorter, card);
-    rig.server.command(&["put", "--ignore-lease", &key, &shorter]);
-}
-
-fn milliseconds(card: &str) -> &str {
-    card.split(' ').nth(3).unwrap()
+/// A try leaves nothing that would be told, but the next one finds the name free.
+#[test]
+fn who_only_tries_counts_from_the_first_try() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    keep_on_long_leases(&rig, vec![(locks, guard)]);
+    let begin = Stopwatch::start();
+    let attempt = || other.mutex("a").blocking().try_acquire();
+    assert!(attempt().unwrap_err().is_taken());
+    rig.until("the name is free", || rig.keys().is_empty());
+    assert!(begin.elapsed() >= KEPT, "{:?}", begin.elapsed());
+    attempt().unwrap().release_blocking().unwrap();
 }
 
 /// Whoever waits behind a program of another kind waits for that one; and it waits for the end of the key, as for every other.
