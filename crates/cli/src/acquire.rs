@@ -48,8 +48,10 @@ pub(crate) fn acquire_whole(
     waiter: &Waiter,
     until: Option<Duration>,
 ) -> Result<Guard, Failure> {
+    let mut was_granted = false;
     loop {
-        let guard = acquire(plan, locks, waiter, until)?;
+        let Some(guard) = acquire(plan, locks, waiter, until, was_granted)? else { continue };
+        was_granted = true;
         if guard.remaining().is_none_or(|left| left > plan.ttl / 2) {
             return Ok(guard);
         }
@@ -78,7 +80,10 @@ fn confirmed(
         let trouble = match said {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
-            Some(Err(error)) if error.is_unknown() || error.is_unreachable() => Some(error),
+            // However the outage is called: it stood in line for this.
+            Some(Err(error)) if error.is_unknown() || error.is_unreachable() || error.is_refused() => {
+                Some(error)
+            }
             Some(Err(error)) => return Err(error.into()),
             None => None,
         };
@@ -94,16 +99,28 @@ fn confirmed(
                 Into::into,
             ));
         }
-        // The keeper renews it meanwhile; a signal is heard at the next turn.
-        if let Some(signal) = waiter.wait(Some(CONFIRM_AGAIN)).map_err(waiting_failed)?
-            && ends_wait(signal)
-        {
-            return Err(interrupted(plan, locks, signal));
-        }
+        // The keeper renews it meanwhile.
+        pause(plan, locks, waiter, until)?;
     }
 }
 
-fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<Guard, Failure> {
+/// Before the engine is asked again, if there is time for that. A signal ends it.
+fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<(), Failure> {
+    let left = until.map_or(CONFIRM_AGAIN, |until| until.saturating_sub(now()).min(CONFIRM_AGAIN));
+    match waiter.wait(Some(left)).map_err(waiting_failed)? {
+        Some(signal) if ends_wait(signal) => Err(interrupted(plan, locks, signal)),
+        _ => Ok(()),
+    }
+}
+
+/// `None`: who was granted it before is no newcomer, so that the engine refuses for now is waited out.
+fn acquire(
+    plan: &Run,
+    locks: &Locks,
+    waiter: &Waiter,
+    until: Option<Duration>,
+    was_granted: bool,
+) -> Result<Option<Guard>, Failure> {
     let home = left_in(locks);
     let mut result = wait(plan, locks, waiter, until, home.as_ref())?;
     if let (Err(error), Wait::Not, Some(home)) = (&result, plan.wait, &home)
@@ -118,7 +135,11 @@ fn acquire(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) 
     }
     match result {
         Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
-        result => result.map_err(Into::into),
+        Err(error) if error.is_refused() && was_granted => {
+            pause(plan, locks, waiter, until)?;
+            if until.is_some_and(|until| now() >= until) { Err(error.into()) } else { Ok(None) }
+        }
+        result => result.map(Some).map_err(Into::into),
     }
 }
 

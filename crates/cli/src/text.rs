@@ -6,6 +6,9 @@ use leasehold::{HolderView, View, WaiterView};
 
 use crate::cmd::show::Seen;
 
+/// The owner of a name that nobody holds, and that is kept.
+const KEPT: &str = "kept";
+
 /// The names in aligned columns.
 pub(crate) fn list(views: &[View]) -> String {
     if views.is_empty() {
@@ -95,7 +98,8 @@ fn who(holder: &HolderView) -> String {
 /// The same in half a line, if anybody holds it: "held by me@host:7 for 1m05s, 24s left, and 2 more".
 pub(crate) fn held_by(view: &View) -> Option<String> {
     let (first, others) = view.holders.split_first()?;
-    let mut said = format!("held by {}", who(first));
+    let is_kept = first.owner == KEPT && !first.foreign;
+    let mut said = if is_kept { "kept by --at-least".to_owned() } else { format!("held by {}", who(first)) };
     let _ = first.held.map_or(Ok(()), |held| write!(said, " for {}", age(held)));
     let _ = first.remaining.map_or(Ok(()), |left| write!(said, ", {} left", age(left)));
     if !others.is_empty() {
@@ -238,6 +242,16 @@ mod tests {
         assert_eq!(shown(None, false), "no expiry");
         assert_eq!(shown(None, true), "until its session ends");
         assert_eq!(shown(Some(Duration::from_secs(7)), false), "7.0s");
+    }
+
+    #[test]
+    fn a_kept_name_is_not_said_to_be_held() {
+        let mut view = view();
+        view.holders[0].owner = "kept".into();
+        view.holders[0].remaining = Some(Duration::from_secs(29));
+        assert_eq!(held_by(&view).unwrap(), "kept by --at-least for 1h02m, 29s left");
+        view.holders[0].foreign = true;
+        assert!(held_by(&view).unwrap().starts_with("held by kept (foreign)"));
     }
 
     #[test]

@@ -207,6 +207,12 @@ impl Fault {
     pub const fn may_be_applied(self) -> bool {
         matches!(self, Self::Unknown | Self::Internal)
     }
+
+    /// Whether the engine did not answer, or cannot for now.
+    #[must_use]
+    pub(crate) const fn is_outage(self) -> bool {
+        matches!(self, Self::Retry | Self::Unknown)
+    }
 }
 
 /// The longest message, in characters: a server may say more.

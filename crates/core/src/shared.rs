@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) connect_timeout: Duration,
     /// The engine answered at least once.
     pub(crate) contacted: AtomicBool,
-    /// Somebody waited and the engine, which had been reached, said nothing; it has said nothing since.
+    /// Somebody waited and the engine, which had been reached, said nothing, or could do nothing; it has done nothing since.
     pub(crate) silent: AtomicBool,
     /// When the holds were last put in doubt, in nanoseconds: grants that were asked for before are in doubt too.
     pub(crate) doubted: AtomicU64,

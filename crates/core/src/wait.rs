@@ -57,6 +57,12 @@ impl Wait {
         }
     }
 
+    /// The same claim under a new id, for the engine forgot the old one: it is no newcomer, so what refuses newcomers is waited out.
+    #[must_use]
+    pub fn anew(&self, profile: &Profile, first_contact: Option<Instant>) -> Self {
+        Self { queued: self.queued, ..Self::new(profile, first_contact) }
+    }
+
     /// How to call `claim` the next time.
     #[must_use]
     pub const fn how(&self) -> How {

@@ -67,6 +67,19 @@ fn without_a_place_in_line_pauses_grow_and_are_bounded() {
 }
 
 #[test]
+fn who_begins_anew_after_a_wait_waits_on_also_where_it_is_refused() {
+    let mut wait = Wait::new(&profile(true), None);
+    assert!(
+        matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Fail(_)),
+        "it never stood in line"
+    );
+    wait.answered(Ok(Answer::Waiting(hint(None, None))), now(), 0);
+    assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), Next::Restart));
+    let mut again = wait.anew(&profile(true), None);
+    assert!(matches!(again.answered(failed(Fault::Refused), now(), 0), Next::Call { how: How::Create, .. }));
+}
+
+#[test]
 fn an_engine_that_was_never_reached_is_given_up_in_time() {
     let limit = now();
     let mut wait = Wait::new(&profile(false), Some(limit));

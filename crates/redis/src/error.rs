@@ -70,6 +70,9 @@ fn is_about_rights(detail: &str) -> bool {
     words.iter().any(|words| detail.contains(words))
 }
 
+/// How a script says so, see `unpacked` in name.lua.
+const UNREADABLE: &str = "cannot read what is packed";
+
 fn said(code: &str, detail: &str) -> EngineError {
     let (fault, what) = match code {
         "LOADING" => (Fault::Retry, "the server is still loading its data"),
@@ -103,13 +106,18 @@ fn said(code: &str, detail: &str) -> EngineError {
             "the key of this lock holds something else than a string: choose another name or prefix",
         ),
         _ if detail.contains("max number of clients") => (Fault::Full, "the server has too many connections"),
-        _ if detail.contains("unknown command") => (
+        _ if detail.contains(UNREADABLE) => (
+            Fault::Misconfigured,
+            "what leasehold keeps beside this lock is not what it wrote: while nobody holds it, delete the keys leasehold:{...}?lock:NAME with its prefix and name",
+        ),
+        _ if detail.contains("unknown command") || detail.contains("Unknown Redis command") => (
             Fault::Misconfigured,
             "the server lacks a command, or has it renamed: Redis 6.0 or newer, or Valkey, is needed",
         ),
         _ => (Fault::Internal, "the server answered with an error"),
     };
-    let detail = detail.trim();
+    // What was sent follows: it may be a whole script.
+    let detail = detail.split(", with args beginning with").next().unwrap_or_default().trim();
     let message = if detail.is_empty() { what.to_owned() } else { format!("{what} ({code} {detail})") };
     EngineError::new(fault, message)
 }

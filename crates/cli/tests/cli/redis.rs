@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_testkit::{server::RedisServer, stopwatch::Stopwatch};
+use leasehold_testkit::{
+    server::{Proxy, RedisServer},
+    stopwatch::Stopwatch,
+};
 
 use crate::tools::{HOLD, Running, assert_until, bare, code, finish, one_line, stdout, until};
 
@@ -125,6 +128,34 @@ fn a_look_gives_the_reasons_of_the_level() {
     assert_eq!(code(&refused), 75);
     assert!(one_line(&refused).contains(": held by "), "{refused:?}");
     assert_eq!(code(&holder.output()), 0);
+}
+
+/// A grant is pushed to who waits, and then the server takes no writes for a while: whatever that is called, it is waited out.
+#[test]
+fn a_server_that_refuses_to_confirm_a_grant_is_waited_out() {
+    let site = Site::new();
+    let proxy = Proxy::start(site.0.port());
+    let holder = site.holder(&[], HOLD);
+    let mut command = bare(&["run", "-vvv", "-w", "60s", "job", "--", "echo", "mine"]);
+    command.env("LEASEHOLD_URL", format!("redis://127.0.0.1:{}", proxy.port()));
+    let mut waiter = Running::start(command);
+    until("a waiter", || site.show()["waiters"].as_array().unwrap().len() == 1);
+    proxy.hold_requests();
+    assert_eq!(code(&holder.output()), 0);
+    until("a grant", || {
+        let said = waiter.complaint();
+        assert!(!said.is_empty(), "it has ended");
+        said.contains("granted")
+    });
+    let refuse = |least: &str| site.0.command(&["CONFIG", "SET", "min-replicas-to-write", least]);
+    refuse("1");
+    proxy.let_go();
+    until("it was refused", || {
+        waiter.has_ended() || site.0.command(&["INFO", "errorstats"]).join(" ").contains("NOREPLICAS")
+    });
+    refuse("0");
+    let ended = waiter.output();
+    assert_eq!((code(&ended), stdout(&ended).as_str()), (0, "mine\n"), "{ended:?}");
 }
 
 /// What is pushed to a waiting claim is a grant for two seconds.

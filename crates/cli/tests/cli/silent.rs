@@ -19,6 +19,9 @@ const LIMITS: [u64; 3] = [6, 24, 96];
 /// How late the command may end: less than it waits for an engine that answers.
 const IN_TIME: Duration = Duration::from_millis(700);
 
+/// How long it may take to end after that is said: a fifth of what an engine has that answers.
+const GOODBYE: Duration = Duration::from_millis(200);
+
 /// Holds the name for longer than the test lasts, has a command wait for it, takes the server away, and reads how the wait ends.
 fn assert_unreachable<S>(start: impl Fn() -> S, url: impl Fn(&S) -> String, take_away: impl Fn(&mut S)) {
     for limit in LIMITS {
@@ -95,4 +98,33 @@ fn a_host_that_is_silent_from_the_first_is_69_in_time() {
             assert!(query.is_empty() || line.contains("no answer within 500ms"), "{args:?} of {url}: {line}");
         }
     }
+}
+
+/// It was granted the name, and nobody can tell whether that stands: nor is it waited for the word on what is given back.
+#[test]
+fn a_grant_that_a_silent_redis_does_not_confirm_ends_in_time() {
+    let server = RedisServer::start(&[]);
+    let leasehold = |args: &[&str]| -> Command {
+        let mut command = bare(args);
+        command.env("LEASEHOLD_URL", format!("redis://127.0.0.1:{}", server.port()));
+        command
+    };
+    let mut holder = Running::start(leasehold(&["run", "job", "--", "sh", "-c", HOLD]));
+    assert_eq!(holder.line(), "ready");
+    let mut waiter = Running::start(leasehold(&["run", "-w", "4s", "job", "--", "true"]));
+    until("a waiter", || {
+        let shown = finish(leasehold(&["show", "--json", "job"]));
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        shown["waiters"].as_array().is_some_and(|waiters| waiters.len() == 1)
+    });
+    waiter.freeze();
+    assert_eq!(code(&holder.output()), 0);
+    server.pause();
+    waiter.thaw();
+    let said = waiter.complaint();
+    assert!(said.starts_with("leasehold: redis lock"), "{said}");
+    let watch = Stopwatch::start();
+    let ended = waiter.wait();
+    watch.assert_within(GOODBYE, "the end of who has said why");
+    assert_eq!(code(&ended), 69, "{ended:?}");
 }

@@ -117,7 +117,7 @@ fn wrong_urls_are_78() {
         ("mysql://h/d/e", "mysql://user@host:3306/database"),
         (
             "mysql://h/d?listen_url=x",
-            "it knows connect_timeout, socket, unix_socket, password_file, hold, tls, ssl-mode",
+            "it knows connect_timeout, socket, unix_socket, password_file, hold, charset, tls, ssl-mode",
         ),
         ("mysql://h/d?ssl-mode=SOME", "verify-full are known"),
         ("sqlite:", "sqlite:///path/to/file.db"),

@@ -123,6 +123,10 @@ impl FileEngine {
         let now = self.env.clock.now();
         let mut view = View::free(key.name.clone(), key.shown());
         let Ok(stat) = lstat(key.path.as_c_str()) else { return Ok(view) };
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_nlink > 1 {
+            // As a claim would be told.
+            LockFile::open(&self.dir, key, Missing::Look)?;
+        }
         let mut flocks = kernel.on(stat.st_dev, stat.st_ino);
         let (lineage, cards) = self.standing(key)?;
         view.lineage = lineage;

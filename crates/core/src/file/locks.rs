@@ -37,6 +37,8 @@ const LATCH: i64 = 1 << 62;
 const TICKETS: i64 = LATCH + (1 << 60);
 const HOLDS: i64 = LATCH + (1 << 61);
 const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
+/// The length of a lock that ends with the file, wherever that is.
+const TO_THE_END: i64 = 0;
 /// How often the latch is tried before its claim is asked again a little later: long enough for a few holders that run,
 /// each for microseconds, and short enough that hundreds who try do not keep those from running.
 pub(super) const LATCH_TRIES: usize = 32;
@@ -157,12 +159,12 @@ impl LockFile {
         }
     }
 
-    /// Whether another open file has set this mark.
+    /// Whether another open file has set this mark. A lock of another program on the file as a whole lies over marks that nobody has.
     pub(super) fn is_marked(&self, mark: Mark) -> Result<bool, EngineError> {
         let mut probe = range(libc::F_WRLCK, mark.byte());
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
-        Ok(i32::from(probe.l_type) != libc::F_UNLCK)
+        Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_THE_END)
     }
 
     /// Whether another program has locked the file as a whole by `fcntl(2)` or `lockf(3)`: such a lock lies over the latch and all

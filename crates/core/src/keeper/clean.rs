@@ -74,13 +74,15 @@ impl Parcel {
         let _ = reply.send(result);
     }
 
-    /// The engine did not do it. Who wants the name kept is told at once if the engine refuses: that may last longer than the process.
+    /// The engine did not do it. Who lets go is told at once if it will not do it either in a while. Who wants the name kept is told as
+    /// well if it refuses for now: that may last longer than the process.
     fn refused(mut self, error: &EngineError) -> Self {
-        let refuses = matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
-        if refuses
-            && self.release.keep.is_some()
-            && let Some(OfHold { reply, .. }) = self.hold.take()
-        {
+        let is_final = match error.fault {
+            Fault::Denied | Fault::Misconfigured => true,
+            Fault::Refused => self.release.keep.is_some(),
+            Fault::Retry | Fault::Full | Fault::Unknown | Fault::Internal => false,
+        };
+        if is_final && let Some(OfHold { reply, .. }) = self.hold.take() {
             let _ = reply.send(Err(Error::from_engine(error.again(), &self.release.name, self.engine)));
         }
         self
@@ -137,10 +139,19 @@ async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
     let now = shared.now();
     let mut rest = Vec::new();
     for parcel in parcels {
-        match answers.next() {
+        let answer = answers.next();
+        if matches!(answer, Some(Released::Freed | Released::NotThere)) {
+            shared.is_heard_again();
+        }
+        match answer {
             Some(Released::Freed) => parcel.done(true, now),
             Some(Released::NotThere) => parcel.done(false, now),
-            Some(Released::Unknown(error)) => rest.push(parcel.refused(&error).sent_before()),
+            Some(Released::Unknown(error)) => {
+                if matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured) {
+                    shared.fell_silent();
+                }
+                rest.push(parcel.refused(&error).sent_before());
+            }
             None => rest.push(parcel.sent_before()),
         }
     }

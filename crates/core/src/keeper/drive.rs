@@ -34,7 +34,7 @@ struct Drive {
 
 impl Drive {
     async fn run(&mut self, mut first: First) {
-        let mut wait = self.new_wait();
+        let mut wait = Wait::new(&self.shared.profile, self.first_contact());
         let mut extended = false;
         loop {
             let before = self.maybe_there;
@@ -64,7 +64,7 @@ impl Drive {
                     return self.shared.refused(&self.claim, error);
                 }
                 Next::Restart if !self.restart() => return,
-                Next::Restart => wait = self.new_wait(),
+                Next::Restart => wait = wait.anew(&self.shared.profile, self.first_contact()),
                 Next::Call { at, .. } => {
                     if let Some((grant, since)) = self.listen(at).await {
                         return self.granted(&grant, Arrival::Pushed(since));
@@ -137,10 +137,6 @@ impl Drive {
         if self.maybe_there {
             self.shared.undo(&self.claim);
         }
-    }
-
-    fn new_wait(&self) -> Wait {
-        Wait::new(&self.shared.profile, self.first_contact())
     }
 
     fn first_contact(&self) -> Option<Instant> {

@@ -12,6 +12,8 @@ use crate::shared::Shared;
 const FAREWELL: Duration = Duration::from_secs(1);
 /// The same for an engine that does not answer: what can be sent is sent by then, and an answer is not to be expected.
 const FAREWELL_UNHEARD: Duration = Duration::from_millis(50);
+/// How often it is looked meanwhile whether the engine has said that it will not do it.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Counts what must not be cut off: releases on their way, and claims that may have to be undone.
 #[derive(Clone, Default)]
@@ -36,10 +38,11 @@ impl Pending {
         *self.lock() == 0
     }
 
-    /// Blocks until nothing is pending, at most for `limit`.
-    fn block_until_zero(&self, limit: Duration) {
+    /// Blocks until nothing is pending, at most for `limit`; whether that is so.
+    fn block_until_zero(&self, limit: Duration) -> bool {
         let wait = self.0.zero.wait_timeout_while(self.lock(), limit, |count| *count > 0);
-        drop(wait.unwrap_or_else(PoisonError::into_inner));
+        let (count, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        *count == 0
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
@@ -78,8 +81,13 @@ pub(crate) fn farewell() {
         shared.stop_waiting();
     }
     for shared in &homes {
-        let answers = shared.was_reached() && !shared.silent.load(Ordering::Relaxed);
-        let limit = if answers { FAREWELL } else { FAREWELL_UNHEARD };
-        shared.pending.block_until_zero(limit.saturating_sub(begin.elapsed()));
+        loop {
+            let answers = shared.was_reached() && !shared.silent.load(Ordering::Relaxed);
+            let limit = if answers { FAREWELL } else { FAREWELL_UNHEARD };
+            let left = limit.saturating_sub(begin.elapsed());
+            if left.is_zero() || shared.pending.block_until_zero(left.min(LOOK_AGAIN)) {
+                break;
+            }
+        }
     }
 }

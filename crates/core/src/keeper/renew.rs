@@ -8,6 +8,7 @@ use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
     keeper::{TimerKey, Work, poll_once},
     lease::Step,
+    local::SILENT,
     observe::Event,
     shared::Shared,
 };
@@ -56,7 +57,11 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     let (mut kept, mut unknown) = (0, 0);
     let mut trouble = None;
     for hold in holds {
-        match answers.next() {
+        let answer = answers.next();
+        if matches!(answer, Some(Renewed::Kept { .. } | Renewed::Lost(_))) {
+            shared.is_heard_again();
+        }
+        match answer {
             Some(Renewed::Kept { ttl }) => {
                 kept += 1;
                 shared.renewed(&hold.name, hold.id, sent, ttl);
@@ -74,6 +79,23 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     }
     shared.observer.event(&Event::Renewed { kept, unknown });
     trouble.map_or(Ok(()), Err)
+}
+
+/// A question whether a hold stands, until it is answered, or nobody waits for the answer any more.
+struct Question<'a> {
+    shared: &'a Shared,
+    since: Instant,
+    /// Whether the answer was that the engine cannot answer; `None`: there was none.
+    is_outage: Option<bool>,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        let unanswered = || self.shared.now().since(self.since) >= SILENT;
+        if self.is_outage.unwrap_or_else(unanswered) {
+            self.shared.fell_silent();
+        }
+    }
 }
 
 impl Shared {
@@ -152,10 +174,13 @@ impl Shared {
         let (tx, rx) = oneshot::channel();
         let shared = Arc::clone(self);
         let mut renewal = Box::pin(async move { drop(tx.send(renew(&shared, &[hold]).await)) });
+        let mut question = Question { shared: self, since: self.now(), is_outage: None };
         if !self.profile.inline || poll_once(renewal.as_mut()).is_none() {
             self.give(Work::Spawn(renewal));
         }
-        match rx.await {
+        let said = rx.await;
+        question.is_outage = Some(matches!(&said, Ok(Err(error)) if error.fault.is_outage()));
+        match said {
             Ok(renewed) => renewed.map_err(|error| Error::from_engine(error, name, self.profile.engine)),
             Err(_) => Err(Error::new(ErrorKind::Closed, "the keeper is gone")),
         }

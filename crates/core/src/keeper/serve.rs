@@ -118,6 +118,16 @@ impl Shared {
     /// The engine said something: from now on outages are waited out.
     pub(crate) fn heard(&self) {
         self.contacted.store(true, Ordering::Relaxed);
+        self.is_heard_again();
+    }
+
+    /// It has done what it was asked for.
+    pub(crate) fn is_heard_again(&self) {
         self.silent.store(false, Ordering::Relaxed);
+    }
+
+    /// It owes an answer to somebody who does not wait for it any more, or said that it will not do what is pending.
+    pub(crate) fn fell_silent(&self) {
+        self.silent.store(true, Ordering::Relaxed);
     }
 }

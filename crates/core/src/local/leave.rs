@@ -1,7 +1,7 @@
 //! A waiting request goes without a guard: cancelled, or its limit passed.
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -9,7 +9,7 @@ use super::state::{NameState, Start, Ticket, Waiter};
 use crate::{Error, ErrorKind, Fault, Instant, Name, keeper::Due, shared::Shared};
 
 /// An engine that owes an answer for so long may not know any more who holds: what it said before does not count.
-const SILENT: Duration = Duration::from_millis(500);
+pub(crate) const SILENT: Duration = Duration::from_millis(500);
 
 /// How long before its wait is over an engine is asked once more that is asked seldom: whether it still answers.
 const LAST_LOOK: Duration = Duration::from_secs(1);
@@ -62,16 +62,14 @@ impl Shared {
     /// The wait of a request is over. The error is the last thing the engine said.
     fn time_out(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let Some((waiter, trouble)) = self.leave(name, ticket) else { return };
-        let waited = self.now().since(waiter.since);
         let (engine, text) = (self.profile.engine, name.as_str());
         let error = match trouble {
-            Some((kind, trouble)) => Error::new(
-                kind,
-                format!("{engine} lock {text:?}: not acquired within {waited:.1?}: {trouble}"),
-            ),
+            Some((kind, trouble)) => {
+                Error::new(kind, format!("{engine} lock {text:?}: not acquired in time: {trouble}"))
+            }
             None => Error::new(
                 ErrorKind::TimedOut,
-                format!("{engine} lock {text:?}: not acquired within {waited:.1?}: it is held by another"),
+                format!("{engine} lock {text:?}: not acquired in time: it is held by another"),
             ),
         };
         self.fail(name, waiter, error);
@@ -85,10 +83,13 @@ impl Shared {
         let trouble = state.claim.as_ref().and_then(|claim| {
             let silent = claim.control.unanswered(self.now());
             if silent >= SILENT {
-                self.silent.store(true, Ordering::Relaxed);
+                self.fell_silent();
                 return Some((ErrorKind::Unreachable, format!("no answer for {silent:.1?}")));
             }
             let trouble = claim.control.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            if trouble.as_ref().is_some_and(|trouble| trouble.fault.is_outage()) {
+                self.fell_silent();
+            }
             trouble.as_ref().map(|trouble| (kind_of(trouble.fault), trouble.to_string()))
         });
         let start = self.realign(name, state);

@@ -16,6 +16,7 @@ mod table;
 pub(crate) use deliver::Arrival;
 pub(crate) use enter::{Asked, Entered, Tries};
 pub(crate) use grant::Sent;
+pub(crate) use leave::SILENT;
 pub(crate) use release::{LetGo, Parting, truth, unheard};
 pub(crate) use seen::Seen;
 pub(crate) use state::{Control, Ending, Terms, Ticket};

@@ -33,11 +33,20 @@ local counter = KEYS[1]
 local now = math.floor(us / 1000)
 local speaker -- the claim whose request this is: the answer tells it what news would
 
+-- What another program wrote there may be no table, or nothing at all.
+local function unpacked(raw)
+  local is_packed, table_of = pcall(cmsgpack.unpack, raw)
+  if is_packed and type(table_of) == 'table' then
+    return table_of
+  end
+  error('ERR cannot read what is packed', 0)
+end
+
 local function read(card)
   local seconds, micros, token, tokens, id, state, channel, owner = card:match(
     '^1 (%d+) (%d+) (%d+) (%d+) (%x+) (%S) (%S+) (.*)$')
   if not seconds then
-    return cmsgpack.unpack(card)
+    return unpacked(card)
   end
   return {
     v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, holder = {
@@ -99,7 +108,7 @@ local function entry(s, id)
   local raw = call('HGET', s.entries, id)
   local since, claim, tokens, channel, owner = (raw or ''):match('^1 (%d+) (%d+) (%d+) (%S+) (.*)$')
   if not since then
-    return raw and cmsgpack.unpack(raw) or nil
+    return raw and unpacked(raw) or nil
   end
   return {
     mode = 'x', count = 1, limit = 0, claim = tonumber(claim), tokens = tonumber(tokens), channel = channel, owner = owner,

@@ -1,6 +1,6 @@
 //! What a server refuses, each with its own kind of error, and nothing half done.
 
-use std::{thread::spawn, time::Duration};
+use std::{io::Write, net::TcpStream, thread::spawn, time::Duration};
 
 use leasehold_core::{ErrorKind, Locks, Loss};
 use leasehold_redis::RedisEngine;
@@ -49,13 +49,56 @@ fn a_user_without_the_right_to_a_step_of_a_script_is_denied() {
     }
 }
 
+/// What was sent is no part of the message, least of all a whole script.
 #[test]
 fn a_server_without_scripts_is_a_misconfiguration() {
     for lacks in ["SCRIPT", "EVALSHA"] {
         let rig = Rig::with(&["--rename-command", lacks, ""]);
         let error = rig.locks().mutex("a").blocking().acquire().unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains(lacks), "{error}");
+        assert!(error.to_string().len() < 250, "{error}");
     }
+}
+
+/// The server lacks it when a script calls it.
+#[test]
+fn a_server_without_a_command_that_scripts_call_is_a_misconfiguration() {
+    let rig = Rig::with(&["--rename-command", "SET", ""]);
+    let error = rig.locks().mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_misconfigured() && error.to_string().contains("lacks a command"), "{error}");
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+/// Some bytes are a value of another kind in the packed form of cards, others are none at all.
+#[test]
+fn a_card_that_another_program_wrote_is_a_misconfiguration() {
+    let rig = Rig::new();
+    let locks = rig.locks();
+    let guard = locks.rw("a").read().blocking().acquire().unwrap();
+    let card = rig.says(&["KEYS", "leasehold:*clock:a"]);
+    guard.release_blocking().unwrap();
+    for other in ["foo", "\u{1}", "[]", "\u{7ff}"] {
+        rig.says(&["SET", &card, other]);
+        for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
+            let error = request.blocking().try_acquire().unwrap_err();
+            assert!(error.is_misconfigured(), "{other:?}: {error}");
+        }
+        let error = rig.run(locks.show("a")).unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains("delete"), "{other:?}: {error}");
+        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{other:?}");
+    }
+    rig.says(&["DEL", &card]);
+    acquire(&locks, "a").release_blocking().unwrap();
+}
+
+/// The name is taken as long as the lease lasts: that is no reason to be silent about it until then.
+#[test]
+fn a_release_that_the_user_may_not_do_is_denied_at_once() {
+    let rig = Rig::new();
+    rig.says(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-del"]);
+    let guard = acquire(&locks_of(&rig, "poor", "pw"), "a");
+    let error = guard.release_blocking().unwrap_err();
+    assert!(error.is_denied() && error.to_string().contains("give it the rights"), "{error}");
 }
 
 #[test]
@@ -148,6 +191,23 @@ fn a_replica_refuses_and_a_hold_there_ends_in_time() {
         guard.release_blocking().unwrap_err().kind(),
         ErrorKind::Lost(Loss::Lapsed | Loss::Gone)
     ));
+}
+
+/// Who waits goes on waiting, whichever of the two it hears of first.
+#[test]
+fn who_waits_at_a_server_that_forgot_it_and_refuses_writes_waits_on() {
+    let rig = Rig::new();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let _guard = acquire(&locks, "a");
+    let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    let mut operator = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
+    operator.write_all(b"MULTI\r\nFLUSHALL\r\nCONFIG SET min-replicas-to-write 1\r\nEXEC\r\n").unwrap();
+    rig.until("it is refused", || {
+        waiting.is_finished() || rig.says(&["INFO", "errorstats"]).contains("errorstat_NOREPLICAS")
+    });
+    rig.says(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
 #[test]

@@ -173,3 +173,21 @@ fn a_lock_of_fcntl_on_the_whole_file_is_a_holder_and_excluded_by_ours() {
         until(&mode.to_string(), || lock_as_a_whole(&open().unwrap()).is_ok());
     }
 }
+
+/// Its lock lies over the marks by which holders tell that they live.
+#[test]
+fn a_holder_that_died_is_not_shown_beside_a_lock_of_fcntl() {
+    for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
+        let scratch = Scratch::new();
+        let first = claim("job", mode);
+        {
+            let died = scratch.engine();
+            held(create(&died, &first));
+            die(died);
+        }
+        let other = File::options().write(true).open(scratch.lock_file("job")).unwrap();
+        lock_as_a_whole(&other).unwrap();
+        let shown = pollster::block_on(crate::Inspect::show(&scratch.engine(), &first.name)).unwrap();
+        assert!(shown.holders.len() == 1 && shown.holders[0].foreign, "{mode}: {shown:?}");
+    }
+}

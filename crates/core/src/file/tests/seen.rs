@@ -156,3 +156,25 @@ fn a_layer_of_a_container_is_best_effort() {
     assert_eq!(promise.level, Level::BestEffort);
     assert!(promise.findings[0].to_string().contains("is overlay, wanted that of a volume"));
 }
+
+/// No claim gets such a name, so it is not free.
+#[test]
+fn what_is_no_lock_file_is_not_shown_as_free() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine();
+    held(create(&engine, &claim("good", Mode::Exclusive)));
+    std::fs::create_dir(scratch.lock_file("directory")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", scratch.lock_file("link")).unwrap();
+    std::fs::write(scratch.lock_file("twice"), "").unwrap();
+    std::fs::hard_link(scratch.lock_file("twice"), scratch.lock_file("again")).unwrap();
+    for text in ["again", "directory", "link", "twice"] {
+        let refused = create(&engine, &claim(text, Mode::Exclusive)).unwrap_err();
+        let seen = pollster::block_on(engine.show(&name(text))).unwrap_err();
+        assert_eq!((seen.fault, seen.message), (refused.fault, refused.message));
+    }
+    let listed = pollster::block_on(engine.list("")).unwrap();
+    let bad: Vec<_> =
+        listed.iter().filter(|view| view.problem.is_some()).map(|view| view.name.as_str()).collect();
+    assert_eq!(bad, ["again", "directory", "link", "twice"]);
+    assert!(listed.len() == 5 && listed.iter().any(|view| view.name.as_str() == "good"));
+}
