@@ -12,8 +12,8 @@ const REDIS: &[&str] = &[
     "rediss+cluster",
 ];
 
-/// The schemes of an engine, its feature, and whether this build has it.
-const ENGINES: [(&[&str], &str, bool); 7] = [
+/// The schemes of an engine, its name, which is that of its feature, and whether this build has it.
+static ENGINES: [(&[&str], &str, bool); 7] = [
     (&["file"], "file", cfg!(feature = "file")),
     (REDIS, "redis", cfg!(feature = "redis")),
     (&["etcd", "etcds"], "etcd", cfg!(feature = "etcd")),
@@ -23,14 +23,23 @@ const ENGINES: [(&[&str], &str, bool); 7] = [
     (&["sqlite"], "sqlite", cfg!(feature = "sqlite")),
 ];
 
+/// The engine of a URL, as its locks call it. Locks in memory are of no use to a command.
+pub(crate) fn of(url: &str) -> &'static str {
+    entry(url).map_or("memory", |(_, engine, _)| engine)
+}
+
 /// Refuses a URL whose engine is not in this build, with the command that builds it in.
 pub(crate) fn built_in(url: &str) -> Result<(), Failure> {
-    let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
-    match ENGINES.iter().find(|(schemes, ..)| schemes.contains(&&*scheme)) {
+    match entry(url) {
         Some((_, feature, false)) => Err(Failure::new(CONFIG, not_built_in(feature))),
         // What is unknown is told where URLs are read.
         _ => Ok(()),
     }
+}
+
+fn entry(url: &str) -> Option<&'static (&'static [&'static str], &'static str, bool)> {
+    let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    ENGINES.iter().find(|(schemes, ..)| schemes.contains(&&*scheme))
 }
 
 fn not_built_in(feature: &str) -> String {
@@ -58,5 +67,14 @@ mod tests {
             assert!(message.contains(&format!("--features file,{feature},tls`")), "{message}");
         }
         assert!(built_in("nonsense://x").is_ok(), "where URLs are read, this is refused");
+    }
+
+    #[test]
+    fn an_engine_is_called_as_its_locks_call_it() {
+        for url in ["file:", "rediss://h", "ETCD://h", "zookeeper://h", "postgresql://h/db", "mariadb://h/db"]
+        {
+            let locks = leasehold::Locks::connect(url).unwrap();
+            assert_eq!(of(url), locks.profile().engine, "{url}");
+        }
     }
 }

@@ -192,7 +192,7 @@ impl Front {
 
     /// The guardian was killed: nobody renews the lock any more.
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
-        let name = plan.name.as_str();
+        let lock = plan.lock();
         let leaf = Group::open(Path::new(OsStr::from_bytes(&self.said()))).ok();
         let is_populated = || leaf.as_ref().is_some_and(Group::is_populated);
         while !tree::is_gone() || is_populated() {
@@ -204,7 +204,7 @@ impl Front {
                 if !survivors.is_empty() {
                     let named = tree::named(&survivors);
                     say(&format!(
-                        "lock {name:?}: this user may not end what ran under it as another user: process {named}: end it as root"
+                        "{lock}: this user may not end what ran under it as another user: process {named}: end it as root"
                     ));
                     break;
                 }
@@ -219,9 +219,7 @@ impl Front {
         let by = by.as_str();
         Failure::new(
             exit::BUG,
-            format!(
-                "lock {name:?}: {by} ended the process that held it, so CMD was ended: it is free {free}"
-            ),
+            format!("{lock}: {by} ended the process that held it, so CMD was ended: it is free {free}"),
         )
     }
 }

@@ -73,6 +73,11 @@ pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failur
 }
 
 impl Run {
+    /// The lock, as messages of a process call it that has no `Locks`.
+    pub(crate) fn lock(&self) -> String {
+        format!("{} lock {:?}", engines::of(&self.url), self.name.as_str())
+    }
+
     /// Resolves the options of `run`. Arguments are checked before `url` is asked for.
     pub(crate) fn new(
         args: args::Run,

@@ -121,14 +121,14 @@ pub(crate) struct Renewals(String);
 
 impl Renewals {
     pub(crate) fn of(plan: &Run) -> Arc<dyn Observe> {
-        Arc::new(Self(plan.name.as_str().to_owned()))
+        Arc::new(Self(plan.lock()))
     }
 }
 
 impl Observe for Renewals {
     fn event(&self, event: &Event<'_>) {
         if let Event::Renewed { unknown: 1.., .. } = event {
-            log::line(&format!("lock {:?}: a renewal was not answered: it is tried again", self.0));
+            log::line(&format!("{}: a renewal was not answered: it is tried again", self.0));
         }
     }
 }

@@ -44,6 +44,7 @@ impl Client {
             return Ok(self.is_gone(claim));
         }
         let there = said.range(1).ok_or_else(unreadable)?;
+        self.look_for_kept(&there, &dir, (claim.mode, revision));
         let foreign = said.range(2).ok_or_else(unreadable)?.kvs.pop();
         let is_foreign = foreign.is_some();
         let standing = Standing::read(&dir, claim.mode, &there, None).beside(foreign);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Claim, ClaimId, Instant, Name, queue::entry_life};
+use leasehold_core::{Claim, ClaimId, Instant, Mode, Name, queue::entry_life};
 
 use crate::{keys::Dir, session::Seat};
 
@@ -18,6 +18,7 @@ const WATCHED_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct Entry {
     pub(crate) seat: Seat,
     pub(crate) name: Name,
+    pub(crate) mode: Mode,
     pub(crate) key: Vec<u8>,
     /// Of its key, among those of its lease.
     number: u32,
@@ -87,6 +88,7 @@ impl Entry {
         Self {
             seat,
             name: claim.name.clone(),
+            mode: claim.mode,
             key: key.0,
             number: key.1,
             claim_time: claim.claim_time.min(claim.ttl),
@@ -310,7 +312,7 @@ mod tests {
         Claim {
             id: ClaimId([id; 16]),
             name: Name::new("a").unwrap(),
-            mode: leasehold_core::Mode::Exclusive,
+            mode: Mode::Exclusive,
             ttl: Duration::from_secs(30),
             claim_time: Duration::from_secs(2),
             may_queue: true,

@@ -143,6 +143,7 @@ impl Client {
     ) -> Result<Answer, EngineError> {
         let revision = said.revision();
         let there = said.range(1).ok_or_else(unreadable)?;
+        self.look_for_kept(&there, dir, (claim.mode, revision));
         let foreign = said.range(2).ok_or_else(unreadable)?.kvs.pop();
         let standing = Standing::read(dir, claim.mode, &there, Some(revision)).beside(foreign);
         if standing.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
@@ -199,6 +200,7 @@ impl Client {
         self.leave(claim);
         self.end_only_use(session).await;
         let first = said.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
+        first.iter().for_each(|kv| self.hear_of(kv));
         let kept = first.and_then(|kv| Card::read(&kv.value)).filter(|card| card.state == State::Kept);
         Ok(Some(Answer::Taken(Hint { ask_in: kept.map(|card| card.time), ..Hint::default() })))
     }

@@ -23,6 +23,7 @@ use crate::{
     door,
     engine::REQUEST_TIMEOUT,
     error::{sort, unreadable, wants_login},
+    kept::KeptKeys,
     keys::{self, Dir},
     lock_of, minder,
     session::{HURRY, Seat, Session, Sessions, gone, seconds},
@@ -39,6 +40,8 @@ pub(crate) struct Client {
     pub(crate) sessions: Sessions,
     /// Leases under which names are kept taken, and until when.
     pub(crate) kept: Mutex<Vec<(Instant, i64)>>,
+    /// What others, or this client, keep names by.
+    pub(crate) kept_keys: Mutex<KeptKeys>,
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
     book: Mutex<Book>,
@@ -66,6 +69,7 @@ impl Client {
             flights: Flights::default(),
             sessions: Sessions::default(),
             kept: Mutex::default(),
+            kept_keys: Mutex::default(),
             sooner: Arc::default(),
             book: Mutex::default(),
             newest: AtomicI64::new(0),
@@ -125,6 +129,7 @@ impl Client {
     fn went_back(&self, revision: i64) {
         self.newest.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
+        lock_of(&self.kept_keys).clear();
         for session in self.sessions.all() {
             session.end();
             self.lease_is_gone(session.id);
@@ -227,7 +232,7 @@ impl Client {
     pub(crate) fn listen_to_bell(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch(self.prefix(), lease);
         // What rang before now was not for who begins to listen now.
-        conn.watches.watch(Target::Bell(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX }, false);
+        conn.watches.watch(Target::Bell(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
     }
 
     /// For tasks that are not to keep it alive.

@@ -153,7 +153,8 @@ impl Client {
         }
         let key = &line.kv.key;
         let same = compare::created(key, line.kv.create_revision);
-        let broken = if force {
+        // Of a kept name there is nobody who would have to let go.
+        let broken = if force || line.is_kept() {
             let delete = DeleteRange { key: key.clone(), ..DeleteRange::default() };
             self.ask(Txn { compare: vec![same], success: vec![delete.into()], failure: Vec::new() }).await?
         } else {
@@ -167,7 +168,7 @@ impl Client {
         if !broken.1.succeeded {
             return Ok(Broken::NotHeld);
         }
-        if line.is_ours() {
+        if line.is_ours() && !line.is_kept() {
             self.ring_bell(line.kv.lease).await;
         }
         Ok(Broken::Done)

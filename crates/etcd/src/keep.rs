@@ -1,7 +1,8 @@
 //! Keeping a name taken after its hold ended.
 //!
-//! The key stays where it is in the line, on a lease of its own. This client ends that lease in time; if it is gone by then, the
-//! server does, which counts whole seconds and knows no lease shorter than about two.
+//! The key stays where it is in the line, on a lease of its own. This client ends that lease in time; if it is gone by then,
+//! whoever waits deletes the key ([`crate::kept`]), or the server ends the lease: it counts whole seconds and knows no lease shorter
+//! than about two.
 
 use std::time::Duration;
 

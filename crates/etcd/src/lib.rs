@@ -23,6 +23,7 @@ mod guarantee;
 mod hears;
 mod inspect;
 mod keep;
+mod kept;
 mod keys;
 mod minder;
 mod news;

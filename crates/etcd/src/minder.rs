@@ -75,7 +75,7 @@ impl Client {
         };
         if let Some(conn) = self.link.live() {
             for (id, key, revision) in lasting {
-                conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision }, false);
+                conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
             }
         }
         for overdue in overdue {
@@ -113,7 +113,21 @@ impl Client {
                 let _ = door::within(REQUEST_TIMEOUT, client.end_kept(lease)).await;
             });
         }
-        let due = self.book().next_due();
-        due.map_or(next, |due| next.min(due))
+        let due = [self.book().next_due(), self.mind_kept(now)];
+        due.into_iter().flatten().fold(next, Instant::min)
+    }
+    /// Takes away what keeps names for longer than was said; says when the next one is over.
+    fn mind_kept(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let (over, next) = {
+            let mut kept = lock_of(&self.kept_keys);
+            (kept.over(now), kept.next_over())
+        };
+        for (key, revision) in over {
+            let client = Arc::clone(self);
+            door::spawn(async move {
+                let _ = door::within(REQUEST_TIMEOUT, client.take_away(key, revision)).await;
+            });
+        }
+        next
     }
 }

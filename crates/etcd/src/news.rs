@@ -9,16 +9,20 @@ use crate::{
     door,
     engine::REQUEST_TIMEOUT,
     hears::Hears,
+    lock_of,
     watches::Target,
-    wire::{Event, Range},
+    wire::{Event, KeyValue, Range},
 };
 
 impl Hears for Client {
     fn happened(&self, target: Target, event: &Event) {
         let Some(kv) = &event.kv else { return };
         match target {
-            Target::Before(id) if event.is_deletion() => self.deleted_before(id, &kv.key),
-            Target::Before(_) => {}
+            Target::Before(id) if event.is_deletion() => {
+                lock_of(&self.kept_keys).forget(&kv.key);
+                self.deleted_before(id, &kv.key);
+            }
+            Target::Before(id) => self.written_before(id, kv),
             Target::Own(id) => self.happened_to(id, event),
             Target::Bell(lease) => {
                 if let Some(session) = self.sessions.get(lease) {
@@ -114,6 +118,21 @@ impl Client {
         self.mailbox.push(News::Granted { name, id, grant, since: Some(now) });
     }
 
+    /// A key that the claim waits for was written again: it may keep the name from now on. Then others that the claim does not listen
+    /// to may do so, too.
+    fn written_before(&self, id: ClaimId, kv: &KeyValue) {
+        self.hear_of(kv);
+        let waits = |entry: &Entry| match entry.place {
+            Place::Waiting { revision, before: Before::Last { sole: false, .. } } => {
+                Some((entry.name.clone(), entry.mode, revision))
+            }
+            _ => None,
+        };
+        if let Some((name, mode, revision)) = self.book().get(id).and_then(|entry| waits(entry)) {
+            self.look_for_all_kept(&self.dir(&name), mode, revision);
+        }
+    }
+
     /// The claim's own key was deleted, or broken.
     fn happened_to(&self, id: ClaimId, event: &Event) {
         let held = {
@@ -132,12 +151,18 @@ impl Client {
     /// Whether what a claim waits for is still there. A key is used again: one that was created after the claim's own is another.
     async fn look_before(&self, id: ClaimId) {
         let waits = |entry: &Entry| match &entry.place {
-            Place::Waiting { revision, before: Before::Last { key, .. } } => Some((*revision, key.clone())),
+            Place::Waiting { revision, before: Before::Last { key, .. } } => {
+                Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
+            }
             _ => None,
         };
-        let Some((revision, key)) = self.book().get(id).and_then(|entry| waits(entry)) else { return };
+        let Some((dir, mode, revision, key)) = self.book().get(id).and_then(|entry| waits(entry)) else {
+            return;
+        };
         match self.ask(Range::key(&key).keys_only()).await {
-            Ok((_, there)) if there.kvs.iter().any(|kv| kv.create_revision < revision) => {}
+            Ok((_, there)) if there.kvs.iter().any(|kv| kv.create_revision < revision) => {
+                self.look_for_kept(&there, &dir, (mode, revision));
+            }
             Ok(_) => self.deleted_before(id, &key),
             Err(_) => self.ring(id),
         }

@@ -135,8 +135,8 @@ fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u
         // All that happens to it has to be counted.
         Before::Permits { .. } | Before::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
     };
-    conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), own_begin, false);
-    conn.watches.watch(Target::Before(claim.id), span, begin, true);
+    conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), own_begin);
+    conn.watches.watch(Target::Before(claim.id), span, begin);
 }
 
 #[cfg(test)]

@@ -69,6 +69,10 @@ impl Line<'_> {
         self.card.as_ref().is_some_and(|card| card.state == State::Broken)
     }
 
+    pub(crate) fn is_kept(&self) -> bool {
+        self.card.as_ref().is_some_and(|card| card.state == State::Kept)
+    }
+
     pub(crate) fn owner(&self) -> String {
         match &self.card {
             Some(Card { state: State::Kept, .. }) => KEPT_OWNER.to_owned(),

@@ -65,7 +65,7 @@ impl Watches {
     }
 
     /// Watches, in place of what was watched for this target. What is watched for it already goes on.
-    pub(crate) fn watch(&self, target: Target, span: Span, begin: Begin, deletions_only: bool) {
+    pub(crate) fn watch(&self, target: Target, span: Span, begin: Begin) {
         let (start_revision, seen) = match begin {
             Begin::After(revision) => (revision.saturating_add(1), None),
             Begin::Now { seen } => (0, Some(seen)),
@@ -81,8 +81,7 @@ impl Watches {
             known.targets.remove(&before);
             self.order(WatchOrder::Cancel(Cancel { watch_id: before }));
         }
-        let filters = if deletions_only { vec![Create::NO_PUTS] } else { Vec::new() };
-        let create = Create { key, range_end, start_revision, filters, watch_id: number };
+        let create = Create { key, range_end, start_revision, watch_id: number };
         self.order(WatchOrder::Create(create));
     }
 
@@ -190,7 +189,7 @@ mod tests {
             (Begin::After(5), 6, false),
         ] {
             watches.leave(BEFORE);
-            watches.watch(BEFORE, span(), begin, true);
+            watches.watch(BEFORE, span(), begin);
             let number = watches.last.load(Ordering::Relaxed);
             watches.hear(Watched { created: true, ..said(number, begins_at) }, &heard);
             let told = std::mem::take(&mut *lock_of(&heard.0));
@@ -214,7 +213,7 @@ mod tests {
         let (orders, mut sent) = mpsc::unbounded_channel();
         let watches = Watches::new(orders);
         for key in [b"a", b"a", b"b", b"b"] {
-            watches.watch(BEFORE, (key.to_vec(), Vec::new()), Begin::Now { seen: 5 }, true);
+            watches.watch(BEFORE, (key.to_vec(), Vec::new()), Begin::Now { seen: 5 });
         }
         let mut said = Vec::new();
         while let Ok(order) = sent.try_recv() {
@@ -231,8 +230,8 @@ mod tests {
         let (orders, _sent) = mpsc::unbounded_channel();
         let (watches, heard) = (Watches::new(orders), Heard::default());
         let span = || (b"k".to_vec(), Vec::new());
-        watches.watch(BEFORE, (b"before".to_vec(), Vec::new()), Begin::After(1), true);
-        watches.watch(BEFORE, span(), Begin::After(2), true);
+        watches.watch(BEFORE, (b"before".to_vec(), Vec::new()), Begin::After(1));
+        watches.watch(BEFORE, span(), Begin::After(2));
         let event = |number| Watched { events: vec![Event::default()], ..said(number, 9) };
         assert!(watches.hear(event(1), &heard) && watches.hear(event(2), &heard));
         assert_eq!(*lock_of(&heard.0), [("happened", BEFORE)]);

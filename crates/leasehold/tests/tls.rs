@@ -105,6 +105,18 @@ fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
     assert!(error.is_unreachable(), "nothing is told in the clear: {error}");
 }
 
+/// As after `openssl req -x509`, which makes authorities unless it is told otherwise.
+#[test]
+fn a_server_that_shows_an_authority_as_its_own_certificate_is_told_of() {
+    let server = RedisServer::encrypted_as_an_authority();
+    let url =
+        format!("rediss://localhost:{}?ca={}", server.tls_port(), server.certificate("ca.pem").display());
+    let error = lock(&Locks::connect(&url).unwrap()).unwrap_err();
+    let said = error.to_string();
+    assert!(error.is_misconfigured() && said.contains("CA:FALSE"), "{said}");
+    assert!(!said.contains("Other("), "in words: {said}");
+}
+
 #[test]
 fn who_speaks_tls_to_the_wrong_port_or_not_to_the_right_one_is_told_so() {
     let (redis, etcd, zookeeper) =

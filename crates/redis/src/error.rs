@@ -1,7 +1,7 @@
 //! Sorts what the server and the connection say into what it means for a request.
 
 use leasehold_core::{EngineError, Fault};
-use redis::{RedisError, Value};
+use redis::{ErrorKind, RedisError, Value};
 
 use crate::server::{Address, Server};
 
@@ -112,7 +112,7 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 }
 
 /// An error met while the connection begins: nothing was asked yet.
-pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError {
+use redis::{ErrorKind, RedisError, Value};
     let sorted = sort(error);
     let cause = sorted.source.as_ref().map(ToString::to_string);
     let (fault, why) = match (sorted.fault, cause) {

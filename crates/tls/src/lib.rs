@@ -6,7 +6,7 @@ mod tls;
 mod verify;
 
 pub use end_point::end_point;
-pub use error::{TlsError, is_alert};
+pub use error::{TlsError, in_words, is_alert};
 pub use tls::{Material, Tls};
 /// What [`Tls::connect`] makes of a connection.
 pub use tokio_rustls::client::TlsStream;

@@ -121,7 +121,8 @@ fn release(
         Some(Ok(())) => return Ok(code),
         Some(Err(error)) => match error.kind() {
             ErrorKind::Lost(loss) => return Err(lost(plan, locks, loss, code)),
-            _ => error.to_string(),
+            // The message is about this lock, too.
+            _ => error.to_string().replacen(&format!("{}: ", lock(plan, locks)), "", 1),
         },
         None => "no answer".to_owned(),
     };

@@ -58,6 +58,36 @@ fn a_kept_name_stays_taken_after_its_command_for_its_time_and_little_longer() {
     }
 }
 
+/// How many commands wait for a kept name, and for how long each of them keeps it.
+const WAITERS: usize = 4;
+const KEPT: Duration = Duration::from_millis(500);
+/// By how much one of them may be late, with what it takes to start CMD.
+const LATE: Duration = Duration::from_millis(250);
+
+/// A6: nobody is left who would end their time, and leases are of whole seconds.
+#[test]
+fn commands_that_wait_for_a_kept_name_start_when_its_time_is_over() {
+    let site = Site::new();
+    let begin = Stopwatch::start();
+    let options = ["--at-least", "500ms"];
+    let first = site.holder(&options, HOLD);
+    let waiting: Vec<Running> = (0..WAITERS)
+        .map(|_| {
+            let args = [&["run"], &options[..], &["job", "--", "true"]].concat();
+            Running::start(site.leasehold(&args))
+        })
+        .collect();
+    until("all wait", || site.show("job")["waiters"].as_array().unwrap().len() == WAITERS);
+    // From now on each keeps it from its grant; the first one has had it for longer than that.
+    let (watch, before) = (Stopwatch::start(), begin.elapsed());
+    assert_eq!(code(&first.output()), 0);
+    waiting.into_iter().for_each(|running| assert_eq!(code(&running.output()), 0));
+    assert_eq!(site.code(&["run", "job", "--", "true"]), 0);
+    let least = KEPT * WAITERS as u32;
+    assert!(begin.elapsed() >= before + least, "{:?}", begin.elapsed());
+    watch.assert_within(least + LATE * (WAITERS as u32 + 1) + KEPT, "all had the name");
+}
+
 #[test]
 fn a_command_that_fails_keeps_nothing() {
     let site = Site::new();
@@ -187,4 +217,6 @@ fn a_name_that_a_full_server_cannot_keep_is_not_said_to_be_kept() {
     assert_eq!(code(&output), 69, "{output:?}");
     let said = one_line(&output);
     assert!(said.contains("not kept for --at-least") && said.contains("database is full"), "{said}");
+    assert_eq!(said.matches("\"job\"").count(), 1, "{said}");
+    assert!(said.contains("etcd lock \"job\": "), "{said}");
 }

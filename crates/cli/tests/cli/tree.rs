@@ -107,7 +107,7 @@ fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
     assert!(scattered.are_gone(), "before leasehold has ended");
     assert_eq!(code(&output), 70);
     let said = one_line(&output);
-    assert!(said.contains("lock \"x\"") && said.contains("SIGKILL"), "{said}");
+    assert!(said.contains("file lock \"x\": ") && said.contains("SIGKILL"), "{said}");
     assert!(said.trim_end().ends_with("it is free now"), "a kernel lock has no lease: {said}");
 }
 

@@ -21,6 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A release on its way.
 pub(crate) struct Parcel {
     release: Release,
+    engine: &'static str,
     /// When nothing of the claim can be left on the engine any more, whatever became of the requests.
     give_up: Instant,
     /// An earlier request may have arrived, so "was not there" may be its doing.
@@ -41,7 +42,8 @@ impl Parcel {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
         // A place in line may outlive a short lease, also that of a pushed grant which lapsed.
         let give_up = shared.now().after(ttl.max(shared.profile.place) + shared.profile.request_life);
-        Self { release, give_up, sent: false, hold: None, _pending: shared.pending.one() }
+        let engine = shared.profile.engine;
+        Self { release, engine, give_up, sent: false, hold: None, _pending: shared.pending.one() }
     }
 
     pub(crate) fn name(&self) -> &Name {
@@ -61,12 +63,13 @@ impl Parcel {
     /// The engine is certain.
     fn done(self, freed: bool, now: Instant) {
         let Some(OfHold { deadline, reply }) = self.hold else { return };
+        let unknown = |what| unknown(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
             false if !self.sent => truth(&self.release.name, Some(Loss::Gone)),
             // I10: only while the lease could not have lapsed it was certainly us who freed it.
             false if now < deadline => Ok(()),
-            false => Err(unknown(&self.release, "was answered after the lease may have lapsed")),
+            false => Err(unknown("was answered after the lease may have lapsed")),
         };
         let _ = reply.send(result);
     }
@@ -80,23 +83,25 @@ impl Parcel {
             Fault::Retry | Fault::Full | Fault::Unknown | Fault::Internal => false,
         };
         if is_final && let Some(OfHold { reply, .. }) = self.hold.take() {
-            let _ = reply.send(Err(Error::from_engine(error.again(), &self.release.name, "this")));
+            let _ = reply.send(Err(Error::from_engine(error.again(), &self.release.name, self.engine)));
         }
         self
     }
 
     fn abandon(self) {
         if let Some(hold) = self.hold {
-            let _ = hold
-                .reply
-                .send(Err(unknown(&self.release, "was not answered: it is free when its lease has run out")));
+            let _ = hold.reply.send(Err(unknown(
+                self.engine,
+                &self.release,
+                "was not answered: it is free when its lease has run out",
+            )));
         }
     }
 }
 
-fn unknown(release: &Release, what: &str) -> Error {
+fn unknown(engine: &str, release: &Release, what: &str) -> Error {
     let error = EngineError::new(Fault::Unknown, format!("the release {what}"));
-    Error::from_engine(error, &release.name, "this")
+    Error::from_engine(error, &release.name, engine)
 }
 
 /// Sends releases.

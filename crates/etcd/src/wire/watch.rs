@@ -29,16 +29,8 @@ pub(crate) struct Create {
     /// What happened from this revision on is told, also what is past; 0: what happens from now on.
     #[prost(int64, tag = "3")]
     pub(crate) start_revision: i64,
-    /// What is not to be told: 0 puts, 1 deletions.
-    #[prost(int32, repeated, tag = "5")]
-    pub(crate) filters: Vec<i32>,
     #[prost(int64, tag = "7")]
     pub(crate) watch_id: i64,
-}
-
-impl Create {
-    /// The filter that leaves out puts.
-    pub(crate) const NO_PUTS: i32 = 0;
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -10,6 +10,7 @@ mod fence;
 mod ghosts;
 mod go;
 mod interop;
+mod kept;
 mod large;
 mod leases;
 mod liar;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Env, LONGEST_REPLY, Locks, Place};
 use leasehold_redis::{Address, Config, RedisEngine};
-use leasehold_testkit::server::{Liar, Lie};
+use leasehold_testkit::server::{Liar, Lie, MariadbServer};
 
 use crate::rig::Rig;
 
@@ -36,5 +36,24 @@ fn a_reply_takes_no_more_than_the_bound_and_the_client_goes_on() {
             assert!(locks.mutex("a").blocking().try_acquire().is_err());
             liar.connections() > before
         });
+    }
+}
+
+/// The port of another service is in the URL.
+#[test]
+fn what_is_no_redis_is_said_to_be_none() {
+    let mariadb = MariadbServer::start(&[]);
+    let is_none = |port, what: &str| {
+        let config = Config::new(Address::Tcp(Place { host: "127.0.0.1".to_owned(), port }));
+        let locks = Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build();
+        let error = locks.mutex("a").blocking().acquire().unwrap_err();
+        let said = error.to_string();
+        assert!(error.is_misconfigured() && said.contains("is no Redis"), "{what}: {said}");
+        assert!(said.contains(&port.to_string()) && !said.contains("Unexpected"), "{what}: {said}");
+    };
+    is_none(mariadb.port(), "MariaDB");
+    for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "220 mail ESMTP\r\n"] {
+        let liar = Liar::telling(Lie { answers: vec![answer.into()], endless: Vec::new() });
+        is_none(liar.port(), answer);
     }
 }

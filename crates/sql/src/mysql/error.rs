@@ -167,10 +167,10 @@ fn not_encrypted(error: &Error) -> Option<String> {
         Error::Driver(DriverError::NoClientSslFlagFromServer) => {
             Some("the server does not support it".to_owned())
         }
-        Error::Io(IoError::Tls(error)) => Some(error.to_string()),
+        Error::Io(IoError::Tls(error)) => Some(leasehold_tls::in_words(&error.to_string())),
         Error::Io(IoError::Io(error)) => {
             let wrong = error.get_ref().is_some_and(|inner| inner.is::<leasehold_tls::rustls::Error>());
-            wrong.then(|| error.to_string())
+            wrong.then(|| leasehold_tls::in_words(&error.to_string()))
         }
         _ => None,
     }
@@ -241,6 +241,28 @@ mod tests {
         assert_eq!(fault(said(1317, 0), Commits::At(0)), Fault::Unknown);
         assert_eq!(fault(said(1146, 0), Commits::At(0)), Fault::Misconfigured);
         assert_eq!(fault(said(1213, 1), Commits::At(0)), Fault::Unknown);
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn an_authority_as_the_certificate_of_a_server_is_told_of_in_words() {
+        use leasehold_tls::rustls::{CertificateError, Error::InvalidCertificate, OtherError};
+
+        /// As the client library's.
+        #[derive(Debug)]
+        struct CaUsedAsEndEntity;
+        impl std::fmt::Display for CaUsedAsEndEntity {
+            fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                Ok(())
+            }
+        }
+        impl std::error::Error for CaUsedAsEndEntity {}
+
+        let why = CertificateError::Other(OtherError(std::sync::Arc::new(CaUsedAsEndEntity)));
+        let error = std::io::Error::other(InvalidCertificate(why));
+        let failed = not_connected(Error::Io(mysql_async::IoError::Io(error)));
+        assert_eq!(failed.fault, Fault::Misconfigured);
+        assert!(failed.message.contains("CA:FALSE"), "{}", failed.message);
     }
 
     #[test]

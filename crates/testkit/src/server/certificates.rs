@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// Writes an authority (`ca.pem`) and, by it, a server's certificate for `localhost` and a client's, each with its key
+/// Writes an authority (`ca.pem`, `ca.key`) and, by it, a server's certificate for `localhost` and a client's, each with its key
 /// (`server.pem`, `server.key`, `client.pem`, `client.key`).
 pub(super) fn write(directory: &Path) {
     let write = |name: &str, text: String| {
@@ -19,7 +19,9 @@ pub(super) fn write(directory: &Path) {
     let key = || KeyPair::generate().expect("the system gives randomness");
     let mut root = params("an authority");
     root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(root, key()).expect("it can sign");
+    let own = key();
+    write("ca.key", own.serialize_pem());
+    let authority = CertifiedIssuer::self_signed(root, own).expect("it can sign");
     write("ca.pem", authority.pem());
     for (file, name) in [("server", "localhost"), ("client", "a client")] {
         let key = key();

@@ -49,14 +49,29 @@ impl RedisServer {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted() -> Self {
+        Self::showing("server")
+    }
+
+    /// Starts one that shows the certificate of its authority as its own.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn encrypted_as_an_authority() -> Self {
+        Self::showing("ca")
+    }
+
+    #[cfg(feature = "tls")]
+    fn showing(own: &str) -> Self {
         let mut server = Self::prepared(&[]);
         super::certificates::write(server.node.directory());
         let port = free_port();
         let file = |name: &str| server.certificate(name).display().to_string();
         let options = [
             ("--tls-port", port.to_string()),
-            ("--tls-cert-file", file("server.pem")),
-            ("--tls-key-file", file("server.key")),
+            ("--tls-cert-file", file(&format!("{own}.pem"))),
+            ("--tls-key-file", file(&format!("{own}.key"))),
             ("--tls-ca-cert-file", file("ca.pem")),
             ("--tls-auth-clients", "yes".to_owned()),
         ];
