@@ -1,8 +1,9 @@
 //! What a guard knows about its hold: a deadline and, once, a loss.
 
 use std::{
+    fmt,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -25,8 +26,39 @@ pub(crate) struct Cell {
     owner: Option<Owner>,
     loss: OnceLock<Loss>,
     told: Notify,
+    rest: Mutex<Rest>,
+}
+
+/// What few guards have.
+#[derive(Default)]
+struct Rest {
     /// What is to be called when it is lost.
-    calls: Mutex<Vec<Call>>,
+    calls: Vec<Call>,
+    /// What went wrong with the last renewal, unless one was confirmed since.
+    trouble: Option<Arc<str>>,
+}
+
+/// A loss, as users are told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost {
+    pub(crate) loss: Loss,
+    trouble: Option<Arc<str>>,
+}
+
+impl From<Loss> for Lost {
+    fn from(loss: Loss) -> Self {
+        Self { loss, trouble: None }
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { loss, trouble } = self;
+        match trouble {
+            Some(trouble) => write!(f, "{loss}; the last one failed: {trouble}"),
+            None => loss.fmt(f),
+        }
+    }
 }
 
 /// Neither blocks nor panics: the keeper makes it.
@@ -36,8 +68,8 @@ impl Cell {
     pub(crate) fn new(lease: &Lease, end: Instant, token: Token, owner: Option<Owner>) -> Self {
         let deadline = AtomicU64::new(lease.belief().min(end).as_nanos());
         let granted = AtomicU64::new(nanos(lease.span()));
-        let (loss, told, calls) = Default::default();
-        Self { deadline, granted, end, token, owner, loss, told, calls }
+        let (loss, told, rest) = Default::default();
+        Self { deadline, granted, end, token, owner, loss, told, rest }
     }
 
     pub(crate) const fn token(&self) -> Token {
@@ -71,6 +103,23 @@ impl Cell {
         self.granted.store(nanos(lease.span()), Ordering::Release);
     }
 
+    /// A renewal failed. What was told last of a lost cell stays.
+    pub(crate) fn failed(&self, trouble: &Arc<str>) {
+        if !self.is_told() {
+            self.rest().trouble = Some(Arc::clone(trouble));
+        }
+    }
+
+    /// A renewal was confirmed.
+    pub(crate) fn succeeded(&self) {
+        self.rest().trouble = None;
+    }
+
+    /// What went wrong with the last renewal, unless one was confirmed since.
+    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
+        self.rest().trouble.clone()
+    }
+
     /// Tells the guard, once, that its hold is lost; false if it knew before.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
@@ -84,7 +133,7 @@ impl Cell {
 
     /// `call` is made once, when the loss is told; now, if it was.
     pub(crate) fn on_lost(&self, call: Call) {
-        self.calls().push(call);
+        self.rest().calls.push(call);
         // Who told meanwhile did not see it, or took it with him.
         if let Some(&loss) = self.loss.get() {
             self.make_calls(loss);
@@ -94,18 +143,18 @@ impl Cell {
     /// The guard is gone: nobody wants to be called.
     pub(crate) fn forget_calls(&self) {
         // Dropped when the lock is free again: it is code of users.
-        let calls = std::mem::take(&mut *self.calls());
+        let calls = std::mem::take(&mut self.rest().calls);
         drop(calls);
     }
 
     fn make_calls(&self, loss: Loss) {
-        let calls = std::mem::take(&mut *self.calls());
+        let calls = std::mem::take(&mut self.rest().calls);
         calls.into_iter().for_each(|call| call(loss));
     }
 
-    fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
+    fn rest(&self) -> MutexGuard<'_, Rest> {
         // Nothing under the lock can panic half-way through a change.
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the hold is lost, if it is, as of `now`.
@@ -117,6 +166,12 @@ impl Cell {
         }
         let passed = if now >= self.end { Loss::MaxHold } else { Loss::Lapsed };
         Some(self.loss.get().copied().unwrap_or(passed))
+    }
+
+    /// The same, and what went wrong with its last renewal where it lapsed for that.
+    pub(crate) fn lost(&self, now: Instant) -> Option<Lost> {
+        let loss = self.loss(now)?;
+        Some(Lost { loss, trouble: self.trouble().filter(|_| loss == Loss::Lapsed) })
     }
 
     /// Whether the hold may have ended on the engine before its time.

@@ -4,7 +4,7 @@ use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Stop, Token,
-    cell::Cell,
+    cell::{Cell, Lost},
     keeper::{TimerKey, keep},
     local::{Ending, LetGo, Parting, unheard},
     observe::Event,
@@ -124,6 +124,13 @@ impl Guard {
         async move { cell.told().await }
     }
 
+    /// What went wrong with the last renewal, on one line, as the engine or the connection said it; `None` if it was confirmed, or there was
+    /// none. Of a hold that [lapsed](Loss::Lapsed), why: the errors that tell of its loss say it, too.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.cell.trouble().map(|trouble| trouble.as_ref().to_owned())
+    }
+
     /// Calls `then` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost) resolves; now, if it is lost
     /// already. Never when the guard was released or dropped before.
     ///
@@ -154,11 +161,12 @@ impl Guard {
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
             let _entered = span.enter();
-            if let Some(loss) = self.cell.loss(self.life.now()) {
-                return Poll::Ready(Err(self.lost_error(loss)));
+            if let Some(lost) = self.cell.lost(self.life.now()) {
+                return Poll::Ready(Err(self.lost_error(&lost)));
             }
             if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
-                return Poll::Ready(Err(self.lost_error(loss)));
+                let lost = self.cell.lost(self.life.now()).unwrap_or(loss.into());
+                return Poll::Ready(Err(self.lost_error(&lost)));
             }
             work.as_mut().poll(cx).map(Ok)
         })
@@ -171,13 +179,13 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if it does not; [`is_unknown`](Error::is_unknown) if the engine did not say.
     pub async fn confirm(&self) -> Result<(), Error> {
         self.life.ready()?;
-        if let Some(loss) = self.cell.loss(self.life.now()) {
-            return Err(self.lost_error(loss));
+        if let Some(lost) = self.cell.lost(self.life.now()) {
+            return Err(self.lost_error(&lost));
         }
         self.life.confirm(&self.name, self.id).await?;
-        match self.cell.loss(self.life.now()) {
+        match self.cell.lost(self.life.now()) {
             None => Ok(()),
-            Some(loss) => Err(self.lost_error(loss)),
+            Some(lost) => Err(self.lost_error(&lost)),
         }
     }
 
@@ -247,8 +255,9 @@ impl Guard {
         &self.life
     }
 
-    fn lost_error(&self, loss: Loss) -> Error {
-        Error::new(ErrorKind::Lost(loss), format!("the hold of {:?} was lost: {loss}", self.name.as_str()))
+    fn lost_error(&self, lost: &Lost) -> Error {
+        let name = self.name.as_str();
+        Error::new(ErrorKind::Lost(lost.loss), format!("the hold of {name:?} was lost: {lost}"))
     }
 
     /// The release begins here, not at the first poll of the future.

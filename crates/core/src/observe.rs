@@ -41,6 +41,8 @@ pub enum Event<'a> {
         name: &'a Name,
         /// Why.
         loss: Loss,
+        /// What went wrong with its last renewal, where it lapsed for that.
+        trouble: Option<&'a str>,
     },
     /// A guard was released.
     Released {
@@ -77,7 +79,7 @@ fn trace(event: &Event<'_>) {
         }
         Event::Refused { name, error } => tracing::debug!(%name, %error, "not granted"),
         Event::Renewed { kept, unknown } => tracing::trace!(kept, unknown, "renewed"),
-        Event::Lost { name, loss } => tracing::warn!(%name, %loss, "lost"),
+        Event::Lost { name, loss, trouble } => tracing::warn!(%name, %loss, trouble, "lost"),
         Event::Released { name, held } => tracing::debug!(%name, ?held, "released"),
     }
 }

@@ -112,7 +112,13 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 }
 
 /// An error met while the connection begins: nothing was asked yet.
-use redis::{ErrorKind, RedisError, Value};
+pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError {
+    if error.kind() == ErrorKind::Parse {
+        // What another program says at its port, or a server that wants TLS.
+        let why = format!("what answers is no Redis: look at host and port of the URL{}", wants_tls(server));
+        let message = format!("cannot connect to {}: {why}", server.address);
+        return EngineError::new(Fault::Misconfigured, message).with_source(error);
+    }
     let sorted = sort(error);
     let cause = sorted.source.as_ref().map(ToString::to_string);
     let (fault, why) = match (sorted.fault, cause) {

@@ -113,7 +113,12 @@ fn judge(facts: &Facts) -> Guarantee {
     let get = |key: &str| facts.info.get(key).map_or("", String::as_str);
     let mut judged = Guarantee::new(Level::LeaseBounded, &[]);
     if get("role") != "master" {
-        judged.lower("role", get("role"), "master", "a replica refuses claims, or loses what it took");
+        judged.lower(
+            "role",
+            get("role"),
+            "master",
+            "a replica refuses claims, or loses what it took, and what it shows may be behind",
+        );
     }
     if get("aof_enabled") != "1" {
         judged.lower("appendonly", "no", "yes", "after a crash or a restart two may hold one lock");

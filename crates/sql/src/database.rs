@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use leasehold_core::Level;
 use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Lineage, Name, Release};
 
 use crate::{
@@ -75,8 +77,28 @@ impl Failed {
 pub(crate) enum Absent {
     /// They are made.
     Make,
-    /// A look makes nothing, and finds nothing.
+    /// A look makes nothing, and finds nothing. It may be at a replica.
     Leave,
+}
+
+/// What is found of names: their rows, and whether a replica told them.
+pub(crate) struct Looked {
+    pub(crate) scenes: Vec<(Name, Scene)>,
+    /// It may be behind its primary, and counts as no lineage.
+    pub(crate) by_replica: bool,
+}
+
+/// Names cannot be locked in a server that is only read, as a replica is. A look at it is none the worse.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn promised_by_replica(setting: &str, found: &str, wanted: &str) -> Guarantee {
+    let mut judged = Guarantee::new(Level::BestEffort, &[]);
+    judged.lower(
+        setting,
+        found,
+        wanted,
+        "a replica refuses claims, and what it shows may be behind its primary",
+    );
+    judged
 }
 
 /// Another server stands where the one stood that answered: a grant of it is none any more.
@@ -216,10 +238,10 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// Does anything to one name, in a transaction.
     fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>>;
 
-    /// The rows of these names.
-    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>>;
+    /// The rows of these names. Needs no right to write, and a server that is only read will do.
+    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked>;
 
-    /// The names that have rows and begin so.
+    /// The names that have rows and begin so, asked as [`look`](Self::look) asks.
     fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>>;
 
     /// Names of which something is over, out of so many behind `after`; and the last of those that were looked at, if there are

@@ -9,7 +9,8 @@ use leasehold_core::{
 
 use crate::{
     client::{Client, bounded, unreadable},
-    step::{REQUEST_LIFE, Said, Verb},
+    database::Looked,
+    step::{REQUEST_LIFE, Said, Scene, Verb},
 };
 
 /// The paces at which waiting claims are asked. What becomes of them is heard, and looked for in one statement for all, so this is
@@ -46,9 +47,23 @@ impl SqlEngine {
     }
 
     async fn look(&self, names: &[Name]) -> Result<Vec<View>, EngineError> {
-        let scenes = bounded(self.client.database.look(names)).await?;
-        Ok(scenes.iter().map(|(name, scene)| scene.view(name)).collect())
+        Ok(views(&self.looked(names).await?))
     }
+
+    async fn looked(&self, names: &[Name]) -> Result<Looked, EngineError> {
+        Ok(bounded(self.client.database.look(names)).await?)
+    }
+}
+
+fn views(looked: &Looked) -> Vec<View> {
+    let view = |(name, scene): &(Name, Scene)| {
+        let mut view = scene.view(name);
+        if looked.by_replica {
+            view.lineage = None;
+        }
+        view
+    };
+    looked.scenes.iter().map(view).collect()
 }
 
 /// Whether it may be the fault of one row, that is not as ours are or too large.
@@ -135,7 +150,9 @@ impl Inspect for SqlEngine {
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move {
             // To break what is not there makes no tables.
-            if self.look(std::slice::from_ref(name)).await?.is_empty() {
+            let looked = self.looked(std::slice::from_ref(name)).await?;
+            // What a replica has not got yet is no answer: the break fails there, and says why.
+            if looked.scenes.is_empty() && !looked.by_replica {
                 return Ok(Broken::NotHeld);
             }
             let verb = Verb::Break { name: name.clone(), token, force };

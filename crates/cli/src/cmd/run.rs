@@ -68,8 +68,9 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
         .map_err(waiting_failed)?;
     match end {
         End::Lost { loss, code } => {
+            let trouble = guard.trouble();
             drop(guard);
-            Err(lost(plan, &locks, loss, code))
+            Err(lost(plan, &locks, loss, trouble, code))
         }
         End::Kept { code, left_processes } => {
             let inherited = left_processes && inherits(plan, &locks, &guard);
@@ -97,7 +98,7 @@ fn release(
         if let Some(Err(error)) = confirmed.map_err(waiting_failed)?
             && let ErrorKind::Lost(loss) = error.kind()
         {
-            return Err(lost(plan, locks, loss, code));
+            return Err(lost(plan, locks, loss, None, code));
         }
     }
     if inherited {
@@ -105,6 +106,7 @@ fn release(
         std::mem::forget((guard, locks.clone()));
         return Ok(code);
     }
+    let trouble = guard.trouble();
     let released = match plan.at_least {
         Some(at_least) if code == exit::DONE && !locks.profile().can_keep => {
             match keep(locks, guard, at_least, waiter).map_err(waiting_failed)? {
@@ -120,7 +122,7 @@ fn release(
     let why = match released.map_err(waiting_failed)? {
         Some(Ok(())) => return Ok(code),
         Some(Err(error)) => match error.kind() {
-            ErrorKind::Lost(loss) => return Err(lost(plan, locks, loss, code)),
+            ErrorKind::Lost(loss) => return Err(lost(plan, locks, loss, trouble, code)),
             // The message is about this lock, too.
             _ => error.to_string().replacen(&format!("{}: ", lock(plan, locks)), "", 1),
         },
@@ -171,12 +173,14 @@ pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure 
     Failure::new(code, format!("{lock}: not acquired: {} ended the wait", signal.as_str()))
 }
 
-fn lost(plan: &Run, locks: &Locks, loss: Loss, code: u8) -> Failure {
+/// `trouble`: what went wrong with the last renewal.
+fn lost(plan: &Run, locks: &Locks, loss: Loss, trouble: Option<String>, code: u8) -> Failure {
     let (lock, program) = (lock(plan, locks), plan.program.display());
-    let why = match loss {
-        Loss::Lapsed if !plan.renew => "its lease ended, which --no-renew does not renew".to_owned(),
-        Loss::MaxHold => "--max-hold ended".to_owned(),
-        loss => loss.to_string(),
+    let why = match (loss, trouble) {
+        (Loss::Lapsed, _) if !plan.renew => "its lease ended, which --no-renew does not renew".to_owned(),
+        (Loss::MaxHold, _) => "--max-hold ended".to_owned(),
+        (Loss::Lapsed, Some(trouble)) => format!("{loss}; the last one failed: {trouble}"),
+        (loss, _) => loss.to_string(),
     };
     Failure::new(
         exit::LOST,

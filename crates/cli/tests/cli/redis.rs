@@ -301,3 +301,20 @@ fn what_ended_a_hold_by_its_time_is_told() {
         assert!(said.contains(why) && !said.contains("acknowledged"), "{said}");
     }
 }
+
+/// Else nobody learns what to mend.
+#[test]
+fn who_loses_the_lock_because_its_renewals_are_refused_is_told_why() {
+    let site = Site::new();
+    site.0.command(&["ACL", "SETUSER", "anna", "on", ">hunter2", "~*", "&*", "+@all"]);
+    let url = format!("redis://anna:hunter2@127.0.0.1:{}", site.0.port());
+    let args = ["run", "--url", &url, "--ttl", "2s", "job", "--", "sh", "-c", "echo ready; exec sleep 1000"];
+    let mut running = Running::start(site.leasehold(&args));
+    assert_eq!(running.line(), "ready");
+    site.0.command(&["ACL", "SETUSER", "anna", "-eval", "-evalsha"]);
+    let output = running.wait();
+    assert_eq!(code(&output), 76);
+    let said = one_line(&output);
+    assert!(said.contains("redis lock \"job\": lost") && said.contains("NOPERM"), "{said}");
+    assert!(said.contains("docs/engines/redis.md") && !said.contains("hunter2"), "{said}");
+}

@@ -66,7 +66,7 @@ impl Parcel {
         let unknown = |what| unknown(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
-            false if !self.sent => truth(&self.release.name, Some(Loss::Gone)),
+            false if !self.sent => truth(&self.release.name, Some(Loss::Gone.into())),
             // I10: only while the lease could not have lapsed it was certainly us who freed it.
             false if now < deadline => Ok(()),
             false => Err(unknown("was answered after the lease may have lapsed")),

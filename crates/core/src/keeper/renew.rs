@@ -47,12 +47,13 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
         true => Some(request.await),
         false => shared.within(timeout, request).await,
     };
-    let late = || EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"));
+    let late = || EngineError::new(Fault::Unknown, format!("no answer within {timeout:.0?}"));
     let (answers, mut missing) = match answered {
         Some(Ok(answers)) => (answers, Some(late())),
         Some(Err(panicked)) => (Vec::new(), Some(panicked.into_error())),
         None => (Vec::new(), Some(late())),
     };
+    let mut told = None;
     let mut answers = answers.into_iter();
     let (mut kept, mut unknown) = (0, 0);
     let mut trouble = None;
@@ -69,16 +70,29 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
             Some(Renewed::Lost(loss)) => shared.lose(&hold.name, hold.id, loss),
             Some(Renewed::Unknown(error)) => {
                 unknown += 1;
+                shared.not_renewed(&hold.name, hold.id, in_a_line(&mut told, &error));
                 trouble = Some(error);
             }
             None => {
                 unknown += 1;
-                trouble = trouble.or_else(|| missing.take());
+                let error = missing.take().unwrap_or_else(late);
+                shared.not_renewed(&hold.name, hold.id, in_a_line(&mut told, &error));
+                trouble = trouble.or(Some(error));
             }
         }
     }
     shared.observer.event(&Event::Renewed { kept, unknown });
     trouble.map_or(Ok(()), Err)
+}
+
+/// What went wrong, on one line. Most holds of a batch meet the same, and share it.
+fn in_a_line<'a>(told: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
+    if told.as_ref().is_some_and(|(message, _)| *message != error.message) {
+        *told = None;
+    }
+    let line = |c: char| if c.is_control() { ' ' } else { c };
+    let new = || (error.message.clone(), error.message.chars().map(line).collect::<String>().into());
+    &told.get_or_insert_with(new).1
 }
 
 /// A question whether a hold stands, until it is answered, or nobody waits for the answer any more.
@@ -129,8 +143,19 @@ impl Shared {
         }
         let now = self.now();
         hold.lease.renewed(sent, now, ttl);
-        hold.guards.iter().for_each(|cell| cell.extend(&hold.lease));
+        for cell in &hold.guards {
+            cell.extend(&hold.lease);
+            cell.succeeded();
+        }
         self.arm(name, hold, now);
+    }
+
+    /// The engine did not confirm a renewal. If none is until the deadline, its guards are told why.
+    fn not_renewed(&self, name: &Name, id: ClaimId, trouble: &Arc<str>) {
+        let mut shard = self.table.shard(name);
+        if let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) {
+            hold.guards.iter().for_each(|cell| cell.failed(trouble));
+        }
     }
 
     /// `max_hold` of a guard ended. When no guard of the hold may use it any more, it is not renewed any more (R6).
@@ -150,7 +175,7 @@ impl Shared {
             self.arm(name, hold, now);
         }
         drop(shard);
-        self.observer.event(&Event::Lost { name, loss: Loss::MaxHold });
+        self.observer.event(&Event::Lost { name, loss: Loss::MaxHold, trouble: None });
     }
 
     /// In batches of leases of about one length: the shortest decides how long an answer may take.
@@ -212,5 +237,22 @@ impl Shared {
             }
         }
         self.spawn_renewals(all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_wrong_is_one_line_that_holds_share() {
+        let mut told = None;
+        let mut said = |message: &str| {
+            let error = EngineError::new(Fault::Unknown, message);
+            Arc::clone(in_a_line(&mut told, &error))
+        };
+        let (first, same) = (said("one\nand two"), said("one\nand two"));
+        assert!(Arc::ptr_eq(&first, &same));
+        assert_eq!((first.as_ref(), said("three").as_ref()), ("one and two", "three"));
     }
 }

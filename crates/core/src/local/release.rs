@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
-    cell::Cell,
+    cell::{Cell, Lost},
     keeper::{Parcel, Work, at_once_all},
     shared::Shared,
 };
@@ -37,7 +37,7 @@ impl Shared {
     pub(crate) fn let_go(self: &Arc<Self>, parting: &Parting<'_>) -> LetGo {
         let Parting { name, id, cell, ending, now } = *parting;
         let mut shard = self.table.shard(name);
-        let lost = cell.loss(now);
+        let lost = cell.lost(now);
         let Some(state) = shard.get_mut(name) else { return LetGo::Done(truth(name, lost)) };
         let Some(at) = state.holds.iter().position(|hold| hold.id == id) else {
             return LetGo::Done(truth(name, lost));
@@ -114,7 +114,7 @@ impl Shared {
         release: Release,
         deadline: Instant,
         ttl: std::time::Duration,
-        lost: Option<Loss>,
+        lost: Option<Lost>,
     ) -> LetGo {
         let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));
         let mut start = None;
@@ -130,7 +130,7 @@ impl Shared {
         }
         let outcome = match released {
             Some(Released::Freed) => LetGo::Done(truth(&release.name, lost)),
-            Some(Released::NotThere) => LetGo::Done(truth(&release.name, lost.or(Some(Loss::Gone)))),
+            Some(Released::NotThere) => LetGo::Done(truth(&release.name, lost.or(Some(Loss::Gone.into())))),
             Some(Released::Unknown(_)) | None => {
                 self.leave_to_keeper(Parcel::new(self, release, ttl).sent_before(), deadline, lost)
             }
@@ -140,7 +140,7 @@ impl Shared {
     }
 
     /// R5: a loss that the guard knows of needs no answer of the server; what is left there is cleaned up all the same.
-    fn leave_to_keeper(self: &Arc<Self>, parcel: Parcel, deadline: Instant, lost: Option<Loss>) -> LetGo {
+    fn leave_to_keeper(self: &Arc<Self>, parcel: Parcel, deadline: Instant, lost: Option<Lost>) -> LetGo {
         if lost.is_some() {
             let outcome = truth(parcel.name(), lost);
             self.give(Work::Release(parcel));
@@ -153,19 +153,21 @@ impl Shared {
 
     /// A hold is lost: its guards are told, and a local waiter may claim again.
     pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
-        let (news, start) = {
+        let (news, trouble, start) = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
             // Its guards may know already, by their own `max_hold`; that the way is free is news all the same.
             let news = hold.lose(loss);
+            let trouble = hold.guards.iter().find_map(|cell| cell.trouble()).filter(|_| loss == Loss::Lapsed);
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }
-            (news, self.advance(name, state))
+            (news, trouble, self.advance(name, state))
         };
         if news {
-            self.observer.event(&crate::observe::Event::Lost { name, loss });
+            let trouble = trouble.as_deref();
+            self.observer.event(&crate::observe::Event::Lost { name, loss, trouble });
         }
         self.run(start);
     }
@@ -201,12 +203,12 @@ pub(crate) fn unheard(name: &Name) -> Error {
 }
 
 /// A release is told the truth: a hold that was lost before was not freed by it.
-pub(crate) fn truth(name: &Name, lost: Option<Loss>) -> Result<(), Error> {
+pub(crate) fn truth(name: &Name, lost: Option<Lost>) -> Result<(), Error> {
     match lost {
         None => Ok(()),
-        Some(loss) => Err(Error::new(
-            ErrorKind::Lost(loss),
-            format!("the hold of {:?} was lost before its release: {loss}", name.as_str()),
+        Some(lost) => Err(Error::new(
+            ErrorKind::Lost(lost.loss),
+            format!("the hold of {:?} was lost before its release: {lost}", name.as_str()),
         )),
     }
 }

@@ -1,6 +1,10 @@
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use leasehold_core::{ErrorKind, Loss, Previous};
+use leasehold_core::{ErrorKind, Event, Keeper, Locks, Loss, Observe, Previous};
+use leasehold_testkit::decorators::{Fault, Verb};
 
 use tokio::time::Instant;
 
@@ -150,4 +154,79 @@ fn a_holder_that_was_stopped_for_three_ttl_does_not_believe_any_more() {
     assert!(runtime.block_on(guard.release()).unwrap_err().is_lost());
     assert!(other.check());
     assert_eq!(other.previous(), Previous::Lapsed);
+}
+
+/// Writes down what is said of losses.
+#[derive(Default)]
+struct Losses(Mutex<Vec<(Loss, Option<String>)>>);
+
+impl Observe for Losses {
+    fn event(&self, event: &Event<'_>) {
+        if let Event::Lost { loss, trouble, .. } = event {
+            self.0.lock().unwrap().push((*loss, trouble.map(str::to_owned)));
+        }
+    }
+}
+
+/// What the wire says of a request that it loses.
+const TROUBLE: &str = "a planned fault";
+
+#[test]
+fn a_hold_that_lapses_because_its_renewals_fail_says_why_they_did() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (_, faulty, wire) = client(&store, &env);
+        let losses = Arc::new(Losses::default());
+        let locks = Locks::builder(wire)
+            .keeper(Keeper::on(tokio::runtime::Handle::current()))
+            .env(env)
+            .observe(Arc::clone(&losses) as _)
+            .build();
+        let one = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
+        let (other, third) = (
+            locks.rw("y").read().ttl(TTL).acquire().await.unwrap(),
+            locks.rw("y").read().ttl(TTL).acquire().await.unwrap(),
+        );
+        assert_eq!((one.trouble(), third.trouble()), (None, None));
+        (0..100).for_each(|_| faulty.next(Verb::Renew, Fault::RequestLost));
+        assert_eq!((one.lost().await, other.lost().await), (Loss::Lapsed, Loss::Lapsed));
+        let told = std::mem::take(&mut *losses.0.lock().unwrap());
+        assert_eq!(told.len(), 2, "one for each hold: {told:?}");
+        for told in told {
+            assert!(told.0 == Loss::Lapsed && told.1.as_ref().unwrap().contains(TROUBLE), "{told:?}");
+        }
+        assert!(one.trouble().unwrap().contains(TROUBLE));
+        // However the user hears of it.
+        for error in [
+            one.confirm().await.unwrap_err(),
+            one.run(std::future::pending::<()>()).await.unwrap_err(),
+            one.release().await.unwrap_err(),
+            other.release().await.unwrap_err(),
+            third.release().await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Lost(Loss::Lapsed));
+            assert!(error.to_string().contains(TROUBLE), "{error}");
+        }
+    });
+}
+
+#[test]
+fn trouble_that_passed_is_no_reason_of_a_loss() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, faulty, _) = client(&store, &env);
+        let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
+        faulty.next(Verb::Renew, Fault::RequestLost);
+        assert!(guard.confirm().await.unwrap_err().is_unknown());
+        assert!(guard.trouble().unwrap().contains(TROUBLE));
+        guard.confirm().await.unwrap();
+        assert_eq!(guard.trouble(), None);
+        // What the engine says itself stands for itself.
+        faulty.next(Verb::Renew, Fault::RequestLost);
+        assert!(guard.confirm().await.unwrap_err().is_unknown());
+        store.forget_all();
+        assert_eq!(guard.lost().await, Loss::Gone);
+        let error = guard.release().await.unwrap_err();
+        assert!(error.is_lost() && !error.to_string().contains(TROUBLE), "{error}");
+    });
 }

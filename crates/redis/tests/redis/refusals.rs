@@ -196,6 +196,20 @@ fn a_replica_refuses_and_a_hold_there_ends_in_time() {
     assert!(matches!(error.kind(), ErrorKind::Lost(Loss::Lapsed | Loss::Gone)), "{error}");
 }
 
+#[test]
+fn a_look_at_a_replica_sees_what_is_held_and_says_that_it_may_be_behind() {
+    let rig = Rig::new();
+    let _held = acquire(&rig.locks(), "a");
+    let primary = rig.server.port().to_string();
+    let replica = Rig::with(&["--replicaof", &format!("127.0.0.1 {primary}")]);
+    replica.until("it has what is held", || replica.show("a").holders.len() == 1);
+    let listed = replica.run(replica.locks().list("")).unwrap();
+    assert_eq!(listed.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    let promised = replica.run(replica.locks().guarantee()).unwrap().to_string();
+    assert!(promised.contains("may be behind"), "{promised}");
+    assert!(replica.locks().mutex("b").blocking().try_acquire().unwrap_err().is_refused());
+}
+
 /// Who waits goes on waiting, whichever of the two it hears of first.
 #[test]
 fn who_waits_at_a_server_that_forgot_it_and_refuses_writes_waits_on() {

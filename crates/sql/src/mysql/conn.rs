@@ -97,6 +97,16 @@ impl Conn {
         self.tables.is_some()
     }
 
+    /// Whether they are those of a replica.
+    pub(super) fn is_replica(&self) -> bool {
+        self.tables.as_ref().is_some_and(|tables| tables.is_replica)
+    }
+
+    /// Whether names can be locked in them.
+    pub(super) fn can_lock(&self) -> bool {
+        self.has_tables() && !self.is_replica()
+    }
+
     /// Which tables these are, of which server.
     pub(super) fn lineage(&self) -> Lineage {
         self.tables.as_ref().map_or(Lineage::new(0), |tables| tables.lineage)

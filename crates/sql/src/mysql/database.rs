@@ -23,14 +23,16 @@ use super::{
     pool::{Lent, Pool},
     quick,
     rows::{Columns, names, slots},
-    server::Server,
+    server::{Server, replica},
     statements::{
         AHEAD, CALLED, FORGET, LAPSES, LOOK, NAMES_LIKE, REPLICAS, SERVER, SLOTS, SPEAK, STANDS, SWEEP,
     },
     text::{bytes, claims, list},
 };
 use crate::{
-    database::{Absent, Answered, Database, Failed, Place, Spoken, Taken, Timed},
+    database::{
+        Absent, Answered, Database, Failed, Looked, Place, Spoken, Taken, Timed, promised_by_replica,
+    },
     row::{ClientId, micros_in, previous_of, stand_of},
     slots::Slots,
     step::{Done, Scene, Tidings, Told, Verb},
@@ -71,16 +73,26 @@ impl Mysql {
         }
     }
 
-    /// Statements that grant nothing, until they are done. Where there are no tables, and none are made, they find nothing.
-    async fn surely(&self, text: &str, absent: Absent) -> Result<Vec<Set>, Failed> {
+    /// Statements that grant nothing, until they are done.
+    async fn surely(&self, text: &str) -> Result<Vec<Set>, Failed> {
+        self.until_done(text, Absent::Make).await.map(|(sets, _)| sets)
+    }
+
+    /// What a look finds, and whether at a replica. Where there are no tables it finds nothing.
+    async fn looked(&self, text: &str) -> Result<(Vec<Set>, bool), Failed> {
+        self.until_done(text, Absent::Leave).await
+    }
+
+    async fn until_done(&self, text: &str, absent: Absent) -> Result<(Vec<Set>, bool), Failed> {
         let mut tries = 1..TRIES;
         loop {
             let lent = self.pool.lent(absent).await?;
             if !lent.conn.has_tables() {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), false));
             }
+            let by_replica = lent.conn.is_replica();
             match once(lent, text, Commits::Never).await {
-                Ok(sets) => return Ok(sets),
+                Ok(sets) => return Ok((sets, by_replica)),
                 Err(stopped) => self.again(stopped, tries.next())?,
             }
         }
@@ -138,7 +150,7 @@ impl Database for Mysql {
             let client = self.id.0.cast_signed().to_string();
             said.extend([&STANDS, &AHEAD].map(|sql| sql.with(&[("client", &client)])));
             said.push(SLOTS.bare().to_owned());
-            let mut sets = self.surely(&said.join("; "), Absent::Make).await?;
+            let mut sets = self.surely(&said.join("; ")).await?;
             self.pool.learn(slots(&sets.split_off(sets.len().saturating_sub(SLOTS_ASKED))));
             let ahead = sets.pop().and_then(|set| set.rows.into_iter().next());
             let ahead: Option<u32> = ahead.map(|row| Columns::of(&row).next()).transpose()?.flatten();
@@ -156,7 +168,7 @@ impl Database for Mysql {
     fn lapses<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
         Box::pin(async move {
             let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let sets = self.surely(&LAPSES.with(&[("names", &asked)]), Absent::Make).await?;
+            let sets = self.surely(&LAPSES.with(&[("names", &asked)])).await?;
             let mut lapses = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -230,10 +242,10 @@ impl Database for Mysql {
         })
     }
 
-    fn look<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
+    fn look<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Looked> {
         Box::pin(async move {
             let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let sets = self.surely(&LOOK.with(&[("names", &asked)]), Absent::Leave).await?;
+            let (sets, by_replica) = self.looked(&LOOK.with(&[("names", &asked)])).await?;
             let mut scenes: Vec<(Name, Scene)> = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -248,7 +260,7 @@ impl Database for Mysql {
                     scene.claims.extend(claim);
                 }
             }
-            Ok(scenes)
+            Ok(Looked { scenes, by_replica })
         })
     }
 
@@ -256,7 +268,7 @@ impl Database for Mysql {
         Box::pin(async move {
             let (length, prefix) = (prefix.len().to_string(), bytes(prefix.as_bytes()));
             let text = NAMES_LIKE.with(&[("prefix", &prefix), ("bytes", &length)]);
-            let sets = self.surely(&text, Absent::Leave).await?;
+            let (sets, _) = self.looked(&text).await?;
             names(sets.first().map_or(&[], |set| &set.rows))
         })
     }
@@ -264,7 +276,7 @@ impl Database for Mysql {
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
         Box::pin(async move {
             let text = SWEEP.with(&[("after", &bytes(after.as_bytes())), ("count", &count.to_string())]);
-            let sets = self.surely(&text, Absent::Make).await?;
+            let sets = self.surely(&text).await?;
             let (mut idle, mut stale, mut last, mut seen) = (Vec::new(), Vec::new(), None, 0);
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -295,6 +307,9 @@ impl Database for Mysql {
             let mut tries = 1..TRIES;
             loop {
                 let lent = self.pool.lent(Absent::Leave).await?;
+                if lent.conn.is_replica() {
+                    return Err(replica());
+                }
                 match once(lent, "DO 0", Commits::Never).await {
                     Ok(_) => return Ok(()),
                     Err(stopped) => self.again(stopped, tries.next())?,
@@ -306,6 +321,9 @@ impl Database for Mysql {
     fn guarantee(&self) -> Answered<'_, Guarantee> {
         Box::pin(async move {
             let lent = self.pool.lent(Absent::Leave).await?;
+            if lent.conn.is_replica() {
+                return Ok(promised_by_replica("read_only or innodb_read_only", "ON", "OFF"));
+            }
             let asked = [&SERVER, &REPLICAS].map(|sql| sql.bare()).join("; ");
             let sets = once(lent, &asked, Commits::Never).await.map_err(Stopped::failed)?;
             Ok(guarantee(&Server::read(sets)))

@@ -94,7 +94,7 @@ impl Pool {
         let opened = Conn::open(&self.config, self.clock.now(), absent).await;
         let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
         self.contact.made();
-        if !conn.has_tables() {
+        if !conn.can_lock() {
             return Ok(conn);
         }
         self.learn(conn.slots());
@@ -153,7 +153,8 @@ impl Lent<'_> {
     /// If another server answers by now: what this one said does not count.
     pub(super) fn back(self) -> Result<(), Failed> {
         let Self { mut conn, pool, _room } = self;
-        if !conn.has_tables() {
+        // Whoever locks finds it neither without tables nor at a replica.
+        if !conn.can_lock() {
             return Ok(());
         }
         if conn.lineage() != pool.lineage() {

@@ -56,10 +56,15 @@ impl Server {
     /// Fails where nothing can be written: on a replica. Some users could nevertheless, which would not be a lock.
     pub(super) fn writable(&self) -> Result<(), Failed> {
         if self.is_on("read_only") || self.is_on("innodb_read_only") {
-            return Err(Failed::new(Fault::Refused, "it is only read, as a replica is: name the primary"));
+            return Err(replica());
         }
         Ok(())
     }
+}
+
+/// Where a replica was named.
+pub(super) fn replica() -> Failed {
+    Failed::new(Fault::Refused, "it is only read, as a replica is: name the primary")
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ const MAKE: &str = "let somebody who may run what `leasehold schema` prints";
 /// What a new connection leads to.
 pub(super) struct Known {
     pub(super) lineage: Lineage,
+    /// Whether they are on a server that is only read: they are only looked at then.
+    pub(super) is_replica: bool,
     /// Whether the server ends transactions that nobody goes on with.
     pub(super) watched: bool,
     /// How many connections the server had left.
@@ -37,7 +39,10 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
     let slots = slots(&sets.split_off(sets.len().saturating_sub(SLOTS_ASKED)));
     let mut made = Made::read(&sets.split_off(sets.len().saturating_sub(Made::ASKED)))?;
     let server = Server::read(sets);
-    server.writable()?;
+    let is_replica = match (server.writable(), absent) {
+        (Err(failed), Absent::Make) => return Err(failed),
+        (writable, _) => writable.is_err(),
+    };
     if !made.is_there() {
         // Who may not see it is told so.
         match conn.say(META.bare()).await {
@@ -66,7 +71,7 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
     made.check_columns()?;
     let tables = u128::from_str_radix(&lineage, 16).map_err(|_| foreign())?;
     let lineage = Lineage::new(tables ^ server.identity());
-    Ok(Some(Known { lineage, watched: server.ends_idle_transactions(), slots }))
+    Ok(Some(Known { lineage, is_replica, watched: server.ends_idle_transactions(), slots }))
 }
 
 /// Makes the tables. Several clients may do so at once: each statement does nothing where another was first.

@@ -154,7 +154,17 @@ impl Conn {
 
     /// Which tables it leads to.
     pub(crate) fn lineage(&self) -> Lineage {
-        self.tables.as_ref().map_or(Lineage::new(0), |tables| tables.lineage)
+        self.tables.as_ref().and_then(|tables| tables.lineage).unwrap_or(Lineage::new(0))
+    }
+
+    /// Whether they are those of a replica.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.tables.as_ref().is_some_and(|tables| tables.lineage.is_none())
+    }
+
+    /// Whether names can be locked in them.
+    pub(crate) fn can_lock(&self) -> bool {
+        self.has_tables() && !self.is_replica()
     }
 
     /// How many connections the server had left when it was recognised.

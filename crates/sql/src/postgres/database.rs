@@ -17,9 +17,12 @@ use super::{
         CLAIM_ONE, CLAIM_QUICK, FORGET, LOOK, NAMES_LIKE, RELEASE_ONE, RELEASE_QUICK, RENEW_CLAIMS,
         RENEW_LOCKS, SLOTS, SPEAK, SWEEP, Sql,
     },
+    tables::replica,
 };
 use crate::{
-    database::{Absent, Answered, Database, Failed, Place, Spoken, Taken, Timed},
+    database::{
+        Absent, Answered, Database, Failed, Looked, Place, Spoken, Taken, Timed, promised_by_replica,
+    },
     row::{ClientId, first, micros_in, previous_number},
     slots::Slots,
     step::{Done, Scene, Told, Verb},
@@ -83,15 +86,16 @@ impl Postgres {
         }
     }
 
-    /// What a look finds. Nothing is an answer where there are no tables, and none where others keep them locked.
-    async fn looked(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
+    /// What a look finds, and whether at a replica. Nothing is an answer where there are no tables, and none where others keep them locked.
+    async fn looked(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<(Vec<Row>, bool), Failed> {
         for _ in 0..LOOKS {
             let lent = self.pool.lent(Absent::Leave).await?;
             if !lent.conn.has_tables() {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), false));
             }
+            let by_replica = lent.conn.is_replica();
             if let Some(rows) = some(lent, sql, given).await? {
-                return Ok(rows);
+                return Ok((rows, by_replica));
             }
         }
         Err(Failed::new(Fault::Retry, "others keep its tables locked"))
@@ -301,10 +305,10 @@ impl Database for Postgres {
         })
     }
 
-    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
+    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked> {
         Box::pin(async move {
             let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
-            let rows = self.looked(&LOOK, &[&asked]).await?;
+            let (rows, by_replica) = self.looked(&LOOK, &[&asked]).await?;
             let mut scenes: Vec<(Name, Scene)> = Vec::new();
             for row in &rows {
                 let Some(name) = name(row)? else { continue };
@@ -316,13 +320,13 @@ impl Database for Postgres {
                     scene.claims.extend(claim_row(row, 14)?);
                 }
             }
-            Ok(scenes)
+            Ok(Looked { scenes, by_replica })
         })
     }
 
     fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
         Box::pin(async move {
-            let rows = self.looked(&NAMES_LIKE, &[&prefix]).await?;
+            let (rows, _) = self.looked(&NAMES_LIKE, &[&prefix]).await?;
             rows.iter().filter_map(|row| name(row).transpose()).collect()
         })
     }
@@ -357,6 +361,9 @@ impl Database for Postgres {
     fn ping(&self) -> Answered<'_, ()> {
         Box::pin(async move {
             let lent = self.pool.lent(Absent::Leave).await?;
+            if lent.conn.is_replica() {
+                return Err(replica());
+            }
             lent.conn.run("SELECT 1").await.map_err(|error| sort(&error, At::Before))?;
             lent.back()
         })
@@ -365,6 +372,9 @@ impl Database for Postgres {
     fn guarantee(&self) -> Answered<'_, Guarantee> {
         Box::pin(async move {
             let lent = self.pool.lent(Absent::Leave).await?;
+            if lent.conn.is_replica() {
+                return Ok(promised_by_replica("pg_is_in_recovery()", "true", "false"));
+            }
             let row = lent.conn.settings(SETTINGS).await.map_err(|error| sort(&error, At::Before))?;
             lent.back()?;
             guarantee(&row)

@@ -159,7 +159,7 @@ impl Pool {
 
     /// Where another server answers now, what is still connected to the one before it is of no use.
     fn leads_to(&self, conn: &Conn) {
-        if !conn.has_tables() {
+        if !conn.can_lock() {
             return;
         }
         if let Some(slots) = conn.slots() {
@@ -189,7 +189,8 @@ impl Lent<'_> {
     /// If another server answers by now: what this one said does not count.
     pub(crate) fn back(self) -> Result<(), Failed> {
         let Self { conn, pool, _room } = self;
-        if !conn.has_tables() {
+        // Whoever locks finds it neither without tables nor at a replica.
+        if !conn.can_lock() {
             return Ok(());
         }
         if conn.lineage() != pool.lineage() {

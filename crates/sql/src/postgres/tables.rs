@@ -66,7 +66,8 @@ const COLUMNS: [(&str, Columns); 3] = [
 
 /// The tables that a connection leads to.
 pub(crate) struct Tables {
-    pub(crate) lineage: Lineage,
+    /// Which run of numbers theirs are; `None` on a replica, which is only looked at.
+    pub(crate) lineage: Option<Lineage>,
     /// How many connections the server had left.
     pub(crate) slots: Option<Slots>,
     /// The statements, about these tables.
@@ -130,6 +131,9 @@ impl Tables {
             meta => meta.map_err(before)?.into_iter().next(),
         };
         let lineage = lineage(&meta.ok_or_else(foreign)?)?;
+        if lineage.is_none() && absent == Absent::Make {
+            return Err(replica());
+        }
         check_columns(&made)?;
         Ok(Some(Self { lineage, slots, texts: texts(|text| about(&quoted, text)) }))
     }
@@ -144,6 +148,11 @@ fn about(quoted: &str, text: &str) -> String {
 
 fn foreign() -> Failed {
     Failed::new(Fault::Misconfigured, "its table leasehold_meta was not made by leasehold")
+}
+
+/// Where a replica was named.
+pub(crate) fn replica() -> Failed {
+    Failed::new(Fault::Retry, "it is a replica, which is only read: name the primary")
 }
 
 fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
@@ -217,7 +226,8 @@ fn check_columns(made: &[Row]) -> Result<(), Failed> {
     Ok(())
 }
 
-fn lineage(meta: &Row) -> Result<Lineage, Failed> {
+/// `None` on a replica, which does not know the newest piece of its log.
+fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
     let (Ok(version), Ok(lineage)) = (meta.try_get::<_, i32>(0), meta.try_get::<_, &str>(1)) else {
         return Err(foreign());
     };
@@ -231,9 +241,7 @@ fn lineage(meta: &Row) -> Result<Lineage, Failed> {
         ));
     }
     let (system, timeline) = (text(meta, 2)?.unwrap_or_default(), text(meta, 3)?.unwrap_or_default());
-    if meta.try_get(4).map_err(|_| foreign())? {
-        return Err(Failed::new(Fault::Retry, "it is a replica, which is only read: name the primary"));
-    }
+    let is_replica: bool = meta.try_get(4).map_err(|_| foreign())?;
     let encoding = text(meta, 5)?.unwrap_or_default();
     if encoding != "UTF8" {
         return Err(Failed::new(
@@ -247,5 +255,5 @@ fn lineage(meta: &Row) -> Result<Lineage, Failed> {
     // Another server with a copy of the tables, or this one after another was promoted and came back, counts anew.
     let server = u128::from(system.parse::<u64>().unwrap_or(0)) << 32
         | u128::from(u32::from_str_radix(timeline.get(..8).unwrap_or("0"), 16).unwrap_or(0));
-    Ok(Lineage::new(tables ^ server))
+    Ok((!is_replica).then(|| Lineage::new(tables ^ server)))
 }

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     client::lock_of,
-    database::{Answered, Database, Failed, Place, Spoken, Taken, Timed},
+    database::{Answered, Database, Failed, Looked, Place, Spoken, Taken, Timed},
     row::{ClientId, previous_number},
     step::{Done, Said, Scene, Told, Verb},
 };
@@ -222,10 +222,11 @@ impl Database for Sqlite {
         }))
     }
 
-    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, Scene)>> {
+    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked> {
         let names = names.to_vec();
         Box::pin(self.run(Need::Read, move |scope| {
-            names.into_iter().map(|name| scene(scope, &name).map(|scene| (name, scene))).collect()
+            let scenes = names.into_iter().map(|name| scene(scope, &name).map(|scene| (name, scene)));
+            Ok(Looked { scenes: scenes.collect::<Result<_, _>>()?, by_replica: false })
         }))
     }
 

@@ -1,6 +1,6 @@
 //! A database that was opened.
 
-use std::{path::Path, time::Duration};
+use std::{os::unix::ffi::OsStrExt, path::Path, time::Duration};
 
 use leasehold_core::{Clock, Fault, LONGEST_REPLY, Lineage};
 use rusqlite::{Connection, OpenFlags, config::DbConfig, limits::Limit};
@@ -9,7 +9,7 @@ use super::{
     SCHEMA,
     error::before,
     patience::patiently,
-    place::{Identity, Names, judge},
+    place::{Identity, Names, Right, judge, judge_look},
     tables,
     worker::Need,
 };
@@ -25,6 +25,8 @@ pub(super) struct Opened {
     pub(super) lineage: Lineage,
     names: Names,
     identity: Identity,
+    /// What was asked for when it was opened, and allowed.
+    right: Right,
 }
 
 impl Opened {
@@ -34,8 +36,13 @@ impl Opened {
         if need == Need::Read && !is_there(path) && path.parent().is_some_and(is_there) {
             return Self::nothing(path);
         }
-        let opened =
-            judge(path).and_then(|()| patiently(clock, OPENING, || Self::open_now(path, clock, need)));
+        let right = if need == Need::Read { judge_look(path) } else { judge(path).map(|()| Right::Write) };
+        let opened = right.and_then(|right| {
+            patiently(clock, OPENING, || match right {
+                Right::Write => Self::open_now(path, clock, need),
+                Right::Read => Self::open_to_look(path),
+            })
+        });
         opened.map_err(|failed| {
             Failed::new(failed.fault, format!("cannot use {}: {}", path.display(), failed.message))
         })
@@ -48,12 +55,7 @@ impl Opened {
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, need == Need::Write);
         let connection = Connection::open_with_flags(path, flags).map_err(before)?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before)?;
-        // SQLite's own patience sleeps ever longer and lets others pass: see `patiently`.
-        connection.busy_timeout(Duration::ZERO).map_err(before)?;
-        trust_nothing(&connection).map_err(before)?;
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(not_ours)?;
+        set_up(&connection)?;
         // Before anything is changed.
         let known = tables::known(&connection)?;
         if known.is_none() && need == Need::Read {
@@ -73,7 +75,29 @@ impl Opened {
         let whole = connection.path().map_or(path, Path::new);
         let names = Names::new(path, whole);
         let identity = names.identity();
-        Ok(Self { connection, lineage, names, identity })
+        Ok(Self { connection, lineage, names, identity, right: Right::Write })
+    }
+
+    /// Opens it where this user may only read. Nothing is made beside it: without a log nobody uses it, and all of it is in the file.
+    /// Where somebody comes meanwhile, it is not the same any more at the end of the look, which is in vain.
+    fn open_to_look(path: &Path) -> Result<Self, Failed> {
+        let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let names = Names::new(path, &whole);
+        let identity = names.identity();
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let connection = if identity.has_log() {
+            Connection::open_with_flags(path, flags)
+        } else {
+            Connection::open_with_flags(at_rest(&whole), flags | OpenFlags::SQLITE_OPEN_URI)
+        };
+        let connection = connection.map_err(before)?;
+        set_up(&connection)?;
+        match tables::of_this_boot(&connection)? {
+            Some(lineage) => Ok(Self { connection, lineage, names, identity, right: Right::Read }),
+            None => Self::nothing(path),
+        }
     }
 
     /// Tables without rows, in the place of those that nobody has made yet.
@@ -83,12 +107,17 @@ impl Opened {
         connection.execute_batch("UPDATE leasehold_meta SET lineage = '0'").map_err(before)?;
         let names = Names::new(path, path);
         let identity = names.identity();
-        Ok(Self { connection, lineage: Lineage::new(0), names, identity })
+        Ok(Self { connection, lineage: Lineage::new(0), names, identity, right: Right::Read })
     }
 
     /// Whether they are those of the file.
     pub(super) fn is_real(&self) -> bool {
         self.lineage != Lineage::new(0)
+    }
+
+    /// Whether it serves for more than one look.
+    pub(super) fn lasts(&self) -> bool {
+        self.is_real() && self.right == Right::Write
     }
 
     /// Begins to read, or to write. An error leaves nothing begun.
@@ -107,6 +136,25 @@ impl Opened {
     pub(super) fn is_there(&self) -> bool {
         self.names.identity() == self.identity
     }
+}
+
+fn set_up(connection: &Connection) -> Result<(), Failed> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before)?;
+    // SQLite's own patience sleeps ever longer and lets others pass: see `patiently`.
+    connection.busy_timeout(Duration::ZERO).map_err(before)?;
+    trust_nothing(connection).map_err(before)?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(not_ours)
+}
+
+/// What SQLite calls a file that nobody changes (<https://sqlite.org/uri.html>).
+fn at_rest(path: &Path) -> String {
+    let byte = |byte: &u8| match byte {
+        b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    format!("file:{}?immutable=1", path.as_os_str().as_bytes().iter().map(byte).collect::<String>())
 }
 
 /// Nothing in the file runs, whoever wrote it there, also when it was written after we looked.

@@ -16,7 +16,27 @@ use crate::database::Failed;
 
 /// Refuses a path at which no database can be shared. What SQLite itself would say of it names neither cause nor cure.
 pub(super) fn judge(path: &Path) -> Result<(), Failed> {
-    judge_as(path, network_file_system)
+    judge_as(path, network_file_system)?;
+    may_write(path)
+}
+
+/// What this user may do with a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    Read,
+    Write,
+}
+
+/// The same for a look, which does without the right to write.
+pub(super) fn judge_look(path: &Path) -> Result<Right, Failed> {
+    judge_as(path, network_file_system)?;
+    if may_write(path).is_ok() {
+        return Ok(Right::Write);
+    }
+    match eaccess(path, AccessFlags::R_OK) {
+        Ok(()) => Ok(Right::Read),
+        Err(_) => Err(Failed::new(Fault::Denied, format!("this user may not read {}", path.display()))),
+    }
 }
 
 fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>) -> Result<(), Failed> {
@@ -43,26 +63,28 @@ fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>)
         )));
     }
     match fs::metadata(path) {
-        Ok(file) if !file.is_file() => {
-            return Err(wrong(format!(
-                "it is {}: give the path of an SQLite database, or of a file that is not there yet",
-                if file.is_dir() { "a directory" } else { "no regular file" }
-            )));
-        }
+        Ok(file) if !file.is_file() => Err(wrong(format!(
+            "it is {}: give the path of an SQLite database, or of a file that is not there yet",
+            if file.is_dir() { "a directory" } else { "no regular file" }
+        ))),
         // The log of a database is found by its name: who came by another name would find another log.
-        Ok(file) if file.nlink() > 1 => {
-            return Err(wrong(format!(
-                "it has {} names (hard links), and processes that use different ones would not exclude each other: leave it one",
-                file.nlink()
-            )));
+        Ok(file) if file.nlink() > 1 => Err(wrong(format!(
+            "it has {} names (hard links), and processes that use different ones would not exclude each other: leave it one",
+            file.nlink()
+        ))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Failed::new(of(&error), format!("it cannot be looked at: {error}")))
         }
-        Ok(_) => writable(path, AccessFlags::W_OK | AccessFlags::R_OK)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => {
-            return Err(Failed::new(of(&error), format!("it cannot be looked at: {error}")));
-        }
+        _ => Ok(()),
     }
-    writable(dir, AccessFlags::W_OK | AccessFlags::X_OK)
+}
+
+/// Whether this user may write the file, if it is there, and its directory.
+fn may_write(path: &Path) -> Result<(), Failed> {
+    if path.exists() {
+        writable(path, AccessFlags::W_OK | AccessFlags::R_OK)?;
+    }
+    path.parent().map_or(Ok(()), |dir| writable(dir, AccessFlags::W_OK | AccessFlags::X_OK))
 }
 
 /// Refuses what this user cannot write: the file, and its directory, where SQLite keeps two more.
@@ -100,6 +122,13 @@ pub(super) struct Identity([Option<(u64, u64)>; 3]);
 /// The names of those files.
 #[derive(Clone, Debug)]
 pub(super) struct Names([PathBuf; 3]);
+
+impl Identity {
+    /// Whether somebody uses it, or ended in the midst of that: there is a log beside it.
+    pub(super) const fn has_log(&self) -> bool {
+        self.0[1].is_some()
+    }
+}
 
 impl Names {
     /// `whole`: the name without symbolic links, by which SQLite names the others.

@@ -29,7 +29,7 @@ pub(super) struct File {
 impl Source for File {
     fn begin(&mut self, file: &mut Option<Opened>, need: Need) -> Result<i64, Failed> {
         // A file in the place of another is another one: what is in it, those who come find.
-        file.take_if(|opened| !opened.is_there() || !opened.is_real());
+        file.take_if(|opened| !opened.is_there() || !opened.lasts());
         let fresh = file.is_none();
         let mut begun = self.begin_now(file, need);
         if !fresh && begun.as_ref().is_err_and(|failed| failed.fault == Fault::Misconfigured) {

@@ -38,6 +38,12 @@ pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineag
     known
 }
 
+/// Which they are, if they are there and what they say is of this start of the machine: nobody holds anything from before it.
+pub(super) fn of_this_boot(connection: &Connection) -> Result<Option<Lineage>, Failed> {
+    let boot = boot()?;
+    Ok(known(connection)?.filter(|known| known.boot == boot).map(|known| known.lineage))
+}
+
 /// What they say of themselves, if they are there.
 pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
     let made = Made::read(connection).map_err(before)?;

@@ -28,6 +28,20 @@ fn whoever_claims_is_told_of_altered_columns() {
     }
 }
 
+/// H5: it heard only that no renewal was acknowledged.
+#[test]
+fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
+    let rig = Rig::new();
+    let locks = Locks::builder(rig.engine()).build();
+    let held = locks.mutex("x").ttl(std::time::Duration::from_secs(2)).blocking().acquire().unwrap();
+    rig.server.says("ALTER TABLE leasehold_lock CHANGE expires ends bigint NOT NULL DEFAULT 0");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(until("it lapses", || !held.check()));
+    let error = held.release_blocking().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost(leasehold_core::Loss::Lapsed), "{error}");
+    assert!(error.to_string().contains("expires"), "it says what to mend: {error}");
+}
+
 /// H5: a connection that knew the tables before finds them altered at the next look for its waiting claim.
 #[test]
 fn whoever_waits_is_told_of_altered_columns() {

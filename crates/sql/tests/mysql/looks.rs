@@ -1,8 +1,8 @@
 //! A look changes nothing.
 
-use leasehold_core::{Engine, Fault, How, Inspect, Name};
+use leasehold_core::{Engine, Fault, How, Inspect, Level, Name};
 
-use crate::rig::{Rig, USER, as_user, at, claim, take};
+use crate::rig::{Rig, USER, as_user, at, claim, is_mysql, take};
 
 #[tokio::test]
 async fn a_look_makes_no_tables() {
@@ -36,4 +36,47 @@ async fn a_look_without_the_right_to_it_is_denied() {
     assert_eq!(looks.show(&Name::new("a").unwrap()).await.unwrap_err().fault, Fault::Denied);
     assert_eq!(looks.list("").await.unwrap_err().fault, Fault::Denied);
     assert_eq!(looks.claim(&claim("a"), How::Create).await.unwrap_err().fault, Fault::Denied);
+}
+
+/// What docs/engines/mysql.md gives to who only looks.
+const VIEWER: &str = "GRANT SELECT ON leasehold_meta TO locker@'%'; GRANT SELECT ON leasehold_lock TO locker@'%'; \
+    GRANT SELECT ON leasehold_claim TO locker@'%'";
+
+/// It does so at a replica, too, which refuses claims, whoever looked before.
+#[tokio::test]
+async fn who_may_only_read_sees_what_is_held_also_where_nobody_may_write() {
+    let rig = Rig::new();
+    let held = claim("a");
+    let grant = take(&*rig.engine(), &held).await;
+    rig.server.says(USER);
+    rig.server.says(VIEWER);
+    let looks = at(&as_user(&rig));
+    let view = looks.show(&held.name).await.unwrap();
+    assert_eq!((view.holders.len(), view.lineage), (1, Some(grant.token.lineage)));
+    assert_eq!(looks.list("").await.unwrap().len(), 1);
+    assert_eq!(looks.claim(&claim("b"), How::Create).await.unwrap_err().fault, Fault::Denied);
+    rig.server.says(if is_mysql() { "SET GLOBAL super_read_only = 1" } else { "SET GLOBAL read_only = 1" });
+    for looks in [at(&as_user(&rig)), rig.engine()] {
+        for _ in 0..2 {
+            let view = looks.show(&held.name).await.unwrap();
+            // It may be behind: its numbers are of no lineage.
+            assert_eq!((view.holders[0].token, view.lineage), (Some(grant.token.number), None));
+            assert_eq!(looks.list("").await.unwrap().len(), 1);
+            let promised = looks.guarantee().await.unwrap();
+            assert!(promised.level == Level::BestEffort, "{promised}");
+            assert!(promised.to_string().contains("behind"), "{promised}");
+            let other = claim("b");
+            for failed in [
+                looks.claim(&other, How::Create).await.map(drop),
+                looks.break_hold(&other.name, 1, true).await.map(drop),
+                looks.ping().await,
+            ] {
+                let error = failed.unwrap_err();
+                assert!(
+                    error.fault == Fault::Refused && error.message.contains("name the primary"),
+                    "{error:?}"
+                );
+            }
+        }
+    }
 }

@@ -42,6 +42,18 @@ fn whoever_waits_is_told_of_altered_columns() {
     drop(held);
 }
 
+/// H5: it heard only that no renewal was acknowledged.
+#[test]
+fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
+    let rig = Rig::new();
+    let held = rig.locks().mutex("x").ttl(std::time::Duration::from_secs(2)).blocking().acquire().unwrap();
+    rig.server.says("ALTER TABLE leasehold_lock RENAME COLUMN expires TO ends");
+    until("it lapses", || !held.check());
+    let error = held.release_blocking().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost(leasehold_core::Loss::Lapsed), "{error}");
+    assert!(error.to_string().contains("expires"), "it says what to mend: {error}");
+}
+
 /// H5: the server does not mind this, so that it is met where the row is read.
 #[test]
 fn whoever_claims_is_told_of_a_column_that_says_nothing() {

@@ -1,10 +1,10 @@
 //! A look changes nothing.
 
-use leasehold_core::{Broken, Env, Inspect, Name};
+use leasehold_core::{Broken, Engine, Env, Fault, How, Inspect, Level, Name};
 use leasehold_sql::postgres::{Config, SCHEMA, engine};
-use leasehold_testkit::server::{PgBouncer, psql};
+use leasehold_testkit::server::{PgBouncer, PostgresServer, psql};
 
-use crate::rig::{Rig, acquire, engine_of};
+use crate::rig::{Rig, acquire, engine_of, until};
 
 #[test]
 fn a_look_makes_no_tables() {
@@ -40,5 +40,42 @@ fn a_look_without_the_right_to_it_is_denied() {
     rig.server.says("CREATE ROLE nobody LOGIN");
     let looks = engine_of("nobody", rig.server.port());
     let error = rig.run(looks.list("")).unwrap_err();
-    assert_eq!(error.fault, leasehold_core::Fault::Denied, "{error:?}");
+    assert_eq!(error.fault, Fault::Denied, "{error:?}");
+}
+
+/// A replica refuses claims, whoever looked before; what it shows is of no lineage, for it may be behind.
+#[test]
+fn a_look_at_a_replica_sees_what_is_held_and_a_claim_there_is_refused() {
+    let rig = Rig::of(PostgresServer::durable(&["synchronous_standby_names=", "wal_level=replica"]));
+    let said = psql(rig.server.port(), &["-c", SCHEMA, "-c", crate::rights::ROLES]);
+    assert!(said.status.success(), "{said:?}");
+    let replica = rig.server.replica();
+    let held = acquire(&rig.locks(), "a");
+    let pooler = PgBouncer::start(replica.port());
+    let at = |port: u16| Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres")).unwrap();
+    let pooled = engine(at(pooler.port()).listen(at(replica.port())), &Env::system());
+    let (root, viewer) =
+        (engine_of("postgres", replica.port()), engine_of("leasehold_viewer", replica.port()));
+    let name = Name::new("a").unwrap();
+    for looks in [&*root, &*viewer, &pooled] {
+        until("the replica has it", || rig.run(looks.show(&name)).unwrap().holders.len() == 1);
+        let view = rig.run(looks.show(&name)).unwrap();
+        assert_eq!((view.holders[0].token, view.lineage), (Some(held.token().number), None));
+        let listed = rig.run(looks.list("")).unwrap();
+        assert_eq!(listed.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        let promised = rig.run(looks.guarantee()).unwrap();
+        assert!(promised.level == Level::BestEffort, "{promised}");
+        assert!(promised.to_string().contains("behind"), "{promised}");
+        let claim = rig.claim("b");
+        for failed in [
+            rig.run(looks.claim(&claim, How::Create)).map(drop),
+            rig.run(looks.break_hold(&claim.name, 1, true)).map(drop),
+            rig.run(looks.ping()),
+        ] {
+            let error = failed.unwrap_err();
+            assert!(error.message.contains("name the primary"), "{error:?}");
+        }
+        assert_eq!(rig.run(looks.show(&name)).unwrap().holders.len(), 1, "once more");
+    }
+    held.release_blocking().unwrap();
 }

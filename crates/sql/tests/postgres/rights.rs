@@ -7,7 +7,7 @@ use leasehold_testkit::server::{PostgresServer, psql};
 use crate::rig::{Rig, acquire, engine_of, locks_of, until};
 
 /// What docs/engines/postgres.md tells operators to run.
-const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
+pub(crate) const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
 
 fn refused(user: &str, port: u16) -> leasehold_core::Error {
     locks_of(user, port).mutex("a").blocking().try_acquire().unwrap_err()

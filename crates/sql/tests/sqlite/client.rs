@@ -103,6 +103,10 @@ impl Client {
         granted.expect("it is granted")
     }
 
+    pub(crate) fn list(&self) -> Vec<View> {
+        self.runtime.block_on(self.engine.list("")).unwrap()
+    }
+
     pub(crate) fn show(&self, name: &str) -> Result<View, EngineError> {
         self.runtime.block_on(self.engine.show(&Name::new(name).unwrap()))
     }

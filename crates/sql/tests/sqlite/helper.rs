@@ -116,6 +116,10 @@ fn obeys() {
                 let (claim, grant) = held.remove(name).unwrap();
                 format!("{:?}", client.release(&claim, &grant))
             }
+            ["show", name] => match client.show(name) {
+                Ok(view) => format!("{} of {}", view.holders.len(), client.list().len()),
+                Err(error) => format!("{error:?}"),
+            },
             ["many", prefix] => (0..)
                 .map(|number| take(&client, claim(&format!("{prefix}{number}")), &mut held))
                 .find(|said| said != "held")

@@ -132,3 +132,30 @@ fn a_look_leaves_the_file_of_somebody_else_as_it_is() {
     assert_eq!(client.show("job").unwrap().holders.len(), 1);
     assert_eq!(rig.says("SELECT count(*) FROM things"), ["Integer(1)"]);
 }
+
+/// Whoever may only read sees what is held, also where nobody uses the file right now, and leaves nothing beside it.
+#[test]
+fn a_look_needs_no_right_to_write() {
+    assert!(am_root(), "becoming another user needs root: run this test as root");
+    let rig = Rig::new();
+    let path = rig.dir().join("a b?mode=memory#%41';--.db");
+    let mode = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    mode(rig.dir(), 0o755);
+    let files = || fs::read_dir(rig.dir()).unwrap().count();
+    let client = Client::new(&path);
+    client.hold(&claim("job"));
+    let mut looks = Helper::start_as(&NOBODY, &path);
+    assert_eq!((looks.tell("show job"), files()), ("1 of 1".into(), 3), "its log is in use");
+    client.hold(&claim("other"));
+    assert_eq!(looks.tell("show job"), "1 of 2");
+    let denied = looks.tell("claim third");
+    assert!(denied.contains("Denied") && denied.contains("may not write"), "{denied}");
+    drop(client);
+    assert_eq!((looks.tell("show job"), files()), ("1 of 2".into(), 1), "nobody uses it");
+    assert_eq!(looks.tell("show free"), "0 of 2");
+    Client::new(&path).hold(&claim("third"));
+    assert_eq!(looks.tell("show third"), "1 of 3");
+    mode(&path, 0o600);
+    let denied = looks.tell("show job");
+    assert!(denied.contains("Denied") && denied.contains("may not read"), "{denied}");
+}
