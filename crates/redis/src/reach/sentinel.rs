@@ -126,9 +126,16 @@ impl MasterDialer {
         let dialer =
             Dialer { slow: Some(trust), ..Dialer::heard(&self.client, server, Arc::clone(&self.ears)) };
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
-        let watch =
-            watch(Arc::clone(self.panel()), named.place.clone(), trust, Arc::clone(&self.client.clock));
-        let conn = Conn::open(&dialer, number, broken, Box::pin(watch)).await?;
+        let watching =
+            || watch(Arc::clone(self.panel()), named.place.clone(), trust, Arc::clone(&self.client.clock));
+        let replaced = |other: &str| {
+            EngineError::new(Fault::Retry, format!("the Sentinels named {}, and now {other}", named.place))
+        };
+        let conn = tokio::select! {
+            conn = Conn::open(&dialer, number, broken, Box::pin(watching())) => conn?,
+            // One that does not answer is left as soon as another is named.
+            () = watching() => return Err(replaced("another, or none")),
+        };
         let (panel, now) = (self.panel(), self.client.clock.now());
         let mut answers = panel.listen();
         panel.kick();
@@ -138,8 +145,7 @@ impl MasterDialer {
                 Verdict::Open => drop(answers.changed().await),
                 Verdict::Nobody(error) => return Err(error),
                 Verdict::Master(Named { place: other, .. }) | Verdict::Disputed(_, other) => {
-                    let message = format!("the Sentinels named {}, and now {other}", named.place);
-                    return Err(EngineError::new(Fault::Retry, message));
+                    return Err(replaced(&other.to_string()));
                 }
             }
         }

@@ -26,6 +26,7 @@ mod outages;
 mod promoted;
 mod proxied;
 mod quick;
+mod readers;
 mod refusals;
 mod replicated;
 mod rig;
