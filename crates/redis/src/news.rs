@@ -41,6 +41,10 @@ pub(crate) struct Ears {
     counter: String,
     /// What is heard on the connection itself may come from other servers, which pass it on to each other.
     passed_on: bool,
+    /// For so long after a prompt answer no other server has its place, in nanoseconds.
+    trust: AtomicU64,
+    /// When the request to the newest prompt answer left, in nanoseconds.
+    prompt: AtomicU64,
     pub(crate) mailbox: Arc<Mailbox>,
     clock: Mutex<ServerClock>,
     waiting: Mutex<HashSet<ClaimId>>,
@@ -81,6 +85,8 @@ impl Ears {
     fn hearing(prefix: &str, mailbox: Arc<Mailbox>, passed_on: bool) -> Arc<Self> {
         Arc::new(Self {
             passed_on,
+            trust: AtomicU64::new(u64::MAX),
+            prompt: AtomicU64::new(0),
             prefix: prefix.to_owned(),
             counter: counter(prefix, None),
             mailbox,
@@ -131,6 +137,9 @@ impl Ears {
     /// An answer, come at `now`, to a request that left at `sent` tells the server's time. Only successful answers do: an
     /// error may overtake what was sent before it.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) {
+        if now.as_nanos().saturating_sub(sent.as_nanos()) <= self.trust.load(Ordering::Relaxed) {
+            self.prompt.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+        }
         let ahead = lock_of(&self.clock).learn(sent, now, Duration::from_micros(server_micros));
         if let Some(ahead) = ahead {
             tracing::warn!(?ahead, "the server's clock went forward: holds are in doubt");
@@ -208,10 +217,22 @@ impl Ears {
         self.in_flight.load(Ordering::Relaxed) > 0 || self.somebody_waits()
     }
 
-    /// A message that this server published itself.
-    pub(crate) fn hear_own(&self, message: &[u8]) {
-        if let Some(news) = std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
-            self.mailbox.push(news);
+    /// From now on, news that come more than this after a prompt answer say nothing: a server that was stopped for so long may have
+    /// been replaced, and grants what it had in its socket when it runs again.
+    pub(crate) fn trust(&self, time: Duration) {
+        self.trust.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A message that this server published itself, come at `now`.
+    pub(crate) fn hear_own(&self, message: &[u8], now: Instant) {
+        let since_prompt = now.as_nanos().saturating_sub(self.prompt.load(Ordering::Relaxed));
+        let is_trusted = since_prompt <= self.trust.load(Ordering::Relaxed);
+        match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
+            Some(News::Granted { name, id, grant, .. }) if !is_trusted => {
+                self.mailbox.push(News::Granted { name, id, grant, since: None });
+            }
+            Some(news) => self.mailbox.push(news),
+            None => {}
         }
     }
 
@@ -351,6 +372,30 @@ mod tests {
         // It said 5.3 s after ours said 500 ms: it said 5 s not earlier than at 200 ms.
         ears.learn(at(500), at(501), 5_300_000);
         assert_eq!(since(&ears), Some(at(200)));
+    }
+
+    #[test]
+    fn news_of_a_server_that_may_have_been_replaced_are_asked_for() {
+        let ears = Ears::of_many("lock:", Arc::default());
+        ears.trust(Duration::from_secs(1));
+        let said = format!("granted {ID} 17 3 2000 5000000 l lock:a b");
+        let is_dated = |now: u64| {
+            ears.hear_own(said.as_bytes(), at(now));
+            let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            matches!(news.as_deref(), Some([News::Granted { since: Some(_), .. }]))
+        };
+        assert!(!is_dated(2000), "it has not answered yet");
+        ears.learn(at(3000), at(3001), 4_000_000);
+        assert!(is_dated(3500) && is_dated(4000));
+        assert!(!is_dated(4001), "it may have been stopped since");
+        ears.learn(at(4000), at(6000), 7_000_000);
+        assert!(!is_dated(6001), "it was");
+        ears.learn(at(6100), at(6101), 7_100_000);
+        assert!(is_dated(6200));
+        // What others passed on is never dated.
+        ears.hear(said.as_bytes());
+        let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+        assert!(matches!(news.as_deref(), Some([News::Granted { since: None, .. }])));
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl Node {
     pub(crate) fn new(cluster: &Weak<Inner>, client: &Arc<Client>, place: Place, nodes: usize) -> Arc<Self> {
         let server = client.config.server(Address::Tcp(place.clone()), nodes.max(2));
         let ears = client.ears_of_many();
+        ears.trust(MOST_TRUST);
         let dialer =
             Dialer { slow: Some(MOST_TRUST), ..Dialer::heard(client, server.clone(), Arc::clone(&ears)) };
         let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
@@ -144,7 +145,9 @@ impl Dial for NodeDialer {
         Box::pin(async move {
             let conn = self.dialer.dial(broken).await?;
             if let Some(timeout) = door::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
-                conn.trust((timeout / 2).min(MOST_TRUST));
+                let trust = (timeout / 2).min(MOST_TRUST);
+                conn.trust(trust);
+                self.dialer.ears.trust(trust);
             }
             Ok(conn)
         })

@@ -253,7 +253,7 @@ fn hear(heard: &Heard, ears: &Ears, cluster: &Weak<Inner>, client: &Client, fram
     };
     match parts.as_slice() {
         [Frame::Bytes(kind), Frame::Bytes(_), Frame::Bytes(message)] if kind == b"smessage" => {
-            ears.hear_own(message);
+            ears.hear_own(message, client.clock.now());
         }
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
             let asked = heard.lock().asked.front().map(|(slot, _)| *slot);
@@ -297,5 +297,48 @@ impl Drop for LastWords {
         if let Some(cluster) = self.cluster.upgrade() {
             channels.listening.iter().for_each(|&slot| cluster.waiting.ring(slot, &self.client.mailbox));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{ClaimId, Env};
+
+    use super::*;
+    use crate::config::Config;
+
+    fn frame(kind: &str, channel: &str) -> Frame {
+        let bytes = |text: &str| Frame::Bytes(text.as_bytes().to_vec());
+        Frame::List(vec![bytes(kind), bytes(channel), Frame::Word("1".to_owned())])
+    }
+
+    /// The client library takes such news for the answer to the oldest request, and all later answers for those before them.
+    #[test]
+    fn news_that_a_slot_has_left_are_the_answer_to_no_request() {
+        let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
+        let ears = client.ears_of_many();
+        let (orders, _ordered) = mpsc::unbounded_channel();
+        let heard = Heard { channels: Mutex::default(), orders, dead: AtomicBool::new(false) };
+        let name = |slot: u16| channel_of(&client.channel, slot);
+        let said = |frame: Frame| hear(&heard, &ears, &Weak::new(), &client, frame);
+        let asked: Vec<_> = [7, 8, 9].map(|slot| heard.ask(slot).unwrap()).into();
+        for slot in [7, 8, 9] {
+            heard.lock().slots.insert(name(slot).into_bytes(), slot);
+        }
+        let mut asked = asked.into_iter();
+        let mut answer = || asked.next().unwrap().try_recv();
+        assert!(said(frame("ssubscribe", &name(7))).is_some());
+        assert!(matches!(answer(), Ok(Ok(()))));
+        assert!(said(frame("sunsubscribe", &name(7))).is_some());
+        assert_eq!(heard.lock().listening.len(), 0);
+        assert!(said(Frame::Error("MOVED 8 10.0.0.1:7".to_owned())).is_some());
+        assert!(matches!(answer(), Ok(Err(Refused::Moved { to, .. })) if to == "10.0.0.1:7"));
+        assert!(said(frame("ssubscribe", &name(9))).is_some());
+        assert!(matches!(answer(), Ok(Ok(()))));
+        assert_eq!(heard.lock().listening, HashSet::from([9]));
+        // What belongs to no request leaves nothing to be understood.
+        assert!(said(Frame::Error("ERR what".to_owned())).is_none());
+        heard.ask(7).unwrap();
+        assert!(said(frame("ssubscribe", &name(8))).is_none());
     }
 }

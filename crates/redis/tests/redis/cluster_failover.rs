@@ -9,10 +9,11 @@ use std::{
 };
 
 use leasehold_core::{Engine, Guard, Inspect, Name, Renewed};
+use leasehold_redis::Config;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, hold},
+    cluster_rig::{ClusterRig, held, here, hold},
     rig::{PATIENCE, acquire},
 };
 
@@ -68,13 +69,16 @@ fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
 /// A hold that the replica never had is told lost, and not believed in beside another.
 #[test]
 fn a_hold_that_was_lost_with_its_master_is_told_lost() {
-    let rig = ClusterRig::new();
-    let (slot, from, _) = rig.ends("{x}");
+    let mut rig = ClusterRig::new();
+    let (slot, from, other) = rig.ends("{x}");
+    // The replica is met for the first time when it has been promoted.
+    let seed = rig.cluster().ports()[other];
+    rig.config = Config::cluster(vec![here(seed)]);
     let replica = from + 3;
     let locks = rig.locks();
-    // What the replica does not hear of.
+    // What the replica does not hear of. It is due to be renewed long after the end of this.
     rig.cluster().cut(replica);
-    let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    let guard = locks.mutex("{x}").ttl(LONG * 60).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().kill(from);
     rig.cluster().heal(replica);
     rig.until("the replica is the owner", || rig.cluster().owner(slot) == replica);
@@ -187,4 +191,22 @@ fn what_other_nodes_have_goes_on_while_one_is_down() {
         rig.cluster().settle();
         assert!(Inspect::show(&*engine, &name(false)).await.unwrap().holders.is_empty(), "it saved nothing");
     });
+}
+
+/// A grant that too few replicas of its node have is not shown, and given back.
+#[test]
+fn replicas_of_the_node_of_a_name_are_waited_for() {
+    let mut rig = ClusterRig::new();
+    rig.config = rig.config.clone().wait(1);
+    let (_, owner, _) = rig.ends("{x}");
+    let locks = rig.locks();
+    acquire(&locks, "{x}").release_blocking().unwrap();
+    rig.cluster().cut(owner + 3);
+    rig.until("its master has no replica", || {
+        let info = rig.cluster().command(owner, &["INFO", "replication"]);
+        info.iter().any(|line| line.trim() == "connected_slaves:0")
+    });
+    let error = locks.mutex("{x}").blocking().try_acquire().unwrap_err();
+    assert!(error.to_string().contains("replicas"), "{error}");
+    rig.until("it was given back", || rig.cluster().command(owner, &["EXISTS", "lock:{x}"]) == ["0"]);
 }

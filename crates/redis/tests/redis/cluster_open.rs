@@ -2,7 +2,10 @@
 
 use leasehold_core::{Answer, Claim, Engine, How, Loss, Mode, News, Previous, Released, Renewed, Token};
 
-use crate::cluster_rig::{ClusterRig, end, held, hold};
+use crate::{
+    cluster_rig::{ClusterRig, end, held, hold},
+    rig::PATIENCE,
+};
 
 /// A renewal compares id and token, a release too; neither touches the lock of another, nor makes one.
 #[test]
@@ -123,12 +126,15 @@ fn news_that_a_slot_left_answer_no_request() {
         assert!(matches!(ask, Ok(Answer::Waiting(_))), "{ask:?}");
         assert!(holder.release(&ends).await.iter().all(|one| matches!(one, Released::Freed)));
         let mut missing: std::collections::HashSet<_> = pairs.iter().map(|(_, _, next)| next.id).collect();
-        while !missing.is_empty() {
-            for news in engine.news().await {
-                if let News::Granted { id, .. } = news {
-                    missing.remove(&id);
+        let heard = async {
+            while !missing.is_empty() {
+                for news in engine.news().await {
+                    if let News::Granted { id, .. } = news {
+                        missing.remove(&id);
+                    }
                 }
             }
-        }
+        };
+        tokio::time::timeout(PATIENCE, heard).await.expect("all grants are pushed");
     });
 }

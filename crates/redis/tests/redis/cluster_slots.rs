@@ -25,16 +25,19 @@ async fn waits(engine: &RedisEngine, claim: &Claim) {
 
 /// The grant that is pushed to a claim.
 async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
-    loop {
-        for news in engine.news().await {
-            if let News::Granted { id, grant, since, .. } = news
-                && id == claim.id
-            {
-                assert!(since.is_some(), "it is dated by the node that granted it");
-                return grant;
+    let heard = async {
+        loop {
+            for news in engine.news().await {
+                if let News::Granted { id, grant, since, .. } = news
+                    && id == claim.id
+                {
+                    assert!(since.is_some(), "it is dated by the node that granted it");
+                    return grant;
+                }
             }
         }
-    }
+    };
+    tokio::time::timeout(PATIENCE, heard).await.expect("the grant is pushed")
 }
 
 /// Trap 13.
@@ -252,6 +255,28 @@ fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
         guard.release_blocking().unwrap();
     }
     rig.until("nothing is left", || rig.leftovers().is_empty());
+}
+
+/// Trap 19: the waiter's own program does not know yet where the slot went, so nobody listens for it there.
+#[test]
+fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, _, to) = rig.ends("{x}");
+    let engines = [rig.engine(), rig.engine(), rig.engine()];
+    let claims = [rig.claim("{x}"), rig.claim("{x}"), rig.claim("{x}")];
+    rig.run(async {
+        let grant = held(&engines[0], &claims[0]).await;
+        for at in [1, 2] {
+            waits(&engines[at], &claims[at]).await;
+        }
+        rig.cluster().migrate_slot(slot, to).unwrap();
+        // The second in line has heard of it, and listens there.
+        waits_again(&engines[2], &claims[2]).await;
+        assert!(matches!(engines[0].release(&[end(&claims[0], Some(&grant))]).await[..], [Released::Freed]));
+        let first = engines[1].claim(&claims[1], How::Ask).await;
+        assert!(matches!(first, Ok(Answer::Held(_))), "{first:?}");
+        waits_again(&engines[2], &claims[2]).await;
+    });
 }
 
 /// Trap 20. A slot of which news are heard leaves a node while a thousand calls are under way there.
