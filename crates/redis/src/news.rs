@@ -416,6 +416,22 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_to_another_process_puts_holds_in_doubt() {
+        let ears = Ears::new("lock:", Arc::default());
+        let is_doubted = |run: Option<&str>| {
+            ears.meets(&Identity { run: run.map(str::to_owned), ..Identity::default() });
+            let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            news.is_some_and(|news| matches!(news[..], [News::Doubt]))
+        };
+        assert!(!is_doubted(Some("one")), "nothing was held before");
+        assert!(!is_doubted(Some("one")));
+        assert!(is_doubted(Some("two")));
+        assert!(is_doubted(None), "nobody knows");
+        assert!(is_doubted(None));
+        assert_eq!(ears.asks_for_run(), Run::Leave);
+    }
+
+    #[test]
     fn what_is_no_news_of_ours_is_nothing() {
         let ears = Ears::new("lock:", Arc::default());
         for text in [

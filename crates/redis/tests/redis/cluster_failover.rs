@@ -9,10 +9,11 @@ use std::{
 };
 
 use leasehold_core::{Engine, Guard, Inspect, Name, Renewed};
+use leasehold_redis::Config;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
 use crate::{
-    cluster_rig::{ClusterRig, held, hold},
+    cluster_rig::{ClusterRig, held, here, hold},
     rig::{PATIENCE, acquire},
 };
 
@@ -68,8 +69,11 @@ fn holds_outlive_a_killed_master_and_waiters_are_granted_on_its_replica() {
 /// A hold that the replica never had is told lost, and not believed in beside another.
 #[test]
 fn a_hold_that_was_lost_with_its_master_is_told_lost() {
-    let rig = ClusterRig::new();
-    let (slot, from, _) = rig.ends("{x}");
+    let mut rig = ClusterRig::new();
+    let (slot, from, other) = rig.ends("{x}");
+    // The replica is met for the first time when it has been promoted.
+    let seed = rig.cluster().ports()[other];
+    rig.config = Config::cluster(vec![here(seed)]);
     let replica = from + 3;
     let locks = rig.locks();
     // What the replica does not hear of. It is due to be renewed long after the end of this.

@@ -16,12 +16,29 @@ fn rig() -> SentinelRig {
     rig
 }
 
+/// How far the master is, then what its replicas said that they have.
+fn offsets(rig: &SentinelRig) -> Vec<u64> {
+    let told = rig.redis.command(0, &["INFO", "replication"]).join("\n");
+    let after = |key: &str| -> Vec<u64> {
+        let behind = told.split(key).skip(1);
+        behind
+            .map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap())
+            .collect()
+    };
+    [after("master_repl_offset:"), after(",offset=")].concat()
+}
+
 /// F27, trap 11. A connection that wrote nothing is told at once that all have it.
 #[test]
 fn a_grant_that_too_few_replicas_have_is_given_back_and_not_shown() {
     let mut rig = rig();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
+    // Of all that was asked for so far the master knows that they have it.
+    let newest = offsets(&rig)[0];
+    rig.until("both replicas said so", || {
+        offsets(&rig)[1..].iter().filter(|&&offset| offset >= newest).count() == 2
+    });
     rig.redis.pause(1);
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "a definite answer: {error}");

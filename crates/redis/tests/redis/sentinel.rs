@@ -110,6 +110,8 @@ fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named(
         };
         if sentinels {
             for config in [rig.config.clone(), rig.config.clone().sentinel_login(None, of_nodes)] {
+                let said = rig.redis.sentinel_command(0, &["ACL", "LOG"]).concat();
+                assert_eq!(said, "", "it was told no password, that of the servers least of all");
                 let text = denied(config);
                 assert!(
                     text.contains("the Sentinel at 127.0.0.1:") && text.contains("sentinel_password_file"),
