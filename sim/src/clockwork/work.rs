@@ -256,9 +256,8 @@ impl Clockwork {
     pub(super) fn wake_at(&self, at: Instant, waker: &Waker, entry: Option<Key>) -> Key {
         let mut inside = self.lock();
         let due = &mut inside.due;
-        let same = entry.filter(
-            |key| matches!(due.get(*key), Some(Due::Wake(before)) if before.will_wake(waker)),
-        );
+        let same =
+            entry.filter(|key| matches!(due.get(*key), Some(Due::Wake(before)) if before.will_wake(waker)));
         if let Some(key) = same.and_then(|key| due.put_off(key, at)) {
             return key;
         }
