@@ -10,6 +10,7 @@ use crate::{
     journal::Record,
     notice,
     plan::{Fault, Manner, Plan},
+    server::REQUEST_LIFE,
 };
 
 /// How long the keeper sleeps in one piece: a second, by clocks of which the slowest lose a fifth.
@@ -111,6 +112,7 @@ fn terms(plan: &Plan) -> Terms {
     terms.precision = Duration::from_micros(1);
     terms.lossy = !promise.exclusion;
     terms.place = place(plan);
+    terms.under_way = REQUEST_LIFE;
     terms.set_back = plan.sets_back();
     terms.overtakes = (promise.calm && plan.named).then_some(0);
     if plan.delays_timers() {
