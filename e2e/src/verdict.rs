@@ -13,6 +13,9 @@ use crate::{figures::Figures, pace::Pace, retold::Retold, world::Promise};
 /// After these, nothing is left of what was held before.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
 
+/// For how long a grant is pushed at most, until its waiter must have spoken.
+const CLAIM_TIME: Duration = Duration::from_secs(2);
+
 /// By how much a wait may be longer than its limit besides what the machine stalled. I12 says a tenth of a second, to which the
 /// simulation judges. What is done goes through several threads and processes, each of which may wait a little for the one before:
 /// of what they wait one after the other, only the longest in each beat is measured as a stall.
@@ -23,7 +26,8 @@ const OVER_LIMIT: Duration = Duration::from_millis(250);
 pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
-    terms.place = entry_life(pace.ttl).max(pace.place);
+    // When the place of who died is about to end, its turn may come.
+    terms.place = entry_life(pace.ttl).max(pace.place) + CLAIM_TIME.min(pace.ttl);
     terms.precision = pace.precision;
     terms.overdue = pace.overdue;
     terms.stale = pace.stale;

@@ -2,10 +2,12 @@
 
 use leasehold_sim::{Bug, Plan};
 
-const USAGE: &str = "usage: leasehold-sim [--seeds N] [--from SEED] [--ops N] [--bug NAME] [--replay SEED]
+const USAGE: &str =
+    "usage: leasehold-sim [--seeds N] [--from SEED] [--jobs N] [--ops N] [--bug NAME] [--replay SEED]
 
   --seeds N      run so many seeds (1000)
   --from SEED    beginning with this one (1)
+  --jobs N       on so many threads (1)
   --ops N        with so many acquisitions each (32)
   --bug NAME     with a mistake in the model, to see it found
   --replay SEED  run one seed, tell what happens, and reduce it if it violates something";
@@ -14,6 +16,7 @@ const USAGE: &str = "usage: leasehold-sim [--seeds N] [--from SEED] [--ops N] [-
 pub(crate) struct Args {
     pub(crate) seeds: u64,
     pub(crate) from: u64,
+    pub(crate) jobs: u64,
     pub(crate) replay: Option<u64>,
     ops: usize,
     bug: Option<Bug>,
@@ -21,7 +24,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut args = Self { seeds: 1000, from: 1, replay: None, ops: 32, bug: None };
+        let mut args = Self { seeds: 1000, from: 1, jobs: 1, replay: None, ops: 32, bug: None };
         while let Some(option) = words.next() {
             let value = words.next().ok_or_else(|| format!("{option} needs a value\n\n{USAGE}"))?;
             let wrong = || format!("{option}: {value:?} cannot be\n\n{USAGE}");
@@ -29,6 +32,7 @@ impl Args {
             match option.as_str() {
                 "--seeds" => args.seeds = number()?,
                 "--from" => args.from = number()?,
+                "--jobs" => args.jobs = number()?,
                 "--ops" => args.ops = usize::try_from(number()?).map_err(|_| wrong())?,
                 "--replay" => args.replay = Some(number()?),
                 "--bug" => args.bug = Some(Bug::named(&value).ok_or_else(wrong)?),

@@ -16,6 +16,9 @@ use crate::{
     verdict::Complaint,
 };
 
+/// Most runs have fewer events.
+const EVENTS: usize = 512;
+
 /// Writes down what happens. All times are the world's.
 pub(crate) struct Journal {
     clockwork: Arc<Clockwork>,
@@ -58,7 +61,8 @@ impl Journal {
     /// An empty one, of the run with this number.
     #[must_use]
     pub(crate) fn new(clockwork: Arc<Clockwork>, run: u64) -> Self {
-        Self { clockwork, run, inside: Mutex::default() }
+        let inside = Inside { events: Vec::with_capacity(EVENTS), ..Inside::default() };
+        Self { clockwork, run, inside: Mutex::new(inside) }
     }
 
     /// The clockwork by which it tells the time.

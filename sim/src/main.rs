@@ -4,6 +4,11 @@ mod args;
 
 use std::{
     process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -31,38 +36,68 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs many seeds; true if something was violated.
+/// What came of the seeds so far.
+struct Explored {
+    begin: Instant,
+    told: Instant,
+    total: Tally,
+    failed: Vec<u64>,
+}
+
+/// Runs many seeds, on so many threads as was said; true if something was violated.
 fn explore(args: &Args) -> bool {
-    let (begin, mut told) = (Instant::now(), Instant::now());
-    let (mut total, mut failed) = (Tally::default(), Vec::new());
-    for seed in args.from..args.from + args.seeds {
-        let outcome = run(&args.plan(seed), false);
-        total.add(&outcome.tally);
-        if !outcome.complaints.is_empty() {
-            if failed.len() < SHOWN {
-                complain(seed, &outcome);
+    let next = AtomicU64::new(args.from);
+    let begin = Instant::now();
+    let explored = Mutex::new(Explored { begin, told: begin, total: Tally::default(), failed: Vec::new() });
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= args.from + args.seeds {
+                return;
             }
-            failed.push(seed);
+            let outcome = run(&args.plan(seed), false);
+            explored.lock().unwrap_or_else(PoisonError::into_inner).add(args, seed, &outcome);
         }
-        if told.elapsed() > PROGRESS {
-            told = Instant::now();
-            let pace = total.runs as f64 / begin.elapsed().as_secs_f64() * 60.0;
+    };
+    thread::scope(|scope| {
+        (1..args.jobs).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    explored.into_inner().unwrap_or_else(PoisonError::into_inner).tell()
+}
+
+impl Explored {
+    fn add(&mut self, args: &Args, seed: u64, outcome: &Outcome) {
+        self.total.add(&outcome.tally);
+        if !outcome.complaints.is_empty() {
+            if self.failed.len() < SHOWN {
+                complain(seed, outcome);
+            }
+            self.failed.push(seed);
+        }
+        if self.told.elapsed() > PROGRESS {
+            self.told = Instant::now();
+            let pace = self.total.runs as f64 / self.begin.elapsed().as_secs_f64() * 60.0;
             eprint!(
                 "\r{}/{} seeds, {pace:.0} a minute, {:.1} simulated hours, {} violated ",
-                total.runs,
+                self.total.runs,
                 args.seeds,
-                total.simulated.as_secs_f64() / 3600.0,
-                failed.len()
+                self.total.simulated.as_secs_f64() / 3600.0,
+                self.failed.len()
             );
         }
     }
-    eprintln!();
-    print!("{total}");
-    println!("{:<28} {:.1} s", "real time", begin.elapsed().as_secs_f64());
-    if !failed.is_empty() {
-        println!("seeds that violated: {failed:?}; `--replay SEED` tells one of them");
+
+    fn tell(mut self) -> bool {
+        eprintln!();
+        print!("{}", self.total);
+        println!("{:<28} {:.1} s", "real time", self.begin.elapsed().as_secs_f64());
+        if !self.failed.is_empty() {
+            self.failed.sort_unstable();
+            println!("seeds that violated: {:?}; `--replay SEED` tells one of them", self.failed);
+        }
+        !self.failed.is_empty()
     }
-    !failed.is_empty()
 }
 
 /// Tells what happens in one seed, and what is left of it when it is reduced.

@@ -35,6 +35,8 @@ pub struct Tally {
     pub beyond: u64,
     /// Runs that violated something.
     pub violated: u64,
+    /// Of how all of them went: equal only where each went the same way.
+    pub digest: u64,
 }
 
 /// Updates of a resource.
@@ -68,6 +70,7 @@ impl Tally {
         self.checked += other.checked;
         self.beyond += other.beyond;
         self.violated += other.violated;
+        self.digest = self.digest.wrapping_add(other.digest);
     }
 }
 
@@ -101,6 +104,7 @@ impl fmt::Display for Tally {
             row(what, format!("{acknowledged} acknowledged, {lost} lost, {refused} refused"))?;
         }
         row("seeds beyond the promise", self.beyond.to_string())?;
-        row("violations", self.violated.to_string())
+        row("violations", self.violated.to_string())?;
+        row("digest", format!("{:016x}", self.digest))
     }
 }

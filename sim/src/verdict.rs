@@ -2,14 +2,15 @@
 
 use std::{any::Any, fmt, sync::atomic::AtomicUsize, time::Duration};
 
-use leasehold_core::queue::MIN_ENTRY_LIFE;
+use leasehold_core::queue::entry_life;
 use leasehold_testkit::check::{self, Invariant, Terms};
 
 use crate::{
-    client::{PATIENCE, REQUEST_TIMEOUT, SLOWEST_POLL},
+    client::{CLAIM_TIME, PATIENCE, REQUEST_TIMEOUT, SLOWEST_POLL},
     journal::Record,
     notice,
     plan::{Fault, Manner, Plan},
+    server::REQUEST_LIFE,
 };
 
 /// How long the keeper sleeps in one piece: a second, by clocks of which the slowest lose a fifth.
@@ -94,6 +95,13 @@ fn looks_late(plan: &Plan) -> Duration {
     SLOWEST_POLL.saturating_sub(plan.shortest_lease())
 }
 
+/// How long the place of who died may stand in the way: as long as it was asked for, also where that was never granted; and when it is
+/// about to end, its turn may come.
+fn place(plan: &Plan) -> Duration {
+    let longest = plan.longest_lease();
+    entry_life(longest) + CLAIM_TIME.min(longest)
+}
+
 /// What is asked of the run.
 fn terms(plan: &Plan) -> Terms {
     let promise = plan.promise();
@@ -103,7 +111,8 @@ fn terms(plan: &Plan) -> Terms {
     terms.reading = Duration::from_micros(1);
     terms.precision = Duration::from_micros(1);
     terms.lossy = !promise.exclusion;
-    terms.place = MIN_ENTRY_LIFE;
+    terms.place = place(plan);
+    terms.under_way = REQUEST_LIFE;
     terms.set_back = plan.sets_back();
     terms.overtakes = (promise.calm && plan.named).then_some(0);
     if plan.delays_timers() {
@@ -132,4 +141,68 @@ fn terms(plan: &Plan) -> Terms {
         terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops();
     }
     terms
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, sync::Arc};
+
+    use leasehold_core::{Answer, Claim, ClaimId, How, Instant, Mode, Name, Previous, Release};
+
+    use super::*;
+    use crate::{
+        clockwork::Group,
+        plan::Manner,
+        server::{Around, Reply, Request, Store},
+    };
+
+    fn claim(id: u8, ttl: Duration, may_queue: bool) -> Claim {
+        Claim {
+            id: ClaimId([id; 16]),
+            name: Name::new("a").unwrap(),
+            mode: Mode::Exclusive,
+            ttl,
+            claim_time: CLAIM_TIME.min(ttl),
+            may_queue,
+            tokens: 1,
+            owner: Arc::from("somebody"),
+            stops_on_term: false,
+        }
+    }
+
+    /// One asks for the longest lease, stands in line, and dies. Its turn comes when its place is about to end: whoever tries is told
+    /// "taken", for as long as is allowed for, and no longer.
+    #[test]
+    fn the_place_of_who_died_may_be_granted_when_it_ends() {
+        let nobody = BTreeSet::new();
+        for seed in 1..=50 {
+            let plan = Plan::draw(seed, 32, None);
+            let longest = plan.longest_lease();
+            let mut store = Store::new(Manner::Poll, None);
+            let mut ask = |after: Duration, request: &Request| {
+                let now = Instant::from_nanos(1_000_000_000_000).after(after);
+                let mut around = Around { now, deaf: &nobody, mail: Vec::new() };
+                store.serve(&mut around, Group::WORLD, request)
+            };
+            let holder = claim(1, Duration::from_secs(3600), false);
+            let Reply::Claim(Ok(Answer::Held(grant))) =
+                ask(Duration::ZERO, &Request::Claim(holder.clone(), How::Create))
+            else {
+                panic!("it is free")
+            };
+            ask(Duration::ZERO, &Request::Claim(claim(2, longest, true), How::Create));
+            let Claim { id, name, mode, .. } = holder;
+            let token = Some(grant.token);
+            let release = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+            let moment = Duration::from_nanos(1);
+            ask(entry_life(longest) - moment, &Request::Release(vec![(release, false)]));
+            let place = terms(&plan).place;
+            let mut tries =
+                |number, after| ask(after, &Request::Claim(claim(number, longest, false), How::Create));
+            let early = tries(3, place - moment * 2);
+            assert!(matches!(early, Reply::Claim(Ok(Answer::Taken(_)))), "seed {seed}: {early:?}");
+            let late = tries(4, place);
+            assert!(matches!(late, Reply::Claim(Ok(Answer::Held(_)))), "seed {seed}: {late:?}");
+        }
+    }
 }

@@ -207,6 +207,8 @@ impl Shared {
     /// Runs a task beside the others. If it panics, nobody knows what it left undone: everything ends, as with the keeper.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let shared = Arc::clone(self);
+        // Each future that is given another one keeps room for it twice: a task of 2 kB took 8.
+        let task = Box::pin(task);
         let housed = async move {
             if let Err(panicked) = shared.caught(task).await {
                 shared.die(&panicked);

@@ -26,6 +26,9 @@ use crate::{
 /// How long a request may take before its outcome is unknown.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The least time for which a long lease is granted: when it is pushed.
+pub(crate) const CLAIM_TIME: Duration = Duration::from_secs(2);
+
 /// How often somebody asks who waits for news, at least.
 pub(crate) const SLOWEST_POLL: Duration = Duration::from_secs(2);
 

@@ -7,6 +7,6 @@ mod link;
 mod port;
 
 pub(crate) use clock::ClientClock;
-pub(crate) use engine::{REQUEST_TIMEOUT, Remote, SLOWEST_POLL};
+pub(crate) use engine::{CLAIM_TIME, REQUEST_TIMEOUT, Remote, SLOWEST_POLL};
 pub(crate) use host::{ClientDice, Host};
 pub(crate) use port::PATIENCE;

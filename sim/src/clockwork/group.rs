@@ -1,6 +1,9 @@
 //! Groups of tasks that live, stop and die together, as the threads of a process do.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
 
 use super::{Clockwork, task::TaskId};
 
@@ -26,12 +29,20 @@ pub(super) struct State {
     dead: bool,
     /// Those of a stopped group that would be ready.
     pub(super) parked: Vec<TaskId>,
-    /// For how long it was suspended in all: its sleeps last that much longer.
-    pub(super) suspended: Duration,
     /// After so many more readings of its clock it stops, for so long.
     pub(super) stop_at_reading: Option<(u32, Duration, Moment)>,
     /// How many of its tasks are not done.
     pub(super) tasks: usize,
+}
+
+/// What is asked of a group at every step. See [`Clockwork`].
+#[derive(Debug, Default)]
+pub(super) struct Signs {
+    dead: AtomicBool,
+    /// For how long it was suspended in all, in nanoseconds: its sleeps last that much longer.
+    suspended: AtomicU64,
+    /// It may be about to stop at a reading of its clock.
+    may_stop: AtomicBool,
 }
 
 impl State {
@@ -59,12 +70,9 @@ pub(crate) enum Moment {
 }
 
 impl Clockwork {
-    /// A new group.
-    #[must_use]
-    pub(crate) fn new_group(&self) -> Group {
-        let mut inside = self.lock();
-        inside.groups.push(State::default());
-        Group(inside.groups.len() - 1)
+    /// All groups but the world's own.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Group> + use<> {
+        (1..self.signs.len()).map(Group)
     }
 
     /// Stops a group for `length`; false if it does not run now. [`cont`](Self::cont) lets it run again.
@@ -76,7 +84,8 @@ impl Clockwork {
         }
         state.stopped = true;
         if sleeps == Sleeps::Stand {
-            state.suspended += length;
+            let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+            self.signs[group.0].suspended.fetch_add(length, Ordering::Relaxed);
         }
         inside.park(group);
         true
@@ -96,12 +105,13 @@ impl Clockwork {
         let mut inside = self.lock();
         inside.groups[group.0].dead = true;
         inside.park(group);
+        self.signs[group.0].dead.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was not killed.
     #[must_use]
     pub(crate) fn is_alive(&self, group: Group) -> bool {
-        !self.lock().groups[group.0].dead
+        !self.signs[group.0].dead.load(Ordering::Relaxed)
     }
 
     /// How many tasks of a group are not done.
@@ -113,10 +123,14 @@ impl Clockwork {
     /// After `readings` more readings of its clock the group stops for `length`, in the middle of whatever it does.
     pub(crate) fn stop_at_reading(&self, group: Group, readings: u32, length: Duration, moment: Moment) {
         self.lock().groups[group.0].stop_at_reading = Some((readings, length, moment));
+        self.signs[group.0].may_stop.store(true, Ordering::Relaxed);
     }
 
     /// The clock of a group is being read: this may be where it is to stop, and for how long.
     pub(crate) fn read(&self, group: Group) -> Option<(Duration, Moment)> {
+        if !self.signs[group.0].may_stop.load(Ordering::Relaxed) {
+            return None;
+        }
         let mut inside = self.lock();
         let state = &mut inside.groups[group.0];
         let (readings, length, moment) = state.stop_at_reading?;
@@ -125,10 +139,11 @@ impl Clockwork {
             return None;
         }
         state.stop_at_reading = None;
+        self.signs[group.0].may_stop.store(false, Ordering::Relaxed);
         Some((length, moment))
     }
 
     pub(super) fn suspended(&self, group: Group) -> Duration {
-        self.lock().groups[group.0].suspended
+        Duration::from_nanos(self.signs[group.0].suspended.load(Ordering::Relaxed))
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Tasks belong to groups, one for each client, which can be stopped, suspended and killed as processes can.
 
+mod agenda;
 mod group;
 mod sleep;
 mod task;

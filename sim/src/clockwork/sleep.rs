@@ -9,7 +9,7 @@ use std::{
 
 use leasehold_core::Instant;
 
-use super::{Clockwork, Group, work::Key};
+use super::{Clockwork, Group, agenda::Key};
 
 /// Resolves at an instant of the world's clock, later by as long as its group was suspended.
 #[derive(Debug)]
@@ -37,14 +37,15 @@ impl Future for Sleep {
         let suspended = self.clockwork.suspended(self.group);
         let more = suspended.saturating_sub(std::mem::replace(&mut self.suspended, suspended));
         self.at = self.at.after(more);
-        if let Some(entry) = self.entry.take() {
+        let entry = self.entry.take();
+        if self.clockwork.now() < self.at {
+            self.entry = Some(self.clockwork.wake_at(self.at, cx.waker(), entry));
+            return Poll::Pending;
+        }
+        if let Some(entry) = entry {
             self.clockwork.forget(entry);
         }
-        if self.clockwork.now() >= self.at {
-            return Poll::Ready(());
-        }
-        self.entry = Some(self.clockwork.wake_at(self.at, cx.waker().clone()));
-        Poll::Pending
+        Poll::Ready(())
     }
 }
 

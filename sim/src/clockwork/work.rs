@@ -1,9 +1,11 @@
 //! The loop: what is due happens, then one of the tasks that are ready goes on, then time passes.
 
 use std::{
-    collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Waker},
     time::Duration,
 };
@@ -12,7 +14,8 @@ use leasehold_core::{BoxFuture, Instant};
 
 use super::{
     Group, Sleep,
-    group::State,
+    agenda::{Agenda, Key},
+    group::{Signs, State},
     task::{Bell, Task, TaskId},
 };
 use crate::dice::Dice;
@@ -24,16 +27,18 @@ const STEP: u64 = 20_000;
 /// By how much a sleep may last longer than asked for: the timers of real runtimes are so coarse.
 const OVERSLEPT: u64 = 1_200_000;
 
-/// Time, and all that happens in it.
+/// Time, and all that happens in it. The world has one thread: what is read at every step is outside of the lock, which then costs more
+/// than what it guards.
 pub(crate) struct Clockwork {
+    /// In nanoseconds.
+    now: AtomicU64,
+    pub(super) signs: Box<[Signs]>,
     inside: Mutex<Inside>,
 }
 
 pub(super) struct Inside {
-    now: Instant,
     dice: Dice,
-    due: BTreeMap<Key, Due>,
-    entries: u64,
+    due: Agenda<Due>,
     tasks: Vec<Option<Task>>,
     pub(super) ready: Vec<TaskId>,
     pub(super) groups: Vec<State>,
@@ -41,9 +46,6 @@ pub(super) struct Inside {
     digest: u64,
     trace: Option<Vec<String>>,
 }
-
-/// When something is due, and a number that tells it apart.
-pub(super) type Key = (Instant, u64);
 
 enum Due {
     Wake(Waker),
@@ -53,25 +55,31 @@ enum Due {
 /// What happens next.
 enum Next {
     Due(Due),
-    Poll(BoxFuture<'static, ()>, Arc<Bell>),
+    Poll(Polled),
     /// A task that is done already.
     Nothing,
     Over,
 }
 
+/// A task that goes on, and is not in its place meanwhile.
+struct Polled {
+    future: BoxFuture<'static, ()>,
+    bell: Arc<Bell>,
+}
+
 impl Clockwork {
-    /// A clockwork that begins. `traced`: what happens is written down.
+    /// A clockwork that begins, of so many groups beside the world's own. `traced`: what happens is written down.
     #[must_use]
-    pub(crate) fn new(seed: u64, traced: bool) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, traced: bool, groups: usize) -> Arc<Self> {
         Arc::new(Self {
+            now: AtomicU64::new(BEGIN.as_nanos()),
+            signs: (0..=groups).map(|_| Signs::default()).collect(),
             inside: Mutex::new(Inside {
-                now: BEGIN,
                 dice: Dice::of(&[seed, u64::from_be_bytes(*b"schedule")]),
-                due: BTreeMap::new(),
-                entries: 0,
+                due: Agenda::new(),
                 tasks: Vec::new(),
                 ready: Vec::new(),
-                groups: vec![State::default()],
+                groups: (0..=groups).map(|_| State::default()).collect(),
                 digest: 0,
                 trace: traced.then(Vec::new),
             }),
@@ -81,7 +89,7 @@ impl Clockwork {
     /// The time in this world.
     #[must_use]
     pub(crate) fn now(&self) -> Instant {
-        self.lock().now
+        Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
     /// How much time has passed since the world began.
@@ -108,40 +116,37 @@ impl Clockwork {
 
     /// Waits for `length`, or a little longer, in a task of `group`.
     pub(crate) fn sleep(self: &Arc<Self>, group: Group, length: Duration) -> Sleep {
-        let at = {
-            let mut inside = self.lock();
-            let over = Duration::from_nanos(inside.dice.among(0..=OVERSLEPT));
-            inside.now.after(length + over)
-        };
-        Sleep::new(self, group, at)
+        let over = Duration::from_nanos(self.lock().dice.among(0..=OVERSLEPT));
+        Sleep::new(self, group, self.now().after(length + over))
     }
 
     /// Does `act` at `at`, or as soon as time is free.
     pub(crate) fn at(&self, at: Instant, act: impl FnOnce() + Send + 'static) {
-        self.lock().add(at, Due::Do(Box::new(act)));
+        self.lock().due.add(at, Due::Do(Box::new(act)));
     }
 
     /// Lets the world run until `until`, or until nothing can happen any more.
     pub(crate) fn run(&self, until: Instant) {
+        let mut next = self.next(&mut self.lock(), until);
         loop {
-            match self.next(until) {
-                Next::Due(Due::Wake(waker)) => waker.wake(),
-                Next::Due(Due::Do(act)) => act(),
-                Next::Poll(future, bell) => self.poll(future, bell),
-                Next::Nothing => {}
+            next = match next {
                 Next::Over => return,
+                Next::Poll(polled) => self.poll(polled, until),
+                other => {
+                    match other {
+                        Next::Due(Due::Wake(waker)) => waker.wake(),
+                        Next::Due(Due::Do(act)) => act(),
+                        _ => {}
+                    }
+                    self.next(&mut self.lock(), until)
+                }
             }
         }
     }
 
     /// Takes down that something happened; `what` is asked only if somebody wants to read it.
     pub(crate) fn note(&self, mark: u64, what: impl FnOnce() -> String) {
-        let mut inside = self.lock();
-        let now = inside.now;
-        inside.digest = Dice::of(&[inside.digest, now.as_nanos(), mark]).next();
-        if let Some(trace) = &mut inside.trace {
-            trace.push(format!("{:>14.6?} {}", now.since(BEGIN), what()));
-        }
+        self.lock().note(self.now(), mark, what);
     }
 
     /// What happened, as one number; and, if it was written down, line by line.
@@ -158,7 +163,7 @@ impl Clockwork {
                 let mut inside = self.lock();
                 inside.groups.iter_mut().for_each(|group| group.stop_at_reading = None);
                 let tasks: Vec<Task> = inside.tasks.iter_mut().filter_map(Option::take).collect();
-                (tasks, std::mem::take(&mut inside.due))
+                (tasks, inside.due.clear())
             };
             if tasks.is_empty() && due.is_empty() {
                 return;
@@ -166,54 +171,78 @@ impl Clockwork {
         }
     }
 
-    fn next(&self, until: Instant) -> Next {
-        let mut inside = self.lock();
-        let first = inside.due.first_key_value().map(|(key, _)| key.0);
-        if inside.now >= until {
+    fn next(&self, inside: &mut Inside, until: Instant) -> Next {
+        let (now, first) = (self.now(), inside.due.first());
+        if now >= until {
             return Next::Over;
         }
-        if first.is_some_and(|first| first <= inside.now) {
-            return inside.take_due();
+        if first.is_some_and(|first| first <= now) {
+            return self.take_due(inside, now);
         }
         if !inside.ready.is_empty() {
-            return inside.take_ready();
+            return self.take_ready(inside, now);
         }
         match first.filter(|first| *first < until) {
-            Some(first) => {
-                inside.now = first;
-                inside.take_due()
-            }
+            Some(first) => self.take_due(inside, first),
             None => {
                 if until != Instant::NEVER {
-                    inside.now = until;
+                    self.set(until);
                 }
                 Next::Over
             }
         }
     }
 
-    fn poll(&self, mut future: BoxFuture<'static, ()>, bell: Arc<Bell>) {
-        self.note(bell.task as u64, || format!("task {} goes on", bell.task));
+    fn take_due(&self, inside: &mut Inside, now: Instant) -> Next {
+        self.tick(now);
+        inside.due.pop().map_or(Next::Over, Next::Due)
+    }
+
+    fn take_ready(&self, inside: &mut Inside, now: Instant) -> Next {
+        let now = self.tick(now);
+        let at = inside.dice.among(0..=inside.ready.len() as u64 - 1) as usize;
+        let number = inside.ready.swap_remove(at);
+        let Some(task) = inside.tasks[number].as_mut() else { return Next::Nothing };
+        let Some(future) = task.future.take() else { return Next::Nothing };
+        let bell = Arc::clone(&task.bell);
+        inside.note(now, number as u64, || format!("task {number} goes on"));
+        Next::Poll(Polled { future, bell })
+    }
+
+    /// No two things happen at one instant.
+    fn tick(&self, now: Instant) -> Instant {
+        let now = now.after(Duration::from_nanos(1));
+        self.set(now);
+        now
+    }
+
+    fn set(&self, now: Instant) {
+        self.now.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// A task goes on; answers what happens then.
+    fn poll(&self, Polled { mut future, bell }: Polled, until: Instant) -> Next {
         bell.rung.store(false, Ordering::Relaxed);
         let task = bell.task;
         let waker = Waker::from(bell);
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut inside = self.lock();
         let took = Duration::from_nanos(inside.dice.among(1..=STEP));
-        inside.now = inside.now.after(took);
-        let kept = inside.tasks[task].take().map(|mut kept| {
-            kept.future = Some(future);
-            kept
-        });
-        let Some(kept) = kept else { return };
-        if done {
-            inside.groups[kept.group.0].tasks -= 1;
-            drop(inside);
-            // Dropped without the lock: it may wake others.
-            drop(kept);
-        } else {
-            inside.tasks[task] = Some(kept);
+        self.set(self.now().after(took));
+        match &mut inside.tasks[task] {
+            Some(kept) if !done => kept.future = Some(future),
+            gone => {
+                let kept = gone.take();
+                if let Some(kept) = &kept {
+                    inside.groups[kept.group.0].tasks -= 1;
+                }
+                drop(inside);
+                // Dropped without the lock: it may wake others.
+                drop((future, kept));
+                inside = self.lock();
+            }
         }
+        self.next(&mut inside, until)
     }
 
     pub(super) fn make_ready(&self, task: TaskId) {
@@ -223,13 +252,26 @@ impl Clockwork {
         }
     }
 
-    pub(super) fn wake_at(&self, at: Instant, waker: Waker) -> Key {
-        self.lock().add(at, Due::Wake(waker))
+    /// Wakes `waker` at `at`, in place of what `entry` was to wake.
+    pub(super) fn wake_at(&self, at: Instant, waker: &Waker, entry: Option<Key>) -> Key {
+        let mut inside = self.lock();
+        let due = &mut inside.due;
+        let same =
+            entry.filter(|key| matches!(due.get(*key), Some(Due::Wake(before)) if before.will_wake(waker)));
+        if let Some(key) = same.and_then(|key| due.put_off(key, at)) {
+            return key;
+        }
+        let gone = entry.and_then(|key| due.remove(key));
+        let key = due.add(at, Due::Wake(waker.clone()));
+        drop(inside);
+        // Dropped without the lock.
+        drop(gone);
+        key
     }
 
     pub(super) fn forget(&self, entry: Key) {
         // Dropped without the lock.
-        let _gone = self.lock().due.remove(&entry);
+        let _gone = self.lock().due.remove(entry);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -239,32 +281,11 @@ impl Clockwork {
 }
 
 impl Inside {
-    fn add(&mut self, at: Instant, due: Due) -> Key {
-        self.entries += 1;
-        let key = (at, self.entries);
-        self.due.insert(key, due);
-        key
-    }
-
-    fn take_due(&mut self) -> Next {
-        self.tick();
-        self.due.pop_first().map_or(Next::Over, |(_, due)| Next::Due(due))
-    }
-
-    fn take_ready(&mut self) -> Next {
-        self.tick();
-        let at = self.dice.among(0..=self.ready.len() as u64 - 1) as usize;
-        let task = self.ready.swap_remove(at);
-        let Some(task) = self.tasks[task].as_mut() else { return Next::Nothing };
-        match task.future.take() {
-            Some(future) => Next::Poll(future, Arc::clone(&task.bell)),
-            None => Next::Nothing,
+    fn note(&mut self, now: Instant, mark: u64, what: impl FnOnce() -> String) {
+        self.digest = Dice::of(&[self.digest, now.as_nanos(), mark]).next();
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>14.6?} {}", now.since(BEGIN), what()));
         }
-    }
-
-    /// No two things happen at one instant.
-    fn tick(&mut self) {
-        self.now = self.now.after(Duration::from_nanos(1));
     }
 
     fn add_ready(&mut self, task: TaskId, group: Group) {

@@ -20,7 +20,8 @@ pub(crate) struct Machine {
     bug: Option<Bug>,
     /// By how much its clock was set, in nanoseconds.
     set: i64,
-    log: Vec<Entry>,
+    /// What came, where another machine will take over.
+    log: Option<Vec<Entry>>,
 }
 
 /// One request, as another server would hear of it.
@@ -43,10 +44,10 @@ pub(crate) struct Said {
 }
 
 impl Machine {
-    /// One that knows nothing.
+    /// One that knows nothing. `fails_over`: another will take over.
     #[must_use]
-    pub(crate) fn new(manner: Manner, bug: Option<Bug>) -> Self {
-        Self { store: Store::new(manner, bug), manner, bug, set: 0, log: Vec::new() }
+    pub(crate) fn new(manner: Manner, bug: Option<Bug>, fails_over: bool) -> Self {
+        Self { store: Store::new(manner, bug), manner, bug, set: 0, log: fails_over.then(Vec::new) }
     }
 
     /// Serves a request that arrives at `at` by the world's clock.
@@ -61,8 +62,10 @@ impl Machine {
         let mut around = Around { now, deaf, mail: Vec::new() };
         let reply = self.store.serve(&mut around, from, &request);
         let mail = around.mail;
-        if !matches!(request, Request::Hello | Request::Time) {
-            self.log.push(Entry { at, now, from, request, deaf: deaf.clone() });
+        if let Some(log) = &mut self.log
+            && !matches!(request, Request::Hello | Request::Time)
+        {
+            log.push(Entry { at, now, from, request, deaf: deaf.clone() });
         }
         Said { clock: Duration::from_micros(micros(now)), reply, mail }
     }
@@ -75,9 +78,10 @@ impl Machine {
     /// Another machine takes over that has heard of everything before `known` only.
     pub(crate) fn fail_over(&mut self, known: Instant, skew: i64) {
         self.set += skew;
-        self.log.retain(|entry| entry.at < known);
+        let log = self.log.get_or_insert_default();
+        log.retain(|entry| entry.at < known);
         self.store = Store::new(self.manner, self.bug);
-        for Entry { now, from, request, deaf, .. } in &self.log {
+        for Entry { now, from, request, deaf, .. } in &*log {
             let mut around = Around { now: *now, deaf, mail: Vec::new() };
             self.store.serve(&mut around, *from, request);
         }

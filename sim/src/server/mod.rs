@@ -7,4 +7,6 @@ mod store;
 
 pub(crate) use machine::Machine;
 pub(crate) use message::{Mail, News, Reply, Request};
+#[cfg(test)]
+pub(crate) use store::Around;
 pub(crate) use store::{REQUEST_LIFE, Store};

@@ -13,10 +13,10 @@ use leasehold_testkit::history::What;
 use tokio::sync::oneshot;
 
 use super::{attempt::Attempt, nanos};
-use crate::plan::{End, Patience};
-
-/// The least time for which a long lease is granted: when it is pushed.
-const CLAIM_TIME: Duration = Duration::from_secs(2);
+use crate::{
+    client::CLAIM_TIME,
+    plan::{End, Patience},
+};
 
 /// What passes at most between a grant and the moment at which its user sees it, unless its process is stopped.
 const SLACK: Duration = Duration::from_millis(10);

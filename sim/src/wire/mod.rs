@@ -67,7 +67,7 @@ impl Wire {
             }
         }
         let inside = Inside {
-            machine: Machine::new(plan.manner, plan.bug),
+            machine: Machine::new(plan.manner, plan.bug, plan.forgets()),
             ends: BTreeMap::new(),
             deaf: BTreeSet::new(),
             requests,

@@ -52,3 +52,9 @@ fn a_lease_that_runs_out_unheard_is_found_by_the_poll() {
 fn a_deadline_is_read_at_one_moment() {
     stands(&[900_129_278]);
 }
+
+/// A process is killed while it waits for a longer lease than anybody was granted: its place in line lasts as long as what it asked for.
+#[test]
+fn the_place_of_who_died_stands_for_the_lease_that_it_asked_for() {
+    stands(&[1_100_329_061]);
+}

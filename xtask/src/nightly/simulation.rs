@@ -1,7 +1,12 @@
-//! The simulation over seeds that were never run, and the line of what came of it.
+//! The simulation over seeds that were never run, and the line of what came of it, in a night and in all nights.
 
 use std::{
     collections::BTreeSet,
+    fs::OpenOptions,
+    io::{self, Write},
+    path::PathBuf,
+    process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -15,27 +20,55 @@ const OF_A_DAY: u64 = 100_000_000;
 /// How many are run at a time: a few seconds, so that little is lost by an interruption.
 const BATCH: u64 = 5_000;
 const LOG: &str = "simulation";
+/// What all nights said. It is kept when a new night begins.
+const ALL: &str = "simulation.log";
 
-/// Runs the seeds of this day for this long. It begins with the first seed that this night has not run yet.
+/// Runs seeds of this day for this long. It begins with the first that no night has run yet.
 pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
+    let jobs = thread::available_parallelism().map_or(1, usize::from).to_string();
+    let batch = |from: u64| {
+        let mut batch = night.optimised("leasehold-sim");
+        batch.args(["--seeds", &BATCH.to_string(), "--from", &from.to_string(), "--jobs", &jobs]);
+        batch
+    };
     let (begin, mut failed) = (Instant::now(), 0);
     while begin.elapsed() < time {
-        let from = night.day() * OF_A_DAY + Sums::read(&night.log(LOG)).seeds;
-        let mut batch = night.program("leasehold-sim");
-        batch.args(["--seeds", &BATCH.to_string(), "--from", &from.to_string()]);
-        let before = Sums::read(&night.log(LOG)).seeds;
-        let ended = night.tell(LOG, &mut batch);
-        if Sums::read(&night.log(LOG)).seeds == before {
-            return ended.and(Err("it ran no seed".to_owned()));
-        }
-        failed += u32::from(ended.is_err());
+        failed += u32::from(!one(night, batch)?);
     }
     if failed == 0 { Ok(()) } else { Err(format!("seeds of {failed} runs violated something")) }
 }
 
-/// The table of docs/proof.md.
+/// Runs one batch, and keeps what it said; whether it found nothing.
+fn one(night: &Night<'_>, batch: impl FnOnce(u64) -> Command) -> Result<bool, String> {
+    let from = Sums::read(&said_by_all(night)).next(night.day());
+    let before = night.log(LOG).len();
+    let ended = night.tell(LOG, &mut batch(from));
+    let said = night.log(LOG).split_off(before);
+    if Sums::read(&said).seeds == 0 {
+        return ended.and(Err("it ran no seed".to_owned()));
+    }
+    keep(night, from, &said).map_err(|error| format!("{}: {error}", all(night).display()))?;
+    Ok(ended.is_ok())
+}
+
+fn keep(night: &Night<'_>, from: u64, said: &str) -> io::Result<()> {
+    let mut log = OpenOptions::new().create(true).append(true).open(all(night))?;
+    // In one piece, so that an interruption leaves no half of it.
+    log.write_all(format!("{:<28} {from}\n{said}", "from").as_bytes())
+}
+
+fn all(night: &Night<'_>) -> PathBuf {
+    night.dir().join(ALL)
+}
+
+fn said_by_all(night: &Night<'_>) -> String {
+    std::fs::read_to_string(all(night)).unwrap_or_default()
+}
+
+/// The table of docs/proof.md, and the seeds that violated something.
 pub(super) fn page(night: &Night<'_>) -> String {
     let titles = [
+        "",
         "seeds",
         "simulated",
         "operations checked",
@@ -46,12 +79,20 @@ pub(super) fn page(night: &Night<'_>) -> String {
         "unfenced updates lost",
         "violations",
     ];
-    table(&titles, [Sums::read(&night.log(LOG)).row()])
+    let (this, all) = (Sums::read(&night.log(LOG)), Sums::read(&said_by_all(night)));
+    let accused: String =
+        all.accused.iter().map(|seeds| format!("\nSeeds that violated: {seeds}\n")).collect();
+    let days = format!("{} nights", all.days.len());
+    table(&titles, [this.row("this night"), all.row(&days)]) + &accused
 }
 
-/// What all batches of a night came to.
+/// What all batches came to.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
+    /// The first seed of the last batch, and how many there were in it.
+    last: (u64, u64),
+    /// The days whose seeds were run.
+    days: BTreeSet<u64>,
     seeds: u64,
     hours: f64,
     checked: u64,
@@ -63,6 +104,8 @@ struct Sums {
     fenced: (u64, u64),
     unfenced: (u64, u64),
     violations: u64,
+    /// As the simulation names them.
+    accused: Vec<String>,
 }
 
 impl Sums {
@@ -70,34 +113,57 @@ impl Sums {
     fn read(log: &str) -> Self {
         let (mut sums, mut of_faults) = (Self::default(), false);
         for line in log.lines() {
+            if let Some(seeds) = line.strip_prefix("seeds that violated: ") {
+                sums.accused.push(seeds.split(';').next().unwrap_or(seeds).to_owned());
+            }
             let Some((name, figure)) = line.split_at_checked(28) else { continue };
-            let number = || figure.trim().parse::<u64>().unwrap_or(0);
-            let updates = |(lost, all): (u64, u64)| {
-                let mut counts =
-                    figure.split(',').filter_map(|part| part.trim().split(' ').next()?.parse().ok());
-                (all + counts.next().unwrap_or(0), lost + counts.next().unwrap_or(0))
-            };
             let is_kind = of_faults && name.starts_with("  ");
             of_faults = is_kind || name.trim() == "faults";
-            match name.trim_end() {
-                kind if is_kind => drop(sums.kinds.insert(kind.trim().to_owned())),
-                "seeds" => sums.seeds += number(),
-                "simulated hours" => sums.hours += figure.trim().parse().unwrap_or(0.0),
-                "operations checked" => sums.checked += number(),
-                "grants" => sums.grants += number(),
-                "holds told lost" => sums.losses += number(),
-                "faults" => sums.faults += number(),
-                "fenced updates" => (sums.fenced.1, sums.fenced.0) = updates(sums.fenced),
-                "unfenced updates" => (sums.unfenced.1, sums.unfenced.0) = updates(sums.unfenced),
-                "violations" => sums.violations += number(),
-                _ => {}
+            if is_kind {
+                sums.kinds.insert(name.trim().to_owned());
+            } else {
+                sums.add(name.trim_end(), figure.trim());
             }
         }
         sums
     }
 
-    fn row(&self) -> [String; 9] {
+    fn add(&mut self, name: &str, figure: &str) {
+        let number = figure.parse::<u64>().unwrap_or(0);
+        let updates = |(lost, all): (u64, u64)| {
+            let mut counts = figure.split(',').filter_map(|part| part.trim().split(' ').next()?.parse().ok());
+            (all + counts.next().unwrap_or(0), lost + counts.next().unwrap_or(0))
+        };
+        match name {
+            "from" => {
+                self.last = (number, 0);
+                self.days.insert(number / OF_A_DAY);
+            }
+            "seeds" => {
+                self.last.1 += number;
+                self.seeds += number;
+            }
+            "simulated hours" => self.hours += figure.parse().unwrap_or(0.0),
+            "operations checked" => self.checked += number,
+            "grants" => self.grants += number,
+            "holds told lost" => self.losses += number,
+            "faults" => self.faults += number,
+            "fenced updates" => (self.fenced.1, self.fenced.0) = updates(self.fenced),
+            "unfenced updates" => (self.unfenced.1, self.unfenced.0) = updates(self.unfenced),
+            "violations" => self.violations += number,
+            _ => {}
+        }
+    }
+
+    /// The first seed of a day that was not run.
+    fn next(&self, day: u64) -> u64 {
+        let next = self.last.0 + self.last.1;
+        if self.days.contains(&day) { next } else { day * OF_A_DAY }
+    }
+
+    fn row(&self, of: &str) -> [String; 10] {
         [
+            of.to_owned(),
             grouped(self.seeds),
             format!("{:.1} h", self.hours),
             grouped(self.checked),
@@ -114,6 +180,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::Workspace;
 
     const SAID: &str = "
 seeds                        20000
@@ -136,7 +203,40 @@ violations                   0
         let sums = Sums::read(&SAID.repeat(2));
         assert_eq!((sums.seeds, sums.hours, sums.grants, sums.losses), (40_000, 397.0, 910_000, 74_000));
         assert_eq!((sums.fenced, sums.unfenced, sums.violations), ((0, 352_000), (848, 346_000), 0));
-        let row = sums.row();
-        assert_eq!((&*row[5], &*row[6]), ("198,000, of 2 kinds", "**0** of 352,000"));
+        let row = sums.row("this night");
+        assert_eq!((&*row[6], &*row[7]), ("198,000, of 2 kinds", "**0** of 352,000"));
+    }
+
+    /// Also with `--fresh`, and after a batch that found something.
+    #[test]
+    fn nights_add_up_and_no_seed_is_run_twice() {
+        let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };
+        let dir = std::env::temp_dir().join(format!("xtask-simulation-{}", std::process::id()));
+        let mut begun_with = Vec::new();
+        let mut night_of = |day: u64, accused: &str| {
+            let night = Night::at(&workspace, dir.clone(), day * 86_400, true).unwrap();
+            for found in ["", accused] {
+                let ended = one(&night, |from| {
+                    begun_with.push(from);
+                    let mut said = Command::new("sh");
+                    said.args(["-c", "printf '%s' \"$SAID\"; test -z \"$FOUND\""]);
+                    said.env("SAID", format!("{SAID}{found}")).env("FOUND", found);
+                    said
+                });
+                assert_eq!(ended, Ok(found.is_empty()));
+            }
+            page(&night)
+        };
+        night_of(3, "");
+        night_of(3, "seeds that violated: [300040007]; `--replay SEED` tells one of them\n");
+        let page = night_of(5, "");
+        assert_eq!(
+            begun_with,
+            [300_000_000, 300_020_000, 300_040_000, 300_060_000, 500_000_000, 500_020_000]
+        );
+        assert!(page.contains("| this night | 40,000 | 397.0 h |"), "{page}");
+        assert!(page.contains("| 2 nights | 120,000 | 1191.0 h |"), "{page}");
+        assert!(page.contains("\nSeeds that violated: [300040007]\n"), "{page}");
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

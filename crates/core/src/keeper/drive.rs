@@ -1,6 +1,7 @@
 //! Sees one claim through: asks, waits for news or the poll, until it is granted, refused or not wanted any more.
 
 use std::{
+    pin::pin,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
@@ -85,7 +86,7 @@ impl Drive {
         self.maybe_there = true;
         let sent = self.shared.now();
         self.control.asks(sent);
-        let mut request = std::pin::pin!(self.shared.ask(&self.claim, how, self.first_contact()));
+        let mut request = pin!(self.shared.ask(&self.claim, how, self.first_contact()));
         let mut rang = false;
         let answer = loop {
             tokio::select! {
@@ -180,22 +181,27 @@ impl Shared {
         how: How,
         first_contact: Option<Instant>,
     ) -> Result<Answer, EngineError> {
-        let request = self.caught(async { self.engine.claim(claim, how).await });
-        let request = async { request.await.unwrap_or_else(|panicked| Err(panicked.into_error())) };
-        if self.profile.inline {
-            return request.await;
-        }
         let timeout = self.profile.request_timeout;
-        let bounded = self.within(timeout, request);
-        let answer = tokio::select! {
-            biased;
-            answer = bounded => answer,
-            error = self.not_connected(first_contact) => {
-                // It may be among what an engine sends together when it is connected after all.
-                self.undo(claim);
-                return Err(error);
+        let answer = {
+            // Pinned here: each future that is given another one keeps room for it twice.
+            let request = pin!(async { self.engine.claim(claim, how).await });
+            let request = pin!(async {
+                let answer = self.caught(request).await;
+                answer.unwrap_or_else(|panicked| Err(panicked.into_error()))
+            });
+            if self.profile.inline {
+                return request.await;
+            }
+            tokio::select! {
+                biased;
+                answer = self.within(timeout, request) => Ok(answer),
+                error = self.not_connected(first_contact) => Err(error),
             }
         };
+        let answer = answer.inspect_err(|_| {
+            // It may be among what an engine sends together when it is connected after all.
+            self.undo(claim);
+        })?;
         answer
             .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))
     }

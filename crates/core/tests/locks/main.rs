@@ -26,6 +26,7 @@ mod on_lost;
 mod panics;
 mod recorded;
 mod restored;
+mod tasks;
 mod waiting;
 
 use std::{sync::Arc, time::Duration};

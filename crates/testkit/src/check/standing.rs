@@ -60,7 +60,7 @@ impl Book<'_> {
         let killed = |at: u64| life.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
         let due = match ended {
             Some(at) if killed(at).is_none() => self.latest(life.proc, at, slack),
-            _ => life.crashed.map_or(u64::MAX, |crashed| self.lapsed(life, crashed, ttl)),
+            _ => life.crashed.map_or(u64::MAX, |crashed| self.lapsed(life, self.last_heard(crashed), ttl)),
         };
         self.put_off(life, due, ttl)
     }
@@ -68,7 +68,8 @@ impl Book<'_> {
     /// For a hold that nobody saw released: when its last lease has run out.
     fn ended_by(&self, life: &Life<'_>) -> u64 {
         let fixed = life.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
-        let renewed_until = [life.leaving.map(|leaving| leaving.at), life.lost, life.crashed, fixed];
+        let heard = life.crashed.map(|crashed| self.last_heard(crashed));
+        let renewed_until = [life.leaving.map(|leaving| leaving.at), life.lost, heard, fixed];
         let Some(last) = renewed_until.into_iter().flatten().min() else { return u64::MAX };
         let ttl = match (life.longest_ttl(), life.crashed) {
             (Some(ttl), _) => Some(ttl),
@@ -83,6 +84,11 @@ impl Book<'_> {
             });
         let due = self.lapsed(life, last, ttl).max(life.deadline().unwrap_or(0)).max(kept);
         self.put_off(life, due, ttl)
+    }
+
+    /// When the system heard the last of a process that was killed then.
+    fn last_heard(&self, crashed: u64) -> u64 {
+        crashed.saturating_add(nanos(self.terms.under_way))
     }
 
     /// When a lease is over that was asked for at `asked`, and came to the system as soon as the machine let it. `None`: never.

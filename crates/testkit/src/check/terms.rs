@@ -40,6 +40,8 @@ pub struct Terms {
     pub stale: Duration,
     /// How long a place in line stands at least after its claim last spoke: longer than a short lease.
     pub place: Duration,
+    /// How long what a process asked for before it was killed may be under way, and count from when it comes.
+    pub under_way: Duration,
     /// Disturbances may set the server's clock back: what lapsed before them, unseen, may stand again.
     pub set_back: bool,
     /// How much longer than its limit an acquire may take.
@@ -66,6 +68,7 @@ impl Default for Terms {
             cancelled: Duration::from_secs(1),
             stale: Duration::ZERO,
             place: Duration::ZERO,
+            under_way: Duration::ZERO,
             set_back: false,
             over_limit: Duration::from_millis(100),
             unfenced: Vec::new(),

@@ -125,7 +125,15 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
     }
 
     fn change(&mut self, change: impl Fn(&Self, &mut Order)) {
-        let orders = mem::take(&mut self.orders);
+        let mut orders = mem::take(&mut self.orders);
+        // Mostly there is one.
+        if orders.len() == 1
+            && let Some(mut order) = orders.pop_first()
+        {
+            change(self, &mut order);
+            self.orders.insert(order);
+            return;
+        }
         self.orders = orders
             .into_iter()
             .map(|mut order| {

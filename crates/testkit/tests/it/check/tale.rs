@@ -52,6 +52,7 @@ fn terms(words: &str) -> Terms {
             ("lossy", _) => terms.lossy = true,
             ("overtakes", count) => terms.overtakes = Some(count.parse().unwrap()),
             ("place", time) => terms.place = Duration::from_nanos(ms(time)),
+            ("under-way", time) => terms.under_way = Duration::from_nanos(ms(time)),
             ("stale", time) => terms.stale = Duration::from_nanos(ms(time)),
             ("set_back", _) => terms.set_back = true,
             ("poll", time) => terms.poll = Duration::from_nanos(ms(time)),

@@ -1,0 +1,58 @@
+//! How much room tasks of the keeper take.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{BoxFuture, Keeper, Locks, Runtime, memory::MemoryEngine};
+use leasehold_testkit::decorators::Slow;
+use tokio::runtime::Handle;
+
+use crate::World;
+
+/// What a task may take beside the future that it runs, in bytes.
+const MOST: usize = 1024;
+
+/// Runs tasks, and weighs them.
+struct Weighing {
+    handle: Handle,
+    tasks: AtomicUsize,
+    largest: AtomicUsize,
+}
+
+impl Runtime for Weighing {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.tasks.fetch_add(1, Ordering::Relaxed);
+        self.largest.fetch_max(size_of_val(&*task), Ordering::Relaxed);
+        self.handle.spawn(task);
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+/// A future that is given another one keeps room for it where it came in, and where it is polled. Two of them around one another, and
+/// each claim that waits took four times its size.
+#[test]
+fn a_task_takes_little_more_than_the_future_that_it_runs() {
+    let world = World::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let (tasks, largest) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let weighing = Arc::new(Weighing { handle: Handle::current(), tasks, largest });
+        let slow = Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store))));
+        let keeper = Keeper::with(Arc::clone(&weighing) as Arc<dyn Runtime>);
+        let locks = Locks::builder(Arc::new(slow)).keeper(keeper).build();
+        let guard = locks.mutex("x").acquire().await.unwrap();
+        guard.release().await.unwrap();
+        let (tasks, largest) =
+            (weighing.tasks.load(Ordering::Relaxed), weighing.largest.load(Ordering::Relaxed));
+        assert!(tasks > 1, "of {tasks} tasks");
+        assert!(largest <= MOST, "{largest} bytes");
+    });
+}

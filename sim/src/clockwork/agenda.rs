@@ -1,0 +1,154 @@
+//! What is due, in the order of its time.
+
+use std::{cmp::Reverse, collections::BinaryHeap, mem};
+
+use leasehold_core::Instant;
+
+/// What is due, the earliest first, and of one moment what was entered first. An entry that is taken back or put off leaves a stale line
+/// behind, which is dropped when its time comes: most sleeps end early, and a line is cheaper than its removal.
+pub(super) struct Agenda<T> {
+    lines: BinaryHeap<Reverse<Line>>,
+    slots: Vec<Slot<T>>,
+    /// Slots that hold nothing.
+    free: Vec<usize>,
+    entries: u64,
+}
+
+/// When, the number of the entry, and its slot.
+type Line = (Instant, u64, usize);
+
+struct Slot<T> {
+    /// Of the entry that is in it, or was last.
+    number: u64,
+    due: Option<T>,
+}
+
+/// Names an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    number: u64,
+    slot: usize,
+}
+
+impl<T> Agenda<T> {
+    /// An empty one.
+    pub(super) const fn new() -> Self {
+        Self { lines: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), entries: 0 }
+    }
+
+    /// Enters something.
+    pub(super) fn add(&mut self, at: Instant, due: T) -> Key {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { number: 0, due: None });
+            self.slots.len() - 1
+        });
+        self.slots[slot].due = Some(due);
+        self.number(at, slot)
+    }
+
+    /// The entry is due at `at`, and counts as entered now. `None` if it is not there any more.
+    pub(super) fn put_off(&mut self, key: Key, at: Instant) -> Option<Key> {
+        self.get(key)?;
+        Some(self.number(at, key.slot))
+    }
+
+    /// What was entered, as long as it is there.
+    pub(super) fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.slot)?;
+        slot.due.as_ref().filter(|_| slot.number == key.number)
+    }
+
+    /// Takes an entry back, if it is still there.
+    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+        self.get(key)?;
+        self.free.push(key.slot);
+        self.slots[key.slot].due.take()
+    }
+
+    /// When the first is due.
+    pub(super) fn first(&mut self) -> Option<Instant> {
+        while let Some(&Reverse((at, number, slot))) = self.lines.peek() {
+            if self.get(Key { number, slot }).is_some() {
+                return Some(at);
+            }
+            self.lines.pop();
+        }
+        None
+    }
+
+    /// Takes the first.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        self.first()?;
+        let Reverse((_, number, slot)) = self.lines.pop()?;
+        self.remove(Key { number, slot })
+    }
+
+    /// Takes everything.
+    pub(super) fn clear(&mut self) -> Vec<T> {
+        let Self { slots, .. } = mem::replace(self, Self { entries: self.entries, ..Self::new() });
+        slots.into_iter().filter_map(|slot| slot.due).collect()
+    }
+
+    fn number(&mut self, at: Instant, slot: usize) -> Key {
+        self.entries += 1;
+        let number = self.entries;
+        self.slots[slot].number = number;
+        self.lines.push(Reverse((at, number, slot)));
+        Key { number, slot }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::dice::Dice;
+
+    /// Whatever is entered, put off, taken back and taken: always what an ordered map would answer.
+    #[test]
+    fn it_is_an_ordered_map() {
+        let mut dice = Dice::of(&[7]);
+        let (mut agenda, mut map, mut entries) = (Agenda::new(), BTreeMap::new(), 0);
+        let mut keys: Vec<(Key, (Instant, u64))> = Vec::new();
+        for round in 0..20_000_u64 {
+            // Few moments, so that many entries have one.
+            let at = Instant::from_nanos(dice.among(0..=30) + round / 100);
+            let known = (!keys.is_empty()).then(|| dice.among(0..=keys.len() as u64 - 1) as usize);
+            match (dice.among(0..=9), known) {
+                (0..4, _) | (_, None) => {
+                    entries += 1;
+                    map.insert((at, entries), round);
+                    keys.push((agenda.add(at, round), (at, entries)));
+                }
+                (4..6, Some(known)) => {
+                    entries += 1;
+                    let (key, place) = keys[known];
+                    let moved = map.remove(&place).map(|round| map.insert((at, entries), round));
+                    let again = agenda.put_off(key, at);
+                    assert_eq!(again.is_some(), moved.is_some());
+                    match again {
+                        Some(again) => keys[known] = (again, (at, entries)),
+                        None => entries -= 1,
+                    }
+                }
+                (6..8, Some(known)) => {
+                    let (key, place) = keys[known];
+                    assert_eq!(agenda.remove(key), map.remove(&place));
+                }
+                _ => {
+                    assert_eq!(agenda.first(), map.keys().next().map(|place| place.0));
+                    assert_eq!(agenda.pop(), map.pop_first().map(|(_, round)| round));
+                }
+            }
+        }
+        let mut left = agenda.clear();
+        left.sort_unstable();
+        let mut expected: Vec<u64> = map.into_values().collect();
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+        assert_eq!(agenda.first(), None);
+        let stale = keys.iter().find_map(|(key, _)| agenda.remove(*key));
+        assert_eq!(stale, None);
+    }
+}
