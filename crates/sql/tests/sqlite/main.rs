@@ -20,3 +20,5 @@ mod replaced;
 mod rig;
 mod room;
 mod tables;
+#[path = "../until/mod.rs"]
+mod until;

@@ -9,6 +9,7 @@ use crate::{
     client::{Client, claim},
     helper::{Helper, NOBODY, am_root},
     rig::Rig,
+    until::until,
 };
 
 /// The path is refused so, and the message names it and says all that.
@@ -151,6 +152,8 @@ fn a_look_needs_no_right_to_write() {
     let denied = looks.tell("claim third");
     assert!(denied.contains("Denied") && denied.contains("may not write"), "{denied}");
     drop(client);
+    // Its thread closes the file when it hears of that.
+    until("the log is gone", || files() == 1);
     assert_eq!((looks.tell("show job"), files()), ("1 of 2".into(), 1), "nobody uses it");
     assert_eq!(looks.tell("show free"), "0 of 2");
     Client::new(&path).hold(&claim("third"));

@@ -10,8 +10,7 @@ use leasehold_core::Env;
 use leasehold_sql::{SqlEngine, sqlite::engine};
 use rusqlite::Connection;
 
-/// Not a measure of speed: for what never comes if it does not come soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) use crate::until::PATIENCE;
 
 pub(crate) struct Rig {
     dir: tempfile::TempDir,
