@@ -73,6 +73,15 @@ impl RedisCluster {
     /// # Panics
     /// When the slot has no owner.
     pub fn open_slot(&mut self, slot: u16, to: usize) -> Result<(), String> {
+        // Soon after a move, an older word of a node may for a moment undo what all had agreed on.
+        let opened = wait_for(CHANGE_LIMIT, || match self.try_open(slot, to) {
+            Err(complaint) if complaint.contains("not the owner") => None,
+            answer => Some(answer),
+        });
+        opened.unwrap_or_else(|| Err(format!("slot {slot} has no lasting owner after {CHANGE_LIMIT:?}")))
+    }
+
+    fn try_open(&self, slot: u16, to: usize) -> Result<(), String> {
         let from = self.owner(slot);
         let number = slot.to_string();
         self.answer(to, &["CLUSTER", "SETSLOT", &number, "IMPORTING", &self.ids[from]])?;
