@@ -84,6 +84,14 @@ impl Locks {
         self.0.keeper.block_on(self.close(limit))
     }
 
+    /// How long the end of the process would wait for releases that are on their way, as far as is known now: less for an engine that
+    /// is known not to answer. For tests, which cannot judge by how long a process takes to end.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn farewell(&self) -> Duration {
+        self.0.farewell()
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.0
     }

@@ -7,7 +7,7 @@ use leasehold_core::{Frames, Room, TooLong};
 const DEEPEST: usize = 100;
 /// What a part of a reply takes in memory beside its bytes.
 const PART: u64 = 64;
-/// The longest line with a number, in bytes.
+/// The longest line with a number, in bytes. Servers write neither blanks nor zeros before it.
 const NUMBER: usize = 32;
 
 /// The reply that is being read.
@@ -38,6 +38,12 @@ impl Replies {
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn is_between(&self) -> bool {
         matches!(self.now, Now::Begins) && self.lists.is_empty()
+    }
+
+    /// Whether a line with a number has just become too long.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn is_at_long_number(&self) -> bool {
+        matches!(&self.now, Now::Line { said, .. } if said.len() > NUMBER)
     }
 
     fn byte(&mut self, byte: u8) -> Result<(), TooLong> {
@@ -207,6 +213,7 @@ mod tests {
             "%-1\r\n",
             "=-5\r\n",
             "$x\r\n",
+            &format!("${}1\r\n", " ".repeat(NUMBER)),
             "*?\r\n",
             "*99999999999999999999\r\n",
             &"*1\r\n".repeat(DEEPEST + 1),

@@ -60,6 +60,14 @@ impl Drop for One {
     }
 }
 
+impl Shared {
+    /// How long the end of the process waits for what is pending here, as far as is known now.
+    pub(crate) fn farewell(&self) -> Duration {
+        let answers = self.was_reached() && !self.silent.load(Ordering::Relaxed);
+        if answers { FAREWELL } else { FAREWELL_UNHEARD }
+    }
+}
+
 static LIVING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 /// The exit of the process will wait for this one.
@@ -82,9 +90,7 @@ pub(crate) fn farewell() {
     }
     for shared in &homes {
         loop {
-            let answers = shared.was_reached() && !shared.silent.load(Ordering::Relaxed);
-            let limit = if answers { FAREWELL } else { FAREWELL_UNHEARD };
-            let left = limit.saturating_sub(begin.elapsed());
+            let left = shared.farewell().saturating_sub(begin.elapsed());
             if left.is_zero() || shared.pending.block_until_zero(left.min(LOOK_AGAIN)) {
                 break;
             }

@@ -13,6 +13,7 @@ mod executors;
 mod faults;
 mod first_contact;
 mod fork;
+mod goodbye;
 mod handover;
 mod keep;
 mod keeper;

@@ -1,0 +1,161 @@
+//! How long the end of a process waits for releases that are on their way: a second, unless it knows that the engine does not answer.
+//! What is known is looked at on paused time; what is made of it, in processes of their own, which are this test binary, run again.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use leasehold_core::{Locks, memory::MemoryEngine};
+use leasehold_testkit::{
+    decorators::{Fault, Slow, Verb},
+    stopwatch::Stopwatch,
+};
+use tokio::time::timeout;
+
+use crate::{
+    World,
+    late::slowly,
+    left_over::{client, paused, world},
+};
+
+const ANSWERED: Duration = Duration::from_secs(1);
+const UNANSWERED: Duration = Duration::from_millis(50);
+/// How long the cases wait for an answer: longer than it takes until an engine counts as silent, and shorter than a claim is sent anew.
+const LIMIT: Duration = Duration::from_millis(700);
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// Of an engine that answers until a test holds it up.
+async fn reached(locks: &Locks) {
+    assert_eq!(locks.farewell(), UNANSWERED, "nobody was reached yet");
+    locks.mutex("other").acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(locks.farewell(), ANSWERED);
+}
+
+#[test]
+fn a_claim_that_was_not_answered_is_not_waited_for_at_the_end() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, slow) = slowly(&store, &env);
+        reached(&locks).await;
+        slow.hold_requests(Verb::Claim);
+        slow.hold_requests(Verb::Release);
+        let error = locks.mutex("x").acquire_within(LIMIT).await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        assert_eq!(locks.farewell(), UNANSWERED);
+        // Its answers count again when it has done what it was asked for.
+        slow.open(Verb::Claim);
+        slow.open(Verb::Release);
+        reached_again(&locks).await;
+    });
+}
+
+#[test]
+fn a_claim_that_met_an_outage_is_not_waited_for_at_the_end() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, faulty, _) = client(&store, &env);
+        reached(&locks).await;
+        faulty.next(Verb::Claim, Fault::SessionGone);
+        let error = locks.mutex("x").acquire_within(LIMIT).await.unwrap_err();
+        assert!(error.is_unreachable() && error.to_string().contains("session is gone"), "{error}");
+        assert_eq!(locks.farewell(), UNANSWERED);
+        faulty.heal();
+        reached_again(&locks).await;
+    });
+}
+
+#[test]
+fn a_hold_whose_question_was_not_answered_is_not_waited_for_at_the_end() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, slow) = slowly(&store, &env);
+        reached(&locks).await;
+        let guard = locks.mutex("x").acquire().await.unwrap();
+        slow.hold_requests(Verb::Renew);
+        assert!(timeout(MOMENT, guard.confirm()).await.is_err());
+        assert_eq!(locks.farewell(), ANSWERED, "who asks for so short a time learns nothing");
+        assert!(timeout(LIMIT, guard.confirm()).await.is_err());
+        assert_eq!(locks.farewell(), UNANSWERED);
+        slow.open(Verb::Renew);
+        guard.confirm().await.unwrap();
+        assert_eq!(locks.farewell(), ANSWERED);
+    });
+}
+
+#[test]
+fn a_hold_whose_question_met_an_outage_is_not_waited_for_at_the_end() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (locks, faulty, _) = client(&store, &env);
+        reached(&locks).await;
+        let guard = locks.mutex("x").acquire().await.unwrap();
+        faulty.next(Verb::Renew, Fault::RequestLost);
+        assert!(guard.confirm().await.unwrap_err().is_unknown());
+        assert_eq!(locks.farewell(), UNANSWERED);
+        guard.confirm().await.unwrap();
+        assert_eq!(locks.farewell(), ANSWERED);
+    });
+}
+
+async fn reached_again(locks: &Locks) {
+    locks.mutex("other").acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(locks.farewell(), ANSWERED);
+}
+
+/// What a process is to do before it ends.
+const CASE: &str = "LEASEHOLD_TEST_GOODBYE";
+const AWAY: &str = "the engine is away";
+const SLOW: &str = "the engine takes long";
+/// What it says when nothing but its end is left.
+const MARK: &str = "nothing is left to do but to end";
+
+/// Else a lock would stay taken until its lease runs out, because an engine is slow.
+#[test]
+fn a_process_waits_at_its_end_for_an_engine_that_answers() {
+    let watch = Stopwatch::start();
+    assert!(start(SLOW).wait().unwrap().success());
+    assert!(watch.elapsed() >= ANSWERED, "{:?}", watch.elapsed());
+}
+
+#[test]
+fn a_process_does_not_wait_at_its_end_for_an_engine_that_is_away() {
+    let mut process = start(AWAY);
+    let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == MARK), "it ended early");
+    let watch = Stopwatch::start();
+    // What it still says has room in the pipe.
+    assert!(process.wait().unwrap().success());
+    watch.assert_within(ANSWERED, "the end of a process");
+}
+
+fn start(case: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "goodbye::ends", "--nocapture", "--test-threads=1"]).env(CASE, case);
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// What the other process runs. In the tests' own run it checks that it is not one.
+#[test]
+fn ends() {
+    let Ok(case) = std::env::var(CASE) else {
+        assert_ne!(AWAY, SLOW, "the orders can be told apart");
+        return;
+    };
+    let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(World::new().store))));
+    let locks = Locks::new(Arc::clone(&slow) as _);
+    let guard = locks.mutex("x").blocking().acquire().unwrap();
+    slow.hold_requests(Verb::Release);
+    drop(guard);
+    if case == AWAY {
+        slow.hold_requests(Verb::Claim);
+        assert!(locks.mutex("y").blocking().acquire_within(LIMIT).unwrap_err().is_unreachable());
+    }
+    // The end of the process waits for those that are still there.
+    std::mem::forget(locks);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{MARK}").unwrap();
+    out.flush().unwrap();
+}
