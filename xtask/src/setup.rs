@@ -11,8 +11,10 @@ use crate::{
 
 /// The release that the checks were written for: another one may know other rules.
 const CARGO_DENY: &str = "0.20.2";
+/// The release that runs what is in `fuzz/`.
+const CARGO_FUZZ: &str = "0.13.2";
 
-/// The optimisation that makes building cargo-deny cheap: it runs for a second, so it is not worth minutes of compiling.
+/// The optimisation that makes building these tools cheap: they run for a second, so they are not worth minutes of compiling.
 const BUILT_QUICKLY: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
@@ -63,24 +65,46 @@ pub(crate) fn cargo_deny_job(workspace: &Workspace) -> Option<Job> {
     if answers(Command::new(cargo_deny(workspace)).arg("--version")) {
         return None;
     }
-    let mut install = workspace.cargo("install");
-    install.args(["--locked", "--no-default-features", "--version", CARGO_DENY, "cargo-deny", "--root"]);
-    // A directory of its own: it does not wait for other builds.
-    install.arg(tools(workspace)).env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
-    install.envs(BUILT_QUICKLY).env_remove("RUSTFLAGS");
+    let install = install(workspace, "cargo-deny", CARGO_DENY);
     Some(Job::new("install cargo-deny", yielding(&install)))
 }
 
 /// Our own copy of cargo-deny: below the build directory, so that nothing of the user's is touched.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> PathBuf {
-    tools(workspace).join("bin/cargo-deny")
+    tools(workspace, "cargo-deny", CARGO_DENY).join("bin/cargo-deny")
 }
 
-fn tools(workspace: &Workspace) -> PathBuf {
-    workspace.target.join(format!("tools/cargo-deny-{CARGO_DENY}"))
+/// Installs cargo-fuzz, unless it is there.
+pub(crate) fn for_fuzz(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    if answers(Command::new(cargo_fuzz(workspace)).arg("--version")) {
+        return Ok(());
+    }
+    let what = "install cargo-fuzz";
+    steps.command(what, &mut install(workspace, "cargo-fuzz", CARGO_FUZZ))?;
+    clean_up(workspace).map_err(|reason| Failure::new(what, reason))
 }
 
-/// Removes what cargo-deny was built from: it is ten times the size of the tool.
+/// Our own copy of cargo-fuzz.
+pub(crate) fn cargo_fuzz(workspace: &Workspace) -> PathBuf {
+    tools(workspace, "cargo-fuzz", CARGO_FUZZ).join("bin/cargo-fuzz")
+}
+
+fn install(workspace: &Workspace, tool: &str, version: &str) -> Command {
+    let mut install = workspace.cargo("install");
+    install.args(["--locked", "--no-default-features", "--version", version, tool, "--root"]);
+    // A directory of its own: it does not wait for other builds.
+    install
+        .arg(tools(workspace, tool, version))
+        .env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
+    install.envs(BUILT_QUICKLY).env_remove("RUSTFLAGS");
+    install
+}
+
+fn tools(workspace: &Workspace, tool: &str, version: &str) -> PathBuf {
+    workspace.target.join(format!("tools/{tool}-{version}"))
+}
+
+/// Removes what a tool was built from: it is ten times the size of the tool.
 pub(crate) fn clean_up(workspace: &Workspace) -> Result<(), String> {
     match std::fs::remove_dir_all(workspace.target.join("tools/build")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.to_string()),

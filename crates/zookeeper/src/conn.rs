@@ -1,6 +1,7 @@
 //! One connection of a session to one server.
 
 use std::{
+    io::ErrorKind,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering},
@@ -57,8 +58,15 @@ impl Conn {
         hello: &Hello<'_>,
     ) -> Result<(Bytes, Welcome), EngineError> {
         let failed = |error: std::io::Error| {
+            // Also one that goes on answering those who say that they only read.
+            let what = match error.kind() {
+                ErrorKind::UnexpectedEof => {
+                    "it hung up at once, as a server without a quorum does".to_owned()
+                }
+                _ => error.to_string(),
+            };
             let hint = stream::wants_tls(config);
-            EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}{hint}"))
+            EngineError::new(Fault::Retry, format!("cannot connect to {place}: {what}{hint}"))
         };
         let (mut read, mut write) = stream::open(config, place).await?;
         write.write_all(&hello.message()).await.map_err(failed)?;

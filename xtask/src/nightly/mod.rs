@@ -6,6 +6,7 @@
 //! keep the others from running. In the end the figures are printed as the tables of the documentation.
 
 mod bench;
+mod cargo_fuzz;
 mod circle;
 mod command;
 mod fuzz;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{bench, circle::Circle, fuzz, night::Night, servers, simulation, storms};
+use super::{bench, cargo_fuzz, circle::Circle, fuzz, night::Night, servers, simulation, storms};
 use crate::{
     check, mutants,
     run::{Failure, Steps},
@@ -35,6 +35,8 @@ pub(super) enum Work {
     Fenced,
     /// Random bytes for parsers, for its share.
     Fuzz,
+    /// The same by cargo-fuzz, beside what it takes to build its targets.
+    CargoFuzz,
     /// Seeds that were never run, for its share.
     Simulation,
     /// Runs of the model: as many as fit into its share.
@@ -52,11 +54,17 @@ const ALIKE: &str = "as long as every engine";
 const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
 
 /// The table of shares.
-pub(super) const PARTS: [Part; 29] = [
+pub(super) const PARTS: [Part; 30] = [
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
-    part("fuzz", 6.0, "two minutes for each of fourteen parsers", Work::Fuzz),
+    part("fuzz", 3.0, "a minute for each of fourteen parsers", Work::Fuzz),
+    part(
+        "cargo-fuzz",
+        3.0,
+        "a minute for each of thirteen, from where the last night ended",
+        Work::CargoFuzz,
+    ),
     part("model", 1.5, "all in eight hours: the worlds within the large bounds", Work::Model),
     part("simulation", 8.0, "two million seeds: it finds most for its time", Work::Simulation),
     part("storm on redis", 4.0, "several minutes for each of its three configurations", Work::Storm("redis")),
@@ -159,6 +167,7 @@ impl Part {
             }),
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),
+            Work::CargoFuzz => cargo_fuzz::run(steps, night, share),
             Work::Fuzz => steps.step(self.name, || fuzz::run(night, share)),
             Work::Model => {
                 let names = steps.step("list the runs of the model", || runs_of_the_model(night))?;

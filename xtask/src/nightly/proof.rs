@@ -1,6 +1,7 @@
 //! The figures of docs/proof.md, as its tables.
 
 use super::{
+    cargo_fuzz,
     marks::{bold, grouped, table},
     night::Night,
     simulation, storms,
@@ -9,10 +10,11 @@ use super::{
 /// What was measured in this night, under the headings of docs/proof.md.
 pub(super) fn page(night: &Night<'_>) -> String {
     format!(
-        "# Figures of docs/proof.md\n\n### Storms on real engines\n\n{}### Simulation\n\n{}\n### Lost updates\n\n{}\n\
+        "# Figures of docs/proof.md\n\n### Storms on real engines\n\n{}### Simulation\n\n{}\n### Parsers\n\n{}\n### Lost updates\n\n{}\n\
          ### Other crates in the same storms\n\n{}",
         storms::tables(night),
         simulation::page(night),
+        cargo_fuzz::page(night),
         fenced(&night.log("fenced")),
         peers(&night.log("peers"))
     )

@@ -36,6 +36,13 @@ fn without_a_quorum_nobody_gets_a_lock_and_nothing_is_left() {
         assert!(one_line(&output).contains("job"), "{output:?}");
         watch.assert_within(Duration::from_secs(12), "it was given up");
     }
+    let alone = url.trim_start_matches("etcd://").split(',').nth(left).unwrap();
+    let looks = [&["show", "held"][..], &["list"], &["show", "--json", "held"]];
+    for look in looks.map(|args| [&["--url", &format!("etcd://{alone}")], args].concat()) {
+        let looked = finish(leasehold(&look));
+        assert_eq!((code(&looked), stdout(&looked).as_str()), (69, ""), "{looked:?}");
+        assert!(one_line(&looked).contains("the member has no leader: is a quorum up?"), "{looked:?}");
+    }
     others.iter().for_each(|node| cluster.restart(*node));
     let _ = cluster.leader();
     for name in ["held", "job"] {

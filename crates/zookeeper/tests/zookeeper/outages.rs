@@ -1,6 +1,9 @@
 //! Servers that are away, hang, have no quorum, or see time otherwise.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use leasehold_core::{Answer, Claim, Engine, Env, How, Locks};
@@ -54,6 +57,34 @@ fn without_a_quorum_nothing_is_granted_and_with_one_again_the_same_session_goes_
     acquire(&locks, "a").release_blocking().unwrap();
     assert!(held.check());
     held.release_blocking().unwrap();
+}
+
+/// Also at one that answers reads then, of those who ask for that: what it shows may be over, and for how long nobody there can tell.
+#[test]
+fn a_look_without_a_quorum_is_refused_and_says_why() {
+    for lines in [&[][..], &["-Dreadonlymode.enabled=true"]] {
+        let mut ensemble = ZookeeperEnsemble::start_with(lines);
+        let config = Config::new(vec![place(ensemble.ports()[2])]);
+        let client = || Locks::new(Arc::new(ZookeeperEngine::new(config.clone(), &Env::system())));
+        let holder = client();
+        let held = holder.mutex("a").ttl(PATIENCE).blocking().acquire().unwrap();
+        assert_eq!(client().show_blocking("a").unwrap().holders.len(), 1);
+        [0, 1].into_iter().for_each(|node| ensemble.kill(node));
+        // Until it knows, it answers, or does not.
+        let mut said = Vec::new();
+        let limit = Instant::now() + PATIENCE;
+        while !said.last().is_some_and(|last: &String| last.contains("without a quorum")) {
+            assert!(Instant::now() < limit, "{lines:?}: {said:#?}");
+            match client().show_blocking("a") {
+                Ok(view) => assert_eq!(view.holders.len(), 1, "not free"),
+                Err(error) => {
+                    assert!(error.is_unreachable() || error.is_unknown(), "{error:?}");
+                    said.push(error.to_string());
+                }
+            }
+        }
+        drop(held);
+    }
 }
 
 #[test]
