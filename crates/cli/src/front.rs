@@ -3,7 +3,7 @@
 //! The *front* is the process that was started: it passes signals on, stops when the other stops, and exits as it does. The
 //! *guardian* is its child, in a process group of its own: it takes the lock and runs CMD. When the front is killed, the
 //! guardian ends CMD's tree and then releases the lock, so that the next holder need not wait for the ttl. When the guardian
-//! is killed, the front ends the tree.
+//! is killed, the front ends the tree and then the hold.
 
 use std::{
     ffi::OsStr,
@@ -30,6 +30,7 @@ use nix::{
 use crate::{
     cgroup::Group,
     exit::{self, Failure},
+    orphan,
     plan::Run,
     signals::Signals,
     spawn::fork,
@@ -40,9 +41,11 @@ use crate::{
 
 /// How often the end of the tree is looked for: each end of a child wakes earlier.
 const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// With this begins what the guardian says when the front is to become CMD; the claim of the hold follows. All else that it says is
-/// the path of CMD's control group, which begins with a slash.
+/// With this begins what the guardian says when the front is to become CMD; the claim of the hold follows.
 const BECOME: u8 = b'b';
+/// With this, when it holds the lock: the claim follows, to the end of the line. All else that it says is the path of CMD's control
+/// group, which begins with a slash.
+const HOLDS: u8 = b'h';
 /// No path is longer.
 const SAID: u64 = 4096;
 
@@ -122,12 +125,24 @@ impl Partner {
         (&self.line).write_all(&[&[BECOME], claim.as_bytes()].concat())
     }
 
+    /// Tells the front which claim holds the lock: if this process is killed, nothing is to be left of it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn holds(&self, claim: &str) -> io::Result<()> {
+        self.say(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
+    }
+
     /// Tells the front which control group it has to end if this process is killed.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn tell(&self, leaf: &Path) -> io::Result<()> {
-        match (&self.line).write_all(leaf.as_os_str().as_bytes()) {
+        self.say(leaf.as_os_str().as_bytes())
+    }
+
+    fn say(&self, words: &[u8]) -> io::Result<()> {
+        match (&self.line).write_all(words) {
             // The front was killed: that is seen next.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             done => done,
@@ -192,9 +207,31 @@ impl Front {
 
     /// The guardian was killed: nobody renews the lock any more.
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
-        let lock = plan.lock();
-        let leaf = Group::open(Path::new(OsStr::from_bytes(&self.said()))).ok();
+        let said = self.said();
+        let (claim, leaf) = held(&said);
+        let (lock, by) = (plan.lock(), by.as_str());
+        let is_gone = self.end_tree(&lock, leaf);
+        let Some(claim) = claim else {
+            let message = format!(
+                "{lock}: {by} ended the process that waited for it: its place in line, or what it was just granted, ends with its lease"
+            );
+            return Failure::new(exit::BUG, message);
+        };
+        let free = match is_gone && orphan::free(plan, &claim, &self.waiter) {
+            true => "now",
+            false => "when its lease has run out",
+        };
+        Failure::new(
+            exit::BUG,
+            format!("{lock}: {by} ended the process that held it, so CMD was ended: it is free {free}"),
+        )
+    }
+
+    /// Ends all that descends from CMD, and what is in its control group; whether nothing is left.
+    fn end_tree(&self, lock: &str, leaf: &[u8]) -> bool {
+        let leaf = Group::open(Path::new(OsStr::from_bytes(leaf))).ok();
         let is_populated = || leaf.as_ref().is_some_and(Group::is_populated);
+        let mut is_all = true;
         while !tree::is_gone() || is_populated() {
             let is_killed = leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
             let children = tree::signal_children(Signal::SIGKILL);
@@ -206,6 +243,7 @@ impl Front {
                     say(&format!(
                         "{lock}: this user may not end what ran under it as another user: process {named}: end it as root"
                     ));
+                    is_all = false;
                     break;
                 }
             }
@@ -214,12 +252,28 @@ impl Front {
         }
         // What goes on in it keeps it.
         let _ = leaf.map(|leaf| leaf.remove());
-        // The kernel has freed a lock of the file engine with its process.
-        let free = if plan.url.starts_with("file:") { "now" } else { "when its lease has run out" };
-        let by = by.as_str();
-        Failure::new(
-            exit::BUG,
-            format!("{lock}: {by} ended the process that held it, so CMD was ended: it is free {free}"),
-        )
+        is_all
+    }
+}
+
+/// Of what the guardian has said: the claim that holds the lock, and the path of CMD's control group.
+fn held(said: &[u8]) -> (Option<String>, &[u8]) {
+    let Some(rest) = said.strip_prefix(&[HOLDS]) else { return (None, said) };
+    // A line that was cut off tells nothing.
+    let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return (None, &[]) };
+    (Some(String::from_utf8_lossy(&rest[..end]).into_owned()), &rest[end + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_guardian_has_said_is_read_also_where_it_was_cut_off() {
+        let claim = || Some("00ff".to_owned());
+        assert_eq!(held(b"h00ff\n/sys/fs/cgroup/a\nb"), (claim(), &b"/sys/fs/cgroup/a\nb"[..]));
+        assert_eq!(held(b"h00ff\n"), (claim(), &b""[..]));
+        assert_eq!(held(b"h00"), (None, &b""[..]));
+        assert_eq!(held(b""), (None, &b""[..]));
     }
 }

@@ -20,6 +20,7 @@ mod log;
 #[cfg(test)]
 mod man;
 mod nested;
+mod orphan;
 mod plan;
 mod progress;
 mod signals;

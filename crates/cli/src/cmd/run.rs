@@ -60,6 +60,7 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
         return Ok(exit::DONE);
     }
     let guard = acquire_whole(plan, &locks, waiter, until)?;
+    partner.holds(&guard.id().to_string()).map_err(|error| Failure::system("cannot start CMD", error))?;
     steps.granted(&locks, &guard);
     let child = start(plan, &locks, &guard, waiter, partner)?;
     steps.started(&locks, &child, partner.pid());

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use leasehold_testkit::server::RedisServer;
+use leasehold_testkit::server::{EtcdServer, MariadbServer, PostgresServer, RedisServer, ZookeeperServer};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -11,7 +11,7 @@ use nix::{
 use crate::{
     groups::{Group, leasehold_without, mount},
     start::{LEASEHOLD, program},
-    tools::{Dir, Running, code, finish, is_running, one_line, until},
+    tools::{Dir, HOLD, Running, code, finish, is_running, one_line, until},
 };
 
 /// A CMD that says the number of the process that started it, and of six that it starts: one in its group, one in a session
@@ -70,14 +70,20 @@ fn without_group(dir: &Dir, args: &[&str]) -> Command {
     command
 }
 
+fn redis(server: &RedisServer) -> String {
+    format!("redis://127.0.0.1:{}", server.port())
+}
+
+/// Whether one waits, by what `show --json` said.
+fn waits(shown: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(shown).unwrap()["waiters"].as_array().unwrap().len() == 1
+}
+
 fn next_starts_when_the_tree_is_gone(leasehold: impl Fn(&[&str]) -> Command) {
     let mut holder = Running::start(leasehold(&["run", "--ttl", "1h", "x", "--", "sh", "-c", SCATTERS]));
     let scattered = Scattered::of(&mut holder);
     let look = scattered.look();
     let next = Running::start(leasehold(&["run", "--wait", "30m", "x", "--", "sh", "-c", &look]));
-    let waits = |shown: &[u8]| {
-        serde_json::from_slice::<serde_json::Value>(shown).unwrap()["waiters"].as_array().unwrap().len() == 1
-    };
     until("a waiter", || waits(&finish(leasehold(&["show", "--json", "x"])).stdout));
     holder.signal(Signal::SIGKILL);
     // Long before the ttl of the first, and after the last of its processes was gone.
@@ -92,7 +98,7 @@ fn the_next_starts_at_once_and_only_when_the_whole_tree_of_a_killed_leasehold_is
     let server = RedisServer::start(&[]);
     next_starts_when_the_tree_is_gone(|args| {
         let mut command = leasehold_without(args);
-        command.env("LEASEHOLD_URL", format!("redis://127.0.0.1:{}", server.port()));
+        command.env("LEASEHOLD_URL", redis(&server));
         command
     });
 }
@@ -109,6 +115,94 @@ fn when_the_guardian_is_killed_the_front_ends_the_tree_and_says_so() {
     let said = one_line(&output);
     assert!(said.contains("file lock \"x\": ") && said.contains("SIGKILL"), "{said}");
     assert!(said.trim_end().ends_with("it is free now"), "a kernel lock has no lease: {said}");
+}
+
+/// Nobody renews the hold then; it is ended over another connection.
+#[test]
+fn when_the_guardian_is_killed_the_name_is_free_as_soon_as_the_tree_is_gone() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| killed_guardian_leaves_the_name_free("redis", &redis(&RedisServer::start(&[]))));
+        scope.spawn(|| killed_guardian_leaves_the_name_free("etcd", &EtcdServer::start(&[]).url()));
+        scope.spawn(|| killed_guardian_leaves_the_name_free("zookeeper", &ZookeeperServer::start(&[]).url()));
+        scope.spawn(|| killed_guardian_leaves_the_name_free("postgres", &PostgresServer::durable(&[]).url()));
+        scope.spawn(|| killed_guardian_leaves_the_name_free("mysql", &MariadbServer::durable(&[]).url()));
+        let dir = Dir::new();
+        let url = format!("sqlite://{}/locks.db", dir.path().display());
+        killed_guardian_leaves_the_name_free("sqlite", &url);
+    });
+}
+
+fn killed_guardian_leaves_the_name_free(engine: &str, url: &str) {
+    let leasehold = |args: &[&str]| {
+        let mut command = leasehold_without(args);
+        command.env("LEASEHOLD_URL", url);
+        command
+    };
+    for mode in [&[][..], &["--shared"], &["--limit", "2"]] {
+        let args = [&["run", "--ttl", "50s"], mode, &["x", "--", "sh", "-c", SCATTERS]].concat();
+        let mut holder = Running::start(leasehold(&args));
+        let scattered = Scattered::of(&mut holder);
+        // Who holds beside it goes on holding.
+        let beside = (!mode.is_empty()).then(|| {
+            let args = [&["run", "--ttl", "50s"], mode, &["x", "--", "sh", "-c", HOLD]].concat();
+            let mut beside = Running::start(leasehold(&args));
+            assert_eq!(beside.line(), "ready");
+            beside
+        });
+        kill(Pid::from_raw(scattered.guardian), Signal::SIGKILL).unwrap();
+        let output = holder.wait();
+        assert!(scattered.are_gone(), "{engine} {mode:?}: before leasehold has ended");
+        assert_eq!(code(&output), 70);
+        let said = one_line(&output);
+        assert!(said.starts_with(&format!("leasehold: {engine} lock \"x\": SIGKILL")), "{said}");
+        assert!(said.trim_end().ends_with("it is free now"), "{engine} {mode:?}: {said}");
+        if let Some(beside) = beside {
+            let shown = finish(leasehold(&["show", "--json", "x"]));
+            let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+            assert_eq!(shown["holders"].as_array().unwrap().len(), 1, "{engine} {mode:?}: {shown}");
+            assert_eq!(code(&beside.output()), 0, "{engine} {mode:?}");
+        }
+        let next = finish(leasehold(&["run", "-n", "x", "--", "true"]));
+        assert_eq!(code(&next), 0, "{engine} {mode:?}: {next:?}");
+    }
+}
+
+/// A name that is to be kept may be kept by then, and nobody is to free it.
+#[test]
+fn when_the_guardian_is_killed_a_name_that_is_kept_stays_so() {
+    let server = RedisServer::start(&[]);
+    let leasehold = |args: &[&str]| {
+        let mut command = leasehold_without(args);
+        command.env("LEASEHOLD_URL", redis(&server));
+        command
+    };
+    let args = ["run", "--ttl", "50s", "--at-least", "40s", "x", "--", "sh", "-c", SCATTERS];
+    let mut holder = Running::start(leasehold(&args));
+    let scattered = Scattered::of(&mut holder);
+    kill(Pid::from_raw(scattered.guardian), Signal::SIGKILL).unwrap();
+    let said = one_line(&holder.wait());
+    assert!(scattered.are_gone() && said.trim_end().ends_with("when its lease has run out"), "{said}");
+    assert_eq!(code(&finish(leasehold(&["run", "-n", "x", "--", "true"]))), 75);
+}
+
+#[test]
+fn when_a_guardian_that_waits_is_killed_it_is_said_that_it_waited() {
+    let server = RedisServer::start(&[]);
+    let leasehold = |args: &[&str]| {
+        let mut command = leasehold_without(args);
+        command.env("LEASEHOLD_URL", redis(&server));
+        command
+    };
+    let mut holder = Running::start(leasehold(&["run", "x", "--", "sh", "-c", HOLD]));
+    assert_eq!(holder.line(), "ready");
+    let mut waiter = Running::start(leasehold(&["run", "x", "--", "true"]));
+    until("a waiter", || waits(&finish(leasehold(&["show", "--json", "x"])).stdout));
+    waiter.signal_guardian(Signal::SIGKILL);
+    let output = waiter.wait();
+    assert_eq!(code(&output), 70);
+    let said = one_line(&output);
+    assert!(said.contains("SIGKILL ended the process that waited for it"), "{said}");
+    assert_eq!(code(&holder.output()), 0);
 }
 
 #[test]
