@@ -24,7 +24,8 @@ The signals HUP INT QUIT TERM USR1 USR2 CONT and TSTP are passed on to it.
 When the lock is lost, or leasehold is killed (KILL), CMD is ended with all that
 descends from it, also in sessions of its own; after a kill NAME is free as soon
 as they are gone. leasehold is two processes for that, the second one is called
-lh-guardian. If both are killed, NAME is free after its ttl.
+lh-guardian. If both are killed, or lh-guardian under --at-least, NAME is free
+after its ttl.
 
 Where it may make one, leasehold runs CMD in a cgroup of its own: as root, or as
 a user who was given one (systemd-run --user --scope -p Delegate=yes leasehold).
