@@ -264,11 +264,13 @@ fn the_tree_ends_in_a_namespace_without_rights() {
     assert_eq!(code(&output), 0, "{output:?}");
 }
 
-/// CMD's child is root, as under `sudo`, and leasehold is not.
-#[test]
-fn the_name_stays_taken_while_a_process_lives_that_a_killed_leasehold_may_not_end() {
+/// A CMD that becomes another user, and says its number.
+const BECOMES_ROOT: &str =
+    "./become --reuid=0 --regid=0 --clear-groups sh -c 'echo $$; exec sleep 1000'; true";
+
+/// The command as a user who may not end what became root.
+fn of_nobody(dir: &Dir, url: String) -> impl Fn(&[&str]) -> Command + use<> {
     assert!(nix::unistd::geteuid().is_root(), "becoming another user needs root: run this test as root");
-    let dir = Dir::new();
     let copy = |from: &str, name: &str, mode: u32| {
         let to = dir.path().join(name);
         assert!(program("cp").arg(from).arg(&to).status().unwrap().success());
@@ -282,15 +284,41 @@ fn the_name_stays_taken_while_a_process_lives_that_a_killed_leasehold_may_not_en
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     std::os::unix::fs::chown(dir.locks(), Some(65534), Some(65534)).unwrap();
-    let as_nobody = |args: &[&str]| {
+    let home = dir.path().to_owned();
+    move |args| {
         let mut command = program("setpriv");
-        command.current_dir(dir.path()).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command.arg(&leasehold).args(args).env("LEASEHOLD_URL", dir.url());
+        command.current_dir(&home).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(&leasehold).args(args).env("LEASEHOLD_URL", &url);
         command
-    };
-    let script = "./become --reuid=0 --regid=0 --clear-groups sh -c 'echo $$; exec sleep 1000'; true";
+    }
+}
+
+#[test]
+fn the_name_stays_taken_when_the_guardian_is_killed_and_a_process_lives_that_may_not_be_ended() {
+    let (dir, server) = (Dir::new(), RedisServer::start(&[]));
+    let as_nobody = of_nobody(&dir, redis(&server));
+    let args = ["run", "--ttl", "50s", "x", "--", "sh", "-c", BECOMES_ROOT];
+    let mut running = Running::start(as_nobody(&args));
+    let root = running.number();
+    running.signal_guardian(Signal::SIGKILL);
+    let said = running.complaint();
+    assert!(said.contains("end it as root") && said.contains(&format!("{root} (")), "{said}");
+    let last = running.complaint();
+    assert!(last.trim_end().ends_with("when its lease has run out"), "{last}");
+    assert!(is_running(root));
+    assert_eq!(code(&finish(as_nobody(&["run", "-n", "x", "--", "true"]))), 75);
+    kill(Pid::from_raw(root), Signal::SIGKILL).unwrap();
+    // What it wrote ends with that process.
+    assert_eq!(code(&running.wait()), 70);
+}
+
+/// CMD's child is root, as under `sudo`, and leasehold is not.
+#[test]
+fn the_name_stays_taken_while_a_process_lives_that_a_killed_leasehold_may_not_end() {
+    let dir = Dir::new();
+    let as_nobody = of_nobody(&dir, dir.url());
     // -o: not the descriptor that it inherited keeps the name.
-    let mut running = Running::start(as_nobody(&["run", "-o", "x", "--", "sh", "-c", script]));
+    let mut running = Running::start(as_nobody(&["run", "-o", "x", "--", "sh", "-c", BECOMES_ROOT]));
     let root = running.number();
     running.signal(Signal::SIGKILL);
     let said = running.complaint();
