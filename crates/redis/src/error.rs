@@ -197,7 +197,7 @@ fn said_of(code: &str, detail: &str) -> EngineError {
             Fault::Misconfigured,
             "what leasehold keeps beside this lock is not what it wrote: while nobody holds it, delete the keys leasehold:{...}?lock:NAME with its prefix and name",
         ),
-        _ if detail.contains("unknown command") || detail.contains("Unknown Redis command") => (
+        _ if detail.contains("unknown command") || is_unknown_in_script(detail) => (
             Fault::Misconfigured,
             "the server lacks a command, or has it renamed: Redis 6.0 or newer, or Valkey, is needed",
         ),
@@ -207,6 +207,11 @@ fn said_of(code: &str, detail: &str) -> EngineError {
     let detail = detail.split(", with args beginning with").next().unwrap_or_default().trim();
     let message = if detail.is_empty() { what.to_owned() } else { format!("{what} ({code} {detail})") };
     EngineError::new(fault, message)
+}
+
+/// What a script may say of a command that the server lacks: Redis calls it "Unknown Redis command", Valkey 9 "Unknown command".
+fn is_unknown_in_script(detail: &str) -> bool {
+    detail.contains("Unknown ") && detail.contains("command called from script")
 }
 
 /// The server's error code, if it is the server that spoke.
@@ -249,6 +254,8 @@ mod tests {
             ("MOVED 3999 127.0.0.1:6381", Fault::Misconfigured),
             ("NOSCRIPT No matching script. Please use EVAL.", Fault::Retry),
             ("ERR max number of clients reached", Fault::Full),
+            ("ERR Unknown Redis command called from script script: x", Fault::Misconfigured),
+            ("ERR Unknown command called from script script: x", Fault::Misconfigured),
             ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD'", Fault::Misconfigured),
         ] {
             assert_eq!(said_in_script(said).fault, fault, "{said}");
