@@ -84,8 +84,8 @@ pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
         Value::SimpleString(text) => text,
         _ => return None,
     };
-    // Our own words are small.
-    if !text.starts_with(|c: char| c.is_ascii_uppercase()) {
+    // Our own words are small. Servers before 7.0 begin with where it was.
+    if !text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.starts_with(WHERE) {
         return None;
     }
     let (code, detail) = split(text);
@@ -220,12 +220,22 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some(split(&format!("{code} {}", error.detail().unwrap_or_default())).0)
 }
 
+/// How servers call a script.
+const WHERE: &str = "@user_script:";
+
 /// The code of an error and what follows. Servers before 7.0 hide the code of an error inside a script in its text.
 fn split(text: &str) -> (String, &str) {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
-    let inner = detail.split_once(": -").map(|(_, inner)| inner.split(' ').next().unwrap_or_default());
+    let inner = inside_script(text).map(|inner| inner.split(' ').next().unwrap_or_default());
     let is_code = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
     (inner.filter(is_code).unwrap_or(code.trim_start_matches('-')).to_owned(), detail)
+}
+
+/// What follows the line of the script, as in `@user_script:9: -OOM command not allowed`, or `@user_script: 9: WRONGTYPE Operation`.
+fn inside_script(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once(WHERE)?;
+    let rest = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
+    Some(rest.strip_prefix('-').unwrap_or(rest))
 }
 
 #[cfg(test)]
@@ -239,6 +249,8 @@ mod tests {
     fn codes_are_found_also_inside_scripts_of_older_servers() {
         let old = "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed when used memory > 'maxmemory'.";
         assert_eq!(said_in_script(old).fault, Fault::Refused);
+        let old = "ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Operation against a key";
+        assert_eq!(said_in_script(old).fault, Fault::Misconfigured);
         assert_eq!(said_in_script("OOM command not allowed").fault, Fault::Refused);
         assert_eq!(said_in_script("NOPERM this user has no permissions").fault, Fault::Denied);
         for (said, fault) in [
@@ -264,6 +276,7 @@ mod tests {
         for text in [
             "READONLY You can't write against a read only replica. script: x, on @user_script:9.",
             "ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write against a read only replica.",
+            "@user_script: 525: -READONLY You can't write against a read only replica.",
         ] {
             assert_eq!(of_item(text), Some(Fault::Refused));
         }

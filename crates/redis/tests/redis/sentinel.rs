@@ -38,20 +38,36 @@ const OF_NODES: &str = include_str!("../../../../docs/engines/redis.acl");
 fn the_rights_of_the_page_suffice_on_sentinels_and_servers() {
     let mut rig = SentinelRig::new(still());
     let set = |users: &str, say: &dyn Fn(&[&str]) -> Vec<String>| {
-        let line = users.lines().find(|line| line.starts_with("user leasehold ")).unwrap();
-        let line = line.replace("CHANGE-ME", PASSWORD);
-        let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).collect();
-        assert_eq!(say(&words), ["OK"]);
+        for line in users.lines() {
+            let line = line.replace("CHANGE-ME", PASSWORD);
+            let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(line.split(' ').skip(1)).collect();
+            assert_eq!(say(&words), ["OK"]);
+        }
     };
     (0..3).for_each(|sentinel| set(OF_SENTINELS, &|words| rig.redis.sentinel_command(sentinel, words)));
     (0..3).for_each(|node| set(OF_NODES, &|words| rig.redis.command(node, words)));
-    rig.config = rig.config.login("leasehold", PASSWORD).sentinel_login(Some("leasehold"), PASSWORD);
-    acquire(&rig.locks(), "a").release_blocking().unwrap();
-    let error = locks_of(rig.config.clone().wait(2)).mutex("a").blocking().acquire().unwrap_err();
-    assert!(error.is_denied() && error.to_string().contains("INFO and WAIT"), "{error}");
-    (0..3).for_each(|node| drop(rig.redis.command(node, &["ACL", "SETUSER", "leasehold", "+wait", "+info"])));
-    acquire(&locks_of(rig.config.clone().wait(2)), "a").release_blocking().unwrap();
-    let wrong = locks_of(rig.config.clone().sentinel_login(Some("leasehold"), "wrong"));
+    rig.config = rig.config.sentinel_login(Some("leasehold"), PASSWORD);
+    let as_user = |user: &str| {
+        let prefix = if user.starts_with("team-") { format!("{user}:") } else { "lock:".to_owned() };
+        rig.config.clone().login(user, PASSWORD).prefix(&prefix).unwrap()
+    };
+    for user in ["leasehold", "leasehold-operator", "team-a", "team-b"] {
+        acquire(&locks_of(as_user(user)), "a").release_blocking().unwrap();
+        let error = refused(&locks_of(as_user(user).wait(2)));
+        assert!(error.is_denied() && error.to_string().contains("WAIT"), "{user}: {error}");
+        (0..3).for_each(|node| drop(rig.redis.command(node, &["ACL", "SETUSER", user, "+wait", "+info"])));
+        acquire(&locks_of(as_user(user).wait(2)), "a").release_blocking().unwrap();
+    }
+    for wait in [0, 2] {
+        let error = refused(&locks_of(as_user("team-a").prefix("team-b:").unwrap().wait(wait)));
+        assert!(error.is_denied(), "{error}");
+    }
+    let operator = locks_of(as_user("leasehold-operator"));
+    let guard = acquire(&operator, "b");
+    assert_eq!(rig.runtime.block_on(operator.list("")).unwrap().len(), 1);
+    assert_eq!(rig.runtime.block_on(operator.guarantee()).unwrap().level, Level::BestEffort);
+    guard.release_blocking().unwrap();
+    let wrong = locks_of(as_user("leasehold").sentinel_login(Some("leasehold"), "wrong"));
     assert!(refused(&wrong).is_denied());
 }
 
