@@ -146,9 +146,10 @@ fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() 
 fn replicas_are_waited_for_in_a_cluster_with_two_rights_more() {
     let (_directory, rig) = as_user("leasehold", 3);
     let locks = || locks_of(rig.config.clone().wait(1));
-    let error = locks().mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
+    let error = locks().mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_denied() && error.to_string().contains("INFO and WAIT"), "{error}");
-    for node in 0..rig.cluster().ports().len() {
+    let nodes = rig.cluster().ports().len();
+    for node in 0..nodes {
         rig.cluster().command(node, &["ACL", "SETUSER", "leasehold", "+wait", "+info"]);
     }
     acquire(&locks(), "a").release_blocking().unwrap();
