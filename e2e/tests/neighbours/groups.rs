@@ -262,8 +262,8 @@ fn fail_over(servers: &mut RedisCluster) -> usize {
 
 fn move_slot(servers: &mut RedisCluster) -> usize {
     let (slot, owner) = (slot(servers), owner(servers));
-    let others = (0..servers.ports().len()).filter(|&node| node != owner && servers.is_master(node));
-    let to = others.last().unwrap();
+    let mut others = (0..servers.ports().len()).filter(|&node| node != owner && servers.is_master(node));
+    let to = others.next_back().unwrap();
     servers.migrate_slot(slot, to).unwrap();
     to
 }
