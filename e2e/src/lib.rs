@@ -4,7 +4,7 @@
 //! - [`shelf`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
 //!   may meet, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`], [`mod@file`], [`sqlite`], [`memory`]; [`pace`]: how quick it is.
-//! - [`holder`]: a process that does what a row of the matrix tells it.
+//! - [`holder`]: a process that does what a row of the matrix tells it. [`turns`]: one that takes turns with programs of others.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
 pub mod client;
@@ -34,6 +34,7 @@ pub mod task;
 pub mod torture;
 pub mod totals;
 pub mod truth;
+pub mod turns;
 pub mod verdict;
 mod waits;
 pub mod world;

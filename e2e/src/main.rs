@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use leasehold_e2e::{client, fenced, holder, torture};
+use leasehold_e2e::{client, fenced, holder, torture, turns};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -10,6 +10,7 @@ fn main() -> ExitCode {
     let ended = match args[..] {
         ["client", ref orders @ ..] => client::main(orders).map(|()| ExitCode::SUCCESS),
         ["holder", ref orders @ ..] => holder::main(orders).map(|()| ExitCode::SUCCESS),
+        ["turns", ref orders @ ..] => turns::main(orders).map(|()| ExitCode::SUCCESS),
         ["writer", ref orders @ ..] => fenced::writer(orders).map(|()| ExitCode::SUCCESS),
         ["torture", ref typed @ ..] => torture::main(typed),
         ["fenced", ref typed @ ..] => fenced::main(typed),

@@ -1,7 +1,7 @@
 //! What the scenarios share: a shop floor of processes around one directory of files and locks.
 //!
-//! The locks are on the file engine; with the argument `redis`, `etcd`, `postgres` or `mariadb` on a server that is started for it, with a URL on that
-//! one.
+//! The locks are on the file engine; with the argument `redis`, `etcd`, `postgres` or `mariadb` on a server that is started for it, with
+//! `redis-sentinel` or `redis-cluster` on several, with a URL on that one.
 //!
 //! Each scenario is one binary. Started by a person it is the boss: it makes a directory, starts itself several times as
 //! workers, waits, checks what came out, and exits with 1 if anything is wrong. `FLOOR` in the environment makes it a
@@ -15,12 +15,19 @@ use std::{
     time::Duration,
 };
 
-use leasehold_testkit::server::{EtcdServer, MariadbServer, PostgresServer, RedisServer};
+use leasehold_testkit::server::{
+    EtcdServer, MariadbServer, PostgresServer, RedisCluster, RedisClusterOptions, RedisSentinelOptions,
+    RedisSentinels, RedisServer,
+};
 
 /// The lease time of scenarios in which workers are killed: so long others wait for a dead one where a server keeps the
 /// locks. On one host, by lock files, they do not wait at all. A third of it passes before a lease is renewed; two thirds are for
 /// a machine with many more processes than processors, which may not run one of them for seconds.
 pub const TTL: Duration = Duration::from_secs(10);
+
+/// After how long servers of a group take one of them for down: none of them is killed, and a machine that is busy with a scenario may not
+/// run one for seconds.
+const DOWN_AFTER: Duration = Duration::from_secs(30);
 
 /// What a scenario fails with.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -128,6 +135,8 @@ pub fn run_on_postgres(boss: Part, worker: Part) -> ExitCode {
 enum Server {
     None,
     Redis { _end: RedisServer },
+    Sentinels { _end: RedisSentinels },
+    Cluster { _end: RedisCluster },
     Etcd { _end: EtcdServer },
     Postgres { _end: PostgresServer },
     Mariadb { _end: MariadbServer },
@@ -139,26 +148,7 @@ fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
         (Some(dir), Ok(url), number @ Some(_)) => worker(&Floor { dir: dir.into(), worker: number, url }),
         _ => tempfile::tempdir().map_err(Failure::from).and_then(|held| {
             let dir = held.path().to_owned();
-            let (url, _server) = match place.as_deref() {
-                None => (format!("file://{}", dir.join("locks").display()), Server::None),
-                Some("redis") => {
-                    let server = RedisServer::start(&[]);
-                    (format!("redis://127.0.0.1:{}", server.port()), Server::Redis { _end: server })
-                }
-                Some("etcd") => {
-                    let server = EtcdServer::start(&[]);
-                    (server.url(), Server::Etcd { _end: server })
-                }
-                Some("postgres") => {
-                    let server = PostgresServer::start(&[]);
-                    (server.url(), Server::Postgres { _end: server })
-                }
-                Some("mariadb") => {
-                    let server = MariadbServer::start(&[]);
-                    (server.url(), Server::Mariadb { _end: server })
-                }
-                Some(url) => (url.to_owned(), Server::None),
-            };
+            let (url, _server) = open(place.as_deref(), &dir);
             boss(&Floor { dir, worker: None, url })
         }),
     };
@@ -168,6 +158,40 @@ fn start(place: Option<String>, boss: Part, worker: Part) -> ExitCode {
             eprintln!("failed: {failure}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Where the locks are, as the argument says: a URL, and what is started for it.
+fn open(place: Option<&str>, dir: &Path) -> (String, Server) {
+    match place {
+        None => (format!("file://{}", dir.join("locks").display()), Server::None),
+        Some("redis") => {
+            let server = RedisServer::start(&[]);
+            (format!("redis://127.0.0.1:{}", server.port()), Server::Redis { _end: server })
+        }
+        Some("redis-sentinel") => {
+            let options = RedisSentinelOptions { down_after: DOWN_AFTER, ..Default::default() };
+            let group = RedisSentinels::start_with(options);
+            (group.url(), Server::Sentinels { _end: group })
+        }
+        Some("redis-cluster") => {
+            let options = RedisClusterOptions { node_timeout: DOWN_AFTER, ..Default::default() };
+            let cluster = RedisCluster::start_with(options);
+            (cluster.url(), Server::Cluster { _end: cluster })
+        }
+        Some("etcd") => {
+            let server = EtcdServer::start(&[]);
+            (server.url(), Server::Etcd { _end: server })
+        }
+        Some("postgres") => {
+            let server = PostgresServer::start(&[]);
+            (server.url(), Server::Postgres { _end: server })
+        }
+        Some("mariadb") => {
+            let server = MariadbServer::start(&[]);
+            (server.url(), Server::Mariadb { _end: server })
+        }
+        Some(url) => (url.to_owned(), Server::None),
     }
 }
 

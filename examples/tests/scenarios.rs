@@ -11,7 +11,7 @@ fn run(program: &str, place: &[&str], expected: &[&str]) {
     }
 }
 
-/// On the file engine, and on a server of its own: a test each, for they wait for most of their time.
+/// On the file engine, and on servers of its own: a test each, for they wait for most of their time.
 macro_rules! everywhere {
     ($scenario:ident, $expected:expr) => {
         mod $scenario {
@@ -19,6 +19,8 @@ macro_rules! everywhere {
 
             everywhere!(@ on_files [] $expected);
             everywhere!(@ on_redis ["redis"] $expected);
+            everywhere!(@ on_redis_by_sentinels ["redis-sentinel"] $expected);
+            everywhere!(@ on_a_redis_cluster ["redis-cluster"] $expected);
             everywhere!(@ on_etcd ["etcd"] $expected);
             everywhere!(@ on_postgres ["postgres"] $expected);
             everywhere!(@ on_mariadb ["mariadb"] $expected);
@@ -38,14 +40,25 @@ everywhere!(one_run_per_schedule, ["node 0 killed", "ran on node"]);
 everywhere!(quota, ["at most 3 at once"]);
 everywhere!(rebuild_cache, ["8 changes"]);
 
+/// Those of which locks, stock and orders are in one database.
+const ALL_IN_ONE: [&str; 2] = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
+
 #[test]
 fn flash_sale_with_everything_in_redis() {
-    let expected = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
-    run(env!("CARGO_BIN_EXE_flash_sale_redis"), &[], &expected);
+    run(env!("CARGO_BIN_EXE_flash_sale_redis"), &[], &ALL_IN_ONE);
+}
+
+#[test]
+fn flash_sale_with_everything_in_redis_by_sentinels() {
+    run(env!("CARGO_BIN_EXE_flash_sale_redis"), &["redis-sentinel"], &ALL_IN_ONE);
+}
+
+#[test]
+fn flash_sale_with_everything_in_a_redis_cluster() {
+    run(env!("CARGO_BIN_EXE_flash_sale_redis"), &["redis-cluster"], &ALL_IN_ONE);
 }
 
 #[test]
 fn flash_sale_with_everything_in_postgres() {
-    let expected = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
-    run(env!("CARGO_BIN_EXE_flash_sale_postgres"), &[], &expected);
+    run(env!("CARGO_BIN_EXE_flash_sale_postgres"), &[], &ALL_IN_ONE);
 }

@@ -84,8 +84,8 @@ pub(crate) fn demoted(said: &Value) -> Option<EngineError> {
         Value::SimpleString(text) => text,
         _ => return None,
     };
-    // Our own words are small.
-    if !text.starts_with(|c: char| c.is_ascii_uppercase()) {
+    // Our own words are small. Servers before 7.0 begin with where it was.
+    if !text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.starts_with(WHERE) {
         return None;
     }
     let (code, detail) = split(text);
@@ -197,7 +197,7 @@ fn said_of(code: &str, detail: &str) -> EngineError {
             Fault::Misconfigured,
             "what leasehold keeps beside this lock is not what it wrote: while nobody holds it, delete the keys leasehold:{...}?lock:NAME with its prefix and name",
         ),
-        _ if detail.contains("unknown command") || detail.contains("Unknown Redis command") => (
+        _ if detail.contains("unknown command") || is_unknown_in_script(detail) => (
             Fault::Misconfigured,
             "the server lacks a command, or has it renamed: Redis 6.0 or newer, or Valkey, is needed",
         ),
@@ -209,18 +209,33 @@ fn said_of(code: &str, detail: &str) -> EngineError {
     EngineError::new(fault, message)
 }
 
+/// What a script may say of a command that the server lacks: Redis calls it "Unknown Redis command", Valkey 9 "Unknown command".
+fn is_unknown_in_script(detail: &str) -> bool {
+    detail.contains("Unknown ") && detail.contains("command called from script")
+}
+
 /// The server's error code, if it is the server that spoke.
 fn code_of(error: &RedisError) -> Option<String> {
     let code = error.code()?;
     Some(split(&format!("{code} {}", error.detail().unwrap_or_default())).0)
 }
 
+/// How servers call a script.
+const WHERE: &str = "@user_script:";
+
 /// The code of an error and what follows. Servers before 7.0 hide the code of an error inside a script in its text.
 fn split(text: &str) -> (String, &str) {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
-    let inner = detail.split_once(": -").map(|(_, inner)| inner.split(' ').next().unwrap_or_default());
+    let inner = inside_script(text).map(|inner| inner.split(' ').next().unwrap_or_default());
     let is_code = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
     (inner.filter(is_code).unwrap_or(code.trim_start_matches('-')).to_owned(), detail)
+}
+
+/// What follows the line of the script, as in `@user_script:9: -OOM command not allowed`, or `@user_script: 9: WRONGTYPE Operation`.
+fn inside_script(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once(WHERE)?;
+    let rest = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
+    Some(rest.strip_prefix('-').unwrap_or(rest))
 }
 
 #[cfg(test)]
@@ -234,6 +249,8 @@ mod tests {
     fn codes_are_found_also_inside_scripts_of_older_servers() {
         let old = "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed when used memory > 'maxmemory'.";
         assert_eq!(said_in_script(old).fault, Fault::Refused);
+        let old = "ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Operation against a key";
+        assert_eq!(said_in_script(old).fault, Fault::Misconfigured);
         assert_eq!(said_in_script("OOM command not allowed").fault, Fault::Refused);
         assert_eq!(said_in_script("NOPERM this user has no permissions").fault, Fault::Denied);
         for (said, fault) in [
@@ -249,6 +266,8 @@ mod tests {
             ("MOVED 3999 127.0.0.1:6381", Fault::Misconfigured),
             ("NOSCRIPT No matching script. Please use EVAL.", Fault::Retry),
             ("ERR max number of clients reached", Fault::Full),
+            ("ERR Unknown Redis command called from script script: x", Fault::Misconfigured),
+            ("ERR Unknown command called from script script: x", Fault::Misconfigured),
             ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD'", Fault::Misconfigured),
         ] {
             assert_eq!(said_in_script(said).fault, fault, "{said}");
@@ -257,6 +276,7 @@ mod tests {
         for text in [
             "READONLY You can't write against a read only replica. script: x, on @user_script:9.",
             "ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write against a read only replica.",
+            "@user_script: 525: -READONLY You can't write against a read only replica.",
         ] {
             assert_eq!(of_item(text), Some(Fault::Refused));
         }

@@ -13,6 +13,8 @@ use crate::{
 
 /// The oldest server that has all that the scripts use.
 const FLOOR: (u32, u32) = (6, 0);
+/// From here on `min-replicas-to-write` is asked of scripts too.
+const SCRIPTS_NEED_REPLICAS: (u32, u32) = (7, 0);
 
 /// Clocks that differ by more are worth a note: where they are kept by time servers, they differ by far less.
 const SKEW: Duration = Duration::from_secs(1);
@@ -151,7 +153,7 @@ fn judge(facts: &Facts) -> Guarantee {
     }
     judge_replicas(facts, get("connected_slaves"), &mut judged);
     let version = get("redis_version");
-    if !is_new_enough(version) {
+    if !is_from(version, FLOOR) {
         let wanted = format!("{}.{} or newer", FLOOR.0, FLOOR.1);
         judged.lower("redis_version", version, &wanted, "older servers lack what the scripts use");
     }
@@ -195,6 +197,14 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
             "1 or more",
             "a master that is cut off from its replicas goes on granting until its clients hear of its successor",
         ),
+        Some(needs) if !is_from(facts.info.get("redis_version").map_or("", String::as_str), SCRIPTS_NEED_REPLICAS) => {
+            judged.lower(
+                "min-replicas-to-write",
+                &format!("{needs}, which servers before 7.0 ask of commands only"),
+                "Redis 7.0 or newer",
+                "scripts, and so locks, are written without replicas all the same",
+            );
+        }
         Some(_) => judged.note(format!(
             "A master without replicas stops granting within {} s and one more: min-replicas-to-write is set.",
             facts.lag
@@ -226,10 +236,11 @@ impl Clocks {
     }
 }
 
-fn is_new_enough(version: &str) -> bool {
+/// Whether a version is this one, or newer.
+fn is_from(version: &str, first: (u32, u32)) -> bool {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    (major, minor) >= FLOOR
+    (major, minor) >= first
 }
 
 #[cfg(test)]
@@ -295,14 +306,16 @@ mod tests {
 
     #[test]
     fn what_a_fail_over_can_lose_is_told() {
-        let judged = |sentinels, wait, needs, replicas: &str| {
+        let judged_of = |version: &str, sentinels, wait, needs, replicas: &str| {
             let info = parse(&format!(
-                "redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\nconnected_slaves:{replicas}\n"
+                "redis_version:{version}\nrole:master\naof_enabled:1\nmaxmemory:0\nconnected_slaves:{replicas}\n"
             ));
             let (fsync, lag) = (Some("always".to_owned()), "10".to_owned());
             let way = WayThere { sentinels, wait };
             judge(&Facts { info, fsync, pauses: false, needs, lag, clocks: clocks(0, 0, 0), way })
         };
+        let judged =
+            |sentinels, wait, needs, replicas: &str| judged_of("7.0.15", sentinels, wait, needs, replicas);
         let alone = judged(None, 0, Some(0), "0");
         assert_eq!((alone.level, alone.findings.len()), (Level::LeaseBounded, 0), "{alone}");
         for (sentinels, wait, needs, replicas, said) in [
@@ -321,6 +334,11 @@ mod tests {
             assert!(judged.to_string().contains(said), "{judged}");
         }
         assert!(!judged(Some((2, 3)), 0, Some(1), "2").to_string().contains("2 of 3"));
+        let old = judged_of("6.2.5", Some((3, 3)), 0, Some(1), "2").to_string();
+        assert!(
+            old.contains("written without replicas all the same") && !old.contains("stops granting"),
+            "{old}"
+        );
     }
 
     #[test]

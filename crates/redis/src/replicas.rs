@@ -51,25 +51,24 @@ impl Replicas {
             return Ok((None, Box::pin(std::future::pending())));
         }
         let (mux, mut driver) = open::second(server).await?;
-        let run = tokio::select! {
-            run = run_id(&mux) => run.map_err(sort)?,
+        let looks =
+            async { Ok::<_, EngineError>((run_id(&mux).await.map_err(sort)?, may_wait(&mux).await?)) };
+        let (run, may_wait) = tokio::select! {
+            looks = looks => looks?,
             () = &mut driver => return Err(EngineError::new(Fault::Retry, "the server hung up")),
         };
         let address = &server.address;
+        let (Some(first), Some(second), true) = (&identity.run, run, may_wait) else {
+            let message = format!(
+                "wait= needs the right to INFO and WAIT on {address}: see docs/engines/redis-sentinel.md"
+            );
+            return Err(EngineError::new(Fault::Denied, message));
+        };
         // Replicas of another server say nothing of this one, and behind a name there may be several.
-        match (&identity.run, run) {
-            (Some(first), Some(second)) if *first == second => {}
-            (None, _) | (_, None) => {
-                let message = format!(
-                    "wait= needs the right to INFO and WAIT on {address}: see docs/engines/redis-sentinel.md"
-                );
-                return Err(EngineError::new(Fault::Denied, message));
-            }
-            _ => {
-                let message =
-                    format!("two connections to {address} led to two servers: a fail-over may be under way");
-                return Err(EngineError::new(Fault::Retry, message));
-            }
+        if *first != second {
+            let message =
+                format!("two connections to {address} led to two servers: a fail-over may be under way");
+            return Err(EngineError::new(Fault::Retry, message));
         }
         let (calls, waiting) = mpsc::channel(ROOM);
         let asker = Asker { mux, prefix: config.prefix.clone(), wanted: config.wait };
@@ -93,6 +92,16 @@ impl Replicas {
             return Err(broke());
         }
         answer.await.unwrap_or_else(|_| Err(broke()))
+    }
+}
+
+/// Whether the user may wait for replicas. Asked for none of them, so that it is answered at once: a grant would not be the time to hear it.
+async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
+    let said: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
+    match said.map_err(sort) {
+        Ok(_) => Ok(true),
+        Err(error) if error.fault == Fault::Denied => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -4,5 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod files;
+mod groups;
+mod journal;
 mod packages;
 mod redis;

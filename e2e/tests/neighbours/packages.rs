@@ -64,9 +64,14 @@ impl Neighbour {
         let (program, script) = if is_node { ("node", "neighbour.cjs") } else { ("python3", "neighbour.py") };
         let mut command = Command::new(program);
         command.arg(folder.join(script)).args([what, kind, place, name, &sections.to_string()]);
+        Self::run(command)
+    }
+
+    /// Starts a program that finds the packages.
+    pub(crate) fn run(mut command: Command) -> Self {
         command.env("PYTHONPATH", PACKAGES.join("python")).env("NODE_PATH", PACKAGES.join("node_modules"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")))
+        Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
     /// What it says first: "held", or "taken".

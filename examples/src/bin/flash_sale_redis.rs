@@ -2,7 +2,7 @@
 //! come in, 600 of them a second click. Two workers are killed in the middle, and one sleeps past its lease and goes on
 //! selling. Exactly 500 pieces are sold, no order counts twice, and what the sleeper wrote was refused.
 //!
-//! Starts a Redis of its own; give it a URL to use yours.
+//! Starts a Redis of its own, with `redis-sentinel` or `redis-cluster` one of several servers; give it a URL to use yours.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -14,7 +14,11 @@ const ORDERS: usize = 3000;
 const REPEATS: usize = 600;
 const WORKERS: usize = 8;
 const TASKS: usize = 25;
-const ITEM: &str = "item-4711";
+/// In a cluster its fence and what it guards are on one server, because of what is in braces.
+const ITEM: &str = "{item-4711}";
+const STOCK: &str = "{item-4711}stock";
+const SOLD: &str = "{item-4711}orders";
+const REPEATED: &str = "{item-4711}repeats";
 
 fn main() -> ExitCode {
     run_on_redis(boss, worker)
@@ -30,22 +34,22 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
             Ok(fence(&locks)?.write(guard.token(), commands).await?)
         })
     };
-    ask(&[&["DEL", "orders", "repeats"], &["SET", "stock", &PIECES.to_string()]])?;
+    ask(&[&["DEL", SOLD, REPEATED], &["SET", STOCK, &PIECES.to_string()]])?;
     let sleeper =
         runtime.block_on(locks.mutex(ITEM).ttl(Duration::from_millis(200)).renew(false).acquire())?;
     let mut workers: Vec<_> = (0..WORKERS).map(|number| floor.start(number)).collect::<Result<_, _>>()?;
     for (killed, left) in [(0, PIECES * 4 / 5), (1, PIECES / 2)] {
-        wait_until("sales", || Ok(number(&ask(&[&["GET", "stock"]])?[0])? <= left))?;
+        wait_until("sales", || Ok(number(&ask(&[&["GET", STOCK]])?[0])? <= left))?;
         workers[killed].kill()?;
         println!("worker {killed} killed");
     }
-    let late = runtime.block_on(fence(&locks)?.write(sleeper.token(), &[&["SET", "stock", "1000000"]]));
+    let late = runtime.block_on(fence(&locks)?.write(sleeper.token(), &[&["SET", STOCK, "1000000"]]));
     let refused = late.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced);
     check(refused, format!("a holder that overslept wrote: {late:?}"))?;
     println!("the holder that overslept was refused");
     check(failures(workers)? == 0, "a worker failed")?;
 
-    let said = ask(&[&["GET", "stock"], &["SCARD", "orders"], &["GET", "repeats"]])?;
+    let said = ask(&[&["GET", STOCK], &["SCARD", SOLD], &["GET", REPEATED]])?;
     let (left, sold, repeats) = (number(&said[0])?, number(&said[1])?, number(&said[2])?);
     println!("{sold} of {PIECES} pieces sold, {left} left, {repeats} repeated clicks recognised");
     check(sold == PIECES && left == 0, "the shelves are wrong")
@@ -86,16 +90,13 @@ fn orders() -> impl Iterator<Item = String> {
 async fn sell(fence: &RedisFence, guard: &Guard, order: &str) -> Result<(), Failure> {
     let token = guard.token();
     // The first step seals: from here on nobody who held the lock before can change what was read.
-    let seen = fence.write(token, &[["SISMEMBER", "orders", order].as_slice(), &["GET", "stock"]]).await?;
+    let seen = fence.write(token, &[["SISMEMBER", SOLD, order].as_slice(), &["GET", STOCK]]).await?;
     if number(&seen[0])? == 1 {
-        fence.write(token, &[&["INCR", "repeats"]]).await?;
+        fence.write(token, &[&["INCR", REPEATED]]).await?;
     } else if let left @ 1.. = number(&seen[1])? {
         let left = (left - 1).to_string();
         fence
-            .write(
-                token,
-                &[["SET", "stock", &left], ["SADD", "orders", order]].each_ref().map(<[_; 3]>::as_slice),
-            )
+            .write(token, &[["SET", STOCK, &left], ["SADD", SOLD, order]].each_ref().map(<[_; 3]>::as_slice))
             .await?;
     }
     Ok(())

@@ -58,3 +58,15 @@ fn a_deadline_is_read_at_one_moment() {
 fn the_place_of_who_died_stands_for_the_lease_that_it_asked_for() {
     stands(&[1_100_329_061]);
 }
+
+/// Their holders were told the loss by their own clocks, while renewals from before it were under way: these came, and counted.
+#[test]
+fn a_renewal_that_was_under_way_when_the_loss_was_told_counts() {
+    stands(&[1_101_538_049, 1_101_717_169]);
+}
+
+/// The server's clock is set back, then another server takes over that has not heard of the newest grant: it mints the same token again.
+#[test]
+fn a_token_that_was_minted_twice_is_no_fence() {
+    stands(&[1_101_718_674]);
+}

@@ -89,7 +89,7 @@ pub(super) const PARTS: [Part; 30] = [
     part(
         "servers",
         4.0,
-        "a third of them, about a minute each, and four for all tests on MySQL",
+        "a third of them, about a minute each, and four for all tests on MySQL, Valkey and the newest Redis",
         Work::Servers,
     ),
     part(

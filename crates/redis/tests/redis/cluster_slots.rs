@@ -9,6 +9,7 @@ use leasehold_core::{
     Answer, Claim, Engine, Fault, Guard, How, Inspect, Locks, Mode, News, Released, Renewed,
 };
 use leasehold_redis::RedisEngine;
+use leasehold_testkit::server::RedisCluster;
 
 use crate::{
     cluster_rig::{ClusterRig, end, held, hold},
@@ -208,6 +209,28 @@ fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
 #[test]
 fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
+    migrate_under_holds_and_waiters(&rig, RedisCluster::migrate_slot);
+}
+
+/// The same where the server moves it in one step: Valkey from 9.0 on, among the servers of each night.
+#[test]
+fn a_slot_that_moves_in_one_step_loses_no_hold_and_no_waiter_either() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let told = rig.cluster().command(0, &["INFO", "server"]);
+    let valkey = told.iter().find_map(|line| line.trim().strip_prefix("valkey_version:"));
+    let can = valkey.is_some_and(|version| version.split('.').next().unwrap().parse::<u32>().unwrap() >= 9);
+    if can {
+        return migrate_under_holds_and_waiters(&rig, RedisCluster::migrate_slot_at_once);
+    }
+    let (slot, _, to) = rig.ends("{x}");
+    let error = rig.cluster().migrate_slot_at_once(slot, to).unwrap_err();
+    assert!(error.to_lowercase().contains("unknown subcommand"), "{error}");
+}
+
+fn migrate_under_holds_and_waiters(
+    rig: &ClusterRig,
+    migrate: fn(&mut RedisCluster, u16, usize) -> Result<(), String>,
+) {
     let (slot, from, to) = rig.ends("{x}");
     let name = |number: usize| format!("{{x}}{number}");
     let holder = rig.locks();
@@ -233,7 +256,7 @@ fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
         }
     }
     let before: Vec<u64> = guards.iter().map(|guard| guard.token().number).collect();
-    rig.cluster().migrate_slot(slot, to).unwrap();
+    migrate(&mut rig.cluster(), slot, to).unwrap();
     assert!(rig.cluster().keys_in_slot(from, slot).is_empty());
     // At once, before all have heard where it went.
     for guard in guards.drain(..NAMES / 4) {
@@ -335,7 +358,11 @@ async fn waits_again(engine: &RedisEngine, claim: &Claim) {
 fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
     let rig = ClusterRig::with(3, 0, &[]);
     let engine = rig.engine();
-    let loads = || rig.calls().get("script|load").copied().unwrap_or_default();
+    // Servers before 7.0 do not count it apart from other commands of this kind.
+    let loads = || {
+        let calls = rig.calls();
+        calls.get("script|load").or(calls.get("script")).copied().unwrap_or_default()
+    };
     rig.run(async {
         let claim = rig.claim("a");
         let grant = held(&engine, &claim).await;

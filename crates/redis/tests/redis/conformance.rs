@@ -62,13 +62,13 @@ const USERS: &str = include_str!("../../../../docs/engines/redis.acl");
 pub(crate) const PASSWORD: &str = "correct-horse";
 
 /// Whether the server has rights on channels: Redis 6.0 has none, and reads no file that names one.
-fn has_rights_on_channels() -> bool {
+pub(crate) fn has_rights_on_channels() -> bool {
     let rig = Rig::new();
     redis_command(rig.server.port(), &["ACL", "SETUSER", "probe", "resetchannels"]).status.success()
 }
 
 /// The users for Redis 6.0, as the page says: the same file without the words about channels.
-fn without_channels(users: &str) -> String {
+pub(crate) fn without_channels(users: &str) -> String {
     let line = |line: &str| {
         let words = line.split(' ').filter(|word| *word != "resetchannels" && !word.starts_with('&'));
         words.collect::<Vec<_>>().join(" ")

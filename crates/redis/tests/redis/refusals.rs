@@ -6,7 +6,11 @@ use leasehold_core::{ErrorKind, Locks, Loss};
 use leasehold_redis::RedisEngine;
 use leasehold_testkit::room::with_room;
 
-use crate::rig::{PATIENCE, Rig, acquire};
+use crate::{
+    cluster_rig::ClusterRig,
+    rig::{PATIENCE, Rig, acquire},
+    sentinel_rig::{self, config_of},
+};
 
 fn locks_of(rig: &Rig, user: &str, password: &str) -> Locks {
     let engine = RedisEngine::new(rig.config.clone().login(user, password), &leasehold_core::Env::system());
@@ -103,11 +107,11 @@ fn a_release_that_the_user_may_not_do_is_denied_at_once() {
 
 #[test]
 fn a_node_of_a_cluster_is_a_misconfiguration() {
-    let rig = Rig::with(&["--cluster-enabled", "yes"]);
-    rig.says(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-    rig.until("it serves", || rig.says(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
-    let error = rig.locks().mutex("a").blocking().acquire().unwrap_err();
-    let right = format!("write redis+cluster://127.0.0.1:{}", rig.server.port());
+    let rig = ClusterRig::with(1, 0, &[]);
+    let port = rig.cluster().ports()[0];
+    let locks = sentinel_rig::locks_of(config_of(&format!("redis://127.0.0.1:{port}")));
+    let error = locks.mutex("a").blocking().acquire().unwrap_err();
+    let right = format!("write redis+cluster://127.0.0.1:{port}");
     assert!(error.is_misconfigured() && error.to_string().contains(&right), "{error}");
 }
 

@@ -106,6 +106,13 @@ impl Rig {
     }
 }
 
+/// The first number of a server's version; `says` is what it says to a command. Valkey names the Redis that it is like.
+pub(crate) fn major(says: impl Fn(&[&str]) -> Vec<String>) -> u32 {
+    let told = says(&["INFO", "server"]);
+    let version = told.iter().find_map(|line| line.trim().strip_prefix("redis_version:")).unwrap();
+    version.split('.').next().unwrap().parse().unwrap()
+}
+
 /// See [`Rig::leftovers`]; `says` is what the server says to a command.
 pub(crate) fn leftovers(says: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
     let mut keys = says(&["KEYS", "*"]);

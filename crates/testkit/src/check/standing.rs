@@ -69,7 +69,8 @@ impl Book<'_> {
     fn ended_by(&self, life: &Life<'_>) -> u64 {
         let fixed = life.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
         let heard = life.crashed.map(|crashed| self.last_heard(crashed));
-        let renewed_until = [life.leaving.map(|leaving| leaving.at), life.lost, heard, fixed];
+        let lost = life.lost.map(|lost| self.last_heard(lost));
+        let renewed_until = [life.leaving.map(|leaving| leaving.at), lost, heard, fixed];
         let Some(last) = renewed_until.into_iter().flatten().min() else { return u64::MAX };
         let ttl = match (life.longest_ttl(), life.crashed) {
             (Some(ttl), _) => Some(ttl),
@@ -86,9 +87,9 @@ impl Book<'_> {
         self.put_off(life, due, ttl)
     }
 
-    /// When the system heard the last of a process that was killed then.
-    fn last_heard(&self, crashed: u64) -> u64 {
-        crashed.saturating_add(nanos(self.terms.under_way))
+    /// When the system heard the last renewal of a hold whose process was killed, or told its loss, then.
+    fn last_heard(&self, ended: u64) -> u64 {
+        ended.saturating_add(nanos(self.terms.under_way))
     }
 
     /// When a lease is over that was asked for at `asked`, and came to the system as soon as the machine let it. `None`: never.

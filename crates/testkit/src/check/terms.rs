@@ -40,7 +40,8 @@ pub struct Terms {
     pub stale: Duration,
     /// How long a place in line stands at least after its claim last spoke: longer than a short lease.
     pub place: Duration,
-    /// How long what a process asked for before it was killed may be under way, and count from when it comes.
+    /// How long what a process asked for before it was killed, or told the loss of its hold, may be under way, and count from when it
+    /// comes.
     pub under_way: Duration,
     /// Disturbances may set the server's clock back: what lapsed before them, unseen, may stand again.
     pub set_back: bool,

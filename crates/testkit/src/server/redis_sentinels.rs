@@ -132,19 +132,19 @@ impl RedisSentinels {
         let before = self.master();
         let asked = (NODES..self.group.len()).find(|&member| self.group.is_present(member));
         let asked = asked.expect("a majority of Sentinels is there");
-        wait("a replica that can become the master", || {
-            match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
-                Ok(_) => Some(()),
-                // It has not heard of the replicas yet, or has not ended the last one.
-                Err(complaint)
-                    if ["NOGOODSLAVE", "INPROG"].iter().any(|code| complaint.starts_with(code)) =>
-                {
-                    None
+        wait("another master", || {
+            // One that is under way may be given up, for want of a vote on a busy machine: it is begun anew.
+            if self.named_by(asked - NODES) == Some(before) {
+                match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
+                    Ok(_) => {}
+                    // It has not heard of the replicas yet, or has not ended the last one.
+                    Err(complaint)
+                        if ["NOGOODSLAVE", "INPROG"].iter().any(|code| complaint.starts_with(code)) => {}
+                    Err(complaint) => panic!("SENTINEL FAILOVER: {complaint}"),
                 }
-                Err(complaint) => panic!("SENTINEL FAILOVER: {complaint}"),
             }
-        });
-        wait("another master", || self.agreed().filter(|now| *now != before))
+            self.agreed().filter(|now| *now != before)
+        })
     }
 
     /// Makes a replica the master and the master its replica without Sentinels (`FAILOVER`, since 6.2), and waits until both have
@@ -285,6 +285,14 @@ impl RedisSentinels {
     /// When it says that something is wrong, or does not answer.
     pub fn sentinel_command(&self, sentinel: usize, words: &[&str]) -> Vec<String> {
         self.group.command(NODES + sentinel, words)
+    }
+
+    /// As [`sentinel_command`](Self::sentinel_command), whatever it says.
+    ///
+    /// # Errors
+    /// What the Sentinel says is wrong, or why it did not answer.
+    pub fn sentinel_answer(&self, sentinel: usize, words: &[&str]) -> RedisAnswer {
+        self.group.answer(NODES + sentinel, &[words])
     }
 
     fn agreed(&self) -> Option<usize> {

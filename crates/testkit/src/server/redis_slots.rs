@@ -65,6 +65,20 @@ impl RedisCluster {
         self.close_slot(slot)
     }
 
+    /// Moves a slot with all its keys in one step (`CLUSTER MIGRATESLOTS`, Valkey 9), and waits until all nodes know it.
+    ///
+    /// # Errors
+    /// What the owner says is wrong: that it knows no such command, for instance. That nodes do not agree afterwards.
+    ///
+    /// # Panics
+    /// When the slot has no owner.
+    pub fn migrate_slot_at_once(&mut self, slot: u16, to: usize) -> Result<(), String> {
+        let (from, number) = (self.owner(slot), slot.to_string());
+        let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &number, &number, "NODE", &self.ids[to]];
+        self.answer(from, &words)?;
+        self.until_owned(slot, to)
+    }
+
     /// Begins to move a slot: the new owner takes in what is not there, the old one sends there who asks for it.
     ///
     /// # Errors
@@ -127,6 +141,11 @@ impl RedisCluster {
             Err(complaint) if complaint.contains("only with masters") => {}
             answer => drop(answer?),
         }
+        self.until_owned(slot, to)
+    }
+
+    /// Waits until all nodes know the new owner of a slot.
+    fn until_owned(&self, slot: u16, to: usize) -> Result<(), String> {
         let known = wait_for(CHANGE_LIMIT, || {
             let mut present = self.members().filter(|&node| self.group.is_present(node));
             present.all(|node| self.owner_by(node, slot) == Some(to)).then_some(())

@@ -1,0 +1,269 @@
+//! Beside redis-py's clients of Sentinels and of a Cluster, under the same name, while holders are killed and masters change.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use leasehold_testkit::server::{RedisCluster, RedisFailover, RedisSentinels};
+
+use crate::{
+    journal::{Tally, inside, judge, side},
+    packages::Neighbour,
+};
+
+/// Programs of each side.
+const OF_EACH: usize = 3;
+const SIDES: [&str; 2] = ["ours", "theirs"];
+/// Longer than a fail-over takes: the time after which a server is taken for down is at most 1.5 s here.
+const TTL: Duration = Duration::from_secs(8);
+/// How many turns each side has after each event before the next.
+const TURNS: usize = 15;
+/// How often each event strikes a holder of each side.
+const ROUNDS: usize = 2;
+/// For what never comes if it does not come soon.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Of both sides.
+const NAME: &str = "shared";
+
+/// What happens to servers.
+struct Strike<T> {
+    /// Answers which of them is struck.
+    begin: fn(&mut T) -> usize,
+    /// Ends it: afterwards all is as it was.
+    end: fn(&mut T, usize),
+    /// Whether it may lose what was acknowledged.
+    loses: bool,
+}
+
+/// Servers, and the programs that take turns there.
+struct Contest<'a> {
+    dir: &'a Path,
+    /// How a program of each side is started, up to the directory.
+    commands: [Vec<String>; 2],
+    programs: Vec<(String, Neighbour)>,
+    started: usize,
+}
+
+impl<'a> Contest<'a> {
+    /// Starts all: ours at this URL, theirs by the client of this kind at these places.
+    fn start(dir: &'a Path, url: &str, kind: &str, places: &str) -> Self {
+        fs::write(dir.join("journal"), "").unwrap();
+        let ttl = TTL.as_millis().to_string();
+        let key = format!("lock:{NAME}");
+        let commands = [
+            vec![env!("CARGO_BIN_EXE_leasehold-e2e"), "turns", url, NAME, &ttl],
+            vec!["python3", "turns.py", kind, places, &key, &ttl],
+        ];
+        let commands = commands.map(|words| words.into_iter().map(str::to_owned).collect());
+        let mut contest = Self { dir, commands, programs: Vec::new(), started: 0 };
+        for _ in 0..OF_EACH {
+            SIDES.iter().for_each(|side| contest.admit(side));
+        }
+        contest.go_on();
+        contest
+    }
+
+    fn admit(&mut self, name: &str) {
+        let who = format!("{name}-{}", self.started);
+        self.started += 1;
+        let words = &self.commands[side(name)];
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(self.dir).arg(&who);
+        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours"));
+        self.programs.push((who, Neighbour::run(command)));
+    }
+
+    fn journal(&self) -> String {
+        fs::read_to_string(self.dir.join("journal")).unwrap()
+    }
+
+    fn note(&self, line: &str) {
+        let mut journal = fs::OpenOptions::new().append(true).open(self.dir.join("journal")).unwrap();
+        // In one step, so that no other line comes between.
+        journal.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// Waits until somebody of a side is inside, and stays there until [`go_on`](Self::go_on).
+    fn linger(&self, side: &str) -> String {
+        // In one step: who reads half of the word goes out.
+        fs::write(self.dir.join("draft"), side).unwrap();
+        fs::rename(self.dir.join("draft"), self.dir.join("linger")).unwrap();
+        self.until(&format!("somebody of {side} is inside"), || {
+            inside(&self.journal()).filter(|who| who.starts_with(side)).map(str::to_owned)
+        })
+    }
+
+    /// Lets whoever is inside go on, and waits until each side has had its turns.
+    fn go_on(&self) {
+        let _ = fs::remove_file(self.dir.join("linger"));
+        let turns = || {
+            let journal = self.journal();
+            let entered = journal.lines().filter_map(|line| line.strip_prefix("enter "));
+            let theirs = entered.clone().filter(|who| side(who) == 1).count();
+            [entered.count() - theirs, theirs]
+        };
+        let before = turns();
+        self.until("each side had its turns", || {
+            let now = turns();
+            (0..2).all(|side| now[side] >= before[side] + TURNS).then_some(())
+        });
+    }
+
+    /// Kills whoever of a side is inside. Another takes its place.
+    fn kill(&mut self, side: &str) {
+        let who = self.linger(side);
+        let place = self.programs.iter().position(|(known, _)| *known == who).unwrap();
+        drop(self.programs.swap_remove(place));
+        self.note(&format!("killed {who}"));
+        self.admit(side);
+        self.go_on();
+    }
+
+    /// Something happens to the servers while somebody of a side is inside.
+    fn strike<T>(&mut self, side: &str, servers: &mut T, strike: &Strike<T>) {
+        self.linger(side);
+        if strike.loses {
+            self.note("lossy begins");
+        }
+        let struck = (strike.begin)(servers);
+        self.go_on();
+        (strike.end)(servers, struck);
+        if strike.loses {
+            // What a master granted that is none any more lasts for so long.
+            std::thread::sleep(TTL);
+            self.note("lossy ends");
+        }
+        self.go_on();
+    }
+
+    fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(Instant::now() < limit, "waited {PATIENCE:?} until {what}:\n{}", self.newest());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The last lines of the journal.
+    fn newest(&self) -> String {
+        let journal = self.journal();
+        let lines: Vec<&str> = journal.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Ends all programs, and judges what they wrote down.
+    fn finish(mut self, what: &str) -> Tally {
+        fs::write(self.dir.join("over"), "").unwrap();
+        self.programs.drain(..).for_each(|(_, program)| program.finish());
+        let tally = judge(&self.journal());
+        println!("{what}: {tally:?}");
+        tally
+    }
+}
+
+fn expect_no_overlap(tally: &Tally) {
+    assert_eq!([tally.overlaps, tally.tokens], [0, 0], "{tally:?}");
+    assert_eq!(tally.killed, [ROUNDS; 2], "{tally:?}");
+}
+
+fn joined(ports: &[u16]) -> String {
+    ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Both sides stay out of each other's turns but, perhaps, around a fail-over, which may lose what a replica had not received; and after
+/// a planned one programs that stay at the old master hold beside those that follow.
+#[test]
+fn redis_py_by_sentinels() {
+    let mut servers = RedisSentinels::start();
+    let places = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
+    let dir = tempfile::tempdir().unwrap();
+    let mut contest = Contest::start(dir.path(), &servers.url(), "sentinel", &places);
+    let killed = Strike {
+        begin: |servers: &mut RedisSentinels| {
+            let master = servers.master();
+            servers.kill(master);
+            let _ = servers.master();
+            master
+        },
+        end: |servers, node| {
+            servers.restart(node);
+            servers.settle();
+        },
+        loses: true,
+    };
+    let planned = Strike { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
+    for _ in 0..ROUNDS {
+        for side in SIDES {
+            contest.kill(side);
+            contest.strike(side, &mut servers, &killed);
+            contest.strike(side, &mut servers, &planned);
+        }
+    }
+    expect_no_overlap(&contest.finish("redis-py, Sentinel"));
+}
+
+/// As with Sentinels; but planned fail-overs and moves of the slot lose nothing, so there is no excuse for an overlap.
+#[test]
+fn redis_py_on_a_cluster() {
+    let mut servers = RedisCluster::start();
+    let places = joined(&servers.ports());
+    let dir = tempfile::tempdir().unwrap();
+    let mut contest = Contest::start(dir.path(), &servers.url(), "cluster", &places);
+    let killed = Strike {
+        begin: |servers: &mut RedisCluster| {
+            let owner = owner(servers);
+            servers.kill(owner);
+            let _ = self::owner(servers);
+            owner
+        },
+        end: |servers, node| {
+            servers.restart(node);
+            servers.settle();
+        },
+        loses: true,
+    };
+    let planned = Strike { begin: fail_over, end: |servers, _| servers.settle(), loses: false };
+    let moved = Strike { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
+    for _ in 0..ROUNDS {
+        for side in SIDES {
+            contest.kill(side);
+            contest.strike(side, &mut servers, &killed);
+            contest.strike(side, &mut servers, &planned);
+            contest.strike(side, &mut servers, &moved);
+        }
+    }
+    expect_no_overlap(&contest.finish("redis-py, Cluster"));
+}
+
+fn slot(servers: &RedisCluster) -> u16 {
+    servers.slot(&format!("lock:{NAME}"))
+}
+
+fn owner(servers: &RedisCluster) -> usize {
+    servers.owner(slot(servers))
+}
+
+/// Makes the replica of the owner the owner, as planned.
+fn fail_over(servers: &mut RedisCluster) -> usize {
+    let owner = owner(servers);
+    let follows =
+        |node: usize| servers.command(owner, &["ROLE"]).contains(&servers.ports()[node].to_string());
+    let replica = (0..servers.ports().len()).find(|&node| node != owner && follows(node)).unwrap();
+    servers.failover(replica, RedisFailover::Plain).unwrap();
+    replica
+}
+
+fn move_slot(servers: &mut RedisCluster) -> usize {
+    let (slot, owner) = (slot(servers), owner(servers));
+    let mut others = (0..servers.ports().len()).filter(|&node| node != owner && servers.is_master(node));
+    let to = others.next_back().unwrap();
+    servers.migrate_slot(slot, to).unwrap();
+    to
+}

@@ -1,0 +1,75 @@
+"""A program that takes turns under a lock of redis-py, on servers that fail over, and writes down each turn.
+
+usage: turns.py sentinel|cluster WHERE KEY TTL DIRECTORY WHO
+
+WHERE is a list of ports, and for Sentinels the name of their master behind a slash. TTL is in milliseconds. The directory is that of
+leasehold's own programs, see e2e/src/turns.rs.
+"""
+
+import os
+import sys
+import time
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+kind, where, key, ttl, directory, who = sys.argv[1:7]
+ttl = int(ttl) / 1000
+side = who.split("-")[0]
+ports, _, master = where.partition("/")
+ports = [int(port) for port in ports.split(",")]
+SOCKET = {"socket_timeout": 1, "socket_connect_timeout": 1}
+
+
+def connect():
+    if kind == "sentinel":
+        from redis.sentinel import Sentinel
+
+        sentinel = Sentinel([("127.0.0.1", port) for port in ports], **SOCKET)
+        return sentinel.master_for(master, retry=Retry(NoBackoff(), 0), **SOCKET)
+    from redis.cluster import ClusterNode, RedisCluster
+
+    nodes = [ClusterNode("127.0.0.1", port) for port in ports]
+    return RedisCluster(startup_nodes=nodes, **SOCKET)
+
+
+def lingers():
+    try:
+        return open(os.path.join(directory, "linger")).read() == side
+    except FileNotFoundError:
+        return False
+
+
+def is_over():
+    return os.path.exists(os.path.join(directory, "over"))
+
+
+journal = os.open(os.path.join(directory, "journal"), os.O_WRONLY | os.O_APPEND)
+server = None
+while not is_over():
+    try:
+        if server is None:
+            server = connect()
+        lock = server.lock(key, timeout=ttl, thread_local=False)
+        # Its lease lasts at least from before it was asked for.
+        begun = time.monotonic()
+        if not lock.acquire(blocking=False):
+            time.sleep(0.02)
+            continue
+    except (redis.RedisError, OSError):
+        # Nobody is the master just now. What it may have been given all the same lapses.
+        time.sleep(0.05)
+        continue
+    # It renews nothing, so it is out before its lease ends.
+    if time.monotonic() - begun < ttl / 4:
+        os.write(journal, f"enter {who} -\n".encode())
+        while lingers() and time.monotonic() - begun < ttl * 3 / 4:
+            time.sleep(0.01)
+        how = "held" if time.monotonic() - begun < ttl else "slept"
+        os.write(journal, f"leave {who} {how}\n".encode())
+    try:
+        lock.release()
+    except (redis.RedisError, OSError):
+        pass
+    time.sleep(0.002)
