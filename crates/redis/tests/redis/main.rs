@@ -28,6 +28,7 @@ mod proxied;
 mod quick;
 mod readers;
 mod refusals;
+mod replaced;
 mod replicated;
 mod rig;
 mod sentinel;

@@ -131,7 +131,9 @@ fn sentinels_that_are_gone_are_no_majority() {
     let mut rig = SentinelRig::new(still());
     rig.redis.kill_sentinel(0);
     let locks = rig.locks();
-    let guard = acquire(&locks, "a");
+    // Not due to be renewed in this time.
+    let hold = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking();
+    let guard = hold.acquire_within(PATIENCE).unwrap();
     rig.redis.kill_sentinel(1);
     rig.until("nobody believes in a master that no majority names", || !guard.check());
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();

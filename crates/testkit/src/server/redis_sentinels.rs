@@ -287,6 +287,14 @@ impl RedisSentinels {
         self.group.command(NODES + sentinel, words)
     }
 
+    /// As [`sentinel_command`](Self::sentinel_command), whatever it says.
+    ///
+    /// # Errors
+    /// What the Sentinel says is wrong, or why it did not answer.
+    pub fn sentinel_answer(&self, sentinel: usize, words: &[&str]) -> RedisAnswer {
+        self.group.answer(NODES + sentinel, &[words])
+    }
+
     fn agreed(&self) -> Option<usize> {
         let sentinels = (0..SENTINELS).filter(|sentinel| self.group.is_present(NODES + sentinel));
         let named: Vec<_> = sentinels.filter_map(|sentinel| self.named_by(sentinel)).collect();
