@@ -54,6 +54,18 @@ impl Bell {
             },
         }
     }
+
+    /// Refuses those that no script can ring there, because they are keys of another slot than the lock. A message goes to all nodes.
+    pub(crate) fn in_a_cluster(self) -> Result<(), Error> {
+        let program = match self {
+            Self::PythonRedisLock => "python-redis-lock",
+            Self::Walrus => "walrus",
+            Self::Spring => return Ok(()),
+        };
+        Err(Error::misconfigured(format!(
+            "{program} does not run on a Redis Cluster, for its bell is a key in another slot than the lock: leave the option bell out"
+        )))
+    }
 }
 
 #[cfg(test)]

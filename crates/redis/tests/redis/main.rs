@@ -8,6 +8,7 @@ mod clocks;
 mod cluster;
 mod cluster_failover;
 mod cluster_open;
+mod cluster_options;
 mod cluster_places;
 mod cluster_rig;
 mod cluster_slots;
