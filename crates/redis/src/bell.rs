@@ -37,7 +37,7 @@ impl FromStr for Bell {
 }
 
 impl Bell {
-    /// How the scripts are told of it, for the locks of this prefix. See `ring()` in `lua/name.lua`.
+    /// How the scripts are told of it, for the locks of this prefix. See `ring()` in `lua/bell.lua`.
     pub(crate) fn words(self, prefix: &str) -> Result<String, Error> {
         let refused = |wanted: &str| {
             Error::misconfigured(format!(

@@ -103,8 +103,8 @@ impl Cluster {
             match self.servers.move_keys(slot, usize::MAX) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // It was not begun everywhere, or one of the two was replaced.
-                Err(complaint) if complaint.contains("not open") => {
+                // It was not begun everywhere, or one of the two was replaced meanwhile, who forgets it then.
+                Err(complaint) if ["not open", "MOVED"].iter().any(|what| complaint.contains(what)) => {
                     let slot = slot.to_string();
                     let words = ["CLUSTER", "SETSLOT", &slot, "STABLE"];
                     self.nodes(true).into_iter().for_each(|node| drop(self.servers.command(node, &words)));
