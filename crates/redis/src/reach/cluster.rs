@@ -171,7 +171,7 @@ impl Cluster {
 
     /// The node to which a slot is on its way.
     pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
-        self.0.node_at(to, from, slot)
+        self.0.node_at(to, from, slot).inspect(|node| node.keeps())
     }
 
     /// The claim waits no more.
@@ -322,6 +322,7 @@ impl Known {
         if owned.as_ref().is_some_and(|owned| Arc::ptr_eq(&owned.node, node)) {
             return false;
         }
+        node.keeps();
         let Some(before) = owned.replace(Owned { node: Arc::clone(node), since }) else { return false };
         if !self.left.iter().any(|left| Arc::ptr_eq(left, &before.node)) {
             self.left.push(before.node);

@@ -1,16 +1,16 @@
 //! Servers that stand still, or that another takes the place of behind the back of those who hold a lock there. Traps are those of the
 //! notes on Redis with several servers.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Engine, ErrorKind, Guard, Hold, Loss, Renewed};
-use leasehold_redis::RedisEngine;
+use leasehold_core::{Engine, ErrorKind, Guard, Hold, How, Locks, Loss, Renewed};
+use leasehold_redis::{Config, RedisEngine};
 use leasehold_testkit::server::{
     RedisCluster, RedisClusterOptions, RedisFailover, RedisSentinelOptions, RedisServer,
 };
 
 use crate::{
-    cluster_rig::{ClusterRig, held, hold},
+    cluster_rig::{ClusterRig, held, here, hold},
     rig::{PATIENCE, claim_of},
     sentinel_rig::{SentinelRig, calm},
 };
@@ -113,6 +113,47 @@ fn holds_are_in_doubt_when_a_replica_has_the_only_slot_of_a_node() {
     let replica = rig.cluster().add_replica(owner);
     rig.cluster().settle();
     tells_a_loss_when_the_replica_is_heard_of(&rig, owner, replica);
+}
+
+/// A replica that was started anew is asked who has which slots, because the master stands still: what it lost is nothing of ours.
+#[test]
+fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
+    let mut rig = ClusterRig::with(1, 1, &[]);
+    let replica = rig.cluster().ports()[1];
+    rig.config = Config::cluster(vec![here(replica)]);
+    let engine = rig.engine();
+    let locks = Locks::builder(Arc::clone(&engine) as Arc<dyn Engine>).build();
+    let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    rig.cluster().kill(1);
+    rig.cluster().restart(1);
+    rig.cluster().settle();
+    let is_asked = || {
+        let calls = rig.cluster().command(1, &["INFO", "commandstats"]);
+        calls.iter().any(|line| line.starts_with("cmdstat_cluster|slots:"))
+    };
+    assert!(!is_asked(), "it has not been asked since it was started");
+    rig.cluster().pause(0);
+    rig.run(async {
+        // Given up after a second: so the node is asked no more for who has which slots, if another is there.
+        let claim = claim_of("b");
+        let given_up = engine.claim(&claim, How::Create);
+        assert!(tokio::time::timeout(Duration::from_millis(1500), given_up).await.is_err());
+    });
+    rig.until("the replica is asked", is_asked);
+    assert!(guard.check(), "the master has not lost it");
+    rig.cluster().resume(0);
+    guard.confirm_blocking().unwrap();
+}
+
+/// A master that was started anew has nothing of what was held there.
+#[test]
+fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
+    let rig = ClusterRig::with(1, 0, &[]);
+    let guard = rig.locks().mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    rig.cluster().kill(0);
+    rig.cluster().restart(0);
+    rig.until("the loss is told", || !guard.check());
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
 }
 
 /// Trap 12, by Sentinels, who hear of it half a minute later: nobody can say who the master is now, and the one of before says that it is
