@@ -131,11 +131,18 @@ pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError
     EngineError::new(fault, format!("cannot connect to {}: {why}", server.address))
 }
 
+/// What to ask where a server never says a word to an encrypted connection.
+pub(crate) fn is_tls_there(server: &Server) -> &'static str {
+    if server.is_encrypted() { ": does the server speak TLS on this port?" } else { "" }
+}
+
 /// What to try where a server closes the connection before its first answer.
 pub(crate) fn wants_tls(server: &Server) -> &'static str {
     match &server.address {
         _ if server.is_encrypted() => "",
-        Address::Tcp(_) => ": if the server wants TLS, write rediss:// instead of redis://",
+        Address::Tcp(_) => {
+            ": if the server wants TLS, write rediss:// instead of redis:// (or rediss+sentinel://, rediss+cluster://)"
+        }
         Address::Unix(_) => "",
     }
 }

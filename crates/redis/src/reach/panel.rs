@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use super::verdict::{Heard, Named, Told, Verdict, contradicts, judge};
 use crate::{
     door::{self, Running},
-    error::{sort, sort_connecting, wants_tls},
+    error::{is_tls_there, sort, sort_connecting, wants_tls},
     identity::{self, Identity, Wanted},
     news::Listener,
     open::{self, Dialed},
@@ -148,8 +148,10 @@ impl Seat {
                 Some(Ok(dialed)) => self.ask_on(dialed).await,
                 Some(Err(error)) => error,
                 None => {
-                    let message =
-                        format!("cannot connect to the Sentinel at {address}: no answer within {limit:?}");
+                    let hint = is_tls_there(&self.server);
+                    let message = format!(
+                        "cannot connect to the Sentinel at {address}: no answer within {limit:?}{hint}"
+                    );
                     EngineError::new(Fault::Retry, message)
                 }
             };

@@ -153,7 +153,9 @@ fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
     rig.cluster().kill(0);
     rig.cluster().restart(0);
     rig.until("the loss is told", || !guard.check());
-    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+    // The node serves nothing for two seconds, so it may be asked twice.
+    let kind = guard.release_blocking().unwrap_err().kind();
+    assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
 }
 
 /// Trap 12, by Sentinels, who hear of it half a minute later: nobody can say who the master is now, and the one of before says that it is
