@@ -150,6 +150,7 @@ fn a_dead_master_is_named_in_the_error() {
     let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     let dead = format!("cannot connect to 127.0.0.1:{}", rig.redis.ports()[0]);
     assert!(error.is_unreachable() && error.to_string().contains(&dead), "{error}");
+    assert!(error.to_string().contains("the Sentinels name it"), "{error}");
 }
 
 /// They name what became a replica behind their backs, until they find out.
