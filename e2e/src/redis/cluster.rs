@@ -232,7 +232,16 @@ impl System for Cluster {
     }
 
     fn things(&self) -> BTreeMap<String, u64> {
-        let masters = self.nodes(true).into_iter();
-        masters.flat_map(|node| keys_left(|command| self.servers.command(node, command))).collect()
+        let left = |node: usize| {
+            // A move that came to nothing leaves keys where nobody looks for them.
+            let is_own = |key: &String| {
+                key.is_empty() || self.servers.owner_by(node, self.servers.slot(key)) == Some(node)
+            };
+            keys_left(|command| {
+                let said = self.servers.command(node, command);
+                if command[0] == "KEYS" { said.into_iter().filter(is_own).collect() } else { said }
+            })
+        };
+        self.nodes(true).into_iter().flat_map(left).collect()
     }
 }
