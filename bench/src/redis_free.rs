@@ -219,7 +219,7 @@ macro_rules! script {
 }
 
 const CLAIM: &str = script!("head", "claim_quick", "quick_end", "name", "claim");
-const RELEASE: &str = script!("head", "release_quick", "quick_end", "name", "release");
+const RELEASE: &str = script!("head", "release_quick", "quick_end", "name", "bell", "release");
 
 fn encode(words: &[String]) -> Vec<u8> {
     let mut text = format!("*{}\r\n", words.len());

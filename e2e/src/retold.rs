@@ -30,7 +30,8 @@ impl Retold {
         let stranger = || What::AcqFail { err: "a stranger held it".to_owned() };
         anew.extend(refusals_for_strangers(events).into_iter().map(|at| (at, stranger())));
         anew.extend(keeps_of_readers(events));
-        if promise == Promise::Doubt {
+        // A clock stepped, or another server may have the locks now: what is held is unconfirmed until it was renewed.
+        if promise != Promise::Exclusion {
             anew.extend(doubts.into_iter().map(|at| (at, nothing(&events[at]))));
             anew.extend(doubted_on_arrival(events));
         }
@@ -50,8 +51,7 @@ fn nothing(event: &Event) -> What {
     }
 }
 
-/// Answers of `check()` that said no for a moment: where a clock stepped, until the hold was renewed, found to be lost, or
-/// released.
+/// Answers of `check()` that said no for a moment, until the hold was renewed, found to be lost, or released.
 fn doubts(events: &[Event]) -> BTreeSet<usize> {
     let mut open: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
     let mut doubts = BTreeSet::new();
@@ -142,4 +142,26 @@ fn refusals_for_strangers(events: &[Event]) -> BTreeSet<usize> {
         }
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(seq: u64, valid: bool) -> Event {
+        let (lock, what) = ("m1".to_owned(), What::Check { valid, deadline: None });
+        Event { run: 1, proc: 1, seq, t: seq, task: 1, lock, attempt: 7, what }
+    }
+
+    /// Where another server may have taken the place of the master, every hold is unconfirmed until the new one has renewed it.
+    #[test]
+    fn a_hold_that_was_unconfirmed_for_a_moment_was_not_called_lost() {
+        let history = History::from_events(vec![check(1, true), check(2, false), check(3, true)]);
+        for (promise, left) in [(Promise::Exclusion, 1), (Promise::Fence, 0), (Promise::Doubt, 0)] {
+            let retold = Retold::of(&history, promise);
+            let denies = |event: &&Event| matches!(event.what, What::Check { valid: false, .. });
+            assert_eq!(retold.history.events().iter().filter(denies).count(), left, "{promise:?}");
+            assert_eq!(retold.doubts, 1);
+        }
+    }
 }

@@ -45,10 +45,13 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     {
         config = config.map(AddressMap::parse(&map)?);
     }
-    if !matches!(config.servers(), Servers::Cluster(_))
-        && let Some(db) = url.take("db")
-    {
+    if let Some(db) = url.take("db") {
         let db = db.parse().map_err(|_| Error::misconfigured("the URL option db is no number"))?;
+        if db != 0 && matches!(config.servers(), Servers::Cluster(_)) {
+            return Err(Error::misconfigured(
+                "the URL option db names another database than 0, and a Redis Cluster has no other",
+            ));
+        }
         config = config.db(db);
     }
     if sentinel {
@@ -108,7 +111,12 @@ mod tests {
             "redis+sentinel://u:hunter2@a:1,b/mymaster/2?sentinel_user=w&sentinel_password_file=/p&map=a:1=b:2&wait=1&db=3",
             "rediss+sentinel://a/mymaster?sentinel_tls=off",
             "redis+sentinel://a/mymaster?sentinel_tls=on&ca=/ca.pem",
-            "redis+cluster://u:hunter2@a,b?map=a=b&wait=2&prefix=x:",
+            "redis+sentinel://a/mymaster?bell=prl&gap=50ms&connect_timeout=1s&prefix=lock:x:",
+            "redis+sentinel://a/mymaster?bell=walrus",
+            "redis+cluster://u:hunter2@a,b?map=a=b&wait=2&prefix=x:&db=0&gap=0s&connect_timeout=1s",
+            "redis+cluster://a?prefix=registry:&bell=spring",
+            "rediss+cluster://a?ca=/ca.pem&cert=/c.pem&key=/k.pem",
+            "redis+cluster://a?password_file=/p",
             "redis://a?wait=1",
         ] {
             Locks::connect(url).unwrap();
@@ -121,7 +129,23 @@ mod tests {
             ("redis+sentinel://u:hunter2@a/mymaster?wait=all", "wait"),
             ("redis+sentinel://u:hunter2@a/mymaster?wait=65", "wait"),
             ("redis+cluster://u:hunter2@a?sentinel_user=w", "\"sentinel_user\" is unknown"),
-            ("redis+cluster://u:hunter2@a?db=1", "\"db\" is unknown"),
+            ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "\"layout\" is unknown to redis+sentinel"),
+            ("redis+sentinel://u:hunter2@a/mymaster?fence=on", "\"fence\" is unknown to redis+sentinel"),
+            ("redis+sentinel://u:hunter2@a/mymaster?bell=gong", "prl, walrus or spring"),
+            ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is no number"),
+            ("redis+sentinel://u:hunter2@a/mymaster?password_file=/p", "given twice"),
+            ("redis+cluster://u:hunter2@a?db=1", "a Redis Cluster has no other"),
+            ("redis+cluster://u:hunter2@a?db=x", "db is no number"),
+            ("redis+cluster://u:hunter2@a?bell=prl", "python-redis-lock does not run on a Redis Cluster"),
+            ("redis+cluster://u:hunter2@a?bell=walrus", "walrus does not run on a Redis Cluster"),
+            ("redis+cluster://u:hunter2@a?prefix=x&bell=spring", "the registry key and a colon"),
+            ("redis+cluster://u:hunter2@a?layout=rw", "\"layout\" is unknown to redis+cluster"),
+            ("redis+cluster://u:hunter2@a?list=all", "\"list\" is unknown to redis+cluster"),
+            ("redis+cluster://u:hunter2@a?wait=-1", "wait"),
+            ("redis+cluster://u:hunter2@a?map=a:1=", "map of addresses"),
+            ("redis+cluster://u:hunter2@a?ca=/ca.pem", "\"ca\" is unknown"),
+            ("rediss+cluster://u:hunter2@a?cert=/c.pem", "cert and key belong together"),
+            ("rediss+cluster://u:hunter2@a?sentinel_tls=on", "\"sentinel_tls\" is unknown"),
             ("redis://u:hunter2@a?map=a=b", "\"map\" is unknown"),
             ("redis://u:hunter2@a?sentinel_tls=on", "\"sentinel_tls\" is unknown"),
         ] {

@@ -27,7 +27,9 @@ const ENCRYPTED: [&str; 9] = [
 
 /// What was given for the encryption is of no use with a URL that is not encrypted.
 pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
-    if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) {
+    // To the Sentinels alone.
+    let to_some = url.scheme == "redis+sentinel" && url.says("sentinel_tls", "on");
+    if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) || to_some {
         return Ok(());
     }
     let plain: Vec<_> = ENCRYPTED.into_iter().filter(|scheme| !scheme.contains('+')).collect();

@@ -56,6 +56,12 @@ impl Url {
         if known { self.take(key) } else { None }
     }
 
+    /// Whether an option is given and says this.
+    #[cfg(feature = "tls")]
+    pub(crate) fn says(&self, key: &str, value: &str) -> bool {
+        self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, said)| said == value)
+    }
+
     /// Whether an option is given.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn has(&self, key: &str) -> bool {

@@ -37,7 +37,7 @@ impl FromStr for Bell {
 }
 
 impl Bell {
-    /// How the scripts are told of it, for the locks of this prefix. See `ring()` in `lua/name.lua`.
+    /// How the scripts are told of it, for the locks of this prefix. See `ring()` in `lua/bell.lua`.
     pub(crate) fn words(self, prefix: &str) -> Result<String, Error> {
         let refused = |wanted: &str| {
             Error::misconfigured(format!(
@@ -53,6 +53,18 @@ impl Bell {
                 _ => Err(refused("the registry key and a colon")),
             },
         }
+    }
+
+    /// Refuses those that no script can ring there, because they are keys of another slot than the lock. A message goes to all nodes.
+    pub(crate) fn in_a_cluster(self) -> Result<(), Error> {
+        let program = match self {
+            Self::PythonRedisLock => "python-redis-lock",
+            Self::Walrus => "walrus",
+            Self::Spring => return Ok(()),
+        };
+        Err(Error::misconfigured(format!(
+            "{program} does not run on a Redis Cluster, for its bell is a key in another slot than the lock: leave the option bell out"
+        )))
     }
 }
 

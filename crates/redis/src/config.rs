@@ -202,8 +202,12 @@ impl Config {
     /// sleep on otherwise. Who holds and who waits exclude each other without it.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys of this [`prefix`](Self::prefix).
+    /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys of this [`prefix`](Self::prefix), or does not run on
+    /// a Redis Cluster, where this is one.
     pub fn bell(mut self, bell: Bell) -> Result<Self, Error> {
+        if matches!(self.servers, Servers::Cluster(_)) {
+            bell.in_a_cluster()?;
+        }
         self.bell = Some((bell, bell.words(&self.prefix)?));
         Ok(self)
     }

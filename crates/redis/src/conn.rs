@@ -21,7 +21,7 @@ use redis::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    error::{Refused, sort, wants_tls},
+    error::{Refused, is_tls_there, sort, wants_tls},
     identity::{Identity, Wanted},
     news::Ears,
     open,
@@ -68,7 +68,7 @@ impl Conn {
         let (address, limit) = (&server.address, server.limit);
         let late = |_| {
             // Redis waits for the rest of what it takes for a command of its own.
-            let hint = if server.is_encrypted() { ": does the server speak TLS on this port?" } else { "" };
+            let hint = is_tls_there(server);
             let message = format!("cannot connect to {address}: no answer within {limit:?}{hint}");
             EngineError::new(Fault::Retry, message)
         };

@@ -131,11 +131,18 @@ pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError
     EngineError::new(fault, format!("cannot connect to {}: {why}", server.address))
 }
 
+/// What to ask where a server never says a word to an encrypted connection.
+pub(crate) fn is_tls_there(server: &Server) -> &'static str {
+    if server.is_encrypted() { ": does the server speak TLS on this port?" } else { "" }
+}
+
 /// What to try where a server closes the connection before its first answer.
 pub(crate) fn wants_tls(server: &Server) -> &'static str {
     match &server.address {
         _ if server.is_encrypted() => "",
-        Address::Tcp(_) => ": if the server wants TLS, write rediss:// instead of redis://",
+        Address::Tcp(_) => {
+            ": if the server wants TLS, write rediss:// instead of redis:// (or rediss+sentinel://, rediss+cluster://)"
+        }
         Address::Unix(_) => "",
     }
 }
@@ -154,6 +161,12 @@ pub(crate) fn is_foreign_type(text: &str) -> bool {
 /// The words of Redis 6, and those of Redis 8 and Valkey.
 fn is_about_rights(detail: &str) -> bool {
     let words = ["can't run this command", "can't access at least one", "ACL failure in script"];
+    words.iter().any(|words| detail.contains(words))
+}
+
+/// Of a key that a script wants, in the words of Redis 7, and of Redis 6.
+fn is_about_slots(detail: &str) -> bool {
+    let words = ["non local key", "hash to the same slot", "undeclared key"];
     words.iter().any(|words| detail.contains(words))
 }
 
@@ -185,7 +198,12 @@ fn said_of(code: &str, detail: &str) -> EngineError {
         ),
         "CROSSSLOT" | "MOVED" | "ASK" => (
             Fault::Misconfigured,
-            "this is a node of a Redis Cluster, where the keys of a lock are on several servers: use a server that is no cluster",
+            "this is a node of a Redis Cluster, where the keys of a lock are on several servers: write redis+cluster:// in the URL",
+        ),
+        // Scripts of locks say beforehand which keys they want: only what a fence is to write is not known before.
+        _ if is_about_slots(detail) => (
+            Fault::Misconfigured,
+            "what a fence writes on a Redis Cluster must be in its own slot: give the resource and all keys the same hash tag, as in {stock} and {stock}:42 (or that slot is moving: then try again)",
         ),
         "NOSCRIPT" => (Fault::Retry, "the server forgets its scripts"),
         "WRONGTYPE" => (
@@ -264,6 +282,18 @@ mod tests {
             ),
             ("CROSSSLOT Keys in request don't hash to the same slot", Fault::Misconfigured),
             ("MOVED 3999 127.0.0.1:6381", Fault::Misconfigured),
+            (
+                "ERR Script attempted to access a non local key in a cluster node script: x, on @user_script:20.",
+                Fault::Misconfigured,
+            ),
+            (
+                "ERR Script attempted to access keys that do not hash to the same slot script: x, on @user_script:20.",
+                Fault::Misconfigured,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:20: @user_script: 20: Lua script attempted to access a non local key in a cluster node",
+                Fault::Misconfigured,
+            ),
             ("NOSCRIPT No matching script. Please use EVAL.", Fault::Retry),
             ("ERR max number of clients reached", Fault::Full),
             ("ERR Unknown Redis command called from script script: x", Fault::Misconfigured),

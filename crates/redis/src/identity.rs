@@ -85,7 +85,12 @@ impl Identity {
                 ("a Sentinel", format!("{scheme}+sentinel://{address}/NAME{known}"))
             }
             ("cluster", _) => ("a node of a Redis Cluster", format!("{scheme}+cluster://{address}")),
-            (_, Wanted::Sentinel) => ("a server with data and no Sentinel", format!("{scheme}://{address}")),
+            (_, Wanted::Sentinel) => {
+                let message = format!(
+                    "{address} is a server with data and no Sentinel: write where the Sentinels are (their port is 26379 by default), or, if nobody watches it, write {scheme}://{address}"
+                );
+                return Err(EngineError::new(Fault::Misconfigured, message));
+            }
             (_, Wanted::Node) => {
                 ("a server alone and no node of a Redis Cluster", format!("{scheme}://{address}"))
             }

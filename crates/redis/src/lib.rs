@@ -32,6 +32,7 @@ mod scripts;
 mod server;
 mod servers;
 mod stream;
+mod texts;
 mod url;
 
 pub use bell::Bell;

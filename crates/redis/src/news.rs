@@ -67,6 +67,8 @@ struct Met {
     run: Option<Option<String>>,
     /// It was a master once.
     was_master: bool,
+    /// What we hold may be there: of a server that has none of it, it is all the same which one it is.
+    keeps: bool,
 }
 
 /// A request is under way as long as it lives.
@@ -96,7 +98,7 @@ impl Ears {
             in_flight: AtomicUsize::new(0),
             floor: AtomicU64::new(0),
             interest: Notify::new(),
-            met: Mutex::default(),
+            met: Mutex::new(Met { keeps: !passed_on, ..Met::default() }),
             undated: AtomicBool::new(false),
         })
     }
@@ -117,11 +119,17 @@ impl Ears {
             _ => true,
         };
         met.run = Some(identity.run.clone());
+        let keeps = met.keeps;
         drop(met);
-        if other {
+        if other && keeps {
             tracing::debug!("another server, or one that was started anew: holds are in doubt");
             self.mailbox.push(News::Doubt);
         }
+    }
+
+    /// From now on, what we hold may be there.
+    pub(crate) fn keeps(&self) {
+        lock_of(&self.met).keeps = true;
     }
 
     /// Whether the name of its process is worth asking for.
@@ -429,6 +437,18 @@ mod tests {
         assert!(is_doubted(None), "nobody knows");
         assert!(is_doubted(None));
         assert_eq!(ears.asks_for_run(), Run::Leave);
+    }
+
+    #[test]
+    fn a_node_without_slots_that_was_started_anew_puts_no_hold_in_doubt() {
+        let ears = Ears::of_many("lock:", Arc::default());
+        let meet = |run: &str| {
+            ears.meets(&Identity { run: Some(run.to_owned()), ..Identity::default() });
+            leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read())).is_some()
+        };
+        assert!(!meet("one") && !meet("two"), "a replica that tells who has which slots");
+        ears.keeps();
+        assert!(!meet("two") && meet("three"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::{
     keys::{Keys, RESERVED},
     outbox::To,
+    texts,
 };
 
 /// A verb that runs on the server.
@@ -29,24 +30,19 @@ pub(crate) enum Script {
     ReleaseSeat,
 }
 
-/// A verb after the rules of a name, and before these its quick part.
-macro_rules! text {
-    ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file, ".lua"))),+) };
-}
-
 /// Their texts, in the order of the enum.
 pub(crate) const TEXTS: [&str; 11] = [
-    text!("head", "claim_quick", "quick_end", "name", "claim"),
-    text!("head", "renew_quick", "quick_end", "name", "renew"),
-    text!("head", "release_quick", "quick_end", "name", "release"),
-    text!("head", "name", "break"),
-    text!("head", "name", "look"),
-    text!("head", "names"),
-    text!("fence"),
-    text!("head", "renew_lock"),
-    text!("head", "release_lock"),
-    text!("head", "renew_seat"),
-    text!("head", "release_seat"),
+    texts::CLAIM,
+    texts::RENEW,
+    texts::RELEASE,
+    texts::BREAK,
+    texts::LOOK,
+    texts::NAMES,
+    texts::FENCE,
+    texts::RENEW_LOCK,
+    texts::RELEASE_LOCK,
+    texts::RENEW_SEAT,
+    texts::RELEASE_SEAT,
 ];
 
 /// What a server that knows them calls the scripts

@@ -23,6 +23,8 @@ pub struct Cluster {
     servers: RedisCluster,
     /// Which of them has trouble.
     struck: usize,
+    /// The slot that is between two of them.
+    open: Option<u16>,
     dice: Dice,
 }
 
@@ -38,11 +40,12 @@ impl Cluster {
         nodes.filter(|&node| self.servers.is_master(node) == masters).collect()
     }
 
-    /// Strikes the owner of such a slot.
+    /// Strikes the owner of such a slot. Now and then a slot of another moves meanwhile.
     fn strike_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
         let slot = self.slot();
         self.struck = self.servers.owner(slot);
         act(&mut self.servers, self.struck);
+        self.migrate_meanwhile();
     }
 
     fn strike_replica(&mut self, act: fn(&mut RedisCluster, usize)) {
@@ -56,6 +59,7 @@ impl Cluster {
         let replicas = self.nodes(false);
         let replica = *self.dice.pick(&replicas);
         drop(self.servers.failover(replica, how));
+        self.migrate_meanwhile();
     }
 
     /// Moves such a slot to another master.
@@ -67,9 +71,56 @@ impl Cluster {
         self.servers.migrate_slot(slot, to).expect("keys that nobody made under ASKING stand in no way");
     }
 
+    /// Begins to move such a slot, with the first of its keys.
+    fn open(&mut self) {
+        let slot = self.slot();
+        let owner = self.servers.owner(slot);
+        let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
+        let to = *self.dice.pick(&others);
+        self.open = Some(slot);
+        // What a node refuses while others are in trouble is done at the end.
+        let _ = self.servers.open_slot(slot, to).and_then(|()| self.servers.move_keys(slot, 1));
+    }
+
+    /// Now and then moves such a slot between masters that have no trouble, as far as it goes.
+    fn migrate_meanwhile(&mut self) {
+        let masters = self.nodes(true);
+        let slot = self.slot();
+        let owner = masters.iter().find_map(|&node| self.servers.owner_by(node, slot));
+        let others: Vec<_> = masters.iter().copied().filter(|&node| Some(node) != owner).collect();
+        let is_there = owner.is_some_and(|owner| masters.contains(&owner));
+        if self.dice.below(2) == 0 || !is_there || others.is_empty() {
+            return;
+        }
+        let to = *self.dice.pick(&others);
+        self.open = self.servers.migrate_slot(slot, to).is_err().then_some(slot);
+    }
+
+    /// Ends the move of the slot that is open.
+    fn close(&mut self) {
+        let Some(slot) = self.open.take() else { return };
+        loop {
+            match self.servers.move_keys(slot, usize::MAX) {
+                Ok(0) => break,
+                Ok(_) => {}
+                // It was not begun everywhere, or one of the two was replaced meanwhile, who forgets it then.
+                Err(complaint) if ["not open", "MOVED"].iter().any(|what| complaint.contains(what)) => {
+                    let slot = slot.to_string();
+                    let words = ["CLUSTER", "SETSLOT", &slot, "STABLE"];
+                    self.nodes(true).into_iter().for_each(|node| drop(self.servers.command(node, &words)));
+                    return;
+                }
+                Err(complaint) => panic!("slot {slot} stays open: {complaint}"),
+            }
+        }
+        self.servers.close_slot(slot).expect("a cluster that is whole agrees");
+    }
+
     /// Ends it. The next fault meets a cluster that is whole again.
     fn end(&mut self, act: fn(&mut RedisCluster, usize)) {
         act(&mut self.servers, self.struck);
+        self.servers.settle();
+        self.close();
         self.servers.settle();
     }
 }
@@ -81,9 +132,17 @@ const MIGRATES: Fault<Served<Cluster>> = Fault {
     end: |w, _| w.system.end(|_, _| {}),
 };
 
+const STAYS_OPEN: Fault<Served<Cluster>> = Fault {
+    name: "slot stays open",
+    lasts: 100..3500,
+    begin: |w, _| w.system.open(),
+    end: |w, _| w.system.end(|_, _| {}),
+};
+
 /// What harms no hold.
 const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
     MIGRATES,
+    STAYS_OPEN,
     Fault {
         name: "replica killed",
         lasts: 5..2500,
@@ -107,6 +166,7 @@ const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
 /// What makes another node the owner of slots, or may.
 const LOSES_OWNER: &[Fault<Served<Cluster>>] = &[
     MIGRATES,
+    STAYS_OPEN,
     Fault {
         name: "master killed",
         lasts: 5..4500,
@@ -132,6 +192,12 @@ const LOSES_OWNER: &[Fault<Served<Cluster>>] = &[
         end: |w, _| w.system.end(|_, _| {}),
     },
     Fault {
+        name: "fail-over by force",
+        lasts: 1..10,
+        begin: |w, _| w.system.promote(RedisFailover::Force),
+        end: |w, _| w.system.end(|_, _| {}),
+    },
+    Fault {
         name: "takeover",
         lasts: 1..10,
         begin: |w, _| w.system.promote(RedisFailover::Takeover),
@@ -149,7 +215,7 @@ impl System for Cluster {
     }
 
     fn start(seed: u64) -> Self {
-        Self { servers: RedisCluster::start(), struck: 0, dice: Dice::new(seed, 80) }
+        Self { servers: RedisCluster::start(), struck: 0, open: None, dice: Dice::new(seed, 80) }
     }
 
     fn ports(&self) -> Vec<u16> {
@@ -166,7 +232,16 @@ impl System for Cluster {
     }
 
     fn things(&self) -> BTreeMap<String, u64> {
-        let masters = self.nodes(true).into_iter();
-        masters.flat_map(|node| keys_left(|command| self.servers.command(node, command))).collect()
+        let left = |node: usize| {
+            // A move that came to nothing leaves keys where nobody looks for them.
+            let is_own = |key: &String| {
+                key.is_empty() || self.servers.owner_by(node, self.servers.slot(key)) == Some(node)
+            };
+            keys_left(|command| {
+                let said = self.servers.command(node, command);
+                if command[0] == "KEYS" { said.into_iter().filter(is_own).collect() } else { said }
+            })
+        };
+        self.nodes(true).into_iter().flat_map(left).collect()
     }
 }

@@ -74,6 +74,12 @@ const LOSES_OTHERS: &[Fault<Served<Group>>] = &[
         begin: |w, _| w.system.strike_replica(RedisSentinels::cut),
         end: |w, _| w.system.end(RedisSentinels::heal),
     },
+    Fault {
+        name: "replica made a second master",
+        lasts: 1..10,
+        begin: |w, _| w.system.strike_replica(RedisSentinels::promote),
+        end: |w, _| w.system.end(|_, _| {}),
+    },
 ];
 
 /// What makes another node the master, or may.
@@ -102,6 +108,12 @@ const LOSES_MASTER: &[Fault<Served<Group>>] = &[
         begin: |w, _| {
             w.system.servers.failover();
         },
+        end: |w, _| w.system.end(|_, _| {}),
+    },
+    Fault {
+        name: "fail-over without Sentinels",
+        lasts: 1..10,
+        begin: |w, _| w.system.strike_replica(RedisSentinels::hand_over),
         end: |w, _| w.system.end(|_, _| {}),
     },
 ];

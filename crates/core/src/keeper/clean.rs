@@ -1,6 +1,9 @@
 //! Releases on their way: sent in batches, and again until the engine is certain (R9) or the lease has run out anyway.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::sync::oneshot;
 
@@ -22,6 +25,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Parcel {
     release: Release,
     engine: &'static str,
+    /// When it set out.
+    since: Instant,
     /// When nothing of the claim can be left on the engine any more, whatever became of the requests.
     give_up: Instant,
     /// An earlier request may have arrived, so "was not there" may be its doing.
@@ -41,9 +46,10 @@ struct OfHold {
 impl Parcel {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
         // A place in line may outlive a short lease, also that of a pushed grant which lapsed.
-        let give_up = shared.now().after(ttl.max(shared.profile.place) + shared.profile.request_life);
+        let since = shared.now();
+        let give_up = since.after(ttl.max(shared.profile.place) + shared.profile.request_life);
         let engine = shared.profile.engine;
-        Self { release, engine, give_up, sent: false, hold: None, _pending: shared.pending.one() }
+        Self { release, engine, since, give_up, sent: false, hold: None, _pending: shared.pending.one() }
     }
 
     pub(crate) fn name(&self) -> &Name {
@@ -60,16 +66,16 @@ impl Parcel {
         self
     }
 
-    /// The engine is certain.
-    fn done(self, freed: bool, now: Instant) {
+    /// The engine is certain. `doubted`: when holds were last put in doubt.
+    fn done(self, freed: bool, now: Instant, doubted: Instant) {
         let Some(OfHold { deadline, reply }) = self.hold else { return };
         let unknown = |what| unknown(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
             false if !self.sent => truth(&self.release.name, Some(Loss::Gone.into())),
-            // I10: only while the lease could not have lapsed it was certainly us who freed it.
-            false if now < deadline => Ok(()),
-            false => Err(unknown("was answered after the lease may have lapsed")),
+            // I10: only while the lease could not have lapsed, and nothing else ended it, it was certainly us who freed it.
+            false if now < deadline && doubted <= self.since => Ok(()),
+            false => Err(unknown("was answered after the hold may have ended by itself")),
         };
         let _ = reply.send(result);
     }
@@ -137,6 +143,7 @@ async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
     // An engine that panicked may have done them or not.
     let mut answers = answers.and_then(Result::ok).unwrap_or_default().into_iter();
     let now = shared.now();
+    let doubted = Instant::from_nanos(shared.doubted.load(Ordering::Relaxed));
     let mut rest = Vec::new();
     for parcel in parcels {
         let answer = answers.next();
@@ -144,8 +151,8 @@ async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
             shared.is_heard_again();
         }
         match answer {
-            Some(Released::Freed) => parcel.done(true, now),
-            Some(Released::NotThere) => parcel.done(false, now),
+            Some(Released::Freed) => parcel.done(true, now, doubted),
+            Some(Released::NotThere) => parcel.done(false, now, doubted),
             Some(Released::Unknown(error)) => {
                 if matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured) {
                     shared.fell_silent();

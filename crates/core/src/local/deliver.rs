@@ -199,6 +199,8 @@ impl Shared {
     /// Remembers the trouble of a claim for those who give up waiting meanwhile.
     pub(crate) fn trouble(control: &Control, answer: &Result<Answer, EngineError>) {
         let trouble = match answer {
+            // A claim that was given up by the engine begins anew, for the reason that was told before.
+            Ok(Answer::Gone) => return,
             Ok(Answer::Waiting(hint) | Answer::Taken(hint)) => {
                 hint.obstacle.map(|obstacle| EngineError::new(Fault::Misconfigured, obstacle))
             }

@@ -65,7 +65,8 @@ impl Shared {
         let hold = &mut state.holds[at];
         hold.ending = true;
         hold.lease.stop_renewal();
-        let deadline = hold.lease.deadline();
+        // R3: one that is in doubt may have ended before its deadline.
+        let deadline = hold.lease.belief();
         let ttl = hold.terms.ttl;
         if let Some(timer) = hold.timer.take() {
             self.timers.remove(timer);
@@ -194,7 +195,7 @@ fn doubted(name: &Name) -> Error {
     Error::new(
         ErrorKind::Unknown,
         format!(
-            "nobody knows whether {text:?} was still held at its release: the engine's clock went forward"
+            "nobody knows whether {text:?} was still held at its release: it was in doubt, because the engine's clock went forward or another server has its locks now"
         ),
     )
 }

@@ -21,6 +21,9 @@ struct Doubting {
     read: AtomicBool,
     told: Notify,
     renews: AtomicBool,
+    /// Nobody knows what became of a release.
+    refuses: AtomicBool,
+    refused: Notify,
 }
 
 impl Engine for Doubting {
@@ -48,7 +51,14 @@ impl Engine for Doubting {
     }
 
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        self.inner.release(releases)
+        Box::pin(async move {
+            if self.refuses.load(SeqCst) {
+                self.refused.notify_one();
+                let lost = || EngineError::new(leasehold_core::Fault::Unknown, "the connection broke");
+                return releases.iter().map(|_| Released::Unknown(lost())).collect();
+            }
+            self.inner.release(releases).await
+        })
     }
 
     fn news(&self) -> BoxFuture<'_, Vec<News>> {
@@ -96,8 +106,8 @@ fn doubting(world: &World) -> (Arc<Doubting>, Locks) {
     let inner = MemoryEngine::new(Arc::clone(&world.store));
     let mut profile = inner.profile().clone();
     profile.inline = false;
-    let (mailbox, read, told, renews) = Default::default();
-    let engine = Arc::new(Doubting { inner, profile, mailbox, read, told, renews });
+    let (mailbox, read, told, renews, refuses, refused) = Default::default();
+    let engine = Arc::new(Doubting { inner, profile, mailbox, read, told, renews, refuses, refused });
     let locks = Locks::builder(Arc::clone(&engine) as Arc<dyn Engine>).build();
     (engine, locks)
 }
@@ -132,4 +142,39 @@ fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
     eventually("it is in doubt again", || !last.check());
     last.release_blocking().expect("the engine is asked, and says so");
     world.assert_at_rest();
+}
+
+/// I10. The first request of a release was lost, and the second finds nothing: what was in doubt then, or came to be, may have ended by
+/// itself, and others may have held the name since.
+#[test]
+fn a_release_that_is_asked_for_twice_amid_a_doubt_is_not_said_to_have_freed() {
+    for doubt_comes_first in [true, false] {
+        let (engine, locks) = doubting(&World::new());
+        engine.renews.store(true, SeqCst);
+        let guard = locks.mutex("a").blocking().acquire().unwrap();
+        eventually("the engine confirms it", || guard.check());
+        engine.renews.store(false, SeqCst);
+        engine.refuses.store(true, SeqCst);
+        let doubt = || {
+            engine.mailbox.push(News::Doubt);
+            // When it reads on, it has dealt with it.
+            pollster::block_on(engine.told.notified());
+        };
+        if doubt_comes_first {
+            doubt();
+            assert!(!guard.check());
+        }
+        let token = guard.token().number;
+        let released = std::thread::spawn(move || guard.release_blocking());
+        pollster::block_on(engine.refused.notified());
+        if !doubt_comes_first {
+            doubt();
+        }
+        let name = Name::new("a").unwrap();
+        let broken = engine.inner.break_hold(&name, token, true);
+        assert_eq!(pollster::block_on(broken).unwrap(), Broken::Done);
+        engine.refuses.store(false, SeqCst);
+        let error = released.join().unwrap().unwrap_err();
+        assert!(error.is_unknown(), "{doubt_comes_first}: {error}");
+    }
 }

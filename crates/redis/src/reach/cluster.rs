@@ -43,6 +43,8 @@ pub(crate) struct Inner {
 pub(crate) struct Known {
     /// The owner of each slot; `None` before somebody told.
     slots: Vec<Option<Owned>>,
+    /// Those from which slots went elsewhere since somebody told who has which.
+    left: Vec<Arc<Node>>,
     /// Those that are owners, or that others sent us to.
     nodes: Vec<Arc<Node>>,
     /// Those of the URL.
@@ -67,6 +69,7 @@ impl Cluster {
             let node = |place: &Place| Node::new(me, client, place.clone(), seeds.len());
             let known = Known {
                 slots: vec![None; SLOTS],
+                left: Vec::new(),
                 nodes: Vec::new(),
                 seeds: seeds.iter().map(node).collect(),
                 witness: None,
@@ -168,7 +171,7 @@ impl Cluster {
 
     /// The node to which a slot is on its way.
     pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
-        self.0.node_at(to, from, slot)
+        self.0.node_at(to, from, slot).inspect(|node| node.keeps())
     }
 
     /// The claim waits no more.
@@ -249,7 +252,6 @@ impl Inner {
         }
         let now = self.client.clock.now();
         let mut known = self.lock();
-        let before = known.owners();
         let mut moved = Vec::new();
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         for range in told {
@@ -269,9 +271,10 @@ impl Inner {
         known.nodes.clone_from(&after);
         let is_one = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
         known.seeds.iter().filter(|seed| !is_one(&after, seed)).for_each(|seed| seed.hang_up());
+        let left = std::mem::take(&mut known.left);
         drop(known);
         // A node that has nothing any more was taken the place of, perhaps by one that knows less.
-        if before.iter().any(|node| !is_one(&after, node)) {
+        if left.iter().any(|node| !is_one(&after, node)) {
             self.client.mailbox.push(News::Doubt);
         }
         moved.iter().for_each(|&slot| self.waiting.ring(slot, &self.client.mailbox));
@@ -319,11 +322,13 @@ impl Known {
         if owned.as_ref().is_some_and(|owned| Arc::ptr_eq(&owned.node, node)) {
             return false;
         }
-        let was_elsewhere = owned.replace(Owned { node: Arc::clone(node), since }).is_some();
-        if was_elsewhere {
-            node.arrived();
+        node.keeps();
+        let Some(before) = owned.replace(Owned { node: Arc::clone(node), since }) else { return false };
+        if !self.left.iter().any(|left| Arc::ptr_eq(left, &before.node)) {
+            self.left.push(before.node);
         }
-        was_elsewhere
+        node.arrived();
+        true
     }
 
     /// The node that is meant: by what nodes call it, which stays when its address does not, or by its address. One that has another

@@ -86,13 +86,8 @@ impl Drop for Asking {
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut met: Option<EngineError> = None;
     for node in cluster.witnesses() {
-        let answer = match door::within(PATIENCE, ask_one(cluster, &node)).await {
-            Some(answer) => answer,
-            None => {
-                let message = format!("{} has not told its slots within {PATIENCE:?}", node.place);
-                Err(EngineError::new(Fault::Retry, message))
-            }
-        };
+        let answer = door::within(PATIENCE * 2, ask_one(cluster, &node)).await;
+        let answer = answer.unwrap_or_else(|| Err(silent(&node)));
         match answer {
             Ok(()) => return Ok(()),
             Err(error) => {
@@ -111,8 +106,14 @@ async fn ask_one(cluster: &Inner, node: &Arc<Node>) -> Result<(), EngineError> {
     let conn = node.conn().await?;
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let said = conn.ask(&command).await.map_err(|error| no_cluster(error, cluster, node))?;
+    // An attempt to connect has its own limit.
+    let said = door::within(PATIENCE, conn.ask(&command)).await.unwrap_or_else(|| Err(silent(node)));
+    let said = said.map_err(|error| no_cluster(error, cluster, node))?;
     cluster.adopt(&slots::read(said, &node.place.host)?, node)
+}
+
+fn silent(node: &Node) -> EngineError {
+    EngineError::new(Fault::Retry, format!("{} has not told its slots within {PATIENCE:?}", node.place))
 }
 
 /// Nothing was done, so that is no unknown outcome; and a server that is no node says so in its way.

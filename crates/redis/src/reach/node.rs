@@ -84,6 +84,11 @@ impl Node {
         self.link.mend().await;
     }
 
+    /// It has slots, or some are on their way there.
+    pub(crate) fn keeps(&self) {
+        self.ears().keeps();
+    }
+
     /// Slots came to it from another.
     pub(crate) fn arrived(&self) {
         self.arrivals.fetch_add(1, Ordering::AcqRel);

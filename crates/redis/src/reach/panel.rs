@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use super::verdict::{Heard, Named, Told, Verdict, contradicts, judge};
 use crate::{
     door::{self, Running},
-    error::{sort, sort_connecting, wants_tls},
+    error::{is_tls_there, sort, sort_connecting, wants_tls},
     identity::{self, Identity, Wanted},
     news::Listener,
     open::{self, Dialed},
@@ -148,8 +148,10 @@ impl Seat {
                 Some(Ok(dialed)) => self.ask_on(dialed).await,
                 Some(Err(error)) => error,
                 None => {
-                    let message =
-                        format!("cannot connect to the Sentinel at {address}: no answer within {limit:?}");
+                    let hint = is_tls_there(&self.server);
+                    let message = format!(
+                        "cannot connect to the Sentinel at {address}: no answer within {limit:?}{hint}"
+                    );
                     EngineError::new(Fault::Retry, message)
                 }
             };
@@ -266,4 +268,38 @@ pub(crate) fn at(place: &Place) -> Address {
 
 fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use leasehold_core::Env;
+
+    use super::*;
+    use crate::server::Login;
+
+    /// Trap 5.
+    #[test]
+    fn only_what_is_announced_of_the_own_group_is_a_reason_to_ask() {
+        let place = Place { host: "h".to_owned(), port: 1 };
+        let seat = Seat {
+            server: Server::new(at(&place), Login::default(), Duration::ZERO, 3),
+            place,
+            master: "mymaster".to_owned(),
+            clock: Env::system().clock,
+            told: Mutex::new(Answer { told: Told::Nothing, asked: Instant::from_nanos(0) }),
+            changed: watch::Sender::new(()),
+            kick: Notify::new(),
+        };
+        for (said, asks) in [
+            ("mymaster 127.0.0.1 1 127.0.0.1 2", true),
+            ("other 127.0.0.1 1 127.0.0.1 2", false),
+            ("mymaster2 127.0.0.1 1 127.0.0.1 2", false),
+            ("other mymaster 1 127.0.0.1 2", false),
+            ("", false),
+        ] {
+            seat.hear(said.as_bytes());
+            assert_eq!(seat.kick.notified().now_or_never().is_some(), asks, "{said}");
+        }
+    }
 }

@@ -132,7 +132,12 @@ impl MasterDialer {
             EngineError::new(Fault::Retry, format!("the Sentinels named {}, and now {other}", named.place))
         };
         let conn = tokio::select! {
-            conn = Conn::open(&dialer, number, broken, Box::pin(watching())) => conn?,
+            conn = Conn::open(&dialer, number, broken, Box::pin(watching())) => conn.map_err(|mut error| {
+                if error.fault == Fault::Retry && error.message.starts_with("cannot connect") {
+                    error.message += ": the Sentinels name it, until another has its place";
+                }
+                error
+            })?,
             // One that does not answer is left as soon as another is named.
             () = watching() => return Err(replaced("another, or none")),
         };

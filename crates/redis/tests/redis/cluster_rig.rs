@@ -6,13 +6,11 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{
-    Claim, ClaimId, Engine, Env, Grant, Hold, Inspect, Locks, Mode, Name, Place, Previous, Release, View,
-};
+use leasehold_core::{Claim, Engine, Env, Grant, Hold, Inspect, Locks, Name, Place, Previous, Release, View};
 use leasehold_redis::{Config, RedisEngine};
 use leasehold_testkit::server::{RedisCluster, RedisClusterOptions};
 
-use crate::rig::PATIENCE;
+use crate::rig::{PATIENCE, claim_of};
 
 /// A cluster, and what its clients are told of it.
 pub(crate) struct ClusterRig {
@@ -70,18 +68,7 @@ impl ClusterRig {
 
     /// An exclusive claim that may queue and lasts long.
     pub(crate) fn claim(&self, name: &str) -> Claim {
-        let ttl = Duration::from_secs(30);
-        Claim {
-            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
-            name: Name::new(name).unwrap(),
-            mode: Mode::Exclusive,
-            ttl,
-            claim_time: ttl,
-            may_queue: true,
-            tokens: 1,
-            owner: "test".into(),
-            stops_on_term: false,
-        }
+        claim_of(name)
     }
 
     /// Waits until `done`, for an event that is certain to come.

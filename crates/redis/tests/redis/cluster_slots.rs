@@ -376,7 +376,7 @@ fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
     });
 }
 
-/// A slot came to a node whose counter lacks the newest token, as after a fail-over. The client has been connected there for longer.
+/// Trap 10. A slot came to a node whose counter lacks the newest token, as after a fail-over. The client has been connected there for longer.
 #[test]
 fn tokens_grow_on_a_node_that_lacks_the_newest() {
     let rig = ClusterRig::with(2, 0, &[]);

@@ -3,10 +3,15 @@
 use std::{path::PathBuf, sync::Arc};
 
 use leasehold_core::{Env, Locks, Place};
-use leasehold_redis::{Address, Config, RedisEngine, Tls};
-use leasehold_testkit::server::RedisServer;
+use leasehold_redis::{Address, AddressMap, Config, RedisEngine, Sentinels, Tls};
+use leasehold_testkit::server::{
+    RedisCluster, RedisClusterOptions, RedisFailover, RedisSentinelOptions, RedisSentinels, RedisServer,
+};
 
-use crate::rig::acquire;
+use crate::{
+    rig::{PATIENCE, acquire},
+    sentinel_rig::{calm, locks_of},
+};
 
 #[test]
 fn an_encrypted_connection_is_verified_both_ways() {
@@ -32,4 +37,97 @@ fn an_encrypted_connection_is_verified_both_ways() {
     let silent = locks("localhost", Tls::system().roots(file("ca.pem")));
     let error = silent.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_misconfigured(), "without a certificate: {error}");
+}
+
+fn localhost(port: u16) -> Place {
+    Place { host: "localhost".to_owned(), port }
+}
+
+/// Those who are refused, and why.
+fn are_refused(configs: Vec<(Config, &str)>) {
+    for (config, why) in configs {
+        let error = locks_of(config).mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
+        assert!(error.is_misconfigured(), "{why}: {error}");
+        let text = error.to_string().to_lowercase();
+        assert!(text.contains("certificate"), "{why}: {text}");
+    }
+}
+
+/// Trap 22. Nodes tell who speaks TLS the ports where they do.
+#[test]
+fn a_cluster_is_reached_by_tls_alone() {
+    let options = RedisClusterOptions { tls: true, ..RedisClusterOptions::default() };
+    let mut cluster = RedisCluster::start_with(options);
+    let file = |cluster: &RedisCluster, name: &str| cluster.certificate(name);
+    let client = Tls::system().identity(file(&cluster, "client.pem"), file(&cluster, "client.key"));
+    let full = client.clone().roots(file(&cluster, "ca.pem"));
+    let seed = cluster.tls_ports()[0];
+    let config = |tls: Tls| Config::cluster(vec![localhost(seed)]).tls(tls);
+    // What nodes announce is an address, and what their certificates hold is a name.
+    let map = AddressMap::parse("127.0.0.1=localhost").unwrap();
+    let locks = locks_of(config(full.clone()).map(map.clone()));
+    let all = |prefix: &str| {
+        for number in 0..20 {
+            acquire(&locks, &format!("{prefix}{number}")).release_blocking().unwrap();
+        }
+    };
+    all("a");
+    let (held, other) = (acquire(&locks, "w"), locks_of(config(full.clone()).map(map.clone())));
+    let waits = std::thread::spawn(move || acquire(&other, "w").release_blocking());
+    cluster.settle();
+    cluster.failover(3, RedisFailover::Plain).unwrap();
+    all("b");
+    held.release_blocking().unwrap();
+    waits.join().unwrap().unwrap();
+    let silent = Tls::system().roots(file(&cluster, "ca.pem"));
+    are_refused(vec![
+        (config(client).map(map.clone()), "an unknown authority"),
+        (config(silent).map(map), "without a certificate"),
+        (
+            Config::cluster(vec![Place { host: "127.0.0.1".to_owned(), port: seed }]).tls(full.clone()),
+            "another name than the certificate's",
+        ),
+    ]);
+    let plain = Config::cluster(vec![localhost(cluster.ports()[0])]).tls(full);
+    let error = locks_of(plain).mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.to_string().contains("does the server speak TLS on this port?"), "{error}");
+    let error = locks_of(Config::cluster(vec![localhost(seed)])).mutex("a").blocking().try_acquire();
+    assert!(error.as_ref().unwrap_err().to_string().contains("rediss+cluster://"), "{error:?}");
+}
+
+/// Each side may speak TLS without the other.
+#[test]
+fn sentinels_and_servers_are_reached_by_tls_each_for_itself() {
+    let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(120), ..calm() };
+    let group = RedisSentinels::start_with(RedisSentinelOptions { tls: true, ..still });
+    let file = |name: &str| group.certificate(name);
+    let client = Tls::system().identity(file("client.pem"), file("client.key"));
+    let full = client.clone().roots(file("ca.pem"));
+    let (nodes, sentinels) = group.tls_ports();
+    let pairs = group.ports().into_iter().zip(nodes);
+    let pairs: Vec<_> = pairs.map(|(port, tls)| format!("127.0.0.1:{port}=localhost:{tls}")).collect();
+    let map = AddressMap::parse(&pairs.join(",")).unwrap();
+    let of = |ports: &[u16]| {
+        let places = ports.iter().map(|&port| localhost(port)).collect();
+        Config::sentinels(Sentinels::new(places, group.name()))
+    };
+    let (encrypted, plain) = (|| of(sentinels), || of(&group.sentinel_ports()));
+    for config in [
+        encrypted().sentinel_tls(full.clone()).tls(full.clone()).map(map.clone()),
+        encrypted().sentinel_tls(full.clone()),
+        plain().tls(full.clone()).map(map.clone()),
+    ] {
+        acquire(&locks_of(config), "a").release_blocking().unwrap();
+    }
+    let silent = Tls::system().roots(file("ca.pem"));
+    are_refused(vec![
+        (encrypted().sentinel_tls(client.clone()), "Sentinels of an unknown authority"),
+        (encrypted().sentinel_tls(silent.clone()), "Sentinels that want a certificate"),
+        (plain().tls(client).map(map.clone()), "servers of an unknown authority"),
+        (plain().tls(silent).map(map), "servers that want a certificate"),
+    ]);
+    let error = locks_of(plain().sentinel_tls(full)).mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.to_string().contains("does the server speak TLS on this port?"), "{error}");
+    let error = locks_of(encrypted()).mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(error.to_string().contains("rediss+sentinel://"), "{error}");
 }

@@ -2,14 +2,16 @@
 
 use std::{io::Write, net::TcpStream, thread::spawn, time::Duration};
 
-use leasehold_core::{ErrorKind, Locks, Loss};
-use leasehold_redis::RedisEngine;
-use leasehold_testkit::room::with_room;
+use leasehold_core::{ErrorKind, Locks, Loss, Place};
+use leasehold_redis::{Address, Config, RedisEngine};
+use leasehold_testkit::{
+    room::with_room,
+    server::{RedisCluster, RedisClusterOptions},
+};
 
 use crate::{
-    cluster_rig::ClusterRig,
     rig::{PATIENCE, Rig, acquire},
-    sentinel_rig::{self, config_of},
+    sentinel_rig::locks_of as locks_at,
 };
 
 fn locks_of(rig: &Rig, user: &str, password: &str) -> Locks {
@@ -107,11 +109,11 @@ fn a_release_that_the_user_may_not_do_is_denied_at_once() {
 
 #[test]
 fn a_node_of_a_cluster_is_a_misconfiguration() {
-    let rig = ClusterRig::with(1, 0, &[]);
-    let port = rig.cluster().ports()[0];
-    let locks = sentinel_rig::locks_of(config_of(&format!("redis://127.0.0.1:{port}")));
-    let error = locks.mutex("a").blocking().acquire().unwrap_err();
-    let right = format!("write redis+cluster://127.0.0.1:{port}");
+    let cluster =
+        RedisCluster::start_with(RedisClusterOptions { masters: 1, replicas: 0, ..Default::default() });
+    let place = Place { host: "127.0.0.1".to_owned(), port: cluster.ports()[0] };
+    let right = format!("write redis+cluster://{place}");
+    let error = locks_at(Config::new(Address::Tcp(place))).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains(&right), "{error}");
 }
 

@@ -44,6 +44,9 @@ fn a_grant_that_too_few_replicas_have_is_given_back_and_not_shown() {
     assert_eq!(error.kind(), ErrorKind::Unreachable, "a definite answer: {error}");
     assert!(error.to_string().contains("only 1 of the 2 replicas"), "{error}");
     assert!(!rig.has(0, "lock:a"), "it stands in nobody's way");
+    // Who gives up waiting is told the same: nobody else is in the way.
+    let error = locks.mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("only 1 of the 2 replicas"), "{error}");
     let waiting = spawn(move || locks.mutex("a").blocking().acquire_within(PATIENCE).map(drop));
     rig.until("it is tried again", || rig.has(0, "lock:a"));
     rig.redis.resume(1);

@@ -24,6 +24,22 @@ pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
 }
 
+/// An exclusive claim that may queue and lasts long.
+pub(crate) fn claim_of(name: &str) -> Claim {
+    let ttl = Duration::from_secs(30);
+    Claim {
+        id: ClaimId(Env::system().lineage().get().to_be_bytes()),
+        name: Name::new(name).unwrap(),
+        mode: Mode::Exclusive,
+        ttl,
+        claim_time: ttl,
+        may_queue: true,
+        tokens: 1,
+        owner: "test".into(),
+        stops_on_term: false,
+    }
+}
+
 impl Rig {
     pub(crate) fn new() -> Self {
         Self::with(&[])
@@ -68,18 +84,7 @@ impl Rig {
 
     /// An exclusive claim that may queue and lasts long.
     pub(crate) fn claim(&self, name: &str) -> Claim {
-        let ttl = Duration::from_secs(30);
-        Claim {
-            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
-            name: Name::new(name).unwrap(),
-            mode: Mode::Exclusive,
-            ttl,
-            claim_time: ttl,
-            may_queue: true,
-            tokens: 1,
-            owner: "test".into(),
-            stops_on_term: false,
-        }
+        claim_of(name)
     }
 
     /// What the server says to a command of an operator, in one line.

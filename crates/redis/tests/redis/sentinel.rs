@@ -166,7 +166,9 @@ fn sentinels_that_are_gone_are_no_majority() {
     let mut rig = SentinelRig::new(still());
     rig.redis.kill_sentinel(0);
     let locks = rig.locks();
-    let guard = acquire(&locks, "a");
+    // Not due to be renewed in this time.
+    let hold = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking();
+    let guard = hold.acquire_within(PATIENCE).unwrap();
     rig.redis.kill_sentinel(1);
     rig.until("nobody believes in a master that no majority names", || !guard.check());
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
@@ -183,6 +185,7 @@ fn a_dead_master_is_named_in_the_error() {
     let error = rig.locks().mutex("a").blocking().acquire_within(Duration::from_secs(4)).unwrap_err();
     let dead = format!("cannot connect to 127.0.0.1:{}", rig.redis.ports()[0]);
     assert!(error.is_unreachable() && error.to_string().contains(&dead), "{error}");
+    assert!(error.to_string().contains("the Sentinels name it"), "{error}");
 }
 
 /// They name what became a replica behind their backs, until they find out.

@@ -16,6 +16,12 @@ use leasehold_testkit::server::RedisServer;
 use proptest::prelude::*;
 use redis::{Client, Cmd, Connection, FromRedisValue, Value, cmd};
 
+#[expect(dead_code, reason = "some scripts are for clusters")]
+#[path = "../../src/texts.rs"]
+mod texts;
+
+use texts::{BREAK, CLAIM, LOOK, RELEASE, RENEW};
+
 const CLAIMS: u8 = 9;
 const LIMIT: u32 = 4;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -41,15 +47,6 @@ const STOP: &str = "
       return told
     end }
 ";
-
-macro_rules! verb {
-    ($($file:literal),+) => { concat!($(include_str!(concat!("../../src/lua/", $file, ".lua"))),+) };
-}
-const CLAIM: &str = verb!("head", "claim_quick", "quick_end", "name", "claim");
-const RENEW: &str = verb!("head", "renew_quick", "quick_end", "name", "renew");
-const RELEASE: &str = verb!("head", "release_quick", "quick_end", "name", "release");
-const BREAK: &str = verb!("head", "name", "break");
-const LOOK: &str = verb!("head", "name", "look");
 
 #[derive(Clone, Debug)]
 enum Event {

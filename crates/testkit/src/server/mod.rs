@@ -29,6 +29,8 @@ mod redis_node;
 mod redis_sentinel_options;
 mod redis_sentinels;
 mod redis_slots;
+#[cfg(feature = "tls")]
+mod redis_tls;
 mod redis_wire;
 mod switch;
 mod system;

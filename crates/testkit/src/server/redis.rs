@@ -7,9 +7,9 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-#[cfg(feature = "tls")]
-use super::child::free_port;
 use super::redis_node::Node;
+#[cfg(feature = "tls")]
+use super::redis_tls::{self, Bus};
 
 /// A private Redis server: no persistence unless its arguments say so.
 pub struct RedisServer {
@@ -66,18 +66,8 @@ impl RedisServer {
     fn showing(own: &str) -> Self {
         let mut server = Self::prepared(&[]);
         super::certificates::write(server.node.directory());
-        let port = free_port();
-        let file = |name: &str| server.certificate(name).display().to_string();
-        let options = [
-            ("--tls-port", port.to_string()),
-            ("--tls-cert-file", file(&format!("{own}.pem"))),
-            ("--tls-key-file", file(&format!("{own}.key"))),
-            ("--tls-ca-cert-file", file("ca.pem")),
-            ("--tls-auth-clients", "yes".to_owned()),
-        ];
-        server.node.arguments =
-            options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
-        server.tls_port = Some(port);
+        let certificates = server.node.directory().to_owned();
+        server.tls_port = Some(redis_tls::encrypt(&mut server.node, &certificates, own, Bus::Plain));
         server.restart();
         server
     }

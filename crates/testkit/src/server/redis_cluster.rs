@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, net::TcpListener, process::Command, time::Duration};
 
+#[cfg(feature = "tls")]
+use super::redis_tls::{Bus, encrypt};
 use super::{
     child::free_port,
     redis_cluster_view::{Known, Role, read},
@@ -32,12 +34,24 @@ pub struct RedisClusterOptions<'a> {
     pub arguments: &'a [&'a str],
     /// Whether each node has a clock of its own.
     pub clocks: bool,
+    /// Whether nodes take encrypted connections too, of clients with a certificate of their authority, and speak so with each other.
+    #[cfg(feature = "tls")]
+    pub tls: bool,
 }
 
 impl Default for RedisClusterOptions<'_> {
     fn default() -> Self {
         let node_timeout = Duration::from_millis(1500);
-        Self { masters: 3, replicas: 3, node_timeout, password: None, arguments: &[], clocks: false }
+        Self {
+            masters: 3,
+            replicas: 3,
+            node_timeout,
+            password: None,
+            arguments: &[],
+            clocks: false,
+            #[cfg(feature = "tls")]
+            tls: false,
+        }
     }
 }
 
@@ -63,6 +77,9 @@ pub struct RedisCluster {
     password: Option<String>,
     arguments: Vec<String>,
     clocks: bool,
+    /// Where each node takes encrypted connections, if they do.
+    #[cfg(feature = "tls")]
+    tls: Option<Vec<u16>>,
 }
 
 impl RedisCluster {
@@ -88,7 +105,13 @@ impl RedisCluster {
             password: options.password.map(str::to_owned),
             arguments: arguments(options),
             clocks: options.clocks,
+            #[cfg(feature = "tls")]
+            tls: options.tls.then(Vec::new),
         };
+        #[cfg(feature = "tls")]
+        if options.tls {
+            super::certificates::write(cluster.group.directory());
+        }
         let size = options.masters + options.replicas;
         (0..size).for_each(|_| cluster.admit());
         (0..options.masters).for_each(|node| cluster.give_share(node, options.masters));
@@ -111,6 +134,23 @@ impl RedisCluster {
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         self.group.indices().map(|node| self.group.port(node)).collect()
+    }
+
+    /// Where the nodes take encrypted connections, by their number.
+    ///
+    /// # Panics
+    /// When they do not.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_ports(&self) -> &[u16] {
+        self.tls.as_deref().expect("the nodes take encrypted connections")
+    }
+
+    /// A file of an encrypted one, as of [`RedisServer`](super::RedisServer::certificate).
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn certificate(&self, name: &str) -> std::path::PathBuf {
+        self.group.directory().join(name)
     }
 
     /// What a node is called among nodes.
@@ -250,6 +290,10 @@ impl RedisCluster {
     pub(super) fn admit(&mut self) {
         let mut node = Node::new(self.arguments.clone());
         let bus = choose_bus(&mut node);
+        #[cfg(feature = "tls")]
+        if let Some(ports) = &mut self.tls {
+            ports.push(encrypt(&mut node, self.group.directory(), "server", Bus::Encrypted));
+        }
         if self.clocks {
             node.with_clock();
         }

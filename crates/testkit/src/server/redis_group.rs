@@ -35,7 +35,7 @@ pub(super) struct Group {
     parted: Vec<[usize; 2]>,
     members: Vec<Member>,
     library: PathBuf,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 struct Member {
@@ -61,7 +61,7 @@ impl Group {
         let directory = scratch();
         let library = Redirect::build(directory.path());
         let (links, parted, members) = (Vec::new(), Vec::new(), Vec::new());
-        Self { links, parted, members, library, _directory: directory }
+        Self { links, parted, members, library, directory }
     }
 
     /// Takes in a process that does not run yet, with more doors than its port, and answers its index.
@@ -88,6 +88,12 @@ impl Group {
             let named = self.ways(other).find(|(known, _)| *known == door).map(|(_, proxy)| (port, proxy));
             self.set_redirect(other, self.ways(other).chain(named));
         }
+    }
+
+    /// A directory of its own.
+    #[cfg(feature = "tls")]
+    pub(super) fn directory(&self) -> &std::path::Path {
+        self.directory.path()
     }
 
     /// How many members it has.

@@ -24,6 +24,10 @@ pub struct RedisSentinelOptions<'a> {
     pub arguments: &'a [&'a str],
     /// Whether each node has a clock of its own.
     pub clocks: bool,
+    /// Whether nodes and Sentinels take encrypted connections too, of clients with a certificate of their authority. Sentinels name the
+    /// nodes' other ports all the same.
+    #[cfg(feature = "tls")]
+    pub tls: bool,
 }
 
 impl Default for RedisSentinelOptions<'_> {
@@ -35,6 +39,8 @@ impl Default for RedisSentinelOptions<'_> {
             sentinel_password: None,
             arguments: &[],
             clocks: false,
+            #[cfg(feature = "tls")]
+            tls: false,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A private Redis of a master and two replicas, watched by three Sentinels.
 
+#[cfg(feature = "tls")]
+use super::redis_tls::{Bus, encrypt};
 use super::{
     redis_group::{Group, wait},
     redis_node::Node,
@@ -20,6 +22,9 @@ pub struct RedisSentinels {
     group: Group,
     sentinel_password: Option<String>,
     password: Option<String>,
+    /// Where nodes and Sentinels take encrypted connections, if they do.
+    #[cfg(feature = "tls")]
+    tls: Vec<u16>,
 }
 
 impl RedisSentinels {
@@ -39,8 +44,21 @@ impl RedisSentinels {
     #[must_use]
     pub fn start_with(options: RedisSentinelOptions<'_>) -> Self {
         let mut group = Group::new();
+        #[cfg(feature = "tls")]
+        let (mut tls, certificates) = (Vec::new(), group.directory().to_owned());
+        #[cfg(feature = "tls")]
+        super::certificates::write(&certificates);
+        #[cfg(feature = "tls")]
+        let mut encrypted = |node: &mut Node| {
+            if options.tls {
+                tls.push(encrypt(node, &certificates, "server", Bus::Plain));
+            }
+        };
+        #[cfg(not(feature = "tls"))]
+        let encrypted = |_: &mut Node| {};
         for index in 0..NODES {
-            let node = data_node(index.checked_sub(1).map(|_| group.port(0)), options);
+            let mut node = data_node(index.checked_sub(1).map(|_| group.port(0)), options);
+            encrypted(&mut node);
             group.admit(node, options.password, &[]);
         }
         let sentinels: Vec<_> = (0..SENTINELS).map(|_| Node::new(vec!["--sentinel".to_owned()])).collect();
@@ -48,6 +66,7 @@ impl RedisSentinels {
         let ports: Vec<_> = sentinels.iter().map(|node| node.port).collect();
         for mut node in sentinels {
             node.configure(&sentinel_lines(node.port, &ports, &data, options));
+            encrypted(&mut node);
             group.admit(node, options.sentinel_password, &[]);
         }
         (0..NODES).for_each(|node| group.start(node));
@@ -58,7 +77,13 @@ impl RedisSentinels {
         (NODES..NODES + SENTINELS).for_each(|member| group.start(member));
         let [password, sentinel_password] =
             [options.password, options.sentinel_password].map(|password| password.map(str::to_owned));
-        let sentinels = Self { group, sentinel_password, password };
+        let sentinels = Self {
+            group,
+            sentinel_password,
+            password,
+            #[cfg(feature = "tls")]
+            tls,
+        };
         sentinels.settle();
         sentinels
     }
@@ -93,6 +118,24 @@ impl RedisSentinels {
     #[must_use]
     pub fn sentinel_ports(&self) -> [u16; SENTINELS] {
         std::array::from_fn(|sentinel| self.group.port(NODES + sentinel))
+    }
+
+    /// Where the nodes take encrypted connections, then where the Sentinels do.
+    ///
+    /// # Panics
+    /// When they do not.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_ports(&self) -> (&[u16], &[u16]) {
+        assert!(!self.tls.is_empty(), "they take encrypted connections");
+        self.tls.split_at(NODES)
+    }
+
+    /// A file of an encrypted one, as of [`RedisServer`](super::RedisServer::certificate).
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn certificate(&self, name: &str) -> std::path::PathBuf {
+        self.group.directory().join(name)
     }
 
     /// Waits until a majority of all Sentinels, of which none counts that is killed, paused or cut off, names a node that is none

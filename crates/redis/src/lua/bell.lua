@@ -1,0 +1,24 @@
+-- The lock is free: wakes who sleeps until a bell rings, each as the release of its own program does. Other programs stand in
+-- no line: one of them is enough. False if that failed.
+local function ring(s, bell)
+  local kind, registry = bell:match('^(%l*) ?(.*)$')
+  local name, steps = s.lock:sub(#'lock:' + 1), {}
+  if kind == 'prl' then
+    local signal = 'lock-signal:' .. name
+    steps = { { 'DEL', signal }, { 'LPUSH', signal, '1' }, { 'PEXPIRE', signal, '1000' } }
+  elseif kind == 'walrus' then
+    -- With an expiry, which its own have not: what nobody waits for any more wakes nobody.
+    local event = 'lock.event:' .. name
+    steps = { { 'LPUSH', event, '1' }, { 'LTRIM', event, '0', '0' }, { 'PEXPIRE', event, int(ENDED_LIFE) } }
+  elseif kind == 'spring' then
+    steps = { { 'PUBLISH', registry .. '-channel:' .. s.lock, s.lock } }
+  end
+  for _, step in ipairs(steps) do
+    local said = redis.pcall(unpack(step))
+    if type(said) == 'table' and said.err then
+      return false
+    end
+  end
+  return true
+end
+

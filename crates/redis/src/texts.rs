@@ -1,0 +1,18 @@
+//! Of which files of `lua/` each script is made. `tests/redis/stops.rs` has them from here, too.
+
+/// A verb after the rules of a name, and before these its quick part.
+macro_rules! text {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file, ".lua"))),+) };
+}
+
+pub(crate) const CLAIM: &str = text!("head", "claim_quick", "quick_end", "name", "claim");
+pub(crate) const RENEW: &str = text!("head", "renew_quick", "quick_end", "name", "renew");
+pub(crate) const RELEASE: &str = text!("head", "release_quick", "quick_end", "name", "bell", "release");
+pub(crate) const BREAK: &str = text!("head", "name", "bell", "break");
+pub(crate) const LOOK: &str = text!("head", "name", "look");
+pub(crate) const NAMES: &str = text!("head", "names");
+pub(crate) const FENCE: &str = text!("fence");
+pub(crate) const RENEW_LOCK: &str = text!("head", "renew_lock");
+pub(crate) const RELEASE_LOCK: &str = text!("head", "release_lock");
+pub(crate) const RENEW_SEAT: &str = text!("head", "renew_seat");
+pub(crate) const RELEASE_SEAT: &str = text!("head", "release_seat");

@@ -1,0 +1,86 @@
+//! What the options of an engine, and what stands beside locks, come to on a Redis Cluster.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use leasehold_core::Fault;
+use leasehold_redis::{Bell, Fence, Guarded, Said};
+
+use crate::{
+    cluster_rig::ClusterRig,
+    rig::{PATIENCE, acquire},
+};
+
+/// Their bells are keys of other slots than the locks.
+#[test]
+fn bells_that_no_cluster_can_ring_are_refused() {
+    let rig = ClusterRig::with(1, 0, &[]);
+    for (bell, program) in [(Bell::PythonRedisLock, "python-redis-lock"), (Bell::Walrus, "walrus")] {
+        let error = rig.config.clone().bell(bell).unwrap_err();
+        assert!(error.is_misconfigured() && error.to_string().contains(program), "{error}");
+    }
+}
+
+/// A message goes to all nodes, wherever the lock is.
+#[test]
+fn a_release_rings_for_spring_at_every_node() {
+    let mut rig = ClusterRig::with(3, 0, &[]);
+    rig.config = rig.config.clone().prefix("registry:").unwrap().bell(Bell::Spring).unwrap();
+    let port = rig.cluster().ports()[0];
+    let mut ear = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    ear.set_read_timeout(Some(PATIENCE)).unwrap();
+    ear.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
+    rig.until("it listens", || rig.cluster().command(0, &["PUBSUB", "NUMPAT"]) == ["1"]);
+    let locks = rig.locks();
+    let mut lines = BufReader::new(ear).lines().map(Result::unwrap);
+    for name in ["a", "b", "c", "d", "e"] {
+        acquire(&locks, name).release_blocking().unwrap();
+        lines.find(|line| line == "pmessage").unwrap();
+        let heard: Vec<_> = lines.by_ref().filter(|line| !line.starts_with('$')).take(3).collect();
+        let key = format!("registry:{name}");
+        assert_eq!(heard, ["registry-channel:*".to_owned(), format!("registry-channel:{key}"), key]);
+    }
+}
+
+#[test]
+fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let fence = Fence::new(rig.engine(), "{stock}");
+    let write = |token: u64, key: &str| rig.run(fence.write(token, &[&["INCR", key]]));
+    assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Done(vec![Said::Number(1)]));
+    let slot = rig.cluster().slot("{stock}:42");
+    let from = rig.cluster().owner(slot);
+    rig.cluster().migrate_slot(slot, 1 - from).unwrap();
+    assert_eq!(write(8, "{stock}:42").unwrap(), Guarded::Done(vec![Said::Number(2)]));
+    assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(8));
+    // What is on another node is not written, and that is said.
+    let is_elsewhere = |key: &String| {
+        let cluster = rig.cluster();
+        cluster.owner(cluster.slot(key)) == from
+    };
+    let elsewhere = (0..100).map(|number| format!("n{number}")).find(is_elsewhere).unwrap();
+    let error = write(9, &elsewhere).unwrap_err();
+    assert_eq!(error.fault, Fault::Misconfigured, "{error}");
+    assert!(error.message.contains("the same hash tag"), "{error}");
+    assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(9), "shown, though nothing was written");
+}
+
+/// A gap is kept, and a prefix belongs to all that a name has.
+#[test]
+fn a_prefix_and_a_gap_are_those_of_one_server() {
+    let mut rig = ClusterRig::with(2, 0, &[]);
+    rig.config = rig.config.clone().prefix("team-a:").unwrap().gap(Duration::ZERO).connect_timeout(PATIENCE);
+    let (locks, plain) = (rig.locks(), {
+        rig.config = rig.config.clone().prefix("lock:").unwrap();
+        rig.locks()
+    });
+    let guards = [acquire(&locks, "a"), acquire(&plain, "a")];
+    let listed = rig.run(locks.list("")).unwrap();
+    assert_eq!(listed.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    for guard in guards {
+        guard.release_blocking().unwrap();
+    }
+}

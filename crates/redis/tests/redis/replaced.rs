@@ -1,0 +1,205 @@
+//! Servers that stand still, or that another takes the place of behind the back of those who hold a lock there. Traps are those of the
+//! notes on Redis with several servers.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Engine, ErrorKind, Guard, Hold, How, Locks, Loss, Renewed};
+use leasehold_redis::{Config, RedisEngine};
+use leasehold_testkit::server::{
+    RedisCluster, RedisClusterOptions, RedisFailover, RedisSentinelOptions, RedisServer,
+};
+
+use crate::{
+    cluster_rig::{ClusterRig, held, here, hold},
+    rig::{PATIENCE, claim_of},
+    sentinel_rig::{SentinelRig, calm},
+};
+
+/// A hold that is not due to be renewed while a test runs.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What stands still answers, when it runs again, what waits in its socket. By then another may have its place.
+async fn believes_nothing_that_was_said_late(
+    engine: &RedisEngine,
+    stands: Duration,
+    stop: impl FnOnce(),
+    run: impl FnOnce(),
+) {
+    let claim = claim_of("{x}");
+    let hold = hold(&claim, &held(engine, &claim).await);
+    let hold: &[Hold] = std::slice::from_ref(&hold);
+    assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
+    stop();
+    let late = engine.renew(hold);
+    let (late, ()) = futures_util::future::join(late, async {
+        tokio::time::sleep(stands).await;
+        run();
+    })
+    .await;
+    assert!(matches!(late[..], [Renewed::Unknown(_)]), "it was too late to be believed: {late:?}");
+    let again = async {
+        while !matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, again).await.expect("it is kept: nobody took its place");
+}
+
+/// Trap 21. A master is believed in for half of `down-after-milliseconds`, and that is 2 s; after 3 s it is connected to anew anyhow.
+#[test]
+fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
+    let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(4), ..calm() });
+    let engine = rig.engine();
+    let redis = std::sync::Mutex::new(rig.redis);
+    let stands = Duration::from_millis(2400);
+    rig.runtime.block_on(believes_nothing_that_was_said_late(
+        &engine,
+        stands,
+        || redis.lock().unwrap().pause(0),
+        || redis.lock().unwrap().resume(0),
+    ));
+}
+
+/// Trap 21. A node is believed for half of `cluster-node-timeout`.
+#[test]
+fn a_node_that_stood_still_is_not_believed_though_nobody_took_its_place() {
+    let options = RedisClusterOptions {
+        masters: 2,
+        replicas: 0,
+        node_timeout: Duration::from_secs(3),
+        ..RedisClusterOptions::default()
+    };
+    let rig = ClusterRig::of(RedisCluster::start_with(options));
+    let (_, owner, _) = rig.ends("{x}");
+    let (engine, stands) = (rig.engine(), Duration::from_millis(2000));
+    rig.run(believes_nothing_that_was_said_late(
+        &engine,
+        stands,
+        || rig.cluster().pause(owner),
+        || rig.cluster().resume(owner),
+    ));
+}
+
+/// A replica took the place of a node, lacks a hold, and nobody closed a connection: whoever is sent on there learns of it.
+fn tells_a_loss_when_the_replica_is_heard_of(rig: &ClusterRig, owner: usize, replica: usize) {
+    let locks = rig.locks();
+    let guard = locks.mutex("{x}").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    rig.cluster().failover(replica, RedisFailover::Takeover).unwrap();
+    rig.until("the old owner knows", || !rig.cluster().is_master(owner));
+    rig.cluster().command(replica, &["DEL", "lock:{x}"]);
+    assert!(guard.check(), "nobody has told yet");
+    rig.until("another name of the slot is granted there", || {
+        let other = locks.mutex("{x}other").blocking().acquire_within(PATIENCE);
+        other.and_then(Guard::release_blocking).is_ok()
+    });
+    rig.until("the loss is told", || !guard.check());
+    assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
+}
+
+#[test]
+fn holds_are_in_doubt_when_a_replica_has_the_slots_of_a_node() {
+    let rig = ClusterRig::new();
+    let (_, owner, _) = rig.ends("{x}");
+    tells_a_loss_when_the_replica_is_heard_of(&rig, owner, owner + 3);
+}
+
+/// All slots of the node have moved, as far as its clients know, before they ask who has which.
+#[test]
+fn holds_are_in_doubt_when_a_replica_has_the_only_slot_of_a_node() {
+    let rig = ClusterRig::with(2, 0, &[]);
+    let (slot, ..) = rig.ends("{x}");
+    let owner = rig.cluster().add();
+    rig.cluster().migrate_slot(slot, owner).unwrap();
+    let replica = rig.cluster().add_replica(owner);
+    rig.cluster().settle();
+    tells_a_loss_when_the_replica_is_heard_of(&rig, owner, replica);
+}
+
+/// A replica that was started anew is asked who has which slots, because the master stands still: what it lost is nothing of ours.
+#[test]
+fn a_replica_that_was_started_anew_puts_no_hold_in_doubt() {
+    let mut rig = ClusterRig::with(1, 1, &[]);
+    let replica = rig.cluster().ports()[1];
+    rig.config = Config::cluster(vec![here(replica)]);
+    let engine = rig.engine();
+    let locks = Locks::builder(Arc::clone(&engine) as Arc<dyn Engine>).build();
+    let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    rig.cluster().kill(1);
+    rig.cluster().restart(1);
+    rig.cluster().settle();
+    let is_asked = || {
+        let calls = rig.cluster().command(1, &["INFO", "commandstats"]);
+        calls.iter().any(|line| line.starts_with("cmdstat_cluster|slots:"))
+    };
+    assert!(!is_asked(), "it has not been asked since it was started");
+    rig.cluster().pause(0);
+    rig.run(async {
+        // Given up after a second: so the node is asked no more for who has which slots, if another is there.
+        let claim = claim_of("b");
+        let given_up = engine.claim(&claim, How::Create);
+        assert!(tokio::time::timeout(Duration::from_millis(1500), given_up).await.is_err());
+    });
+    rig.until("the replica is asked", is_asked);
+    assert!(guard.check(), "the master has not lost it");
+    rig.cluster().resume(0);
+    guard.confirm_blocking().unwrap();
+}
+
+/// A master that was started anew has nothing of what was held there.
+#[test]
+fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
+    let rig = ClusterRig::with(1, 0, &[]);
+    let guard = rig.locks().mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    rig.cluster().kill(0);
+    rig.cluster().restart(0);
+    rig.until("the loss is told", || !guard.check());
+    // The node serves nothing for two seconds, so it may be asked twice.
+    let kind = guard.release_blocking().unwrap_err().kind();
+    assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
+}
+
+/// Trap 12, by Sentinels, who hear of it half a minute later: nobody can say who the master is now, and the one of before says that it is
+/// none.
+#[test]
+fn holds_are_in_doubt_when_the_master_refuses_to_write() {
+    let mut rig = SentinelRig::new(calm());
+    let locks = rig.locks();
+    let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    rig.replicate(0);
+    rig.redis.hand_over(1);
+    let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(1)).unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert!(!guard.check(), "it was refused, so it is in doubt");
+    assert_eq!(rig.redis.named_by(0), Some(0), "the Sentinels do not know yet");
+}
+
+/// Trap 5. Sentinels announce what happens to all groups that they watch.
+#[test]
+fn a_fail_over_of_another_group_is_no_reason_to_doubt() {
+    let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() });
+    let first = RedisServer::start(&[]);
+    let second = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {}", first.port())]);
+    let (other, port) = ("mymaster2", first.port().to_string());
+    for sentinel in 0..3 {
+        rig.redis.sentinel_command(sentinel, &["SENTINEL", "MONITOR", other, "127.0.0.1", &port, "2"]);
+    }
+    let guard = rig.locks().mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
+    let ours = || {
+        let clients = rig.redis.command(0, &["CLIENT", "LIST"]);
+        let ours = clients.into_iter().filter(|line| line.contains("resp=3") && line.contains("sub=1"));
+        ours.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let before = ours();
+    assert_eq!(before.len(), 1);
+    let mut asked = false;
+    rig.until("the other group has another master for all Sentinels", || {
+        assert!(guard.check(), "nothing happened to this group");
+        asked = asked || rig.redis.sentinel_answer(0, &["SENTINEL", "FAILOVER", other]).is_ok();
+        let named =
+            |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", other]);
+        (0..3).all(|sentinel| named(sentinel).last() == Some(&second.port().to_string()))
+    });
+    assert!(guard.check());
+    assert_eq!(ours(), before, "the connection is the same");
+    guard.release_blocking().unwrap();
+}
