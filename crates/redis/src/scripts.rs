@@ -36,9 +36,9 @@ macro_rules! text {
 
 /// Their texts, in the order of the enum.
 pub(crate) const TEXTS: [&str; 11] = [
-    text!("head", "claim_quick", "quick_end", "name", "claim"),
+    text!("claim_one", "head", "claim_quick", "quick_end", "name", "claim"),
     text!("head", "renew_quick", "quick_end", "name", "renew"),
-    text!("head", "release_quick", "quick_end", "name", "release"),
+    text!("release_one", "head", "release_quick", "quick_end", "name", "release"),
     text!("head", "name", "break"),
     text!("head", "name", "look"),
     text!("head", "names"),

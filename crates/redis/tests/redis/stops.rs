@@ -40,9 +40,9 @@ const STOP: &str = "
 macro_rules! verb {
     ($($file:literal),+) => { concat!($(include_str!(concat!("../../src/lua/", $file, ".lua"))),+) };
 }
-const CLAIM: &str = verb!("head", "claim_quick", "quick_end", "name", "claim");
+const CLAIM: &str = verb!("claim_one", "head", "claim_quick", "quick_end", "name", "claim");
 const RENEW: &str = verb!("head", "renew_quick", "quick_end", "name", "renew");
-const RELEASE: &str = verb!("head", "release_quick", "quick_end", "name", "release");
+const RELEASE: &str = verb!("release_one", "head", "release_quick", "quick_end", "name", "release");
 const BREAK: &str = verb!("head", "name", "break");
 const LOOK: &str = verb!("head", "name", "look");
 
