@@ -98,7 +98,7 @@ fn once(
         })
         .collect();
     // They are all in line, and listen.
-    runtime.block_on(tokio::time::sleep(Duration::from_millis(500)));
+    runtime.block_on(async { tokio::time::sleep(Duration::from_millis(500)).await });
     let begin = Instant::now();
     let lost = guards.iter().filter(|guard| !guard.check()).count();
     let (moved, granted) = thread::scope(|scope| {

@@ -64,6 +64,16 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     let lacked = runtime.block_on(hold(&locks, "lacked", LACKED))?;
     group.kill(0);
     let killed = Instant::now();
+    let losses: Vec<_> = lacked
+        .iter()
+        .map(|guard| {
+            let lost = guard.lost();
+            runtime.spawn(async move {
+                lost.await;
+                Instant::now()
+            })
+        })
+        .collect();
     let over = AtomicBool::new(false);
     let (named, grants) = thread::scope(|scope| {
         let naming = scope.spawn(|| {
@@ -79,14 +89,17 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     let named = named.map_err(|_| "nobody was named")?;
     let granted = grants?.into_iter().find(|granted| *granted >= named).ok_or("nothing was granted")?;
     let mut told = killed;
-    while lacked.iter().any(Guard::check) {
-        told = Instant::now();
-        if killed.elapsed() > TTL {
-            break;
+    let lost = runtime.block_on(async {
+        let mut lost = 0;
+        for loss in losses {
+            // Its time is over then.
+            if let Ok(when) = tokio::time::timeout_at((killed + TTL).into(), loss).await {
+                told = told.max(when?);
+                lost += 1;
+            }
         }
-        thread::sleep(Duration::from_millis(5));
-    }
-    let lost = lacked.iter().filter(|guard| !guard.check()).count();
+        Ok::<_, Failure>(lost)
+    })?;
     // As long as they may last without being renewed.
     thread::sleep(TTL.saturating_sub(killed.elapsed()));
     let are_kept = runtime.block_on(async {

@@ -142,12 +142,17 @@ impl Item {
         self
     }
 
-    /// Tells of these side keys of its lock.
-    fn declare(&self, sides: &[u8], command: &mut Cmd) {
+    /// Tells of these side keys of its lock. `key` is room for them, one after the other.
+    fn declare(&self, sides: &[u8], key: &mut Vec<u8>, command: &mut Cmd) {
         let mut parts = self.parts();
         let (Some(lock), Some(side)) = (parts.next(), parts.next()) else { return };
+        key.clear();
+        key.extend_from_slice(side);
+        key.push(0);
+        key.extend_from_slice(lock);
         for &kind in sides {
-            command.arg([side, &[kind], lock].concat());
+            key[side.len()] = kind;
+            command.arg(key.as_slice());
         }
     }
 
@@ -218,7 +223,8 @@ impl Script {
             command.arg(item.parts().next());
         }
         if !sides.is_empty() {
-            items.clone().for_each(|item| item.declare(sides, &mut command));
+            let mut key = Vec::with_capacity(ITEM_BYTES);
+            items.clone().for_each(|item| item.declare(sides, &mut key, &mut command));
         }
         for argument in items.flat_map(|item| item.parts().skip(1)) {
             command.arg(argument);
