@@ -207,21 +207,20 @@ struct With<'a> {
 }
 
 impl With<'_> {
-    /// Hands out what a script said. A server that does not know it, and so did nothing, is taught it first.
+    /// Hands out what a script said, once the server knows it.
     async fn finish(
         &self,
         mux: &mut MultiplexedConnection,
         mut said: Result<Vec<Value>, Trouble>,
         mut batch: Vec<Call>,
     ) {
-        if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) {
-            said = self.taught(mux, &mut batch).await;
-        }
+        said = self.taught(mux, said, &mut batch).await;
         if said.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
             // The user may not touch one of the locks, so the server did nothing for any: each by itself.
             for call in batch {
                 let mut alone = vec![call];
                 let said = self.once(mux, &mut alone).await;
+                let said = self.taught(mux, said, &mut alone).await;
                 hand_out(said.map_err(Trouble::into_refused), alone);
             }
             return;
@@ -229,15 +228,20 @@ impl With<'_> {
         hand_out(said.map_err(Trouble::into_refused), batch);
     }
 
+    /// The same, unless the server does not know the script: then what it says once it was taught it.
     async fn taught(
         &self,
         mux: &mut MultiplexedConnection,
+        said: Result<Vec<Value>, Trouble>,
         batch: &mut Vec<Call>,
     ) -> Result<Vec<Value>, Trouble> {
-        if let Some(call) = batch.first() {
-            open::teach(mux, call.script).await?;
+        match batch.first() {
+            Some(call) if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
+                open::teach(mux, call.script).await?;
+                self.once(mux, batch).await
+            }
+            _ => said,
         }
-        self.once(mux, batch).await
     }
 
     async fn once(

@@ -214,7 +214,10 @@ impl Script {
         let count = items.clone().count();
         let (sides, locks) = (self.side_keys(to), if self == Self::Names { 0 } else { count });
         let keys = usize::from(self.has_counter()) + locks * (1 + sides.len());
-        let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes * (1 + sides.len()) + 128);
+        // A side key is as long as the lock, what is before it, and a letter.
+        let names = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
+        let side_bytes = items.clone().map(names).sum::<usize>() * sides.len();
+        let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes + side_bytes + 128);
         command.arg("EVALSHA").arg(&*DIGESTS[self as usize]).arg(keys);
         if self.has_counter() {
             command.arg(counter);
