@@ -6,8 +6,9 @@ use std::{
 };
 
 use crate::{
-    Failure, cluster_holds, contended, etcd_handover, etcd_line, handover, holds, postgres_handover, redis_handover,
-    redis_line, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover, zookeeper_holds,
+    Failure, cluster_holds, contended, etcd_handover, etcd_line, handover, holds, postgres_handover,
+    redis_handover, redis_line, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
+    zookeeper_holds,
 };
 
 /// Starts this program as a child that does `what`.

@@ -5,13 +5,7 @@ use std::time::Duration;
 use leasehold::{Connect, Keeper, Locks};
 use tokio::runtime::Runtime;
 
-use crate::{
-    Failure,
-    contest::Contest,
-    pairs::pairs,
-    redis_holds::cpu_seconds,
-    redis_site::Site,
-};
+use crate::{Failure, contest::Contest, pairs::pairs, redis_holds::cpu_seconds, redis_site::Site};
 
 const TASKS: usize = 256;
 /// How long one measurement takes, about.
@@ -33,8 +27,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let way = |about, ridden_about, site: Site| -> Result<Way, Failure> {
         let own = Locks::connect(&site.url())?;
-        let ridden =
-            Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&site.url())?;
+        let ridden = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&site.url())?;
         Ok(Way { about, ridden_about, site, own, ridden })
     };
     let ways = [

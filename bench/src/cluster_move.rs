@@ -107,7 +107,8 @@ fn once(
         (moving.join(), granted)
     });
     let (opened, closed) = moved.map_err(|_| "the slot could not be moved")??;
-    let mut found = Found { lost, open: closed.duration_since(opened).as_secs_f64() * 1e3, ..Found::default() };
+    let mut found =
+        Found { lost, open: closed.duration_since(opened).as_secs_f64() * 1e3, ..Found::default() };
     for (released, granted) in granted? {
         let ms = |since: Instant| granted.saturating_duration_since(since).as_secs_f64() * 1e3;
         found.waits.push(ms(released));
@@ -118,12 +119,7 @@ fn once(
 }
 
 /// Moves the slot: when it was open, and when it was not any more.
-fn shift(
-    cluster: &mut RedisCluster,
-    how: Move,
-    slot: u16,
-    to: usize,
-) -> Result<(Instant, Instant), Failure> {
+fn shift(cluster: &mut RedisCluster, how: Move, slot: u16, to: usize) -> Result<(Instant, Instant), Failure> {
     if how != Move::None {
         thread::sleep(PACE * NAMES as u32 / 4);
     }

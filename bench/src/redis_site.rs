@@ -57,9 +57,8 @@ impl Site {
             {
                 let calls: u64 = rest.split(',').next().unwrap_or_default().parse()?;
                 *done.calls.entry(command.to_owned()).or_default() += calls;
-            } else if let Some((_, used)) = line
-                .split_once(':')
-                .filter(|(name, _)| ["used_cpu_user", "used_cpu_sys"].contains(name))
+            } else if let Some((_, used)) =
+                line.split_once(':').filter(|(name, _)| ["used_cpu_user", "used_cpu_sys"].contains(name))
             {
                 done.cpu += used.trim().parse::<f64>()?;
             }

@@ -35,7 +35,11 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let found = (0..ROUNDS).map(|_| once(&runtime)).collect::<Result<Vec<_>, _>>()?;
     let figure = |about: &str, of: fn(&Found) -> f64| {
         let mut all: Vec<f64> = found.iter().map(of).collect();
-        println!("  {about:52} median {:7.1} ms, longest {:7.1}", quantile(&mut all, 0.5), quantile(&mut all, 1.0));
+        println!(
+            "  {about:52} median {:7.1} ms, longest {:7.1}",
+            quantile(&mut all, 0.5),
+            quantile(&mut all, 1.0)
+        );
     };
     println!("  {ROUNDS} rounds, down-after 1 s, ttl {TTL:?}");
     figure("from the kill until a majority names another", |found| found.named);
