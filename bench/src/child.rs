@@ -6,8 +6,9 @@ use std::{
 };
 
 use crate::{
-    Failure, contended, etcd_handover, etcd_line, handover, holds, postgres_handover, redis_handover,
-    redis_line, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover, zookeeper_holds,
+    Failure, cluster_holds, contended, etcd_handover, etcd_line, handover, holds, postgres_handover,
+    redis_handover, redis_line, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
+    zookeeper_holds,
 };
 
 /// Starts this program as a child that does `what`.
@@ -45,6 +46,7 @@ pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
         ["sqlite-free", path, tasks] => sqlite_free::child(path, tasks),
         ["sqlite-handover", keeper, path] => sqlite_handover::child(keeper, path),
         ["sqlite-seen", path, first] => sqlite_bare::sees(path, first),
+        ["cluster-holds", url] => cluster_holds::child(url),
         ["contend", way, url] => redis_line::contend(way, url),
         ["crowd", url] => redis_line::crowd(url),
         ["neighbour", dir] => contended::neighbour(dir),

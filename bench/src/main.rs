@@ -4,6 +4,9 @@
 
 mod build;
 mod child;
+mod cluster_free;
+mod cluster_holds;
+mod cluster_move;
 mod command;
 mod contended;
 mod contest;
@@ -26,6 +29,8 @@ mod redis_free;
 mod redis_handover;
 mod redis_holds;
 mod redis_line;
+mod redis_site;
+mod sentinel_failover;
 mod sqlite_bare;
 mod sqlite_free;
 mod sqlite_handover;
@@ -45,7 +50,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 27] = [
+const BENCHES: [Bench; 31] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -57,6 +62,18 @@ const BENCHES: [Bench; 27] = [
     ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_line::crowds),
     ("redis-holds", "100,000 holds on Redis that are renewed, for five minutes", redis_holds::holds),
     ("redis-names", "what a million names leave on Redis", redis_holds::names),
+    (
+        "cluster-free",
+        "acquire and release of free names on a Redis Cluster, beside one server",
+        cluster_free::bench,
+    ),
+    ("cluster-holds", "100,000 holds on six masters that are renewed, for 90 seconds", cluster_holds::bench),
+    ("cluster-move", "a slot moves under 100 holds and 100 waiters", cluster_move::bench),
+    (
+        "sentinel-failover",
+        "a master is killed under holds, and Sentinels name another",
+        sentinel_failover::bench,
+    ),
     ("etcd-free", "acquire and release of free names on etcd", etcd_free::bench),
     ("etcd-handover", "hand-over between two processes on etcd", etcd_handover::bench),
     ("etcd-line", "one name on etcd, several tasks in each of several processes", etcd_line::bench),

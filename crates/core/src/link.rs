@@ -98,6 +98,9 @@ impl<D: Dial> Link<D> {
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn conn(&self) -> Result<Arc<D::Conn>, EngineError> {
+        if let Some(conn) = self.0.live() {
+            return Ok(conn);
+        }
         let mut dialed = std::pin::pin!(self.0.dialed.notified());
         dialed.as_mut().enable();
         {

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use leasehold_core::{Clock, EngineError, Fault};
+use leasehold_core::{Clock, EngineError, Fault, Instant};
 use redis::{
     Cmd, RedisError, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection},
@@ -107,34 +107,27 @@ impl Sender {
                     if left == 0 {
                         return;
                     }
-                    for batch in batches(waiting.drain(..)) {
+                    for load in loads(batches(waiting.drain(..))) {
                         // Sent at their first poll; what nobody waits for any more by then is left out, so a claim that was
                         // given up cannot leave after its release.
-                        under_way.push(self.send(batch));
+                        under_way.push(self.send(load));
                     }
                 }
             }
         }
     }
 
-    /// Sends a batch and hands out what the script said.
-    fn send(&self, mut batch: Vec<Call>) -> impl Future<Output = ()> + use<> {
+    /// Sends what leaves together and hands out what the scripts said.
+    fn send(&self, mut load: Vec<Vec<Call>>) -> impl Future<Output = ()> + use<> {
         let mut mux = self.mux.clone();
         let (clock, ears, evidence) =
             (Arc::clone(&self.clock), Arc::clone(&self.ears), Arc::clone(&self.evidence));
         async move {
             let with = With { clock: &*clock, ears: &ears, evidence: &evidence };
-            let said = with.taught(&mut mux, &mut batch).await;
-            if said.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
-                // The user may not touch one of the locks, so the server did nothing for any: each by itself.
-                for call in batch {
-                    let mut alone = vec![call];
-                    let said = with.taught(&mut mux, &mut alone).await;
-                    hand_out(said.map_err(Trouble::into_refused), alone);
-                }
-                return;
+            let all = with.all_once(&mut mux, &mut load).await;
+            for (said, batch) in all.into_iter().zip(load) {
+                with.finish(&mut mux, said, batch).await;
             }
-            hand_out(said.map_err(Trouble::into_refused), batch);
         }
     }
 }
@@ -158,6 +151,22 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
         }
     }
     batches
+}
+
+/// Where servers share the slots, a request is about one of them: as many as one batch has items leave as one piece, for half of what
+/// a request costs us is its way out and in.
+fn loads(batches: Vec<Vec<Call>>) -> Vec<Vec<Vec<Call>>> {
+    let mut loads: Vec<Vec<Vec<Call>>> = Vec::new();
+    for batch in batches {
+        let goes_along = |batch: &[Call]| batch[0].to.slot.is_some() && !batch[0].to.asking;
+        let fits =
+            |load: &&mut Vec<Vec<Call>>| load.len() < BATCH && goes_along(&load[0]) && goes_along(&batch);
+        match loads.last_mut().filter(fits) {
+            Some(load) => load.push(batch),
+            None => loads.push(vec![batch]),
+        }
+    }
+    loads
 }
 
 /// What a call met.
@@ -198,13 +207,34 @@ struct With<'a> {
 }
 
 impl With<'_> {
-    /// What a script said; a server that does not know it, and so did nothing, is taught it first.
+    /// Hands out what a script said, once the server knows it.
+    async fn finish(
+        &self,
+        mux: &mut MultiplexedConnection,
+        mut said: Result<Vec<Value>, Trouble>,
+        mut batch: Vec<Call>,
+    ) {
+        said = self.taught(mux, said, &mut batch).await;
+        if said.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
+            // The user may not touch one of the locks, so the server did nothing for any: each by itself.
+            for call in batch {
+                let mut alone = vec![call];
+                let said = self.once(mux, &mut alone).await;
+                let said = self.taught(mux, said, &mut alone).await;
+                hand_out(said.map_err(Trouble::into_refused), alone);
+            }
+            return;
+        }
+        hand_out(said.map_err(Trouble::into_refused), batch);
+    }
+
+    /// The same, unless the server does not know the script: then what it says once it was taught it.
     async fn taught(
         &self,
         mux: &mut MultiplexedConnection,
+        said: Result<Vec<Value>, Trouble>,
         batch: &mut Vec<Call>,
     ) -> Result<Vec<Value>, Trouble> {
-        let said = self.once(mux, batch).await;
         match batch.first() {
             Some(call) if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
                 open::teach(mux, call.script).await?;
@@ -219,16 +249,66 @@ impl With<'_> {
         mux: &mut MultiplexedConnection,
         batch: &mut Vec<Call>,
     ) -> Result<Vec<Value>, Trouble> {
-        // Nobody waits any more, and a release may have left already.
-        batch.retain(|call| !call.said.is_closed());
-        let Some((script, to)) = batch.first().map(|call| (call.script, call.to)) else {
-            return Ok(Vec::new());
-        };
-        let counter = self.ears.counter(to.slot);
-        let command = script.call(to, &counter, self.ears.floor(), batch.iter().flat_map(|call| &call.items));
+        let Some((to, command)) = self.command(batch) else { return Ok(Vec::new()) };
         let sent = self.clock.now();
         let said = ask(mux, to, command).await;
+        self.read(sent, self.clock.now(), said)
+    }
+
+    /// As [`once`](Self::once), for all that leaves together.
+    async fn all_once(
+        &self,
+        mux: &mut MultiplexedConnection,
+        load: &mut [Vec<Call>],
+    ) -> Vec<Result<Vec<Value>, Trouble>> {
+        if let [batch] = load {
+            return vec![self.once(mux, batch).await];
+        }
+        let mut requests = redis::pipe();
+        let mut is_sent = Vec::with_capacity(load.len());
+        for batch in &mut *load {
+            let command = self.command(batch);
+            is_sent.push(command.is_some());
+            if let Some((_, command)) = command {
+                requests.add_command(command);
+            }
+        }
+        if requests.is_empty() {
+            return load.iter().map(|_| Ok(Vec::new())).collect();
+        }
+        let sent = self.clock.now();
+        let said = mux.req_packed_commands(&requests, 0, requests.len()).await;
         let now = self.clock.now();
+        let mut said = said.map(Vec::into_iter);
+        let one = |is_sent: bool| {
+            if !is_sent {
+                return Ok(Vec::new());
+            }
+            let said = match &mut said {
+                Ok(said) => said.next().unwrap_or(Value::Nil).extract_error(),
+                Err(error) => Err(error.clone()),
+            };
+            self.read(sent, now, said.and_then(|said| Ok(from_redis_value(said)?)))
+        };
+        is_sent.into_iter().map(one).collect()
+    }
+
+    /// The request for a batch, unless nobody waits any more: a release may have left already.
+    fn command(&self, batch: &mut Vec<Call>) -> Option<(To, Cmd)> {
+        batch.retain(|call| !call.said.is_closed());
+        let Call { script, to, .. } = batch.first()?;
+        let counter = self.ears.counter(to.slot);
+        let items = batch.iter().flat_map(|call| &call.items);
+        Some((*to, script.call(*to, &counter, self.ears.floor(), items)))
+    }
+
+    /// What the answer to a request says of each of its items.
+    fn read(
+        &self,
+        sent: Instant,
+        now: Instant,
+        said: RedisResult<Vec<Value>>,
+    ) -> Result<Vec<Value>, Trouble> {
         self.evidence.judge(sent, now).map_err(|error| Trouble::Judged(Refused::Failed(error)))?;
         let mut said = said?;
         if said.is_empty() {

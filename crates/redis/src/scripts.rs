@@ -138,12 +138,17 @@ impl Item {
         self
     }
 
-    /// Tells of these side keys of its lock.
-    fn declare(&self, sides: &[u8], command: &mut Cmd) {
+    /// Tells of these side keys of its lock. `key` is room for them, one after the other.
+    fn declare(&self, sides: &[u8], key: &mut Vec<u8>, command: &mut Cmd) {
         let mut parts = self.parts();
         let (Some(lock), Some(side)) = (parts.next(), parts.next()) else { return };
+        key.clear();
+        key.extend_from_slice(side);
+        key.push(0);
+        key.extend_from_slice(lock);
         for &kind in sides {
-            command.arg([side, &[kind], lock].concat());
+            key[side.len()] = kind;
+            command.arg(key.as_slice());
         }
     }
 
@@ -205,7 +210,10 @@ impl Script {
         let count = items.clone().count();
         let (sides, locks) = (self.side_keys(to), if self == Self::Names { 0 } else { count });
         let keys = usize::from(self.has_counter()) + locks * (1 + sides.len());
-        let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes * (1 + sides.len()) + 128);
+        // A side key is as long as the lock, what is before it, and a letter.
+        let names = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
+        let side_bytes = items.clone().map(names).sum::<usize>() * sides.len();
+        let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes + side_bytes + 128);
         command.arg("EVALSHA").arg(&*DIGESTS[self as usize]).arg(keys);
         if self.has_counter() {
             command.arg(counter);
@@ -214,7 +222,8 @@ impl Script {
             command.arg(item.parts().next());
         }
         if !sides.is_empty() {
-            items.clone().for_each(|item| item.declare(sides, &mut command));
+            let mut key = Vec::with_capacity(ITEM_BYTES);
+            items.clone().for_each(|item| item.declare(sides, &mut key, &mut command));
         }
         for argument in items.flat_map(|item| item.parts().skip(1)) {
             command.arg(argument);

@@ -176,9 +176,7 @@ impl Cluster {
 
     /// The claim waits no more.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
-        self.0.waiting.remove(slot, claim);
-        let nodes = self.0.lock().nodes.clone();
-        nodes.iter().for_each(|node| node.ears().waits(claim, false));
+        self.0.waits_no_more(slot, claim);
     }
 
     /// Keeps the connections that were made once. Never returns.
@@ -200,6 +198,14 @@ impl Inner {
     /// The claim waits in this slot.
     pub(crate) fn waits(&self, slot: u16, claim: ClaimId, name: &Name) {
         self.waiting.add(slot, claim, name);
+    }
+
+    /// The claim waits no more, at no node: its slot may have been at another when it began to.
+    pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
+        if self.waiting.remove(slot, claim) {
+            let nodes = self.lock().nodes.clone();
+            nodes.iter().for_each(|node| node.ears().waits(claim, false));
+        }
     }
 
     /// This node did not answer: perhaps another has taken its place.

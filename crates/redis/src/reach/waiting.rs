@@ -2,28 +2,43 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use leasehold_core::{ClaimId, Mailbox, Name, News};
 
 /// The claims of one client that wait, by the slot of their name. Bounded by them.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<HashMap<u16, HashMap<ClaimId, Name>>>);
+pub(crate) struct Waiting {
+    slots: Mutex<HashMap<u16, HashMap<ClaimId, Name>>>,
+    /// How many slots it has: mostly none, and then nobody need look.
+    count: AtomicUsize,
+}
 
 impl Waiting {
     pub(crate) fn add(&self, slot: u16, claim: ClaimId, name: &Name) {
-        self.lock().entry(slot).or_default().insert(claim, name.clone());
+        let mut slots = self.lock();
+        slots.entry(slot).or_default().insert(claim, name.clone());
+        self.count.store(slots.len(), Ordering::Release);
     }
 
-    pub(crate) fn remove(&self, slot: u16, claim: ClaimId) {
-        let mut slots = self.lock();
-        if let Some(claims) = slots.get_mut(&slot) {
-            claims.remove(&claim);
-            if claims.is_empty() {
-                slots.remove(&slot);
-            }
+    /// Whether it waited.
+    pub(crate) fn remove(&self, slot: u16, claim: ClaimId) -> bool {
+        // Whoever adds a claim and whoever removes it know of each other: the one has its answer, which the other is about.
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
         }
+        let mut slots = self.lock();
+        let Some(claims) = slots.get_mut(&slot) else { return false };
+        let waited = claims.remove(&claim).is_some();
+        if claims.is_empty() {
+            slots.remove(&slot);
+        }
+        self.count.store(slots.len(), Ordering::Release);
+        waited
     }
 
     /// Makes the claims of this slot ask.
@@ -35,6 +50,6 @@ impl Waiting {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u16, HashMap<ClaimId, Name>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -160,13 +160,14 @@ impl Via {
 
     /// The claim waits, or does not, as this server says.
     pub(crate) fn waits(&self, claim: ClaimId, name: &Name, waits: bool) {
-        self.conn.ears.waits(claim, waits);
-        if let (Some(home), Some(slot)) = (&self.home, self.to.slot) {
-            if waits {
-                home.cluster.waits(slot, claim, name);
-            } else {
-                home.cluster.waiting.remove(slot, claim);
-            }
+        let (Some(home), Some(slot)) = (&self.home, self.to.slot) else {
+            return self.conn.ears.waits(claim, waits);
+        };
+        if waits {
+            home.cluster.waits(slot, claim, name);
+            self.conn.ears.waits(claim, true);
+        } else {
+            home.cluster.waits_no_more(slot, claim);
         }
     }
 }

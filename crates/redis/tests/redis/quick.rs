@@ -101,6 +101,23 @@ fn a_hand_over_passes_a_waiter_whose_client_is_gone() {
     assert!(matches!(&view.holders[..], [holder] if holder.id == third.id.to_string()), "{view:?}");
 }
 
+/// The lock itself went, by whatever hand: its place belongs to who stands in line.
+#[test]
+fn a_lone_claim_does_not_pass_who_waits() {
+    let rig = Rig::new();
+    let (engine, other) = (rig.engine(), rig.engine());
+    let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        held(&engine, &first).await;
+        assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
+    });
+    rig.says(&["DEL", "lock:a"]);
+    let answer = rig.run(async { engine.claim(&third, How::Create).await });
+    assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
+    let view = rig.show("a");
+    assert!(matches!(&view.holders[..], [holder] if holder.id == second.id.to_string()), "{view:?}");
+}
+
 /// A server writes down what it is taught, and sends it to its replicas: it is taught a script once, not by each connection.
 #[test]
 fn a_server_is_taught_a_script_once() {

@@ -1,0 +1,96 @@
+//! A server alone or a cluster, and what its servers did.
+
+use std::collections::BTreeMap;
+
+use leasehold_testkit::server::{RedisCluster, RedisClusterOptions, RedisServer};
+
+use crate::Failure;
+
+/// Where locks are.
+pub(crate) enum Site {
+    One(RedisServer),
+    Cluster(RedisCluster),
+}
+
+/// What all servers of a site did so far.
+pub(crate) struct Done {
+    /// How often each command was called, by clients and by scripts.
+    pub(crate) calls: BTreeMap<String, u64>,
+    /// Processor time, in seconds.
+    pub(crate) cpu: f64,
+}
+
+impl Site {
+    pub(crate) fn one() -> Self {
+        Self::One(RedisServer::start(&[]))
+    }
+
+    /// So many masters without replicas, which do not soon take each other for down.
+    pub(crate) fn cluster(masters: usize) -> Self {
+        let node_timeout = std::time::Duration::from_secs(15);
+        let options = RedisClusterOptions { masters, replicas: 0, node_timeout, ..Default::default() };
+        Self::Cluster(RedisCluster::start_with(options))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::One(server) => format!("redis://127.0.0.1:{}", server.port()),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    /// What each server answers to a command.
+    pub(crate) fn command(&self, words: &[&str]) -> Vec<Vec<String>> {
+        match self {
+            Self::One(server) => vec![server.command(words)],
+            Self::Cluster(cluster) => {
+                (0..cluster.ports().len()).map(|node| cluster.command(node, words)).collect()
+            }
+        }
+    }
+
+    pub(crate) fn done(&self) -> Result<Done, Failure> {
+        let mut done = Done { calls: BTreeMap::new(), cpu: 0.0 };
+        for line in self.command(&["INFO", "all"]).concat() {
+            if let Some((command, rest)) =
+                line.strip_prefix("cmdstat_").and_then(|rest| rest.split_once(":calls="))
+            {
+                let calls: u64 = rest.split(',').next().unwrap_or_default().parse()?;
+                *done.calls.entry(command.to_owned()).or_default() += calls;
+            } else if let Some((_, used)) =
+                line.split_once(':').filter(|(name, _)| ["used_cpu_user", "used_cpu_sys"].contains(name))
+            {
+                done.cpu += used.trim().parse::<f64>()?;
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Done {
+    /// What was done since then.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        for (command, calls) in &mut self.calls {
+            *calls -= before.calls.get(command).copied().unwrap_or_default();
+        }
+        self.calls.retain(|_, calls| *calls > 0);
+        self.cpu -= before.cpu;
+        self
+    }
+
+    /// Requests of clients that run scripts.
+    pub(crate) fn requests(&self) -> u64 {
+        self.calls.get("evalsha").copied().unwrap_or_default()
+    }
+
+    /// What scripts called.
+    pub(crate) fn called(&self) -> u64 {
+        const OF_OTHERS: [&str; 6] = ["evalsha", "info", "ping", "config|get", "script|load", "hello"];
+        let of_scripts = |(command, _): &(&String, &u64)| {
+            !OF_OTHERS.contains(&command.as_str())
+                && !command.starts_with("cluster")
+                && !command.starts_with("client")
+        };
+        self.calls.iter().filter(of_scripts).map(|(_, calls)| calls).sum()
+    }
+}

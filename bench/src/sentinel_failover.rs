@@ -1,0 +1,154 @@
+//! A master is killed under holds, and Sentinels name another: how soon that one grants, and what becomes of the holds.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use leasehold::{Guard, Locks};
+use leasehold_testkit::server::RedisSentinels;
+use tokio::runtime::Runtime;
+
+use crate::{Failure, contest::quantile};
+
+const ROUNDS: usize = 7;
+/// Holds that replicas have, and holds that they lack.
+const KEPT: usize = 100;
+const LACKED: usize = 20;
+const TTL: Duration = Duration::from_secs(12);
+
+/// What one round found, in ms.
+struct Found {
+    /// From the kill until a majority of Sentinels named a node that said it was a master.
+    named: f64,
+    /// From then until a name was granted.
+    granted: f64,
+    /// From the kill until the last hold was told lost that the new master has not.
+    told: f64,
+    kept: usize,
+    lost: usize,
+}
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let found = (0..ROUNDS).map(|_| once(&runtime)).collect::<Result<Vec<_>, _>>()?;
+    let figure = |about: &str, of: fn(&Found) -> f64| {
+        let mut all: Vec<f64> = found.iter().map(of).collect();
+        println!(
+            "  {about:52} median {:7.1} ms, longest {:7.1}",
+            quantile(&mut all, 0.5),
+            quantile(&mut all, 1.0)
+        );
+    };
+    println!("  {ROUNDS} rounds, down-after 1 s, ttl {TTL:?}");
+    figure("from the kill until a majority names another", |found| found.named);
+    figure("from then until that one grants a name", |found| found.granted);
+    figure("from the kill until all is told lost that is lost", |found| found.told);
+    println!(
+        "  of {} holds that replicas had {} were kept; of {} that they lacked {} were told lost",
+        KEPT * ROUNDS,
+        found.iter().map(|found| found.kept).sum::<usize>(),
+        LACKED * ROUNDS,
+        found.iter().map(|found| found.lost).sum::<usize>()
+    );
+    Ok(())
+}
+
+fn once(runtime: &Runtime) -> Result<Found, Failure> {
+    let mut group = RedisSentinels::start();
+    let locks = Locks::connect(&group.url())?;
+    let kept = runtime.block_on(hold(&locks, "kept", KEPT))?;
+    group.command(0, &["SET", "echo", "1", "PX", "60000"]);
+    while (1..3).any(|node| group.command(node, &["EXISTS", "echo"]) != ["1"]) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    group.part([0, 1]);
+    group.part([0, 2]);
+    let lacked = runtime.block_on(hold(&locks, "lacked", LACKED))?;
+    group.kill(0);
+    let killed = Instant::now();
+    let losses: Vec<_> = lacked
+        .iter()
+        .map(|guard| {
+            let lost = guard.lost();
+            runtime.spawn(async move {
+                lost.await;
+                Instant::now()
+            })
+        })
+        .collect();
+    let over = AtomicBool::new(false);
+    let (named, grants) = thread::scope(|scope| {
+        let naming = scope.spawn(|| {
+            let named = named(&group);
+            // Until one is granted for certain.
+            thread::sleep(Duration::from_secs(3));
+            over.store(true, Relaxed);
+            named
+        });
+        let grants = runtime.block_on(granted(&locks, &over));
+        (naming.join(), grants)
+    });
+    let named = named.map_err(|_| "nobody was named")?;
+    let granted = grants?.into_iter().find(|granted| *granted >= named).ok_or("nothing was granted")?;
+    let mut told = killed;
+    let lost = runtime.block_on(async {
+        let mut lost = 0;
+        for loss in losses {
+            // Its time is over then.
+            if let Ok(when) = tokio::time::timeout_at((killed + TTL).into(), loss).await {
+                told = told.max(when?);
+                lost += 1;
+            }
+        }
+        Ok::<_, Failure>(lost)
+    })?;
+    // As long as they may last without being renewed.
+    thread::sleep(TTL.saturating_sub(killed.elapsed()));
+    let are_kept = runtime.block_on(async {
+        let mut count = 0;
+        for guard in &kept {
+            count += usize::from(guard.check() && guard.confirm().await.is_ok());
+        }
+        count
+    });
+    let ms = |since: Instant, until: Instant| until.duration_since(since).as_secs_f64() * 1e3;
+    Ok(Found {
+        named: ms(killed, named),
+        granted: ms(named, granted),
+        told: ms(killed, told),
+        kept: are_kept,
+        lost,
+    })
+}
+
+/// When a majority of Sentinels named another node that said that it was a master.
+fn named(group: &RedisSentinels) -> Instant {
+    while group.master() == 0 {
+        thread::sleep(Duration::from_millis(2));
+    }
+    Instant::now()
+}
+
+async fn hold(locks: &Locks, kind: &str, count: usize) -> Result<Vec<Guard>, Failure> {
+    let mut guards = Vec::new();
+    for number in 0..count {
+        guards.push(locks.mutex(format!("{kind}-{number}")).ttl(TTL).acquire().await?);
+    }
+    Ok(guards)
+}
+
+/// Acquires one new name after the other, and tells when each was granted.
+async fn granted(locks: &Locks, over: &AtomicBool) -> Result<Vec<Instant>, Failure> {
+    let mut grants = Vec::new();
+    for number in 0.. {
+        if over.load(Relaxed) {
+            break;
+        }
+        let guard = locks.mutex(format!("new-{number}")).acquire().await?;
+        grants.push(Instant::now());
+        guard.release().await?;
+    }
+    Ok(grants)
+}
