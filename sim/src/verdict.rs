@@ -16,6 +16,9 @@ use crate::{
 /// How long the keeper sleeps in one piece: a second, by clocks of which the slowest lose a fifth.
 const NAP: Duration = Duration::from_millis(1250);
 
+/// The longest pause of core's before a release is sent again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Something that was violated.
 #[derive(Clone, Debug)]
 pub struct Complaint {
@@ -90,6 +93,17 @@ fn asked_again(plan: &Plan) -> Duration {
     if slow * 6 / 5 > PATIENCE { PATIENCE + slow } else { Duration::ZERO }
 }
 
+/// How much later than by two requests that come to nothing a release arrives of which more do: each costs it the time for an answer and
+/// the longest pause.
+fn sent_again(plan: &Plan) -> Duration {
+    let of = |whom: usize| {
+        let is_its = |fault: &&Fault| matches!(fault, Fault::Request { client, .. } if *client == whom);
+        plan.faults.iter().filter(is_its).count() as u32
+    };
+    let most = (0..plan.clients.len()).map(of).max().unwrap_or(0);
+    (REQUEST_TIMEOUT + LONGEST_PAUSE) * most.saturating_sub(2)
+}
+
 /// Nobody is told when a lease is over. Whoever is first in line then asked last before that hold began, at the latest, and was told
 /// when the hold before it may be over: so its poll comes late where a lease is shorter than the poll.
 fn looks_late(plan: &Plan) -> Duration {
@@ -139,7 +153,7 @@ fn terms(plan: &Plan) -> Terms {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;
         // Who is stopped cleans up later, or is killed before it can.
-        terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops();
+        terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops() + sent_again(plan);
     }
     terms
 }

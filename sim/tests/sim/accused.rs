@@ -70,3 +70,16 @@ fn a_renewal_that_was_under_way_when_the_loss_was_told_counts() {
 fn a_token_that_was_minted_twice_is_no_fence() {
     stands(&[1_101_718_674]);
 }
+
+/// Its first try was granted, the answer was lost, and so was the first request to clean it up: it was in the way after the second one
+/// had been granted and released.
+#[test]
+fn an_earlier_try_may_be_cleaned_up_after_the_release() {
+    stands(&[1_102_642_839]);
+}
+
+/// The release of a cancelled wait is sent again after each request that comes to nothing: four of its process did.
+#[test]
+fn each_request_that_is_lost_puts_off_the_cleaning_up() {
+    stands(&[1_102_719_710]);
+}

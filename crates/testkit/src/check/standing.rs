@@ -33,7 +33,10 @@ impl Book<'_> {
 
     /// When nothing of an attempt is left on the server; `u64::MAX`: that is not known.
     pub(super) fn gone_by(&self, life: &Life<'_>) -> u64 {
-        match (life.grant, life.answer) {
+        // Of several tries one before the one that was granted may have left something.
+        let earlier =
+            life.grant.filter(|_| life.retries).map_or(0, |grant| self.cleaned_by(life, Some(grant.at)));
+        earlier.max(match (life.grant, life.answer) {
             (None, _) => self.left_by(life),
             (_, Some((at, Outcome::NotHeld))) => at,
             (_, Some((at, Outcome::Freed))) => match life.leaving.and_then(|leaving| leaving.keep) {
@@ -41,7 +44,7 @@ impl Book<'_> {
                 None => at,
             },
             _ => self.ended_by(life),
-        }
+        })
     }
 
     /// For an attempt without a grant: when nothing of it is left.
