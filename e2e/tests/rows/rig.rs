@@ -2,7 +2,9 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
+    pin::pin,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    task::{Context, Waker},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -57,7 +59,9 @@ pub(crate) fn warm(locks: &Locks, ttl: Duration) {
 /// Waits until the server says once more that it keeps a hold: only that makes what remains of it longer.
 pub(crate) fn until_renewed(guard: &Guard) {
     let left = || guard.remaining().unwrap();
-    until_more("it is renewed", millis(20), left, |left| !left.is_zero());
+    // Nothing remains of one in doubt, as after a restart, until the server has said so.
+    let is_lost = || pin!(guard.lost()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    until_more("it is renewed", millis(20), left, |left| !left.is_zero() || !is_lost());
 }
 
 /// Waits until something grows that becomes less all the while, as long as it may.

@@ -10,6 +10,8 @@ use crate::run::succeed;
 pub(super) const LOCAL: &[&str] = &["free", "contended", "handover", "command", "holds"];
 pub(super) const REDIS: &[&str] =
     &["redis-free", "redis-handover", "redis-contended", "redis-crowd", "redis-names", "redis-holds"];
+pub(super) const REDIS_GROUPS: &[&str] =
+    &["cluster-free", "cluster-holds", "cluster-move", "sentinel-failover"];
 pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-line", "etcd-holds"];
 pub(super) const ZOOKEEPER: &[&str] =
     &["zookeeper-free", "zookeeper-handover", "zookeeper-holds", "zookeeper-recipes"];

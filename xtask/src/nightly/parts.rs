@@ -54,7 +54,7 @@ const ALIKE: &str = "as long as every engine";
 const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
 
 /// The table of shares.
-pub(super) const PARTS: [Part; 30] = [
+pub(super) const PARTS: [Part; 31] = [
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
@@ -99,7 +99,13 @@ pub(super) const PARTS: [Part; 30] = [
         Work::Mutants,
     ),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
-    part("benches of redis", 2.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
+    part("benches of redis", 1.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
+    part(
+        "benches of groups of redis",
+        1.0,
+        "a minute and a half of holds among them",
+        Work::Bench("", bench::REDIS_GROUPS),
+    ),
     part("benches of etcd", 1.5, "as redis", Work::Bench("etcd", bench::ETCD)),
     part("benches of zookeeper", 1.5, "as redis", Work::Bench("ZooKeeper", bench::ZOOKEEPER)),
     part("benches of postgres", 1.5, "as redis", Work::Bench("PostgreSQL", bench::POSTGRES)),

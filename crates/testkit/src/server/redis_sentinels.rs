@@ -198,7 +198,15 @@ impl RedisSentinels {
     pub fn hand_over(&mut self, replica: usize) {
         let master = self.master();
         let port = self.group.port(replica).to_string();
-        self.command(master, &["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "10000"]);
+        wait("the replica on line", || {
+            let words = ["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "10000"];
+            match self.group.answer(of_nodes(master), &[&words]) {
+                Ok(_) => Some(()),
+                // It has not told the master yet that it has all.
+                Err(complaint) if complaint.contains("is not online") => None,
+                Err(complaint) => panic!("FAILOVER: {complaint}"),
+            }
+        });
         wait("the replica as master", || {
             (self.group.is_master(replica) && !self.group.is_master(master)).then_some(())
         });
