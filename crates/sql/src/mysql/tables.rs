@@ -56,8 +56,17 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
     }
     // Reading a view would run what somebody else wrote.
     made.check_trust()?;
-    let found = conn.say(META.bare()).await.map_err(|broke| other(&broke))?;
-    let found = found.into_iter().flat_map(|set| set.rows).next().ok_or_else(foreign)?;
+    let mut found = row(conn).await?;
+    if found.is_none() {
+        // Who makes the tables has not come to their row yet, or was killed before.
+        made.check_columns()?;
+        if absent == Absent::Leave {
+            return Ok(None);
+        }
+        make(conn).await?;
+        found = row(conn).await?;
+    }
+    let found = found.ok_or_else(foreign)?;
     let (version, lineage) = mysql_async::from_row_opt::<(i32, String)>(found).map_err(|_| foreign())?;
     if version != VERSION {
         return Err(Failed::new(
@@ -72,6 +81,12 @@ pub(super) async fn known(conn: &mut Conn, absent: Absent) -> Result<Option<Know
     let tables = u128::from_str_radix(&lineage, 16).map_err(|_| foreign())?;
     let lineage = Lineage::new(tables ^ server.identity());
     Ok(Some(Known { lineage, is_replica, watched: server.ends_idle_transactions(), slots }))
+}
+
+/// The row that tells which tables these are.
+async fn row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
+    let found = conn.say(META.bare()).await.map_err(|broke| other(&broke))?;
+    Ok(found.into_iter().flat_map(|set| set.rows).next())
 }
 
 /// Makes the tables. Several clients may do so at once: each statement does nothing where another was first.

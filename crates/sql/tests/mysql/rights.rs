@@ -1,6 +1,6 @@
 //! Users with few rights, tables of others, servers that are only read.
 
-use leasehold_core::{Engine, Fault, How};
+use leasehold_core::{Engine, Fault, How, Inspect};
 use leasehold_sql::mysql::{GRANTS, SCHEMA};
 use leasehold_testkit::server::MariadbServer;
 
@@ -122,4 +122,15 @@ async fn a_server_that_is_only_read_says_so() {
     rig.server = MariadbServer::start(&["--read-only=1"]);
     let error = refusal(&*rig.engine()).await;
     assert!(error.message.contains("name the primary"), "{error:?}");
+}
+
+/// Who made the tables was killed before their row, or has not come to it yet.
+#[tokio::test]
+async fn tables_without_their_row_are_finished() {
+    let rig = Rig::new();
+    take(&*rig.engine(), &claim("a")).await;
+    rig.server.says("DELETE FROM leasehold_meta");
+    assert!(rig.engine().list("").await.unwrap().is_empty(), "not there yet");
+    take(&*rig.engine(), &claim("b")).await;
+    assert_eq!(rig.server.says("SELECT version FROM leasehold_meta"), ["1"]);
 }
