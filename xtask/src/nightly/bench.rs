@@ -148,7 +148,7 @@ contended: hand-over within one process, 64 tasks on one name
             .filter_map(|line| line.strip_prefix("cargo run --release -p leasehold-bench -- "))
             .flat_map(|names| names.split(' '))
             .collect();
-        let groups = [LOCAL, REDIS, ETCD, ZOOKEEPER, POSTGRES, OTHERS, BUILD].concat();
+        let groups = [LOCAL, REDIS, REDIS_GROUPS, ETCD, ZOOKEEPER, POSTGRES, OTHERS, BUILD].concat();
         assert!(named.len() > 20, "{named:?}");
         for name in &named {
             assert!(groups.contains(name), "{name} is run by no part of the night");
