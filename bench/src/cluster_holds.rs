@@ -1,17 +1,16 @@
 //! 100,000 holds over six masters.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::Locks;
 
 use crate::{
     Failure, child,
-    redis_holds::{acquire, cpu_seconds},
+    redis_holds::{acquire_all, connections, held},
     redis_site::Site,
 };
 
 const MASTERS: usize = 6;
-const HOLDS: usize = 100_000;
 const HELD: Duration = Duration::from_secs(90);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -24,12 +23,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let before = site.done()?;
     println!("  {}", lines.next().ok_or("the child said nothing of its holds")??);
     let done = site.done()?.since(&before);
-    let is_client = |line: &&String| line.contains("lib-name=leasehold") || line.contains("cmd=evalsha");
-    let clients: Vec<usize> = site
-        .command(&["CLIENT", "LIST"])
-        .iter()
-        .map(|lines| lines.iter().filter(is_client).count())
-        .collect();
+    let clients: Vec<usize> =
+        site.command(&["CLIENT", "LIST"]).iter().map(|lines| connections(lines)).collect();
     println!(
         "  connections of the masters: {clients:?}; {:.0} requests and {:.0} calls of scripts a second, {:.1} % of a core in all servers",
         done.requests() as f64 / HELD.as_secs_f64(),
@@ -45,14 +40,9 @@ pub(crate) fn bench() -> Result<(), Failure> {
 pub(crate) fn child(url: &str) -> Result<(), Failure> {
     let locks = Locks::connect(url)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let begin = Instant::now();
-    let guards = runtime.block_on(acquire(&locks, 0..HOLDS))?;
-    println!("{HOLDS} acquired in {:.1} s over {MASTERS} masters", begin.elapsed().as_secs_f64());
-    let (cpu, begin) = (cpu_seconds()?, Instant::now());
-    std::thread::sleep(HELD);
-    let share = (cpu_seconds()? - cpu) / begin.elapsed().as_secs_f64() * 100.0;
-    let lost = guards.iter().filter(|guard| !guard.check()).count();
-    println!("after {HELD:?}: {lost} lost, {share:.1} % of a core in the client");
+    let (guards, acquired) = acquire_all(&runtime, &locks)?;
+    println!("{acquired} over {MASTERS} masters");
+    println!("{}", held(&guards, HELD)?);
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }

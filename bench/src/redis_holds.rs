@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Guard, Locks};
 use leasehold_testkit::server::RedisServer;
+use tokio::runtime::Runtime;
 
 use crate::Failure;
 
@@ -18,20 +19,33 @@ pub(crate) fn holds() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let locks = Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (guards, acquired) = acquire_all(&runtime, &locks)?;
+    println!("  {acquired}");
+    println!("  {}", held(&guards, HELD)?);
+    println!("  {} connections", connections(&server.command(&["CLIENT", "LIST"])));
+    Ok(())
+}
+
+/// Acquires as many as are held, and says how long that took.
+pub(crate) fn acquire_all(runtime: &Runtime, locks: &Locks) -> Result<(Vec<Guard>, String), Failure> {
     let begin = Instant::now();
-    let guards = runtime.block_on(acquire(&locks, 0..HOLDS))?;
-    println!("  {HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64());
+    let guards = runtime.block_on(acquire(locks, 0..HOLDS))?;
+    Ok((guards, format!("{HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64())))
+}
+
+/// Holds them for so long, and says how many were lost and what that cost.
+pub(crate) fn held(guards: &[Guard], time: Duration) -> Result<String, Failure> {
     let (cpu, begin) = (cpu_seconds()?, Instant::now());
-    std::thread::sleep(HELD);
+    std::thread::sleep(time);
     let share = (cpu_seconds()? - cpu) / begin.elapsed().as_secs_f64() * 100.0;
     let lost = guards.iter().filter(|guard| !guard.check()).count();
-    let clients = server
-        .command(&["CLIENT", "LIST"])
-        .iter()
-        .filter(|line| line.contains("lib-name=leasehold") || line.contains("cmd=evalsha"))
-        .count();
-    println!("  after {HELD:?}: {lost} lost, {share:.1} % of a core in this process, {clients} connections");
-    Ok(())
+    Ok(format!("after {time:?}: {lost} lost, {share:.1} % of a core in the client"))
+}
+
+/// How many of a server's connections are of clients that hold.
+pub(crate) fn connections(clients: &[String]) -> usize {
+    let is_ours = |line: &&String| line.contains("lib-name=leasehold") || line.contains("cmd=evalsha");
+    clients.iter().filter(is_ours).count()
 }
 
 /// Acquires and releases very many names, once each, and tells what is left on the server.

@@ -40,7 +40,7 @@ everywhere!(one_run_per_schedule, ["node 0 killed", "ran on node"]);
 everywhere!(quota, ["at most 3 at once"]);
 everywhere!(rebuild_cache, ["8 changes"]);
 
-/// Those of which locks, stock and orders are in one database.
+/// What the flash sales print that keep locks, stock and orders in one database.
 const ALL_IN_ONE: [&str; 2] = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
 
 #[test]

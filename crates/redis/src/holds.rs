@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::{FutureExt, future::join_all};
+use futures_util::future::join_all;
 use leasehold_core::{EngineError, Fault, Hold, Loss, Mode, Name, Release, Released, Renewed};
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     engine::REQUEST_LIFE,
     error::{Refused, is_foreign_type, said_in_script},
     news::letter,
-    outbox::{BATCH, Items, Values},
+    outbox::{BATCH, Values},
     reach::Via,
     reply::Reply,
     scripts::{Item, Script, millis},
@@ -27,7 +27,7 @@ impl RedisEngine {
                 .collect();
         }
         let batches = self.by_slot(holds, |hold| &hold.name);
-        let answers = join_all(batches.iter().map(|batch| self.renew_batch(&batch.of))).await;
+        let answers = join_all(batches.iter().map(|batch| self.renew_all(&batch.of))).await;
         put_back(&batches, answers, || Renewed::Unknown(too_few()))
     }
 
@@ -63,29 +63,6 @@ impl RedisEngine {
     /// The slot of these names, which are all in one where servers share the slots.
     fn slot(&self, first: Option<&Name>) -> Result<u16, EngineError> {
         first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))
-    }
-
-    /// As `renew_all`, with less for each: where the connection is there and all are kept, as nearly always.
-    async fn renew_batch(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let asked = self.renew_at_once(holds);
-        if let Some((via, items)) = asked
-            && let Ok(said) = via.run(Script::Renew, items).await
-            && let Ok(words) = words(said)
-            && words.len() == holds.len()
-            && words.iter().all(|word| word == "kept")
-        {
-            return holds.iter().map(|hold| renewed("kept", hold)).collect();
-        }
-        // A renewal may be sent again. Boxed, because many wait for the few lines above.
-        Box::pin(self.renew_all(holds)).await
-    }
-
-    /// Where these renewals go, which are of one slot, and what is said of them there; unless that is to be found out first.
-    fn renew_at_once(&self, holds: &[Hold]) -> Option<(Via, Items)> {
-        let slot = self.slot(holds.first().map(|hold| &hold.name)).ok()?;
-        let via = self.reach.via(slot).now_or_never()?.ok()?;
-        let items: Result<Items, EngineError> = holds.iter().map(|hold| self.renewal(hold)).collect();
-        Some((via, items.ok()?))
     }
 
     fn renewal(&self, hold: &Hold) -> Result<Item, EngineError> {

@@ -112,7 +112,7 @@ const SLOW: &str = "the engine takes long";
 /// What it says when nothing but its end is left.
 const MARK: &str = "nothing is left to do but to end";
 
-/// Else a lock would stay taken until its lease runs out, because an engine is slow.
+/// A process that ended before a slow engine answered its release would leave the lock taken until the lease runs out.
 #[test]
 fn a_process_waits_at_its_end_for_an_engine_that_answers() {
     let watch = Stopwatch::start();

@@ -62,7 +62,8 @@ fn has_channels_of_slots() -> bool {
     major(|words| server.command(words)) >= 7
 }
 
-/// The users for servers that have none, as the page says: the same file without these rights. Redis 6.0 has no rights on channels either.
+/// The file of users as this server can read it: without rights that it does not know, as docs/engines/redis-cluster.md says. Before
+/// Redis 7.0 there are no channels of slots; Redis 6.0 has no rights on channels at all.
 fn for_this_server(users: &str) -> String {
     if has_channels_of_slots() {
         return users.to_owned();

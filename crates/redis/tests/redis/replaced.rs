@@ -60,7 +60,7 @@ fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
     ));
 }
 
-/// Trap 21. A node is believed for half of `cluster-node-timeout`.
+/// Trap 21. What a node of a cluster says counts if it comes within half of `cluster-node-timeout`: a later answer proves nothing.
 #[test]
 fn a_node_that_stood_still_is_not_believed_though_nobody_took_its_place() {
     let options = RedisClusterOptions {

@@ -130,7 +130,7 @@ fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
     rig.redis.kill(0);
     let second = rig.redis.master();
     if major(|words| rig.redis.command(second, words)) < 7 {
-        // Before 7.0 replicas are told how long a lease lasts, not when it ends.
+        // A master before Redis 7.0 tells its replicas how long a lease lasts, not when it ends.
         assert!(rig.has(second, "lock:a"), "it goes on there");
         return rig.until("it is confirmed there", || guard.check());
     }

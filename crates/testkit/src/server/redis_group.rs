@@ -35,6 +35,10 @@ pub(super) struct Group {
     parted: Vec<[usize; 2]>,
     members: Vec<Member>,
     library: PathBuf,
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "only certificates are looked for there; it lives as long as the group")
+    )]
     directory: TempDir,
 }
 

@@ -42,6 +42,7 @@ impl Node {
     }
 
     /// Its own directory, in which it runs.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only certificates are looked for there"))]
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
