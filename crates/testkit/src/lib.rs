@@ -2,6 +2,7 @@
 //!
 //! - [`suite`]: the conformance suite, one entry point for every engine.
 //! - `oracle`, a feature: random requests, answered as the memory engine does.
+//! - [`claims`]: claims for tests of engines.
 //! - [`decorators`]: engines that lose, repeat, delay and count what passes through them.
 //! - [`dropper`]: drops a future at each of its polls.
 //! - [`fuzz`]: random bytes for parsers of what others wrote.
@@ -14,6 +15,7 @@
 //! - [`check`]: the invariants, checked mechanically on such a history.
 
 pub mod check;
+pub mod claims;
 pub mod decorators;
 pub mod dropper;
 pub mod fuzz;

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{
-    Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Place, Previous, Release, View,
-};
+use leasehold_core::{Claim, Env, Guard, Inspect, Locks, Name, Place, Previous, Release, View};
 use leasehold_etcd::{Config, EtcdEngine};
-use leasehold_testkit::server::{EtcdServer, Proxy};
+use leasehold_testkit::{
+    claims,
+    server::{EtcdServer, Proxy},
+};
 
 /// A server, and what its clients are told of it.
 pub(crate) struct Rig {
@@ -70,18 +71,7 @@ impl Rig {
 
     /// An exclusive claim that may queue and lasts long.
     pub(crate) fn claim(&self, name: &str) -> Claim {
-        let ttl = Duration::from_secs(30);
-        Claim {
-            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
-            name: Name::new(name).unwrap(),
-            mode: Mode::Exclusive,
-            ttl,
-            claim_time: ttl,
-            may_queue: true,
-            tokens: 1,
-            owner: "test".into(),
-            stops_on_term: false,
-        }
+        claims::exclusive(name, Duration::from_secs(30))
     }
 
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {

@@ -2,9 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Place, View};
+use leasehold_core::{Claim, Env, Guard, Inspect, Locks, Name, Place, View};
 use leasehold_redis::{Address, Config, RedisEngine};
-use leasehold_testkit::server::{Proxy, RedisServer};
+use leasehold_testkit::{
+    claims,
+    server::{Proxy, RedisServer},
+};
 
 /// A server, and what its clients are told of it.
 pub(crate) struct Rig {
@@ -26,18 +29,7 @@ pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
 
 /// An exclusive claim that may queue and lasts long.
 pub(crate) fn claim_of(name: &str) -> Claim {
-    let ttl = Duration::from_secs(30);
-    Claim {
-        id: ClaimId(Env::system().lineage().get().to_be_bytes()),
-        name: Name::new(name).unwrap(),
-        mode: Mode::Exclusive,
-        ttl,
-        claim_time: ttl,
-        may_queue: true,
-        tokens: 1,
-        owner: "test".into(),
-        stops_on_term: false,
-    }
+    claims::exclusive(name, Duration::from_secs(30))
 }
 
 impl Rig {

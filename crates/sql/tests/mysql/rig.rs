@@ -6,14 +6,17 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Broken, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Inspect, Mode, Name, News,
-    Previous, Release, Released, Renewed,
+    Answer, Broken, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Inspect, Mode, News, Previous,
+    Release, Released, Renewed,
 };
 use leasehold_sql::{
     SqlEngine,
     mysql::{Config, engine},
 };
-use leasehold_testkit::server::{Brand, MariadbServer, Proxy};
+use leasehold_testkit::{
+    claims,
+    server::{Brand, MariadbServer, Proxy},
+};
 
 pub(crate) use crate::until::PATIENCE;
 
@@ -73,18 +76,7 @@ pub(crate) fn at(url: &str) -> Arc<SqlEngine> {
 
 /// An exclusive claim that takes no place in line and lasts longer than any test.
 pub(crate) fn claim(name: &str) -> Claim {
-    let ttl = Duration::from_secs(600);
-    Claim {
-        id: ClaimId(Env::system().lineage().get().to_be_bytes()),
-        name: Name::new(name).unwrap(),
-        mode: Mode::Exclusive,
-        ttl,
-        claim_time: ttl,
-        may_queue: false,
-        tokens: 1,
-        owner: "tester".into(),
-        stops_on_term: false,
-    }
+    Claim { may_queue: false, owner: "tester".into(), ..claims::exclusive(name, Duration::from_secs(600)) }
 }
 
 pub(crate) async fn take(engine: &dyn Engine, claim: &Claim) -> Grant {

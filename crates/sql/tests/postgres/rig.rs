@@ -2,12 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, ClaimId, Env, Guard, Inspect, Locks, Mode, Name, Previous, Release, View};
+use leasehold_core::{Claim, Env, Guard, Inspect, Locks, Name, Previous, Release, View};
 use leasehold_sql::{
     SqlEngine,
     postgres::{Config, engine},
 };
-use leasehold_testkit::server::{PostgresServer, Proxy};
+use leasehold_testkit::{
+    claims,
+    server::{PostgresServer, Proxy},
+};
 
 pub(crate) use crate::until::{PATIENCE, until};
 
@@ -76,18 +79,7 @@ impl Rig {
 
     /// An exclusive claim that may queue and lasts longer than any test.
     pub(crate) fn claim(&self, name: &str) -> Claim {
-        let ttl = Duration::from_secs(600);
-        Claim {
-            id: ClaimId(Env::system().lineage().get().to_be_bytes()),
-            name: Name::new(name).unwrap(),
-            mode: Mode::Exclusive,
-            ttl,
-            claim_time: ttl,
-            may_queue: true,
-            tokens: 1,
-            owner: "test".into(),
-            stops_on_term: false,
-        }
+        claims::exclusive(name, Duration::from_secs(600))
     }
 
     /// All rows that say something.

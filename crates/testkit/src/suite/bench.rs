@@ -7,12 +7,13 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Engine, EngineError, Fault, Grant, Hint, Hold, How, Mode, Name, Previous,
-    Profile, Release, Released,
+    Answer, Claim, Engine, EngineError, Fault, Grant, Hint, Hold, How, Mode, Name, Previous, Profile,
+    Release, Released,
 };
 
 use super::{Disturbance, Harness, case::Outcome};
 use crate::{
+    claims,
     stopwatch::Stopwatch,
     suite::case::{Stop, want},
 };
@@ -111,17 +112,7 @@ impl<'a> Bench<'a> {
     /// An exclusive claim of `name` that may queue and lasts long.
     pub(super) fn claim(&self, name: &Name, mode: Mode) -> Claim {
         let ttl = LONG.clamp(*self.profile.ttl.start(), *self.profile.ttl.end());
-        Claim {
-            id: fresh_id(),
-            name: name.clone(),
-            mode,
-            ttl,
-            claim_time: ttl,
-            may_queue: true,
-            tokens: 1,
-            owner: "conformance".into(),
-            stops_on_term: false,
-        }
+        Claim { mode, owner: "conformance".into(), ..claims::exclusive(name.as_str(), ttl) }
     }
 
     /// The same, leaving nothing when the name is taken.
@@ -355,11 +346,4 @@ pub(super) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
 /// The hold of a granted claim, as `renew` takes it.
 pub(super) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     Hold { id: claim.id, name: claim.name.clone(), mode: claim.mode, token: grant.token, ttl: claim.ttl }
-}
-
-/// An id that was never used.
-pub(super) fn fresh_id() -> ClaimId {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).expect("the operating system gives random numbers");
-    ClaimId(id)
 }

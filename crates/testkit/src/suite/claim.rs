@@ -3,9 +3,10 @@
 use leasehold_core::{Answer, How, Mode, Previous};
 
 use super::{
-    bench::{Bench, fresh_id},
+    bench::Bench,
     case::{Case, Outcome, case, ensure, want},
 };
+use crate::claims;
 
 pub(super) const CASES: &[Case] = &[
     case!(a_free_name_is_granted),
@@ -112,7 +113,7 @@ async fn ask_never_creates(bench: &Bench<'_>) -> Outcome {
     want!(one.ask(&unknown, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a free name");
     let holder = bench.claim(&name, Mode::Exclusive);
     let grant = other.hold(&holder).await?;
-    let stranger = leasehold_core::Claim { id: fresh_id(), ..unknown };
+    let stranger = leasehold_core::Claim { id: claims::fresh_id(), ..unknown };
     want!(one.ask(&stranger, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a held name");
     other.free(&holder, &grant).await?;
     let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;

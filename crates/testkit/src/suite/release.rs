@@ -5,9 +5,10 @@ use leasehold_core::{
 };
 
 use super::{
-    bench::{Bench, Client, fresh_id, release_of},
+    bench::{Bench, Client, release_of},
     case::{Case, Outcome, case, ensure, needs_fifo, needs_lease, want},
 };
+use crate::claims;
 
 pub(super) const CASES: &[Case] = &[
     case!(a_released_name_is_free),
@@ -72,7 +73,7 @@ async fn a_release_of_another_id_touches_nothing(bench: &Bench<'_>) -> Outcome {
     let claim = bench.claim(&bench.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     for token in [Some(grant.token), None] {
-        let order = Release { id: fresh_id(), token, ..release_of(&claim, None) };
+        let order = Release { id: claims::fresh_id(), token, ..release_of(&claim, None) };
         want!(other.release_as(&order).await?, Released::NotThere => (), "the release of a hold by another id");
         other.finds_taken(&claim.name).await?;
     }

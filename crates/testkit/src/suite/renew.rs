@@ -5,9 +5,10 @@ use std::time::Duration;
 use leasehold_core::{Hold, Loss, Mode, Renewed, Token};
 
 use super::{
-    bench::{Bench, fresh_id, hold_of},
+    bench::{Bench, hold_of},
     case::{Case, Outcome, case, ensure, needs_lease, want},
 };
+use crate::claims;
 
 pub(super) const CASES: &[Case] = &[
     case!(renew_keeps_a_hold),
@@ -90,7 +91,7 @@ async fn renew_of_another_id_is_lost(bench: &Bench<'_>) -> Outcome {
     let (one, other) = (bench.client().await, bench.client().await);
     let claim = bench.claim(&bench.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let foreign = Hold { id: fresh_id(), ..hold_of(&claim, &grant) };
+    let foreign = Hold { id: claims::fresh_id(), ..hold_of(&claim, &grant) };
     for client in [&one, &other] {
         let answers = client.engine.renew(std::slice::from_ref(&foreign)).await;
         want!(&answers[..], [Renewed::Lost(Loss::Gone)] => (), "the renewal of a hold by another id");
@@ -128,7 +129,7 @@ async fn renewals_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
     let (a, b) =
         (bench.claim(&bench.name("-a"), Mode::Exclusive), bench.claim(&bench.name("-b"), Mode::Shared));
     let (grant_a, grant_b) = (client.hold(&a).await?, client.hold(&b).await?);
-    let foreign = Hold { id: fresh_id(), ..hold_of(&a, &grant_a) };
+    let foreign = Hold { id: claims::fresh_id(), ..hold_of(&a, &grant_a) };
     let nowhere = Hold { name: bench.name("-c"), ..hold_of(&b, &grant_b) };
     let answers =
         client.engine.renew(&[hold_of(&a, &grant_a), foreign, nowhere, hold_of(&b, &grant_b)]).await;

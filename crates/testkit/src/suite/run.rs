@@ -51,7 +51,8 @@ pub fn run_engine(harness: &dyn Harness) -> Report {
         .expect("a current-thread runtime needs nothing but a few descriptors");
     runtime.block_on(async {
         let profile = harness.client().await.profile().clone();
-        let run = u64::from_be_bytes(super::bench::fresh_id().0[..8].try_into().expect("an id has 16 bytes"));
+        let run =
+            u64::from_be_bytes(crate::claims::fresh_id().0[..8].try_into().expect("an id has 16 bytes"));
         let mut run = Run { harness, profile, run, enough_files, report: Report::default() };
         run.cases().await;
         run.report

@@ -10,10 +10,13 @@ use std::{
 };
 
 use leasehold_core::{
-    BoxFuture, Claim, ClaimId, Clock, Engine, Grant, Hold, Instant, Lineage, Mode, Name, Previous, Release,
+    BoxFuture, Claim, ClaimId, Clock, Engine, Grant, Hold, Instant, Lineage, Previous, Release,
     memory::{MemoryEngine, MemoryStore},
 };
-use leasehold_testkit::suite::{Disturbance, Harness};
+use leasehold_testkit::{
+    claims,
+    suite::{Disturbance, Harness},
+};
 
 /// A clock that moves when it is told to.
 pub(crate) struct ManualClock(AtomicU64);
@@ -85,18 +88,7 @@ impl Harness for Rig {
 
 /// An exclusive claim of `name`, its id made of `id`.
 pub(crate) fn claim(id: u8, name: &str) -> Claim {
-    let ttl = Duration::from_secs(30);
-    Claim {
-        id: ClaimId([id; 16]),
-        name: Name::new(name).unwrap(),
-        mode: Mode::Exclusive,
-        ttl,
-        claim_time: ttl,
-        may_queue: true,
-        tokens: 1,
-        owner: "test".into(),
-        stops_on_term: false,
-    }
+    Claim { id: ClaimId([id; 16]), ..claims::exclusive(name, Duration::from_secs(30)) }
 }
 
 pub(crate) fn release(claim: &Claim) -> Release {

@@ -3,9 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Claim, ClaimId, Engine, Env, Guard, Inspect, Locks, Mode, Name, Place, Previous, Release, Released, View,
+    Claim, Engine, Env, Guard, Inspect, Locks, Name, Place, Previous, Release, Released, View,
 };
-use leasehold_testkit::server::{Proxy, ZookeeperServer};
+use leasehold_testkit::{
+    claims,
+    server::{Proxy, ZookeeperServer},
+};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 /// A server, and what its clients are told of it.
@@ -135,18 +138,7 @@ pub(crate) fn ephemerals(dump: &str) -> Vec<String> {
 
 /// An exclusive claim that may queue and lasts long.
 pub(crate) fn exclusive(name: &str) -> Claim {
-    let ttl = Duration::from_secs(30);
-    Claim {
-        id: ClaimId(Env::system().lineage().get().to_be_bytes()),
-        name: Name::new(name).unwrap(),
-        mode: Mode::Exclusive,
-        ttl,
-        claim_time: ttl,
-        may_queue: true,
-        tokens: 1,
-        owner: "test".into(),
-        stops_on_term: false,
-    }
+    claims::exclusive(name, Duration::from_secs(30))
 }
 
 /// Releases a claim until what comes of it is certain.
