@@ -15,6 +15,7 @@ mod options;
 mod processes;
 mod progress;
 mod redis;
+mod redis_groups;
 mod run;
 mod signals;
 mod silent;
