@@ -101,7 +101,8 @@ mod tests {
         let groups: BTreeMap<u16, Vec<Instant>> = [0, 1, 12_345, u16::MAX]
             .into_iter()
             .map(|group| {
-                let second = |came: u64| rounds(at(came), TTL, group, at(60_000), || Duration::from_millis(3));
+                let second =
+                    |came: u64| rounds(at(came), TTL, group, at(60_000), || Duration::from_millis(3));
                 let ends = (20_000..30_000).step_by(7).map(|came| *second(came).last().unwrap());
                 (group, ends.collect())
             })

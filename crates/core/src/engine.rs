@@ -2,7 +2,9 @@
 
 use std::{future::Future, pin::Pin};
 
-use crate::{Answer, Claim, EngineError, Hold, How, Inspect, Name, News, Profile, Release, Released, Renewed};
+use crate::{
+    Answer, Claim, EngineError, Hold, How, Inspect, Name, News, Profile, Release, Released, Renewed,
+};
 
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

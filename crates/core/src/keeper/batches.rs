@@ -11,7 +11,8 @@ const BATCH: usize = 128;
 /// Batches of leases of about one length: the shortest decides how long an answer may take. Holds of one group stay together, as
 /// long as they fit into one.
 pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) -> Vec<Vec<Hold>> {
-    let mut holds: Vec<(Kin, Hold)> = holds.into_iter().map(|hold| ((hold.ttl, group(&hold)), hold)).collect();
+    let mut holds: Vec<(Kin, Hold)> =
+        holds.into_iter().map(|hold| ((hold.ttl, group(&hold)), hold)).collect();
     holds.sort_by_key(|(kin, _)| *kin);
     let mut batches = Vec::new();
     while let Some(((shortest, _), _)) = holds.first() {
