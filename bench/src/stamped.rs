@@ -64,6 +64,10 @@ impl<E: Engine> Engine for Stamped<E> {
         self.engine.profile()
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.engine.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         self.engine.claim(claim, how)
     }

@@ -214,12 +214,12 @@ mod tests {
         let secs = Duration::from_secs;
         let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
         let cell = Cell::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
-        lease.renewed(at(50), at(60), Some(secs(20)));
+        lease.renewed(at(50), at(60), Some(secs(20)), None);
         cell.extend(&lease);
         assert_eq!((cell.deadline(), cell.granted()), (lease.deadline(), secs(20)));
         assert_eq!(cell.loss(at(150)), None);
         assert!(cell.lose(Loss::Broken) && !cell.lose(Loss::Gone), "told once");
-        lease.renewed(at(100), at(110), Some(secs(30)));
+        lease.renewed(at(100), at(110), Some(secs(30)), None);
         cell.extend(&lease);
         assert_eq!((cell.deadline(), cell.loss(at(150))), (at(0), Some(Loss::Broken)));
     }

@@ -2,7 +2,9 @@
 
 use std::{future::Future, pin::Pin};
 
-use crate::{Answer, Claim, EngineError, Hold, How, Inspect, News, Profile, Release, Released, Renewed};
+use crate::{
+    Answer, Claim, EngineError, Hold, How, Inspect, Name, News, Profile, Release, Released, Renewed,
+};
 
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -32,6 +34,14 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Engine: Inspect + Send + Sync + 'static {
     /// The facts about this engine, as configured.
     fn profile(&self) -> &Profile;
+
+    /// Which holds are renewed at the price of one when they are renewed together: those of names with one number, where a request
+    /// can only be about one of several servers or parts of one. `None` where any holds can share a request.
+    ///
+    /// Core then renews them at one moment, and passes them to one [`renew`](Self::renew) beside each other, as far as they fit: that
+    /// saves requests, and nothing depends on it. The same for a name at all times. Asked for at each renewal, so it is cheap, and
+    /// never blocks.
+    fn group(&self, name: &Name) -> Option<u16>;
 
     /// Takes the name, or a place in line, or says where the claim stands.
     ///

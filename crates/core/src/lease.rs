@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
-use crate::{Instant, Loss};
+use crate::{
+    Instant, Loss,
+    due::{self, RENEW_FRACTION},
+};
 
 /// How much faster the engine's clock may run than ours, in percent.
 const DRIFT_PERCENT: u32 = 1;
 /// The least time between the end of belief and the earliest expiry on the engine.
 const LEAST_MARGIN: Duration = Duration::from_millis(2);
-/// A lease is renewed when a third of it has passed: two more tries fit before the deadline.
-const RENEW_FRACTION: u32 = 3;
 /// A pushed grant is renewed when this fraction of its claim time has passed: there is time for several more tries.
 const PUSHED_FRACTION: u32 = 4;
 /// After a renewal without answer the next one follows after this fraction of the lease.
@@ -84,7 +85,7 @@ impl Lease {
             doubted: false,
             pushed: false,
         };
-        lease.confirm(sent, granted);
+        lease.confirm(sent, granted, None);
         lease
     }
 
@@ -118,12 +119,13 @@ impl Lease {
         self.renew_at = now.after(self.span.min(self.ttl) / RETRY_FRACTION);
     }
 
-    /// The engine confirmed the renewal that left at `sent`. Nothing revives a lost lease.
-    pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>) {
+    /// The engine confirmed the renewal that left at `sent`. Nothing revives a lost lease. From then on it is renewed together with
+    /// others of its `group`, if it has one; before, nobody knows whether it will last so long.
+    pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
         if matches!(self.step(now), Step::Lost(_)) || sent < self.confirmed {
             return;
         }
-        self.confirm(sent, granted);
+        self.confirm(sent, granted, group);
     }
 
     /// R3: the hold may have ended on the engine before its time. Until a renewal that leaves from `now` on is confirmed it
@@ -207,28 +209,18 @@ impl Lease {
             && now.after(self.span.min(self.ttl) / RENEW_FRACTION) < self.deadline
     }
 
-    fn confirm(&mut self, sent: Instant, granted: Option<Duration>) {
+    fn confirm(&mut self, sent: Instant, granted: Option<Duration>, group: Option<u16>) {
         self.confirmed = sent;
         self.doubted = false;
         self.pushed = false;
         self.span = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
-        self.renew_at = match self.renewal {
-            Renewal::Background => {
-                on_grid(sent.after(granted.unwrap_or(self.ttl) / RENEW_FRACTION), self.ttl)
-            }
-            Renewal::Off => Instant::NEVER,
+        self.renew_at = match (self.renewal, group) {
+            (Renewal::Background, Some(group)) => due::in_group(sent, self.span, self.ttl, group),
+            (Renewal::Background, None) => due::alone(sent, self.span, self.ttl),
+            (Renewal::Off, _) => Instant::NEVER,
         };
     }
-}
-
-/// Renewals due within one step of the grid leave in one batch. Short leases have no time to wait for company.
-fn on_grid(at: Instant, ttl: Duration) -> Instant {
-    const GRID: Duration = Duration::from_millis(20);
-    if ttl < GRID * 50 {
-        return at;
-    }
-    Instant::from_nanos(at.as_nanos() - at.as_nanos() % GRID.as_nanos() as u64)
 }
 
 #[cfg(test)]

@@ -30,33 +30,82 @@ fn renewal_is_due_at_a_third_and_again_a_twelfth_later() {
     assert_eq!(lease.step(at(12_500)), Step::Renew);
 }
 
+/// When it is renewed next; the instant is one at which nothing is due.
+fn due(lease: &mut Lease, now: u64) -> Instant {
+    match lease.step(at(now)) {
+        Step::Sleep(at) => at,
+        step => panic!("{step:?}"),
+    }
+}
+
+#[test]
+fn holds_of_a_group_are_renewed_together_once_they_were_renewed() {
+    let group = Some(4711);
+    let next = |came: u64| {
+        let mut lease = lease(came);
+        // A hold that is over sooner needs no renewal.
+        assert_eq!(due(&mut lease, came), at(came / 20 * 20 + 10_000), "the first, as without a group");
+        let mut sent = due(&mut lease, came);
+        for _ in 0..3 {
+            lease.sent(sent);
+            lease.renewed(sent, sent.after(Duration::from_millis(1)), Some(TTL), group);
+            let before = sent;
+            sent = due(&mut lease, sent.as_nanos() / 1_000_000 + 1);
+            assert!(sent <= before.after(TTL / 3) && sent >= before.after(TTL / 8), "{before:?} {sent:?}");
+        }
+        assert_eq!(due::in_group(sent, TTL, TTL, 4711), sent.after(TTL / 3));
+        sent.as_nanos() % (TTL / 3).as_nanos() as u64
+    };
+    let first = next(0);
+    assert!((1..10_000).step_by(13).all(|came| next(came) == first));
+    let mut other = lease(0);
+    other.renewed(at(10_000), at(10_001), Some(TTL), Some(4712));
+    assert_ne!(due(&mut other, 10_001).as_nanos() % (TTL / 3).as_nanos() as u64, first);
+}
+
+#[test]
+fn a_group_changes_nothing_of_a_silent_renewal_a_fixed_lease_or_a_doubt() {
+    let group = Some(9);
+    let mut silent = lease(0);
+    silent.renewed(at(10_000), at(10_001), Some(TTL), group);
+    silent.sent(at(15_000));
+    assert_eq!(due(&mut silent, 15_001), at(17_500));
+    let mut fixed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Off);
+    fixed.renewed(at(500), at(501), Some(TTL), group);
+    assert_eq!(due(&mut fixed, 501), at(500 + 29_400), "not renewed any more");
+    let mut doubted = lease(0);
+    doubted.renewed(at(10_000), at(10_001), Some(TTL), group);
+    doubted.doubt(at(10_002));
+    assert_eq!(doubted.step(at(10_002)), Step::Renew);
+}
+
 #[test]
 fn only_an_acknowledged_renewal_moves_the_deadline() {
     let mut lease = lease(0);
     lease.sent(at(10_000));
     assert_eq!(lease.deadline(), at(29_400));
-    lease.renewed(at(10_000), at(10_500), Some(TTL));
+    lease.renewed(at(10_000), at(10_500), Some(TTL), None);
     assert_eq!(lease.deadline(), at(39_400), "counted from when the renewal left, not from its answer");
 }
 
 #[test]
 fn an_answer_to_an_older_renewal_changes_nothing() {
     let mut lease = lease(0);
-    lease.renewed(at(12_000), at(12_100), Some(TTL));
-    lease.renewed(at(10_000), at(12_200), Some(TTL));
+    lease.renewed(at(12_000), at(12_100), Some(TTL), None);
+    lease.renewed(at(10_000), at(12_200), Some(TTL), None);
     assert_eq!(lease.deadline(), at(41_400));
 }
 
 #[test]
 fn a_lost_lease_stays_lost() {
     let mut late = lease(0);
-    late.renewed(at(29_399), at(29_400), Some(TTL));
+    late.renewed(at(29_399), at(29_400), Some(TTL), None);
     assert_eq!(late.step(at(29_400)), Step::Lost(Loss::Lapsed), "the answer came at the deadline");
 
     let mut told = lease(0);
     told.lose(Loss::Broken);
     told.lose(Loss::Gone);
-    told.renewed(at(10), at(20), Some(TTL));
+    told.renewed(at(10), at(20), Some(TTL), None);
     assert_eq!(told.step(at(30)), Step::Lost(Loss::Broken));
 }
 
@@ -90,7 +139,7 @@ fn a_pushed_grant_is_renewed_early_even_if_fixed() {
         assert_eq!(lease.deadline(), at(5 + 1960));
         assert_eq!(lease.step(at(6)), Step::Sleep(at(5 + 500)), "most are over by then");
         assert_eq!(lease.step(at(505)), Step::Renew);
-        lease.renewed(at(505), at(506), Some(TTL));
+        lease.renewed(at(505), at(506), Some(TTL), None);
         assert_eq!(lease.deadline(), at(505 + 29_400));
     }
 }
@@ -98,7 +147,7 @@ fn a_pushed_grant_is_renewed_early_even_if_fixed() {
 #[derive(Clone, Debug)]
 enum Heard {
     Sent,
-    Renewed { sent_ago: u64, granted: u64 },
+    Renewed { sent_ago: u64, granted: u64, group: Option<u16> },
     Lose,
     Stop,
     Doubt,
@@ -107,7 +156,8 @@ enum Heard {
 fn heard() -> impl Strategy<Value = Heard> {
     prop_oneof![
         4 => Just(Heard::Sent),
-        4 => (0u64..5_000, 100u64..60_000).prop_map(|(sent_ago, granted)| Heard::Renewed { sent_ago, granted }),
+        4 => (0u64..5_000, 100u64..60_000, any::<Option<u16>>())
+            .prop_map(|(sent_ago, granted, group)| Heard::Renewed { sent_ago, granted, group }),
         1 => Just(Heard::Lose),
         1 => Just(Heard::Stop),
         1 => Just(Heard::Doubt),
@@ -137,9 +187,9 @@ proptest! {
             }
             match event {
                 Heard::Sent => lease.sent(at(now)),
-                Heard::Renewed { sent_ago, granted } => {
+                Heard::Renewed { sent_ago, granted, group } => {
                     let sent = now.saturating_sub(sent_ago);
-                    lease.renewed(at(sent), at(now), Some(Duration::from_millis(granted)));
+                    lease.renewed(at(sent), at(now), Some(Duration::from_millis(granted)), group);
                     if lost.is_none() && sent >= newest {
                         newest = sent;
                         doubted = false;
@@ -191,10 +241,10 @@ fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
         let wanted = if renewal == Renewal::Off { Duration::from_millis(19_400) } else { TTL };
         assert_eq!(lease.asks_for(at(10_000)), wanted, "a fixed lease is not made longer");
         // Left before the doubt, so it says nothing of it.
-        lease.renewed(at(9_000), at(10_001), Some(TTL));
+        lease.renewed(at(9_000), at(10_001), Some(TTL), None);
         assert_eq!(lease.belief(), DOUBT);
         lease.sent(at(10_000));
-        lease.renewed(at(10_000), at(10_002), Some(wanted));
+        lease.renewed(at(10_000), at(10_002), Some(wanted), None);
         assert_eq!(lease.belief(), lease.deadline());
         assert!(lease.deadline() <= deadline(at(10_000), wanted));
         lease.doubt(at(10_003));
@@ -213,7 +263,7 @@ fn a_doubted_pushed_lease_is_still_renewed_to_what_was_asked_for() {
     let mut fixed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Off);
     fixed.doubt(at(100));
     assert_eq!(fixed.asks_for(at(100)), TTL);
-    fixed.renewed(at(100), at(101), Some(TTL));
+    fixed.renewed(at(100), at(101), Some(TTL), None);
     fixed.doubt(at(200));
     assert!(fixed.asks_for(at(200)) < TTL, "once only");
 }

@@ -6,6 +6,7 @@ mod bounded;
 mod cell;
 mod claim;
 mod contact;
+mod due;
 mod engine;
 mod error;
 #[cfg(all(feature = "file", target_os = "linux"))]

@@ -88,6 +88,7 @@ mod tests {
             granted_of_ttl in prop_oneof![Just(1000u32), 10u32..=1000],
             grace_millis in prop_oneof![Just(0u64), 0u64..10_000, 0u64..100_000_000],
             answers in prop::collection::vec((0u32..=100, 500u32..=1000, any::<bool>()), 1..20),
+            group in any::<Option<u16>>(),
         ) {
             let (ttl, grace) = (Duration::from_millis(ttl_millis), Duration::from_millis(grace_millis));
             let most = part(ttl, granted_of_ttl).max(Duration::from_millis(50));
@@ -113,7 +114,7 @@ mod tests {
                 now = now.after(part(granted, slow));
                 prop_assert!(told(&lease, now) > Duration::ZERO, "told before an answer in time");
                 granted = part(most, part_of_most);
-                lease.renewed(sent, now, Some(granted));
+                lease.renewed(sent, now, Some(granted), group);
             }
         }
 

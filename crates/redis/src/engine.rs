@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Flights, Grant,
-    Hint, Hold, How, Life, Mode, News, Previous, Profile, Release, Released, Renewed, Token,
+    Hint, Hold, How, Life, Mode, Name, News, Previous, Profile, Release, Released, Renewed, Token,
     queue::{WATCHERS, entry_life},
 };
 
@@ -63,7 +63,7 @@ impl RedisEngine {
         Self { client, reach, flights: Flights::default(), for_others, profile: profile(contact) }
     }
 
-    pub(crate) fn keys<'a>(&'a self, name: &'a leasehold_core::Name) -> Result<Keys<'a>, EngineError> {
+    pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
         Keys::of(&self.client.config.prefix, name)
     }
 
@@ -178,6 +178,11 @@ impl RedisEngine {
 impl Engine for RedisEngine {
     fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    fn group(&self, name: &Name) -> Option<u16> {
+        let keys = self.reach.shares_slots().then(|| self.keys(name))?;
+        keys.ok().map(|keys| keys.slot)
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {

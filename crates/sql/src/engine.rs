@@ -81,6 +81,10 @@ impl Engine for SqlEngine {
         &self.profile
     }
 
+    fn group(&self, _: &Name) -> Option<u16> {
+        None
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(self.client.claim(claim, how))
     }

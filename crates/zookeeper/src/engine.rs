@@ -3,8 +3,8 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, News, Profile,
-    Release, Released, Renewed,
+    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name, News,
+    Profile, Release, Released, Renewed,
 };
 
 use crate::{client::Client, config::Config};
@@ -38,6 +38,10 @@ impl ZookeeperEngine {
 impl Engine for ZookeeperEngine {
     fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    fn group(&self, _: &Name) -> Option<u16> {
+        None
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {

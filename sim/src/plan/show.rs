@@ -10,8 +10,9 @@ impl fmt::Display for Plan {
         write!(f, "seed {seed}: {manner:?}, messages take {least:?} to {most:?}")?;
         writeln!(
             f,
-            "{}{}",
+            "{}{}{}",
             if *named { ", named" } else { "" },
+            if self.groups() { ", in groups" } else { "" },
             bug.map_or_else(String::new, |bug| format!(", {bug:?}"))
         )?;
         for lock in locks {

@@ -124,6 +124,10 @@ impl Engine for FileEngine {
         &self.profile
     }
 
+    fn group(&self, _: &Name) -> Option<u16> {
+        None
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(async move { self.take(claim, how) })
     }

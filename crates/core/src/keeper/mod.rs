@@ -4,6 +4,7 @@
 //! plain channel; so a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one message.
 
 mod attempt;
+mod batches;
 mod calls;
 mod clean;
 mod close;

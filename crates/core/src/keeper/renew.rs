@@ -6,16 +6,13 @@ use tokio::sync::oneshot;
 
 use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
-    keeper::{TimerKey, Work, poll_once},
+    keeper::{TimerKey, Work, batches::batches, poll_once},
     lease::Step,
     local::SILENT,
     observe::Event,
     shared::Shared,
 };
 
-/// Holds renewed by one request: large enough that 100,000 holds are few requests, small enough that one slow part of a
-/// request does not make many others unknown.
-const BATCH: usize = 128;
 /// A renewal that is not answered within this fraction of the lease is sent again.
 const ANSWER_FRACTION: u32 = 6;
 
@@ -136,13 +133,14 @@ impl Shared {
 
     /// The engine confirmed a renewal that left at `sent`.
     fn renewed(self: &Arc<Self>, name: &Name, id: ClaimId, sent: Instant, ttl: Option<std::time::Duration>) {
+        let group = self.engine.group(name);
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
         if hold.ending || hold.lease.lost().is_some() {
             return;
         }
         let now = self.now();
-        hold.lease.renewed(sent, now, ttl);
+        hold.lease.renewed(sent, now, ttl, group);
         for cell in &hold.guards {
             cell.extend(&hold.lease);
             cell.succeeded();
@@ -178,13 +176,9 @@ impl Shared {
         self.observer.event(&Event::Lost { name, loss: Loss::MaxHold, trouble: None });
     }
 
-    /// In batches of leases of about one length: the shortest decides how long an answer may take.
-    fn spawn_renewals(self: &Arc<Self>, mut holds: Vec<Hold>) {
-        holds.sort_by_key(|hold| hold.ttl);
-        while let Some(shortest) = holds.first().map(|hold| hold.ttl) {
-            let alike = holds.partition_point(|hold| hold.ttl <= shortest * 2).min(BATCH);
-            let rest = holds.split_off(alike);
-            let (shared, batch) = (Arc::clone(self), std::mem::replace(&mut holds, rest));
+    fn spawn_renewals(self: &Arc<Self>, holds: Vec<Hold>) {
+        for batch in batches(holds, |hold| self.engine.group(&hold.name)) {
+            let shared = Arc::clone(self);
             self.spawn(async move { drop(renew(&shared, &batch).await) });
         }
     }

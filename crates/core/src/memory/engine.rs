@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::store::{MemoryStore, REQUEST_LIFE, TTL};
 use crate::{
-    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, News, Profile,
-    Release, Released, Renewed, queue::Refusal,
+    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, Name, News,
+    Profile, Release, Released, Renewed, queue::Refusal,
 };
 
 /// As those of the file engine.
@@ -72,6 +72,10 @@ impl MemoryEngine {
 impl Engine for MemoryEngine {
     fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    fn group(&self, _: &Name) -> Option<u16> {
+        None
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {

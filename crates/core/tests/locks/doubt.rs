@@ -31,6 +31,10 @@ impl Engine for Doubting {
         &self.profile
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.inner.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(async move {
             let answer = self.inner.claim(claim, how).await;

@@ -31,6 +31,10 @@ impl Engine for Sessions {
         &self.profile
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.inner.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         self.inner.claim(claim, how)
     }

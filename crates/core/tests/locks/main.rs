@@ -14,6 +14,7 @@ mod faults;
 mod first_contact;
 mod fork;
 mod goodbye;
+mod groups;
 mod handover;
 mod keep;
 mod keeper;

@@ -48,6 +48,10 @@ impl Engine for Panics {
         self.inner.profile()
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.inner.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(self.passing(Verb::Claim, self.inner.claim(claim, how)))
     }

@@ -34,6 +34,10 @@ impl Engine for Restored {
         self.today.profile()
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.today.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         self.now().claim(claim, how)
     }

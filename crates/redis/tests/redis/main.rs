@@ -7,6 +7,7 @@ mod bells;
 mod clocks;
 mod cluster;
 mod cluster_failover;
+mod cluster_groups;
 mod cluster_open;
 mod cluster_options;
 mod cluster_places;

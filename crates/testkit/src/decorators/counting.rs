@@ -79,6 +79,10 @@ impl Engine for Counting {
         self.inner.profile()
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.inner.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(async move {
             self.add(Verb::Claim, 1);

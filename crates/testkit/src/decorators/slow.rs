@@ -127,6 +127,10 @@ impl Engine for Slow {
         &self.profile
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.inner.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(self.through(Verb::Claim, async move { self.inner.claim(claim, how).await }))
     }

@@ -39,6 +39,10 @@ impl Engine for Bent {
         self.inner.profile()
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.inner.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, mut how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(async move {
             let mut bent = claim.clone();

@@ -143,6 +143,10 @@ impl Engine for Faulty {
         &self.profile
     }
 
+    fn group(&self, name: &Name) -> Option<u16> {
+        self.inner.group(name)
+    }
+
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(async move {
             match self.call(Request::Claim(claim.clone(), how)).await {

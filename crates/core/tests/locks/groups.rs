@@ -1,0 +1,117 @@
+//! Holds that are renewed together, because their engine says so. On paused time.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Guard, Hold, How, Inspect, Keeper,
+    Locks, Name, News, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+};
+use leasehold_testkit::decorators::{Count, Counting, Verb};
+use tokio::time::sleep;
+
+use crate::left_over::{paused, world};
+
+const TTL: Duration = Duration::from_secs(6);
+const HOLDS: u64 = 300;
+
+/// Names are in the group of the number after their dot.
+struct Grouped(MemoryEngine);
+
+impl Engine for Grouped {
+    fn profile(&self) -> &Profile {
+        self.0.profile()
+    }
+
+    fn group(&self, name: &Name) -> Option<u16> {
+        name.as_str().split_once('.')?.1.parse().ok()
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        self.0.claim(claim, how)
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        self.0.renew(holds)
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        self.0.release(releases)
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        self.0.news()
+    }
+}
+
+impl Inspect for Grouped {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.0.ping()
+    }
+
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        self.0.guarantee()
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        self.0.list(prefix)
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        self.0.show(name)
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        self.0.break_hold(name, token, force)
+    }
+}
+
+fn client() -> (Locks, Arc<Counting>) {
+    let (store, env) = world();
+    let counting = Arc::new(Counting::new(Arc::new(Grouped(MemoryEngine::new(store)))));
+    let keeper = Keeper::on(tokio::runtime::Handle::current());
+    (Locks::builder(Arc::clone(&counting) as _).keeper(keeper).env(env).build(), counting)
+}
+
+/// Holds that come one after the other, within two thirds of a lease, and what four rounds of their renewals are.
+async fn four_rounds(name: impl Fn(u64) -> String) -> Count {
+    let (locks, counting) = client();
+    let mut guards = Vec::new();
+    for number in 0..HOLDS {
+        guards.push(locks.mutex(name(number)).ttl(TTL).acquire().await.unwrap());
+        sleep(TTL * 2 / 3 / HOLDS as u32).await;
+    }
+    sleep(TTL).await;
+    counting.reset();
+    sleep(TTL / 3 * 4).await;
+    assert!(guards.iter().all(Guard::check));
+    counting.count(Verb::Renew)
+}
+
+#[test]
+fn a_group_is_renewed_by_one_request_whenever_its_holds_came() {
+    paused().block_on(async {
+        let grouped = four_rounds(|number| format!("{number}.{}", number % 3)).await;
+        assert!((HOLDS * 4 - 100..=HOLDS * 4 + 100).contains(&grouped.items), "{grouped:?}");
+        assert!(grouped.calls <= 3 * 4 + 1, "{grouped:?}");
+        let alone = four_rounds(|number| number.to_string()).await;
+        assert!(alone.calls > 100, "without groups each is due when it is: {alone:?}");
+    });
+}
+
+#[test]
+fn a_hold_that_is_over_within_a_third_of_its_lease_costs_no_renewal() {
+    paused().block_on(async {
+        let (locks, counting) = client();
+        for number in 0..50 {
+            let guard = locks.mutex(format!("a.{number}")).ttl(TTL).acquire().await.unwrap();
+            sleep(TTL / 3 - Duration::from_millis(40)).await;
+            guard.release().await.unwrap();
+        }
+        assert_eq!(counting.count(Verb::Renew).calls, 0);
+    });
+}

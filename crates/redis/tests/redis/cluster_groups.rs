@@ -1,0 +1,47 @@
+//! Holds of one slot of a Redis Cluster, which can share a request, are renewed together.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Engine, Env, Guard, Locks, Name};
+use leasehold_redis::{Config, RedisEngine};
+use leasehold_testkit::decorators::{Counting, Verb};
+
+use crate::{
+    cluster_rig::{ClusterRig, here},
+    rig::{PATIENCE, Rig},
+};
+
+const HOLDS: u64 = 200;
+const TTL: Duration = Duration::from_secs(4);
+
+/// By counting: 200 holds that came at 200 moments are some seven requests a round, of at most 32, and 200 if each is renewed when it is
+/// due. Ten where a busy machine had them renewed in two parts.
+#[test]
+fn holds_of_a_slot_are_few_requests_whenever_they_came() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let counting = Arc::new(Counting::new(rig.engine()));
+    let locks = Locks::builder(Arc::clone(&counting) as _).build();
+    let acquire = |number: u64| {
+        std::thread::sleep(TTL / 3 / HOLDS as u32);
+        locks.mutex(format!("{{x}}{number}")).ttl(TTL).blocking().acquire_within(PATIENCE).unwrap()
+    };
+    let guards: Vec<Guard> = (0..HOLDS).map(acquire).collect();
+    let renewed = || counting.count(Verb::Renew).items;
+    let requests = || rig.calls()["evalsha"];
+    rig.until("all have been renewed twice, and meet", || renewed() >= 3 * HOLDS);
+    let (first_request, first) = (requests(), renewed());
+    rig.until("they are renewed some times more", || renewed() >= first + 5 * HOLDS);
+    let (renewed, requests) = (renewed() - first, requests() - first_request);
+    assert!(requests * 16 <= renewed, "{requests} requests for {renewed} renewals");
+    assert!(guards.iter().all(Guard::check));
+}
+
+#[test]
+fn names_are_in_the_group_of_their_slot_where_servers_share_the_slots() {
+    let name = |name: &str| Name::new(name).unwrap();
+    let cluster = RedisEngine::new(Config::cluster(vec![here(1)]), &Env::system());
+    // The specification's own examples.
+    assert_eq!(cluster.group(&name("{user1000}.following")), cluster.group(&name("{user1000}.followers")));
+    assert_eq!(cluster.group(&name("{foo}x")), Some(12_182));
+    assert_eq!(Rig::new().engine().group(&name("{foo}x")), None, "any names share a request");
+}
