@@ -6,8 +6,10 @@
 //! `docs/engines/redis.md`.
 
 mod bell;
+mod by_node;
 mod config;
 mod conn;
+mod contention;
 mod door;
 mod engine;
 mod error;

@@ -17,3 +17,7 @@ pub(crate) const RENEW_LOCK: &str = text!("head", "renew_lock");
 pub(crate) const RELEASE_LOCK: &str = text!("head", "release_lock");
 pub(crate) const RENEW_SEAT: &str = text!("head", "renew_seat");
 pub(crate) const RELEASE_SEAT: &str = text!("head", "release_seat");
+pub(crate) const CLAIM_FREE: &str = text!("claim_free_head", "claim_free");
+pub(crate) const RELEASE_FREE: &str = text!("release_free");
+pub(crate) const CLAIM_NODE: &str = text!("claim_free_head", "claim_node");
+pub(crate) const RELEASE_NODE: &str = text!("release_node");

@@ -1,0 +1,47 @@
+-- Takes names that are free and that nobody waits for, in whatever slots of one node of a cluster: most claims. A request can declare
+-- keys of one slot only, and half of what a short script costs is its call, so this one declares none.
+--
+-- While a slot is on its way to another node, some keys of a name may be there, and a command here about a key that is not here is
+-- refused. So the first command about a name asks for keys that are not there if the name is free: if it is not refused, the slot is
+-- here, whole, until the script ends. Whatever is refused, or not as plain as that, is left to the whole verb, which declares its keys.
+--
+-- KEYS none
+-- ARGV 1 the server's microseconds when the connection was made · 2 what follows the tag in the key of a counter; then texts of two
+--      kinds: "=" and what the claims after it ask for: ttl ms, tokens, channel, owner, a channel of a slot without what is before and in
+--      its tag; or a claim: tag (4 letters), id (32), lock
+-- Answers {server us, then for each claim its first token, negative if it got that one only, or 0: nothing was done, ask with the whole
+-- verb}.
+-- Invariant: as of claim.lua.
+local answers, a = { us }, nil
+
+local function take(text)
+  local tag, lock = text:sub(1, 4), text:sub(37)
+  local side = 'leasehold:{' .. tag .. '}'
+  local card = side .. 'c' .. lock
+  if call('EXISTS', card, side .. 'd' .. lock) > 0 then
+    return 0
+  end
+  local first, tokens = mint(side .. ARGV[2], a.tokens, 1)
+  if not first then
+    return 0
+  end
+  local id, token = text:sub(5, 36), int(first)
+  if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
+    return 0
+  end
+  call('SET', card, since .. token .. ' ' .. tokens .. ' ' .. id .. ' - ' .. (a.tagged and 'leasehold:{' .. tag or '') .. a.rest, 'PX',
+    a.life)
+  return tokens == a.tokens and first or -first
+end
+
+for at = 3, #ARGV do
+  local text = ARGV[at]
+  if text:byte() == 61 then
+    a = asked(text)
+    a.tagged = a.rest:byte() == 125
+  else
+    local done, told = pcall(take, text)
+    answers[#answers + 1] = done and told or 0
+  end
+end
+return answers
