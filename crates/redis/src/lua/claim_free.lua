@@ -3,9 +3,9 @@
 --
 -- KEYS 1 counter
 -- ARGV 1 the server's microseconds when the connection was made; then as of claim_node.lua
--- Answers {server us, then as of claim_node.lua}.
+-- Answers as claim_node.lua.
 -- Invariant: as of claim.lua.
-local answers, locks, ids, asks, known = { us }, {}, {}, {}, {}
+local answers, locks, ids, asks, known = { int(us) }, {}, {}, {}, {}
 local total, a = 0, nil
 
 for at = 2, #ARGV do
@@ -15,7 +15,7 @@ for at = 2, #ARGV do
   else
     local n = #locks + 1
     local side, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(37)
-    locks[n], ids[n], asks[n], answers[n + 1] = lock, text:sub(5, 36), a, 0
+    locks[n], ids[n], asks[n], answers[n + 1] = lock, text:sub(5, 36), a, '0'
     known[2 * n - 1], known[2 * n] = side .. 'c' .. lock, side .. 'd' .. lock
     total = total + a.tokens
   end
@@ -50,7 +50,7 @@ local function take()
       local token, tokens = int(first), single and 1 or a.tokens
       if call('SET', lock, ids[n] .. '.' .. token, 'NX', 'PX', a.ttl) then
         call('SET', known[2 * n - 1], since .. token .. ' ' .. tokens .. ' ' .. ids[n] .. ' - ' .. a.rest, 'PX', a.life)
-        answers[n + 1] = tokens == a.tokens and first or -first
+        answers[n + 1] = tokens == a.tokens and token or '-' .. token
       end
       first = first + tokens
     end
@@ -58,4 +58,4 @@ local function take()
 end
 
 pcall(take)
-return answers
+return table.concat(answers, ' ')

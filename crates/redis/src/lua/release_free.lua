@@ -2,13 +2,13 @@
 --
 -- KEYS 1 counter, which is not used
 -- ARGV, answers and invariant as of release_node.lua
-local call, answers, locks, mine, lines, cards = redis.call, { 0 }, {}, {}, {}, {}
+local call, answers, locks, mine, lines, cards = redis.call, { '0' }, {}, {}, {}, {}
 
 for at = 1, #ARGV do
   local text = ARGV[at]
   local blank = text:find(' ', 38, true)
   local side, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(blank + 1)
-  locks[at], mine[at], answers[at + 1] = lock, text:sub(5, blank - 1), 0
+  locks[at], mine[at], answers[at + 1] = lock, text:sub(5, blank - 1), '0'
   lines[at], cards[at] = side .. 'q' .. lock, side .. 'c' .. lock
 end
 
@@ -26,10 +26,10 @@ local function release()
   if #freed > 0 then
     call('DEL', unpack(keys))
     for _, at in ipairs(freed) do
-      answers[at + 1] = 1
+      answers[at + 1] = '1'
     end
   end
 end
 
 pcall(release)
-return answers
+return table.concat(answers, ' ')
