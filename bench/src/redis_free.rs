@@ -122,7 +122,7 @@ struct RawCall {
 
 const BATCH: usize = 32;
 /// What a claim of [`pairs`] asks for.
-const ASKED: &str = "=30000 257 leasehold:news:00000000000000000000000000000001 user@host:12345";
+const ASKED: &str = "=30000 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
 const COUNTER: &str = "leasehold:{}tlock:";
 const TOKEN: &str = "0000000000000000";
 
