@@ -84,7 +84,7 @@ impl RedisEngine {
         let (via, said) = loop {
             let via = way.via().await?;
             if std::mem::take(&mut quick)
-                && let Some(grant) = self.claim_by_node(&via, &keys, claim).await?
+                && let Some(grant) = self.claim_short(&via, &keys, claim).await?
             {
                 return self.replicated(&via, claim, grant).await;
             }

@@ -32,7 +32,7 @@ impl RedisEngine {
     }
 
     pub(crate) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
-        let (vias, batches) = self.by_node(releases);
+        let (vias, batches) = self.by_server(releases);
         let each = vias.iter().zip(&batches).map(|(via, batch)| self.release_batch(via.as_ref(), &batch.of));
         put_back(&batches, join_all(each).await, || Released::Unknown(too_few()))
     }
@@ -40,7 +40,7 @@ impl RedisEngine {
     /// Those of one server: first what the short script can do, then the rest by the whole verb.
     async fn release_batch(&self, via: Option<&Via>, releases: &[Release]) -> Vec<Released> {
         let mut answers = match via {
-            Some(via) => self.release_by_node(via, releases).await,
+            Some(via) => self.release_short(via, releases).await,
             None => releases.iter().map(|_| None).collect(),
         };
         let left = answers.iter().zip(releases).filter(|(answer, _)| answer.is_none());

@@ -6,7 +6,6 @@
 //! `docs/engines/redis.md`.
 
 mod bell;
-mod by_node;
 mod config;
 mod conn;
 mod contention;
@@ -33,6 +32,7 @@ mod reply;
 mod scripts;
 mod server;
 mod servers;
+mod short;
 mod stream;
 mod texts;
 mod url;

@@ -1,6 +1,6 @@
-//! Claims and releases in a Redis Cluster that leave by node: of free names, and of names that nobody waits for, in whatever slots. They
-//! take a share of one request each, as on one server, where a request of the whole verb is about one slot. What the short scripts leave
-//! to the whole verb was not done.
+//! Claims of free names, and releases of names that nobody waits for, by short scripts that leave all else to the whole verbs: most of
+//! both. They are told less, and of names in whatever slots of one server, so in a Redis Cluster too many share one request, where a
+//! request of a whole verb is about one slot. What a short script leaves was not done.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -35,7 +35,7 @@ impl RedisEngine {
     }
 
     /// The grant, if the name is free and nobody waits for it; `None` if the whole verb is to be asked.
-    pub(crate) async fn claim_by_node(
+    pub(crate) async fn claim_short(
         &self,
         via: &Via,
         keys: &Keys<'_>,
@@ -69,7 +69,7 @@ impl RedisEngine {
     }
 
     /// By the node that has each; last those that need the whole verb anyway, without a node.
-    pub(crate) fn by_node(&self, releases: &[Release]) -> (Vec<Option<Via>>, Vec<Batch<Release>>) {
+    pub(crate) fn by_server(&self, releases: &[Release]) -> (Vec<Option<Via>>, Vec<Batch<Release>>) {
         let mut nodes: BTreeMap<u64, (Via, Vec<usize>)> = BTreeMap::new();
         let mut rest = Vec::new();
         for (at, release) in releases.iter().enumerate() {
@@ -110,7 +110,7 @@ impl RedisEngine {
     }
 
     /// Frees what the short script can by this connection; `None` for each that is left to the whole verb.
-    pub(crate) async fn release_by_node(&self, via: &Via, releases: &[Release]) -> Vec<Option<Released>> {
+    pub(crate) async fn release_short(&self, via: &Via, releases: &[Release]) -> Vec<Option<Released>> {
         let said = async {
             let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
