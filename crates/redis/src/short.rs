@@ -43,8 +43,12 @@ impl RedisEngine {
     ) -> Result<Option<Grant>, EngineError> {
         let tokens = claim.tokens.clamp(1, MAX_TOKENS);
         let channel = via.channel(&self.client).await?;
-        let asks = format_args!("={} {tokens} {} {}", millis(claim.ttl), after_tag(&channel), claim.owner);
-        let item = Item::claim_of(keys, claim.id).words(asks);
+        let item = Item::claim_of(keys, claim.id).words(format_args!(
+            "={} {tokens} {} {}",
+            millis(claim.ttl),
+            after_tag(&channel),
+            claim.owner
+        ));
         let flight = self.flights.start(claim.id, via.conn.number, self.client.clock.now());
         let said = match via.run(self.short(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
             Err(refused) if refused.is_unknown() => return Err(refused.into()),
