@@ -79,7 +79,7 @@ impl Client {
     async fn pair(mut self) -> Result<(), Failure> {
         let id = "00000000000000000000000000000001";
         let call = |script: &str| redis::cmd("EVALSHA").arg(&[script, "1", COUNTER]).to_owned();
-        let claim = call(&self.claim).arg(&["1", ASKED, &format!("ABCD{id}lock:client")]).to_owned();
+        let claim = call(&self.claim).arg(&["1", "", ASKED, &format!("ABCD{id}lock:client")]).to_owned();
         let held: String = claim.query_async(&mut self.connection).await?;
         let token = held.split(' ').nth(1).ok_or("no token")?;
         let release = call(&self.release).arg(format!("ABCD{id}.{token} lock:client")).to_owned();
@@ -136,7 +136,7 @@ impl Raw {
         for names in names.chunks(BATCH) {
             let head = |sha: &str| ["EVALSHA", sha, "1", COUNTER].map(str::to_owned).to_vec();
             let (mut claims, mut releases) = (head(&claim), head(&release));
-            claims.extend(["1", ASKED].map(str::to_owned));
+            claims.extend(["1", "", ASKED].map(str::to_owned));
             for name in names {
                 let (tag, id) = (format!("{name:04}"), format!("{name:032x}"));
                 claims.push(format!("{tag}{id}lock:raw-{name}"));
@@ -208,7 +208,7 @@ macro_rules! script {
     ($($file:literal),+) => { concat!($(include_str!(concat!("../../crates/redis/src/lua/", $file, ".lua"))),+) };
 }
 
-const CLAIM: &str = script!("claim_free_head", "claim_free");
+const CLAIM: &str = script!("claim_lone", "claim_free_head", "claim_free");
 const RELEASE: &str = script!("release_free");
 
 fn encode(words: &[String]) -> Vec<u8> {

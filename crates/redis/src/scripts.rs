@@ -293,7 +293,7 @@ impl Script {
                 command.arg(0).arg(floor).arg(counter.strip_prefix(COUNTER_OF_ALL).unwrap_or_default())
             }
             Self::ReleaseNode => command.arg(0),
-            Self::ClaimFree => command.arg(1).arg(counter).arg(floor),
+            Self::ClaimFree => command.arg(1).arg(counter).arg(floor).arg(""),
             _ => command.arg(1).arg(counter),
         };
         // Most claims ask for the same.

@@ -2,13 +2,19 @@
 -- to which it leaves whatever is not as plain as that.
 --
 -- KEYS 1 counter
--- ARGV 1 the server's microseconds when the connection was made; then as of claim_node.lua
+-- ARGV 1 the server's microseconds when the connection was made · 2 nothing; then as of claim_node.lua
 -- Answers as claim_node.lua.
 -- Invariant: as of claim.lua.
 local answers, locks, ids, asks, known = { int(us) }, {}, {}, {}, {}
 local total, a = 0, nil
 
-for at = 2, #ARGV do
+-- What the claims that follow ask for.
+local function asked(text)
+  local ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
+  return { ttl = ttl, tokens = tonumber(tokens), rest = rest, life = int(ttl + ENDED_LIFE) }
+end
+
+for at = 3, #ARGV do
   local text = ARGV[at]
   if text:byte() == 61 then
     a = asked(text)

@@ -5,9 +5,11 @@ local us = clock[1] * 1000000 + clock[2]
 local since = '1 ' .. clock[1] .. ' ' .. clock[2] .. ' '
 local ENDED_LIFE = 3600000 -- as in head.lua
 local LEAD = 10000         -- as in head.lua
+-- Where integers have 64 bits, the quicker one is as exact.
+local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
 local function int(number)
-  return string.format('%.0f', number)
+  return string.format(FORMAT, number)
 end
 
 -- Mints so many tokens in a row, or, where the counter would be ahead of the clock then, only `least`: the first, and how many. nil if
@@ -18,7 +20,7 @@ local function mint(counter, tokens, least)
   local before = newest - tokens
   if before <= floor and before < us then
     tokens = tokens <= LEAD and tokens or least
-    call('SET', counter, int(us + tokens - 1), 'PX', int(tokens / 1000 + 1 + ENDED_LIFE))
+    call('SET', counter, int(us + tokens - 1), 'PX', int(math.floor(tokens / 1000) + 1 + ENDED_LIFE))
     return us, tokens
   end
   if newest > us and tokens > least then
@@ -29,10 +31,4 @@ local function mint(counter, tokens, least)
     return nil
   end
   return newest - tokens + 1, tokens
-end
-
--- What the claims that follow ask for.
-local function asked(text)
-  local ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
-  return { ttl = ttl, tokens = tonumber(tokens), rest = rest, life = int(ttl + ENDED_LIFE) }
 end

@@ -9,36 +9,41 @@
 -- ARGV 1 the server's microseconds when the connection was made · 2 what follows the tag in the key of a counter; then texts of two
 --      kinds: "=" and what the claims after it ask for: ttl ms, tokens, channel, owner, a channel of a slot without what is before and in
 --      its tag; or a claim: tag (4 letters), id (32), lock
--- Answers in one text, which costs less to write and to read than a list: the server's us, then for each claim its first token, negative
--- if it got that one only, or 0: nothing was done, ask with the whole verb.
+-- Answers in one text, which costs less to write and to read than a list: the server's us, or 0 where it is not told, then for each claim
+-- its first token, negative if it got that one only, or 0: nothing was done, ask with the whole verb.
 -- Invariant: as of claim.lua.
-local answers, a = { int(us) }, nil
+local answers, ttl, tokens, rest, life, tagged = { int(us) }, nil, nil, nil, nil, false
 
 local function take(text)
-  local tag, lock = text:sub(1, 4), text:sub(37)
-  local side = 'leasehold:{' .. tag .. '}'
-  local card = side .. 'c' .. lock
+  local side, id, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, 36), text:sub(37)
+  local card, counter = side .. 'c' .. lock, side .. ARGV[2]
   if call('EXISTS', card, side .. 'd' .. lock) > 0 then
     return '0'
   end
-  local first, tokens = mint(side .. ARGV[2], a.tokens, 1)
-  if not first then
+  local newest, minted = call('INCRBY', counter, tokens), tokens
+  local before = newest - tokens
+  if before <= floor or newest > us then
+    call('INCRBY', counter, '-' .. tokens)
+    local first, number = mint(counter, tonumber(tokens), 1)
+    if not first then
+      return '0'
+    end
+    before, minted = first - 1, int(number)
+  end
+  local token = int(before + 1)
+  if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
     return '0'
   end
-  local id, token = text:sub(5, 36), int(first)
-  if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
-    return '0'
-  end
-  call('SET', card, since .. token .. ' ' .. tokens .. ' ' .. id .. ' - ' .. (a.tagged and 'leasehold:{' .. tag or '') .. a.rest, 'PX',
-    a.life)
-  return tokens == a.tokens and token or '-' .. token
+  local speaker = tagged and 'leasehold:{' .. text:sub(1, 4) .. rest or rest
+  call('SET', card, since .. token .. ' ' .. minted .. ' ' .. id .. ' - ' .. speaker, 'PX', life)
+  return minted == tokens and token or '-' .. token
 end
 
 for at = 3, #ARGV do
   local text = ARGV[at]
   if text:byte() == 61 then
-    a = asked(text)
-    a.tagged = a.rest:byte() == 125
+    ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
+    life, tagged = int(ttl + ENDED_LIFE), rest:byte() == 125
   else
     local done, told = pcall(take, text)
     answers[#answers + 1] = done and told or '0'

@@ -182,7 +182,8 @@ fn what_is_not_plain_is_left_to_the_whole_verb() {
 
         // The lock itself went, by whatever hand: its place belongs to who stands in line.
         let waiting = claim(line);
-        assert!(matches!(ask(&waiting), Ok(Answer::Waiting(_))));
+        let waiter = site.engine();
+        assert!(matches!(site.run(asked(&waiter, &waiting)), Ok(Answer::Waiting(_))));
         site.says(line, &["DEL", "lock:line"]);
         assert!(matches!(ask(&claim(line)), Ok(Answer::Waiting(_))));
 
