@@ -62,6 +62,33 @@ fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
     }
 }
 
+/// R9 of a hold that ends well: it was asked about once more on a connection that dies, as by a claim that did not hear of its grant.
+#[test]
+fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let claim = rig.claim("a");
+    rig.run(async {
+        let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else { panic!("it is free") };
+        proxy.hold_requests();
+        let mut sent = engine.claim(&claim, How::Create);
+        while !proxy.holds_a_request() {
+            let came = tokio::time::timeout(Duration::from_millis(20), &mut sent).await;
+            assert!(came.is_err(), "it is under way: {came:?}");
+        }
+        drop(sent);
+        proxy.cut_clients();
+        let end = Release { token: Some(grant.token), ..release_of(&claim)[0].clone() };
+        while let [Released::Unknown(_)] = engine.release(std::slice::from_ref(&end)).await[..] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let before = calls(&rig, "evalsha");
+        proxy.let_go();
+        rig.until("the claim arrives", || calls(&rig, "evalsha") > before);
+        assert_eq!(rig.leftovers(), Vec::<String>::new());
+    });
+}
+
 /// I7: a push that never comes costs no more than the pace of the net.
 #[test]
 fn a_lost_push_is_found_by_asking() {

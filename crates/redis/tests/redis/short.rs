@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
-use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Grant, How, Previous, Released};
+use futures_util::future::{join, join_all};
+use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Grant, How, Inspect, Previous, Released};
 use leasehold_redis::RedisEngine;
 
 use crate::{
@@ -105,14 +105,15 @@ fn free_names_of_many_slots_share_requests() {
         // All that is asked at once is asked before any of it leaves.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let engine = site.engine();
-        let claims: Vec<_> = (0..NAMES).map(|number| claim(&format!("n{number}"))).collect();
+        let asks = |name: &str| Claim { tokens: 8, ..claim(name) };
+        let claims: Vec<_> = (0..NAMES).map(|number| asks(&format!("n{number}"))).collect();
         runtime.block_on(async {
             // Connected to all, and every server knows the scripts.
             for warm in &claims {
                 let grant = held(&engine, warm).await;
                 freed(&engine, warm, &grant).await;
             }
-            let claims: Vec<_> = claims.iter().map(|before| claim(before.name.as_str())).collect();
+            let claims: Vec<_> = claims.iter().map(|before| asks(before.name.as_str())).collect();
             let before = site.requests();
             let grants = join_all(claims.iter().map(|claim| held(&engine, claim))).await;
             let between = site.requests();
@@ -125,10 +126,11 @@ fn free_names_of_many_slots_share_requests() {
             for requests in [between - before, after - between] {
                 assert!((3..=6).contains(&requests), "{requests} for {NAMES} names");
             }
-            let mut tokens: Vec<_> = grants.iter().map(|grant| grant.token.number).collect();
-            tokens.sort_unstable();
             if let Site::One(_) = site {
-                assert!(tokens.is_sorted_by(|a, b| a < b), "tokens are unique: {tokens:?}");
+                let mut blocks: Vec<_> = grants.iter().map(|one| (one.token.number, one.tokens)).collect();
+                blocks.sort_unstable();
+                let apart = |pair: &[(u64, u32)]| pair[0].0 + u64::from(pair[0].1) <= pair[1].0;
+                assert!(blocks.windows(2).all(apart), "no token is in two blocks: {blocks:?}");
             }
         });
     }
@@ -147,7 +149,7 @@ fn a_short_grant_is_seen_as_any_other() {
             // The same claim once more, as after an answer that was lost, by whichever script.
             assert_eq!(held(&engine, &first).await.token, grant.token);
             assert_eq!(held(&other, &first).await.token, grant.token);
-            let view = leasehold_core::Inspect::show(&*other, &first.name).await.unwrap();
+            let view = Inspect::show(&*other, &first.name).await.unwrap();
             let [holder] = &view.holders[..] else { panic!("{view:?}") };
             assert_eq!(holder.id, first.id.to_string());
             assert_eq!(holder.owner, "somebody with blanks");
@@ -163,50 +165,102 @@ fn a_short_grant_is_seen_as_any_other() {
     }
 }
 
-/// What is in the way of a grant is in its way here.
+/// What is in the way of a grant is in its way here, whether a claim is alone in its request or not.
 #[test]
 fn what_is_not_plain_is_left_to_the_whole_verb() {
     for site in Site::both() {
-        // Each asks by a client of its own, which knows nothing of the name.
-        let ask = |claim: &Claim| site.run(async { asked(&site.engine(), claim).await });
+        meets_what_is_not_plain(&site, false);
+    }
+    for site in Site::both() {
+        meets_what_is_not_plain(&site, true);
+    }
+}
 
-        site.says("foreign", &["SET", "lock:foreign", "theirs"]);
-        assert!(matches!(ask(&claim("foreign")), Ok(Answer::Waiting(_))));
-        assert_eq!(site.says("foreign", &["GET", "lock:foreign"]).concat(), "theirs");
-
+fn meets_what_is_not_plain(site: &Site, beside_another: bool) {
+    // What is asked at once is asked before any of it leaves.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Each asks by a client of its own, which knows nothing of the name.
+    let ask = |claim: &Claim| {
         let engine = site.engine();
-        let names = ["line", "lapsed", "version", "dead"];
-        let claims: Vec<_> = names.iter().map(|name| claim(name)).collect();
-        site.run(join_all(claims.iter().map(|claim| held(&engine, claim))));
-        let [line, lapsed, version, dead] = &names;
+        let other = crate::rig::claim_of(&format!("{{x}}{}", claim.id));
+        runtime.block_on(async {
+            Inspect::ping(&*engine).await.unwrap();
+            if !beside_another {
+                return asked(&engine, claim).await;
+            }
+            let (said, beside) = join(asked(&engine, claim), asked(&engine, &other)).await;
+            assert!(matches!(beside, Ok(Answer::Held(_))), "{beside:?}");
+            said
+        })
+    };
 
-        // The lock itself went, by whatever hand: its place belongs to who stands in line.
-        let waiting = claim(line);
-        let waiter = site.engine();
-        assert!(matches!(site.run(asked(&waiter, &waiting)), Ok(Answer::Waiting(_))));
-        site.says(line, &["DEL", "lock:line"]);
-        assert!(matches!(ask(&claim(line)), Ok(Answer::Waiting(_))));
+    site.says("{x}", &["SET", "lock:{x}foreign", "theirs"]);
+    let said = ask(&claim("{x}foreign"));
+    assert!(matches!(said, Ok(Answer::Waiting(_))), "{said:?}");
+    assert_eq!(site.says("{x}", &["GET", "lock:{x}foreign"]).concat(), "theirs");
 
-        site.says(lapsed, &["DEL", "lock:lapsed"]);
-        let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("nobody holds it") };
-        assert_eq!(grant.previous, Previous::Lapsed);
+    let engine = site.engine();
+    let names = ["{x}line", "{x}lapsed", "{x}version", "{x}dead"];
+    let claims: Vec<_> = names.iter().map(|name| claim(name)).collect();
+    site.run(join_all(claims.iter().map(|claim| held(&engine, claim))));
+    let [line, lapsed, version, dead] = names;
 
-        let card = site.side('c', version);
-        let newer = "return redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))";
-        site.says(version, &["EVAL", newer, "1", &card]);
-        site.says(version, &["DEL", "lock:version"]);
-        let error = ask(&claim(version)).unwrap_err();
-        assert!(
-            error.fault == Fault::Misconfigured && error.message.contains("another version"),
-            "{error:?}"
-        );
+    // The lock itself went, by whatever hand: its place belongs to who stands in line.
+    let (waiting, waiter) = (claim(line), site.engine());
+    assert!(matches!(site.run(asked(&waiter, &waiting)), Ok(Answer::Waiting(_))));
+    site.says("{x}", &["DEL", "lock:{x}line"]);
+    let said = ask(&claim(line));
+    assert!(matches!(said, Ok(Answer::Waiting(_))), "{said:?}");
 
-        let late = claim(dead);
-        let (card, tombs) = (site.side('c', dead), site.side('d', dead));
-        site.says(dead, &["DEL", "lock:dead", &card]);
-        site.says(dead, &["ZADD", &tombs, "9999999999999", &late.id.to_string()]);
-        assert!(matches!(ask(&late), Ok(Answer::Gone)), "a claim that was ended stays so");
-        assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "others are not");
+    site.says("{x}", &["DEL", "lock:{x}lapsed"]);
+    let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("nobody holds it") };
+    assert_eq!(grant.previous, Previous::Lapsed);
+
+    let card = site.side('c', version);
+    let newer = "return redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))";
+    site.says("{x}", &["EVAL", newer, "1", &card]);
+    site.says("{x}", &["DEL", "lock:{x}version"]);
+    let error = ask(&claim(version)).unwrap_err();
+    assert!(error.fault == Fault::Misconfigured && error.message.contains("another version"), "{error:?}");
+
+    let late = claim(dead);
+    let (card, tombs) = (site.side('c', dead), site.side('d', dead));
+    site.says("{x}", &["DEL", "lock:{x}dead", &card]);
+    site.says("{x}", &["ZADD", &tombs, "9999999999999", &late.id.to_string()]);
+    let said = ask(&late);
+    assert!(matches!(said, Ok(Answer::Gone)), "a claim that was ended stays so: {said:?}");
+    assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "others are not");
+}
+
+/// Of releases that leave together, each does what it would alone.
+#[test]
+fn a_short_release_leaves_who_waits_to_the_whole_verb() {
+    for site in Site::both() {
+        let (engine, other) = (site.engine(), site.engine());
+        let claims: Vec<_> = (0..6).map(|number| claim(&format!("{{x}}{number}"))).collect();
+        let waiting = claim("{x}1");
+        site.run(async {
+            let mut grants = Vec::new();
+            for claim in &claims {
+                grants.push(held(&engine, claim).await);
+            }
+            assert!(matches!(asked(&other, &waiting).await, Ok(Answer::Waiting(_))));
+            // Another program took one, and broke another by hand.
+            site.says("{x}", &["SET", "lock:{x}2", "theirs"]);
+            site.says("{x}", &["DEL", "lock:{x}3"]);
+            let ends: Vec<_> =
+                claims.iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+            let released = engine.release(&ends).await;
+            for (at, answer) in released.iter().enumerate() {
+                match at {
+                    2 | 3 => assert!(matches!(answer, Released::NotThere), "{at}: {answer:?}"),
+                    _ => assert!(matches!(answer, Released::Freed), "{at}: {answer:?}"),
+                }
+            }
+            let next = other.claim(&waiting, How::Ask).await;
+            assert!(matches!(next, Ok(Answer::Held(_))), "{next:?}");
+        });
+        assert_eq!(site.says("{x}", &["GET", "lock:{x}2"]).concat(), "theirs");
     }
 }
 
