@@ -2,7 +2,7 @@
 
 use std::{thread::spawn, time::Duration};
 
-use leasehold_core::{Answer, Engine, Fault, How, Locks, Mode, News, Previous, Release, Released};
+use leasehold_core::{Answer, Engine, Fault, How, Inspect, Locks, Mode, News, Previous, Release, Released};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -78,6 +78,10 @@ fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
         }
         drop(sent);
         proxy.cut_clients();
+        // On a connection that is made, the short script is tried first.
+        while Inspect::ping(&*engine).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         let end = Release { token: Some(grant.token), ..release_of(&claim)[0].clone() };
         while let [Released::Unknown(_)] = engine.release(std::slice::from_ref(&end)).await[..] {
             tokio::time::sleep(Duration::from_millis(20)).await;
