@@ -9,11 +9,8 @@ use leasehold_redis::RedisEngine;
 use crate::{
     cluster_rig::{ClusterRig, end, held},
     rig::Rig,
+    stops::texts,
 };
-
-#[expect(dead_code, reason = "two are enough here")]
-#[path = "../../src/texts.rs"]
-mod texts;
 
 /// One server, or several that share the slots.
 enum Site {
