@@ -11,6 +11,7 @@ use leasehold_core::{
 use crate::{
     config::Config,
     conn::Conn,
+    contention::Contention,
     error::said_in_script,
     keys::Keys,
     news::{LINEAGE, previous},
@@ -40,6 +41,7 @@ pub struct RedisEngine {
     pub(crate) client: Arc<Client>,
     pub(crate) reach: Reach,
     pub(crate) flights: Flights,
+    pub(crate) contention: Contention,
     /// What a release is to do for other programs, as `lua/release.lua` reads it.
     pub(crate) for_others: String,
     profile: Profile,
@@ -60,7 +62,8 @@ impl RedisEngine {
         let client = Client::new(config, ClaimId(env.lineage().get().to_be_bytes()), Arc::clone(&env.clock));
         let contact = Contact::default();
         let reach = Reach::new(&client, contact.clone());
-        Self { client, reach, flights: Flights::default(), for_others, profile: profile(contact) }
+        let (flights, contention) = Default::default();
+        Self { client, reach, flights, contention, for_others, profile: profile(contact) }
     }
 
     pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
@@ -77,8 +80,14 @@ impl RedisEngine {
         // Who stands in line has to hear news of it: whom nobody can tell of a grant is passed over. So who does not listen yet, where
         // that costs a request, tries first, then listens, then takes its place or asks.
         let (mut listens, mut tries) = (how == How::Ask, 0);
+        let mut quick = self.may_be_quick(keys.slot, claim, how);
         let (via, said) = loop {
             let via = way.via().await?;
+            if std::mem::take(&mut quick)
+                && let Some(grant) = self.claim_short(&via, &keys, claim).await?
+            {
+                return self.replicated(&via, claim, grant).await;
+            }
             if listens
                 && !via.hears().await?
                 && let Err(refused) = via.listen().await
@@ -94,9 +103,13 @@ impl RedisEngine {
                     flight.land();
                     let said = Reply::new(said).text()?;
                     let waits = said.starts_with("waiting ");
+                    let is_taken = waits || said.starts_with("taken ");
                     via.waits(claim.id, &claim.name, waits);
+                    if is_taken {
+                        self.contention.note(keys.slot, self.client.clock.now());
+                    }
                     // Once more, and listening: news since then may have been missed.
-                    let may_wait = claim.may_queue && (waits || said.starts_with("taken "));
+                    let may_wait = claim.may_queue && is_taken;
                     if may_wait && tries < MOST_TRIES && !(heard && via.hears().await?) {
                         (listens, tries) = (true, tries + 1);
                         continue;

@@ -32,6 +32,28 @@ impl RedisEngine {
     }
 
     pub(crate) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
+        let (vias, batches) = self.by_server(releases);
+        let each = vias.iter().zip(&batches).map(|(via, batch)| self.release_batch(via.as_ref(), &batch.of));
+        put_back(&batches, join_all(each).await, || Released::Unknown(too_few()))
+    }
+
+    /// Those of one server: first what the short script can do, then the rest by the whole verb.
+    async fn release_batch(&self, via: Option<&Via>, releases: &[Release]) -> Vec<Released> {
+        let mut answers = match via {
+            Some(via) => self.release_short(via, releases).await,
+            None => releases.iter().map(|_| None).collect(),
+        };
+        let left = answers.iter().zip(releases).filter(|(answer, _)| answer.is_none());
+        let left: Vec<Release> = left.map(|(_, release)| release.clone()).collect();
+        if !left.is_empty() {
+            let mut said = self.release_rest(&left).await.into_iter();
+            answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = said.next());
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Released::Unknown(too_few()))).collect()
+    }
+
+    /// By the whole verb.
+    async fn release_rest(&self, releases: &[Release]) -> Vec<Released> {
         if !self.reach.shares_slots() {
             return join_all(releases.chunks(BATCH).map(|some| self.release_some(some)))
                 .await
@@ -52,12 +74,7 @@ impl RedisEngine {
             slots.entry(self.keys(name(one)).map_or(0, |keys| keys.slot)).or_default().push(at);
         }
         let places = slots.values().flat_map(|places| places.chunks(BATCH));
-        places
-            .map(|places| Batch {
-                of: places.iter().map(|&at| all[at].clone()).collect(),
-                places: places.to_vec(),
-            })
-            .collect()
+        places.map(|places| Batch::new(all, places)).collect()
     }
 
     /// The slot of these names, which are all in one where servers share the slots.
@@ -207,9 +224,16 @@ fn renewed(word: &str, hold: &Hold) -> Renewed {
 }
 
 /// What one request is about, and where that stands among all.
-struct Batch<T> {
+pub(crate) struct Batch<T> {
     of: Vec<T>,
     places: Vec<usize>,
+}
+
+impl<T: Clone> Batch<T> {
+    /// What stands at these places.
+    pub(crate) fn new(all: &[T], places: &[usize]) -> Self {
+        Self { of: places.iter().map(|&at| all[at].clone()).collect(), places: places.to_vec() }
+    }
 }
 
 /// The answers to all, in their order.

@@ -11,6 +11,9 @@ pub(crate) const SIDE: &str = "leasehold:";
 /// No lock key may begin like this: the side keys of a name have no other form.
 pub(crate) const RESERVED: &str = "leasehold:{";
 
+/// What the key of the counter of all slots begins with.
+pub(crate) const COUNTER_OF_ALL: &str = "leasehold:{}";
+
 /// The keys of one name: the lock itself is the prefix and the name, as foreign programs are given it.
 pub(crate) struct Keys<'a> {
     pub(crate) prefix: &'a str,
@@ -73,6 +76,12 @@ pub(crate) fn channel_of(client: &str, slot: u16) -> String {
     format!("{RESERVED}{}}}{}", tag(slot), client.strip_prefix(SIDE).unwrap_or(client))
 }
 
+/// What of that channel is the same in all slots: what follows the tag.
+pub(crate) fn after_tag(channel: &str) -> &str {
+    let tagged = RESERVED.len() + TAG;
+    if channel.starts_with(RESERVED) { channel.get(tagged..).unwrap_or_default() } else { channel }
+}
+
 /// The slot of a key that consists of these two parts: of its hash tag, if it has one.
 fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     let hash = |parts: [&[u8]; 2]| {
@@ -92,11 +101,14 @@ fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     hash([tag().unwrap_or(&key), b""])
 }
 
+/// The letters of a tag.
+const TAG: usize = 4;
+
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// For every slot a word of four letters that falls into it. A part of the layout: never to change.
-static TAGS: [[u8; 4]; SLOTS] = {
-    let mut tags = [[0; 4]; SLOTS];
+static TAGS: [[u8; TAG]; SLOTS] = {
+    let mut tags = [[0; TAG]; SLOTS];
     let mut number = 0;
     // The checksum is linear: so many words that differ in so many bits fall into so many slots.
     while number < SLOTS {
@@ -163,7 +175,9 @@ mod tests {
     fn the_counter_and_the_channel_of_a_slot_are_in_it() {
         for number in [0, 1, 8191, 16_383] {
             assert_eq!(slot_of(&counter("lock:", Some(number))), number);
-            assert_eq!(slot_of(&channel_of(&channel(ClaimId([7; 16])), number)), number);
+            let of_slot = channel_of(&channel(ClaimId([7; 16])), number);
+            assert_eq!(slot_of(&of_slot), number);
+            assert_eq!(format!("{RESERVED}{}{}", tag(number), after_tag(&of_slot)), of_slot);
         }
     }
 

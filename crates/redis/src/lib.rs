@@ -8,6 +8,7 @@
 mod bell;
 mod config;
 mod conn;
+mod contention;
 mod door;
 mod engine;
 mod error;
@@ -31,6 +32,7 @@ mod reply;
 mod scripts;
 mod server;
 mod servers;
+mod short;
 mod stream;
 mod texts;
 mod url;

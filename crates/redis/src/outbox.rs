@@ -288,7 +288,7 @@ impl With<'_> {
                 Ok(said) => said.next().unwrap_or(Value::Nil).extract_error(),
                 Err(error) => Err(error.clone()),
             };
-            self.read(sent, now, said.and_then(|said| Ok(from_redis_value(said)?)))
+            self.read(sent, now, said.and_then(listed))
         };
         is_sent.into_iter().map(one).collect()
     }
@@ -327,12 +327,22 @@ impl With<'_> {
 /// Sends the command. A server to which a slot is on its way answers for it only right after it was told of that.
 async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResult<Vec<Value>> {
     if !to.asking {
-        return command.query_async(mux).await;
+        return listed(mux.req_packed_command(&command).await?.extract_error()?);
     }
     let mut both = redis::pipe();
     both.cmd("ASKING").add_command(command);
     let said = mux.req_packed_commands(&both, 0, 2).await?.pop().unwrap_or(Value::Nil);
-    Ok(from_redis_value(said.extract_error()?)?)
+    listed(said.extract_error()?)
+}
+
+/// The items of an answer, which short scripts say in one text of numbers.
+fn listed(said: Value) -> RedisResult<Vec<Value>> {
+    let Value::BulkString(text) = &said else { return Ok(from_redis_value(said)?) };
+    let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok().map(Value::Int);
+    match text.split(|&byte| byte == b' ').map(number).collect() {
+        Some(numbers) => Ok(numbers),
+        None => Ok(from_redis_value(said)?),
+    }
 }
 
 fn hand_out(said: Result<Vec<Value>, Refused>, batch: Vec<Call>) {

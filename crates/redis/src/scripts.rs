@@ -7,7 +7,7 @@ use redis::Cmd;
 use smallvec::SmallVec;
 
 use crate::{
-    keys::{Keys, RESERVED},
+    keys::{COUNTER_OF_ALL, Keys, RESERVED},
     outbox::To,
     texts,
 };
@@ -28,10 +28,16 @@ pub(crate) enum Script {
     /// Of a shared hold or permits, by the lock and the set of the holds.
     RenewSeat,
     ReleaseSeat,
+    /// Of free names, and of names that nobody waits for, on one server.
+    ClaimFree,
+    ReleaseFree,
+    /// The same, in whatever slots of one node of several that share them.
+    ClaimNode,
+    ReleaseNode,
 }
 
 /// Their texts, in the order of the enum.
-pub(crate) const TEXTS: [&str; 11] = [
+pub(crate) const TEXTS: [&str; 15] = [
     texts::CLAIM,
     texts::RENEW,
     texts::RELEASE,
@@ -43,6 +49,10 @@ pub(crate) const TEXTS: [&str; 11] = [
     texts::RELEASE_LOCK,
     texts::RENEW_SEAT,
     texts::RELEASE_SEAT,
+    texts::CLAIM_FREE,
+    texts::RELEASE_FREE,
+    texts::CLAIM_NODE,
+    texts::RELEASE_NODE,
 ];
 
 /// What a server that knows them calls the scripts
@@ -59,6 +69,10 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(8)),
     LazyLock::new(|| digest(9)),
     LazyLock::new(|| digest(10)),
+    LazyLock::new(|| digest(11)),
+    LazyLock::new(|| digest(12)),
+    LazyLock::new(|| digest(13)),
+    LazyLock::new(|| digest(14)),
 ];
 
 fn digest(at: usize) -> String {
@@ -93,6 +107,30 @@ impl Item {
     /// About a key that is no lock.
     pub(crate) fn of_key(key: &str) -> Self {
         Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() }.text(key.as_bytes())
+    }
+
+    /// A claim of a name in whatever slot, as the short scripts read it. What it asks for is to follow.
+    pub(crate) fn claim_of(keys: &Keys<'_>, id: ClaimId) -> Self {
+        Self::tagged(keys).digits(id).lock(keys)
+    }
+
+    /// The end of a hold in whatever slot, as the short scripts read it.
+    pub(crate) fn release_of(keys: &Keys<'_>, id: ClaimId, token: Option<Token>) -> Self {
+        let mut item = Self::tagged(keys).digits(id);
+        // Writing to memory cannot fail.
+        let _ = write!(item.bytes, ".{} ", token.map_or(0, |token| token.number));
+        item.lock(keys)
+    }
+
+    fn tagged(keys: &Keys<'_>) -> Self {
+        let mut item = Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() };
+        item.bytes.extend_from_slice(keys.tag.as_bytes());
+        item
+    }
+
+    fn lock(mut self, keys: &Keys<'_>) -> Self {
+        self.bytes.extend_from_slice(keys.prefix.as_bytes());
+        self.text(keys.name.as_bytes())
     }
 
     fn side(mut self, tag: &str) -> Self {
@@ -166,7 +204,12 @@ impl Item {
 impl Script {
     /// Whether it takes any number of items, and answers each for itself.
     pub(crate) const fn takes_many(self) -> bool {
-        matches!(self, Self::Claim | Self::Renew | Self::Release)
+        matches!(self, Self::Claim | Self::Renew | Self::Release) || self.is_short()
+    }
+
+    /// Whether it leaves what is not plain to the whole verb. It is told of names in whatever slots, none of whose keys it declares.
+    pub(crate) const fn is_short(self) -> bool {
+        matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)
     }
 
     /// Whether its answer makes holds last longer.
@@ -206,6 +249,9 @@ impl Script {
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
+        if self.is_short() {
+            return self.call_short(counter, floor, items);
+        }
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
         let (sides, locks) = (self.side_keys(to), if self == Self::Names { 0 } else { count });
@@ -232,6 +278,34 @@ impl Script {
             command.arg(format!("{floor} m"));
         } else {
             command.arg(floor);
+        }
+        command
+    }
+
+    /// The same of a short script.
+    fn call_short<'a>(self, counter: &str, floor: u64, items: impl Iterator<Item = &'a Item> + Clone) -> Cmd {
+        let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
+        let count = items.clone().count();
+        let mut command = Cmd::with_capacity(count * 2 + 6, bytes + 128);
+        command.arg("EVALSHA").arg(&*DIGESTS[self as usize]);
+        match self {
+            Self::ClaimNode => {
+                command.arg(0).arg(floor).arg(counter.strip_prefix(COUNTER_OF_ALL).unwrap_or_default())
+            }
+            Self::ReleaseNode => command.arg(0),
+            Self::ClaimFree => command.arg(1).arg(counter).arg(floor).arg(""),
+            _ => command.arg(1).arg(counter),
+        };
+        // Most claims ask for the same.
+        let mut asked: &[u8] = b"";
+        for item in items {
+            let mut parts = item.parts();
+            let of = parts.next();
+            if let Some(asks) = parts.next().filter(|asks| *asks != asked) {
+                command.arg(asks);
+                asked = asks;
+            }
+            command.arg(of);
         }
         command
     }

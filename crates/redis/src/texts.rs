@@ -5,10 +5,9 @@ macro_rules! text {
     ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file, ".lua"))),+) };
 }
 
-pub(crate) const CLAIM: &str = text!("claim_one", "head", "claim_quick", "quick_end", "name", "claim");
+pub(crate) const CLAIM: &str = text!("head", "claim_quick", "quick_end", "name", "claim");
 pub(crate) const RENEW: &str = text!("head", "renew_quick", "quick_end", "name", "renew");
-pub(crate) const RELEASE: &str =
-    text!("release_one", "head", "release_quick", "quick_end", "name", "bell", "release");
+pub(crate) const RELEASE: &str = text!("head", "release_quick", "quick_end", "name", "bell", "release");
 pub(crate) const BREAK: &str = text!("head", "name", "bell", "break");
 pub(crate) const LOOK: &str = text!("head", "name", "look");
 pub(crate) const NAMES: &str = text!("head", "names");
@@ -17,3 +16,7 @@ pub(crate) const RENEW_LOCK: &str = text!("head", "renew_lock");
 pub(crate) const RELEASE_LOCK: &str = text!("head", "release_lock");
 pub(crate) const RENEW_SEAT: &str = text!("head", "renew_seat");
 pub(crate) const RELEASE_SEAT: &str = text!("head", "release_seat");
+pub(crate) const CLAIM_FREE: &str = text!("claim_lone", "claim_free_head", "claim_free");
+pub(crate) const RELEASE_FREE: &str = text!("release_free");
+pub(crate) const CLAIM_NODE: &str = text!("claim_lone", "claim_free_head", "claim_node");
+pub(crate) const RELEASE_NODE: &str = text!("release_node");

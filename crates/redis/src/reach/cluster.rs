@@ -113,6 +113,13 @@ impl Cluster {
         }
     }
 
+    /// The same, if it is made, and nothing is to be asked there first.
+    pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
+        let owned = self.0.owned(slot)?;
+        let (conn, to) = (owned.node.made()?, self.to(slot, &owned));
+        Some(Via { conn, to, home: Some(Home { cluster: Arc::clone(&self.0), node: owned.node }) })
+    }
+
     fn to(&self, slot: u16, owned: &Owned) -> To {
         let unsettled = self.0.client.clock.now().since(owned.since) < UNSETTLED;
         To { slot: Some(slot), asking: false, unsettled }

@@ -100,6 +100,16 @@ impl Reach {
         }
     }
 
+    /// The connection to the server that has the keys of this slot, if it is made, and nothing is to be asked there first.
+    pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
+        let conn = match self {
+            Self::One(one) => one.made()?,
+            Self::Sentinel(sentinel) => sentinel.made()?,
+            Self::Cluster(cluster) => return cluster.via_made(slot),
+        };
+        Some(Via { conn, to: To::default(), home: None })
+    }
+
     /// Whether one request can be about keys of one slot only.
     pub(crate) const fn shares_slots(&self) -> bool {
         matches!(self, Self::Cluster(_))

@@ -68,6 +68,11 @@ impl Node {
         self.link.conn().await
     }
 
+    /// Its connection, if it is made, and no slot came since its time was asked for.
+    pub(crate) fn made(&self) -> Option<Arc<Conn>> {
+        self.link.live().filter(|_| self.has_floor())
+    }
+
     pub(crate) fn ears(&self) -> &Arc<Ears> {
         &self.link.dialer().dialer.ears
     }
@@ -97,14 +102,19 @@ impl Node {
     /// Before the first request about a slot that came from another node: the counter of its tokens may be a copy that lacks the
     /// newest, so it must be above what the clock says now.
     pub(crate) async fn take_floor(&self, conn: &Conn) -> Result<(), EngineError> {
-        let arrivals = self.arrivals.load(Ordering::Acquire);
-        if self.floored.load(Ordering::Acquire) >= arrivals {
+        if self.has_floor() {
             return Ok(());
         }
+        let arrivals = self.arrivals.load(Ordering::Acquire);
         let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_asked)?;
         self.ears().raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
         self.floored.fetch_max(arrivals, Ordering::AcqRel);
         Ok(())
+    }
+
+    fn has_floor(&self) -> bool {
+        let arrivals = self.arrivals.load(Ordering::Acquire);
+        self.floored.load(Ordering::Acquire) >= arrivals
     }
 
     /// Whether it has channels of slots (Redis 7.0). Asked without arguments, which does nothing.

@@ -41,6 +41,11 @@ impl One {
         self.0.conn().await
     }
 
+    /// The connection, if it is made.
+    pub(crate) fn made(&self) -> Option<Arc<Conn>> {
+        self.0.live()
+    }
+
     pub(crate) fn ears(&self) -> &Ears {
         &self.0.dialer().ears
     }

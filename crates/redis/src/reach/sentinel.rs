@@ -77,6 +77,11 @@ impl Sentinel {
         }
     }
 
+    /// The connection, if it is made.
+    pub(crate) fn made(&self) -> Option<Arc<Conn>> {
+        self.0.live()
+    }
+
     pub(crate) fn ears(&self) -> &Ears {
         &self.0.dialer().ears
     }

@@ -37,6 +37,7 @@ pub(crate) struct Way<'a> {
 const MOST_DEMOTED: u32 = 3;
 
 /// The connection by which a request goes, and what is said of it there.
+#[derive(Clone)]
 pub(crate) struct Via {
     pub(crate) conn: Arc<Conn>,
     pub(crate) to: To,
@@ -45,6 +46,7 @@ pub(crate) struct Via {
 }
 
 /// The node of a connection.
+#[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) cluster: Arc<Inner>,
     pub(crate) node: Arc<Node>,
@@ -116,7 +118,8 @@ impl Via {
     /// Runs a script for these items.
     pub(crate) async fn run(&self, script: Script, items: Items) -> Result<Values, Refused> {
         let mut overdue = self.home.as_ref().map(Overdue::new);
-        let said = self.conn.run(self.to, script, items).await;
+        let to = if script.is_short() { To::default() } else { self.to };
+        let said = self.conn.run(to, script, items).await;
         if let Some(overdue) = &mut overdue {
             overdue.home = None;
         }

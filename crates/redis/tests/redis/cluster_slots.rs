@@ -371,7 +371,7 @@ fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
         let before = loads();
         assert!(matches!(engine.renew(&[hold(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
         assert_eq!(held(&engine, &claim).await.token, grant.token);
-        assert_eq!(loads(), before + 2, "to renew and to claim");
+        assert_eq!(loads(), before + 3, "to renew, and to claim by the short script and the whole");
         assert!(matches!(engine.release(&[end(&claim, Some(&grant))]).await[..], [Released::Freed]));
     });
 }

@@ -172,12 +172,13 @@ fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
     let engines = [rig.engine(), rig.engine()];
     rig.run(async {
         engines[1].claim(&rig.claim("b"), How::Create).await.unwrap();
-        // The counter is older than this connection: the long way.
         let mut holder = rig.claim("a");
         let Ok(Answer::Held(mut grant)) = engines[0].claim(&holder, How::Create).await else {
             panic!("it is free")
         };
-        assert!(walks() > 0);
+        let shares = leasehold_core::Claim { mode: leasehold_core::Mode::Shared, ..rig.claim("c") };
+        engines[0].claim(&shares, How::Create).await.unwrap();
+        assert!(walks() > 0, "the long way");
         rig.says(&["CONFIG", "RESETSTAT"]);
         for turn in 0..10 {
             let (here, there) = (&engines[turn % 2], &engines[(turn + 1) % 2]);

@@ -36,5 +36,6 @@ mod rig;
 mod sentinel;
 mod sentinel_failovers;
 mod sentinel_rig;
+mod short;
 mod sockets;
 mod stops;

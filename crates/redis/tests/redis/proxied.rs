@@ -2,7 +2,7 @@
 
 use std::{thread::spawn, time::Duration};
 
-use leasehold_core::{Answer, Engine, Fault, How, Locks, Mode, News, Previous, Release, Released};
+use leasehold_core::{Answer, Engine, Fault, How, Inspect, Locks, Mode, News, Previous, Release, Released};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -60,6 +60,37 @@ fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
             assert_eq!(rig.leftovers(), Vec::<String>::new(), "{mode}");
         });
     }
+}
+
+/// R9 of a hold that ends well: it was asked about once more on a connection that dies, as by a claim that did not hear of its grant.
+#[test]
+fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
+    let rig = Rig::new();
+    let (proxy, engine) = rig.proxied();
+    let claim = rig.claim("a");
+    rig.run(async {
+        let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else { panic!("it is free") };
+        proxy.hold_requests();
+        let mut sent = engine.claim(&claim, How::Create);
+        while !proxy.holds_a_request() {
+            let came = tokio::time::timeout(Duration::from_millis(20), &mut sent).await;
+            assert!(came.is_err(), "it is under way: {came:?}");
+        }
+        drop(sent);
+        proxy.cut_clients();
+        // On a connection that is made, the short script is tried first.
+        while Inspect::ping(&*engine).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let end = Release { token: Some(grant.token), ..release_of(&claim)[0].clone() };
+        while let [Released::Unknown(_)] = engine.release(std::slice::from_ref(&end)).await[..] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let before = calls(&rig, "evalsha");
+        proxy.let_go();
+        rig.until("the claim arrives", || calls(&rig, "evalsha") > before);
+        assert_eq!(rig.leftovers(), Vec::<String>::new());
+    });
 }
 
 /// I7: a push that never comes costs no more than the pace of the net.

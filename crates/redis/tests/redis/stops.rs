@@ -18,7 +18,7 @@ use redis::{Client, Cmd, Connection, FromRedisValue, Value, cmd};
 
 #[expect(dead_code, reason = "some scripts are for clusters")]
 #[path = "../../src/texts.rs"]
-mod texts;
+pub(crate) mod texts;
 
 use texts::{BREAK, CLAIM, LOOK, RELEASE, RENEW};
 

@@ -1,0 +1,52 @@
+-- Takes names that are free and that nobody waits for, in whatever slots of one node of a cluster: most claims. A request can declare
+-- keys of one slot only, and half of what a short script costs is its call, so this one declares none.
+--
+-- While a slot is on its way to another node, some keys of a name may be there, and a command here about a key that is not here is
+-- refused. So the first command about a name asks for keys that are not there if the name is free: if it is not refused, the slot is
+-- here, whole, until the script ends. Whatever is refused, or not as plain as that, is left to the whole verb, which declares its keys.
+--
+-- KEYS none
+-- ARGV 1 the server's microseconds when the connection was made · 2 what follows the tag in the key of a counter; then texts of two
+--      kinds: "=" and what the claims after it ask for: ttl ms, tokens, channel, owner, a channel of a slot without what is before and in
+--      its tag; or a claim: tag (4 letters), id (32), lock
+-- Answers in one text, which costs less to write and to read than a list: the server's us, or 0 where it is not told, then for each claim
+-- its first token, negative if it got that one only, or 0: nothing was done, ask with the whole verb.
+-- Invariant: as of claim.lua.
+local answers, ttl, tokens, rest, life, tagged = { int(us) }, nil, nil, nil, nil, false
+
+local function take(text)
+  local side, id, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, 36), text:sub(37)
+  local card, counter = side .. 'c' .. lock, side .. ARGV[2]
+  if call('EXISTS', card, side .. 'd' .. lock) > 0 then
+    return '0'
+  end
+  local newest, minted = call('INCRBY', counter, tokens), tokens
+  local before = newest - tokens
+  if before <= floor or newest > us then
+    call('INCRBY', counter, '-' .. tokens)
+    local first, number = mint(counter, tonumber(tokens), 1)
+    if not first then
+      return '0'
+    end
+    before, minted = first - 1, int(number)
+  end
+  local token = int(before + 1)
+  if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
+    return '0'
+  end
+  local speaker = tagged and 'leasehold:{' .. text:sub(1, 4) .. rest or rest
+  call('SET', card, since .. token .. ' ' .. minted .. ' ' .. id .. ' - ' .. speaker, 'PX', life)
+  return minted == tokens and token or '-' .. token
+end
+
+for at = 3, #ARGV do
+  local text = ARGV[at]
+  if text:byte() == 61 then
+    ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
+    life, tagged = int(ttl + ENDED_LIFE), rest:byte() == 125
+  else
+    local done, told = pcall(take, text)
+    answers[#answers + 1] = done and told or '0'
+  end
+end
+return table.concat(answers, ' ')

@@ -1,0 +1,152 @@
+//! Claims of free names, and releases of names that nobody waits for, by short scripts that leave all else to the whole verbs: most of
+//! both. They are told less, and of names in whatever slots of one server, so in a Redis Cluster too many share one request, where a
+//! request of a whole verb is about one slot. What a short script leaves was not done.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use leasehold_core::{
+    Claim, EngineError, Grant, How, Mode, Previous, Release, Released, Token, queue::MAX_TOKENS,
+};
+
+use crate::{
+    RedisEngine,
+    engine::REQUEST_LIFE,
+    error::Refused,
+    holds::Batch,
+    keys::{Keys, after_tag},
+    news::LINEAGE,
+    outbox::{BATCH, Items},
+    reach::Via,
+    reply::Reply,
+    scripts::{Item, Script, millis},
+};
+
+impl RedisEngine {
+    /// That of one server, or of a node of several.
+    const fn short(&self, of_one: Script, of_node: Script) -> Script {
+        if self.reach.shares_slots() { of_node } else { of_one }
+    }
+
+    /// Whether the claim is worth a try by the short script: if nobody else wanted a name of this slot lately, as far as we know.
+    pub(crate) fn may_be_quick(&self, slot: u16, claim: &Claim, how: How) -> bool {
+        how == How::Create
+            && claim.mode == Mode::Exclusive
+            && !self.contention.is_likely(slot, self.client.clock.now())
+    }
+
+    /// The grant, if the name is free and nobody waits for it; `None` if the whole verb is to be asked.
+    pub(crate) async fn claim_short(
+        &self,
+        via: &Via,
+        keys: &Keys<'_>,
+        claim: &Claim,
+    ) -> Result<Option<Grant>, EngineError> {
+        let tokens = claim.tokens.clamp(1, MAX_TOKENS);
+        let channel = via.channel(&self.client).await?;
+        let item = Item::claim_of(keys, claim.id).words(format_args!(
+            "={} {tokens} {} {}",
+            millis(claim.ttl),
+            after_tag(&channel),
+            claim.owner
+        ));
+        let flight = self.flights.start(claim.id, via.conn.number, self.client.clock.now());
+        let said = match via.run(self.short(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
+            Err(refused) if refused.is_unknown() => return Err(refused.into()),
+            said => said,
+        };
+        flight.land();
+        // Where the script itself is refused, the whole verb is told why.
+        let Ok(said) = said else {
+            self.contention.note(keys.slot, self.client.clock.now());
+            return Ok(None);
+        };
+        let first = Reply::new(said).number()?;
+        if first == 0 {
+            self.contention.note(keys.slot, self.client.clock.now());
+            return Ok(None);
+        }
+        via.waits(claim.id, &claim.name, false);
+        let tokens = if first < 0 { 1 } else { tokens };
+        let token = Token { lineage: LINEAGE, number: first.unsigned_abs() };
+        let ttl = Some(Duration::from_millis(millis(claim.ttl)));
+        Ok(Some(Grant { token, tokens, ttl, previous: Previous::Clean }))
+    }
+
+    /// By the node that has each; last those that need the whole verb anyway, without a node.
+    pub(crate) fn by_server(&self, releases: &[Release]) -> (Vec<Option<Via>>, Vec<Batch<Release>>) {
+        let mut nodes: BTreeMap<u64, (Via, Vec<usize>)> = BTreeMap::new();
+        let mut rest = Vec::new();
+        for (at, release) in releases.iter().enumerate() {
+            match self.node_of(release) {
+                Some(via) => nodes.entry(via.conn.number).or_insert((via, Vec::new())).1.push(at),
+                None => rest.push(at),
+            }
+        }
+        let batch = |places: &[usize]| Batch::new(releases, places);
+        let (mut vias, mut batches) = (Vec::new(), Vec::new());
+        for (via, places) in nodes.into_values() {
+            for places in places.chunks(BATCH) {
+                vias.push(Some(via.clone()));
+                batches.push(batch(places));
+            }
+        }
+        if !rest.is_empty() {
+            vias.push(None);
+            batches.push(batch(&rest));
+        }
+        (vias, batches)
+    }
+
+    /// The node that is to be asked to free a name by the short script: if nothing but the lock and its card is to go, and nobody is to
+    /// be told, as far as we know. Nobody waits here for a connection: that is done for the whole verb.
+    fn node_of(&self, release: &Release) -> Option<Via> {
+        let keys = self.keys(&release.name).ok()?;
+        let now = self.client.clock.now();
+        let plain = release.mode == Mode::Exclusive
+            && release.keep.is_none()
+            && release.ended == Previous::Clean
+            && release.token.is_some()
+            && ["a", "0"].contains(&&*self.for_others)
+            && !self.contention.is_likely(keys.slot, now);
+        let via = self.reach.via_made(keys.slot).filter(|_| plain)?;
+        let wants_tombstone = self.flights.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
+        (!wants_tombstone).then_some(via)
+    }
+
+    /// Frees what the short script can by this connection; `None` for each that is left to the whole verb.
+    pub(crate) async fn release_short(&self, via: &Via, releases: &[Release]) -> Vec<Option<Released>> {
+        let said = async {
+            let item = |release: &Release| {
+                let keys = self.keys(&release.name)?;
+                self.reach.waits_no_more(keys.slot, release.id);
+                Ok(Item::release_of(&keys, release.id, release.token))
+            };
+            let items = releases.iter().map(item).collect::<Result<Items, _>>().map_err(Refused::Failed)?;
+            let mut said =
+                Reply::new(via.run(self.short(Script::ReleaseFree, Script::ReleaseNode), items).await?);
+            releases.iter().map(|_| said.number()).collect::<Result<Vec<_>, _>>().map_err(Refused::Failed)
+        };
+        match said.await {
+            Ok(said) => {
+                said.into_iter().zip(releases).map(|(freed, one)| self.freed(freed == 1, one)).collect()
+            }
+            Err(refused) if refused.is_unknown() => {
+                let error = EngineError::from(refused);
+                releases.iter().map(|_| Some(Released::Unknown(error.again()))).collect()
+            }
+            // The whole verb is told why.
+            Err(_) => releases.iter().map(|one| self.freed(false, one)).collect(),
+        }
+    }
+
+    fn freed(&self, freed: bool, release: &Release) -> Option<Released> {
+        if freed {
+            self.flights.settle(release.id);
+            return Some(Released::Freed);
+        }
+        if let Ok(keys) = self.keys(&release.name) {
+            self.contention.note(keys.slot, self.client.clock.now());
+        }
+        None
+    }
+}

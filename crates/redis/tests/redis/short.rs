@@ -1,0 +1,370 @@
+//! What the short scripts do of free names, on one server and in a cluster, and what they must leave to the whole verbs.
+
+use std::sync::Arc;
+
+use futures_util::future::{join, join_all};
+use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Grant, How, Inspect, Previous, Released};
+use leasehold_redis::RedisEngine;
+
+use crate::{
+    cluster_rig::{ClusterRig, end, held},
+    rig::Rig,
+    stops::texts,
+};
+
+/// One server, or several that share the slots.
+enum Site {
+    One(Rig),
+    Cluster(ClusterRig),
+}
+
+impl Site {
+    fn both() -> [Self; 2] {
+        [Self::One(Rig::new()), Self::Cluster(ClusterRig::with(3, 0, &[]))]
+    }
+
+    fn engine(&self) -> Arc<RedisEngine> {
+        match self {
+            Self::One(rig) => rig.engine(),
+            Self::Cluster(rig) => rig.engine(),
+        }
+    }
+
+    fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        match self {
+            Self::One(rig) => rig.run(work),
+            Self::Cluster(rig) => rig.run(work),
+        }
+    }
+
+    /// What the server that has this name says to a command.
+    fn says(&self, name: &str, words: &[&str]) -> Vec<String> {
+        match self {
+            Self::One(rig) => rig.server.command(words),
+            Self::Cluster(rig) => {
+                let (_, node, _) = rig.ends(name);
+                rig.cluster().command(node, words)
+            }
+        }
+    }
+
+    /// A side key of a name, as the layout has them.
+    fn side(&self, kind: char, name: &str) -> String {
+        let lock = format!("lock:{name}");
+        let made = self.says(name, &["KEYS", &format!("leasehold:{{????}}?{lock}")]);
+        let tag = made.iter().find_map(|key| key.get("leasehold:{".len()..)?.get(..4).map(str::to_owned));
+        format!("leasehold:{{{}}}{kind}{lock}", tag.expect("a side key of the name is there"))
+    }
+
+    /// Where the newest token of this name stands, once there was one.
+    fn counter(&self, name: &str) -> String {
+        match self {
+            Self::One(_) => "leasehold:{}tlock:".to_owned(),
+            Self::Cluster(rig) => {
+                let (slot, node, _) = rig.ends(name);
+                let keys = rig.cluster().keys_in_slot(node, slot);
+                keys.into_iter().find(|key| key.ends_with("}tlock:")).expect("the slot has a counter")
+            }
+        }
+    }
+
+    /// How often scripts were called by clients, on all servers.
+    fn requests(&self) -> u64 {
+        match self {
+            Self::One(rig) => {
+                let said = rig.says(&["INFO", "commandstats"]);
+                let calls = said.split_once("cmdstat_evalsha:calls=");
+                calls.map_or(0, |(_, calls)| calls.split(',').next().unwrap().parse().unwrap())
+            }
+            Self::Cluster(rig) => rig.calls().get("evalsha").copied().unwrap_or_default(),
+        }
+    }
+}
+
+async fn asked(engine: &RedisEngine, claim: &Claim) -> Result<Answer, EngineError> {
+    engine.claim(claim, How::Create).await
+}
+
+async fn freed(engine: &RedisEngine, claim: &Claim, grant: &Grant) {
+    let released = engine.release(&[end(claim, Some(grant))]).await;
+    assert!(matches!(released[..], [Released::Freed]), "{released:?}");
+}
+
+fn claim(name: &str) -> Claim {
+    crate::rig::claim_of(name)
+}
+
+/// Claims, and then releases, of many names leave together, in whatever slots these are.
+#[test]
+fn free_names_of_many_slots_share_requests() {
+    const NAMES: usize = 96;
+    for site in Site::both() {
+        // All that is asked at once is asked before any of it leaves.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let engine = site.engine();
+        let asks = |name: &str| Claim { tokens: 8, ..claim(name) };
+        let claims: Vec<_> = (0..NAMES).map(|number| asks(&format!("n{number}"))).collect();
+        runtime.block_on(async {
+            // Connected to all, and every server knows the scripts.
+            for warm in &claims {
+                let grant = held(&engine, warm).await;
+                freed(&engine, warm, &grant).await;
+            }
+            let claims: Vec<_> = claims.iter().map(|before| asks(before.name.as_str())).collect();
+            let before = site.requests();
+            let grants = join_all(claims.iter().map(|claim| held(&engine, claim))).await;
+            let between = site.requests();
+            let ends: Vec<_> =
+                claims.iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+            let released = engine.release(&ends).await;
+            assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
+            let after = site.requests();
+            // 32 names a request, and what is left over on each of three servers.
+            for requests in [between - before, after - between] {
+                assert!((3..=6).contains(&requests), "{requests} for {NAMES} names");
+            }
+            if let Site::One(_) = site {
+                let mut blocks: Vec<_> = grants.iter().map(|one| (one.token.number, one.tokens)).collect();
+                blocks.sort_unstable();
+                let apart = |pair: &[(u64, u32)]| pair[0].0 + u64::from(pair[0].1) <= pair[1].0;
+                assert!(blocks.windows(2).all(apart), "no token is in two blocks: {blocks:?}");
+            }
+        });
+    }
+}
+
+/// What is told of a grant is what the whole verb would tell, and what it leaves behind is what the whole verb reads.
+#[test]
+fn a_short_grant_is_seen_as_any_other() {
+    for site in Site::both() {
+        let (engine, other) = (site.engine(), site.engine());
+        let mut first = claim("a");
+        (first.tokens, first.owner) = (8, "somebody with blanks".into());
+        site.run(async {
+            let grant = held(&engine, &first).await;
+            assert_eq!((grant.tokens, grant.previous, grant.ttl), (8, Previous::Clean, Some(first.ttl)));
+            // The same claim once more, as after an answer that was lost, by whichever script.
+            assert_eq!(held(&engine, &first).await.token, grant.token);
+            assert_eq!(held(&other, &first).await.token, grant.token);
+            let view = Inspect::show(&*other, &first.name).await.unwrap();
+            let [holder] = &view.holders[..] else { panic!("{view:?}") };
+            assert_eq!(holder.id, first.id.to_string());
+            assert_eq!(holder.owner, "somebody with blanks");
+            let second = claim("a");
+            assert!(matches!(asked(&other, &second).await, Ok(Answer::Waiting(_))));
+            freed(&engine, &first, &grant).await;
+            let Ok(Answer::Held(next)) = other.claim(&second, How::Ask).await else {
+                panic!("it was granted")
+            };
+            assert!(next.token.number >= grant.token.number + 8, "{next:?} after {grant:?}");
+            freed(&other, &second, &next).await;
+        });
+    }
+}
+
+/// What is in the way of a grant is in its way here, whether a claim is alone in its request or not.
+#[test]
+fn what_is_not_plain_is_left_to_the_whole_verb() {
+    for site in Site::both() {
+        meets_what_is_not_plain(&site, false);
+    }
+    for site in Site::both() {
+        meets_what_is_not_plain(&site, true);
+    }
+}
+
+fn meets_what_is_not_plain(site: &Site, beside_another: bool) {
+    // What is asked at once is asked before any of it leaves.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Each asks by a client of its own, which knows nothing of the name.
+    let ask = |claim: &Claim| {
+        let engine = site.engine();
+        let other = crate::rig::claim_of(&format!("{{x}}{}", claim.id));
+        runtime.block_on(async {
+            Inspect::ping(&*engine).await.unwrap();
+            if !beside_another {
+                return asked(&engine, claim).await;
+            }
+            let (said, beside) = join(asked(&engine, claim), asked(&engine, &other)).await;
+            assert!(matches!(beside, Ok(Answer::Held(_))), "{beside:?}");
+            said
+        })
+    };
+
+    site.says("{x}", &["SET", "lock:{x}foreign", "theirs"]);
+    let said = ask(&claim("{x}foreign"));
+    assert!(matches!(said, Ok(Answer::Waiting(_))), "{said:?}");
+    assert_eq!(site.says("{x}", &["GET", "lock:{x}foreign"]).concat(), "theirs");
+
+    let engine = site.engine();
+    let names = ["{x}line", "{x}lapsed", "{x}version", "{x}dead"];
+    let claims: Vec<_> = names.iter().map(|name| claim(name)).collect();
+    site.run(join_all(claims.iter().map(|claim| held(&engine, claim))));
+    let [line, lapsed, version, dead] = names;
+
+    // The lock itself went, by whatever hand: its place belongs to who stands in line.
+    let (waiting, waiter) = (claim(line), site.engine());
+    assert!(matches!(site.run(asked(&waiter, &waiting)), Ok(Answer::Waiting(_))));
+    site.says("{x}", &["DEL", "lock:{x}line"]);
+    let said = ask(&claim(line));
+    assert!(matches!(said, Ok(Answer::Waiting(_))), "{said:?}");
+
+    site.says("{x}", &["DEL", "lock:{x}lapsed"]);
+    let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("nobody holds it") };
+    assert_eq!(grant.previous, Previous::Lapsed);
+
+    let card = site.side('c', version);
+    let newer = "return redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))";
+    site.says("{x}", &["EVAL", newer, "1", &card]);
+    site.says("{x}", &["DEL", "lock:{x}version"]);
+    let error = ask(&claim(version)).unwrap_err();
+    assert!(error.fault == Fault::Misconfigured && error.message.contains("another version"), "{error:?}");
+
+    let late = claim(dead);
+    let (card, tombs) = (site.side('c', dead), site.side('d', dead));
+    site.says("{x}", &["DEL", "lock:{x}dead", &card]);
+    site.says("{x}", &["ZADD", &tombs, "9999999999999", &late.id.to_string()]);
+    let said = ask(&late);
+    assert!(matches!(said, Ok(Answer::Gone)), "a claim that was ended stays so: {said:?}");
+    assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "others are not");
+}
+
+/// Of releases that leave together, each does what it would alone.
+#[test]
+fn a_short_release_leaves_who_waits_to_the_whole_verb() {
+    for site in Site::both() {
+        let (engine, other) = (site.engine(), site.engine());
+        let claims: Vec<_> = (0..6).map(|number| claim(&format!("{{x}}{number}"))).collect();
+        let waiting = claim("{x}1");
+        site.run(async {
+            let mut grants = Vec::new();
+            for claim in &claims {
+                grants.push(held(&engine, claim).await);
+            }
+            assert!(matches!(asked(&other, &waiting).await, Ok(Answer::Waiting(_))));
+            // Another program took one, and broke another by hand.
+            site.says("{x}", &["SET", "lock:{x}2", "theirs"]);
+            site.says("{x}", &["DEL", "lock:{x}3"]);
+            let ends: Vec<_> =
+                claims.iter().zip(&grants).map(|(claim, grant)| end(claim, Some(grant))).collect();
+            let released = engine.release(&ends).await;
+            for (at, answer) in released.iter().enumerate() {
+                match at {
+                    2 | 3 => assert!(matches!(answer, Released::NotThere), "{at}: {answer:?}"),
+                    _ => assert!(matches!(answer, Released::Freed), "{at}: {answer:?}"),
+                }
+            }
+            let view = Inspect::show(&*other, &waiting.name).await.unwrap();
+            assert!(matches!(&view.holders[..], [holder] if holder.id == waiting.id.to_string()), "{view:?}");
+        });
+        assert_eq!(site.says("{x}", &["GET", "lock:{x}2"]).concat(), "theirs");
+    }
+}
+
+/// Tokens grow whatever happens to their counter.
+#[test]
+fn a_short_grant_counts_on_from_no_counter_that_lost_tokens() {
+    for site in Site::both() {
+        let engine = site.engine();
+        let newest = || {
+            let claim = claim("a");
+            site.run(async {
+                let grant = held(&engine, &claim).await;
+                freed(&engine, &claim, &grant).await;
+                grant.token.number
+            })
+        };
+        let mut before = newest();
+        let counter = site.counter("a");
+        for words in [["SET", "1"].as_slice(), &["SET", "0"], &["DEL"]] {
+            let command: Vec<&str> = [&words[..1], &[&*counter], &words[1..]].concat();
+            site.says("a", &command);
+            let now = newest();
+            assert!(now > before, "{now} after {before} and {words:?}");
+            let left: i64 = site.says("a", &["PTTL", &counter]).concat().parse().unwrap();
+            assert!(
+                (3_000_000..=3_700_000).contains(&left),
+                "the counter expires in {left} ms after {words:?}"
+            );
+            before = now;
+        }
+        // Ahead of the clock, as after one that was set back: it is counted on from all the same.
+        let ahead = (before + 3_600_000_000).to_string();
+        site.says("a", &["SET", &counter, &ahead, "PX", "3600000"]);
+        assert!(newest() > before + 3_600_000_000);
+        site.says("a", &["SET", &counter, "foo"]);
+        let error = site.run(async { asked(&engine, &claim("a")).await }).unwrap_err();
+        assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
+    }
+}
+
+/// Traps 16 to 18: at no point of a move does a short script touch half of a name, on either node.
+#[test]
+fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let (slot, from, to) = rig.ends("{x}");
+    let engine = rig.engine();
+    let claims: Vec<_> = (0..4).map(|number| claim(&format!("{{x}}{number}"))).collect();
+    let grants = rig.run(join_all(claims.iter().map(|claim| held(&engine, claim))));
+    let keys = |node| rig.cluster().keys_in_slot(node, slot);
+    let all = || {
+        let mut all = [keys(from), keys(to)].concat();
+        all.sort();
+        all
+    };
+    let before = all();
+    let tag = before.iter().find_map(|key| key.strip_prefix("leasehold:{")?.get(..4)).unwrap().to_owned();
+    let free = format!("{tag}{}lock:{{x}}free", claim("x").id);
+    let ends: Vec<_> = claims
+        .iter()
+        .zip(&grants)
+        .map(|(claim, grant)| format!("{tag}{}.{} lock:{}", claim.id, grant.token.number, claim.name))
+        .collect();
+    rig.cluster().open_slot(slot, to).unwrap();
+    loop {
+        for node in [from, to] {
+            let claim = ["EVAL", texts::CLAIM_NODE, "0", "0", "tlock:", "=30000 1 }news:x owner", &free];
+            let said = rig.cluster().command(node, &claim).concat();
+            assert!(said.ends_with(" 0") && said.matches(' ').count() == 1, "nothing is granted: {said}");
+            let mut release = vec!["EVAL", texts::RELEASE_NODE, "0"];
+            release.extend(ends.iter().map(String::as_str));
+            assert_eq!(rig.cluster().command(node, &release), ["0 0 0 0 0"], "nothing is freed");
+        }
+        assert_eq!(all(), before, "no key came or went");
+        if rig.cluster().move_keys(slot, 1).unwrap() == 0 {
+            break;
+        }
+    }
+    rig.cluster().close_slot(slot).unwrap();
+    rig.run(async {
+        for (claim, grant) in claims.iter().zip(&grants) {
+            freed(&engine, claim, grant).await;
+        }
+        held(&engine, &claim("{x}free")).await;
+    });
+}
+
+/// Who knows that several want a name does not try the short script first.
+#[test]
+fn a_name_that_several_want_costs_no_second_request() {
+    for site in Site::both() {
+        let (engine, other) = (site.engine(), site.engine());
+        let costs = |work: &mut dyn FnMut()| {
+            let before = site.requests();
+            work();
+            site.requests() - before
+        };
+        let first = claim("a");
+        site.run(async {
+            // Every server of the name knows all scripts, and both are connected to it and listen.
+            let grant = held(&other, &first).await;
+            assert!(matches!(asked(&engine, &claim("a")).await, Ok(Answer::Waiting(_))));
+            freed(&other, &first, &grant).await;
+        });
+        let waits = costs(&mut || {
+            let answer = site.run(async { asked(&engine, &claim("a")).await });
+            assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
+        });
+        assert_eq!(waits, 1, "it was found to be contended a moment ago");
+    }
+}
