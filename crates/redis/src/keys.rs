@@ -17,6 +17,8 @@ pub(crate) struct Keys<'a> {
     pub(crate) name: &'a str,
     /// Between braces, what its side keys begin with: in the hash slot of the lock key, whatever braces that one holds.
     pub(crate) tag: &'static str,
+    /// What follows that in the side keys of a layout.
+    pub(crate) mark: &'static str,
     /// In a Redis Cluster.
     pub(crate) slot: u16,
 }
@@ -31,7 +33,7 @@ impl<'a> Keys<'a> {
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
         let slot = slot(prefix.as_bytes(), name.as_bytes());
-        Ok(Self { prefix, name, tag: tag(slot), slot })
+        Ok(Self { prefix, name, tag: tag(slot), mark: "", slot })
     }
 
     pub(crate) fn lock(&self) -> String {
@@ -74,7 +76,7 @@ pub(crate) fn channel_of(client: &str, slot: u16) -> String {
 }
 
 /// The slot of a key that consists of these two parts: of its hash tag, if it has one.
-fn slot(prefix: &[u8], name: &[u8]) -> u16 {
+pub(crate) fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     let hash = |parts: [&[u8]; 2]| {
         let mut digest = CRC.digest();
         parts.iter().for_each(|part| digest.update(part));

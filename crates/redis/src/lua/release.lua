@@ -18,7 +18,7 @@ local function one(at)
   if not s then
     return 'layout'
   end
-  gap = tonumber(gap) or call('EXISTS', side .. 's' .. s.lock) * USUAL
+  gap = tonumber(gap) or awaited(s, bell) and USUAL or 0
   arm(s)
   prune(s)
   local c = s.c
@@ -44,10 +44,10 @@ local function one(at)
     if keep > 0 and h.state ~= '!' then
       h.state = 'kept'
       s.value = value_of(h)
-      call('SET', s.lock, s.value, 'PX', keep)
+      keep_lock(s, keep)
     else
-      call('DEL', s.lock)
-      s.value, c.mode, c.holder = false, nil, nil
+      drop_lock(s)
+      c.mode, c.holder = nil, nil
     end
   end
 
