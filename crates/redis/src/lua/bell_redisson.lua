@@ -11,9 +11,9 @@ local function ring(s, bell)
   end
   tell(lock, '0')
   tell(prefixed('redisson_rwlock', s.lock), '1')
-  local first = fair_line(s.lock, 1)[1]
-  if first then
-    tell(lock .. ':' .. first, '0')
+  local first = fair_line(s.lock)[1]
+  if first and first[1] ~= OURS then
+    tell(lock .. ':' .. first[1], '0')
   end
   return rung
 end

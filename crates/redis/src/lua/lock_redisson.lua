@@ -8,7 +8,8 @@
 --                                       <timeout of the field>  STRING 1, lives as long as the longest of the holds
 -- Redisson's fields are <uuid>:<thread>, or of a writer <uuid>:<thread>:write; no number of a thread begins with a zero. All that is
 -- alone is a writer, for a writer keeps out every kind of Redisson's locks. Other keys of Redisson's that are looked at:
---   redisson_lock_queue:{<lock>}, redisson_lock_timeout:{<lock>}   who waits for a FairLock, and until when
+--   redisson_lock_queue:{<lock>}, redisson_lock_timeout:{<lock>}   who waits for a FairLock, and until when. While one of ours waits,
+--                                                                  all of them stand there as one: OURS
 --   redisson_lock_token:{<lock>}                                   the newest token of a FencedLock
 local OWNER = '^(%x+)%-(%x+)%-(%x+)%-(%x+)%-(%x+):'
 local NOBODY = ('0'):rep(32)
@@ -16,7 +17,10 @@ local COUNTS = { [''] = '1', ['?'] = '2', ['!'] = '3' }
 local STATES = { ['1'] = '', ['2'] = '?', ['3'] = '!' }
 local MOST_FIELDS = 1024  -- of more, only what is ours is read
 local MOST_ENTRIES = 1024 -- so often nobody enters a lock again; a count is a number of keys to look at
-local SHOWN_IN_LINE = 100
+local MOST_IN_LINE = 100  -- of Redisson's own line no more is looked at
+local OURS = '00000000-0000-0000-0000-000000000000:0'
+local FAIR_LIFE = 300000  -- how long each that waits there expects to wait behind the one before, in ms
+local TURN_LIFE = 15000   -- whose turn it is has so long, in ms: many times the pace of the first of ours
 
 -- As Redisson's clients make names of names.
 local function prefixed(what, lock)
@@ -112,24 +116,72 @@ local function find_fields(s)
   end
 end
 
--- Those who wait for a FairLock and whose time is not over; its first alone, or some.
-local function fair_line(lock, most)
-  local now, waiting = math.floor(us / 1000), {}
-  local queue, till = prefixed('redisson_lock_queue', lock), prefixed('redisson_lock_timeout', lock)
-  local line = redis.pcall('LRANGE', queue, 0, SHOWN_IN_LINE - 1)
-  for _, owner in ipairs(line) do
+-- Those who wait for a FairLock and whose time is not over: {owner, until when} each.
+local function fair_line(lock)
+  local now, waiting, till = math.floor(us / 1000), {}, prefixed('redisson_lock_timeout', lock)
+  for _, owner in ipairs(redis.pcall('LRANGE', prefixed('redisson_lock_queue', lock), 0, MOST_IN_LINE - 1)) do
     local over = redis.pcall('ZSCORE', till, owner)
-    if #waiting < most and type(over) == 'string' and tonumber(over) > now then
-      waiting[#waiting + 1] = owner
+    if type(over) == 'string' and tonumber(over) > now then
+      waiting[#waiting + 1] = { owner, tonumber(over) }
     end
   end
   return waiting
 end
 
--- Finds what stands under the key, and who waits there by Redisson's own line.
+-- Finds what stands under the key, and whose turn it is by Redisson's own line, s.fair, if it is not ours.
 local function find_lock(s)
   find_fields(s)
-  s.fair = fair_line(s.lock, 1)[1]
+  s.fair_line = fair_line(s.lock)
+  local first = s.fair_line[1]
+  s.fair = first and first[1] ~= OURS and first[1]
+end
+
+-- Takes the place of ours out of Redisson's line. Whoever stands behind it expects to wait for so much less.
+local function leave_fair_line(s)
+  local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
+  local behind = false
+  for _, waiter in ipairs(s.fair_line) do
+    if behind then
+      call('ZINCRBY', till, -FAIR_LIFE, waiter[1])
+    end
+    behind = behind or waiter[1] == OURS
+  end
+  call('LREM', queue, 1, OURS)
+  call('ZREM', till, OURS)
+end
+
+-- Stands in Redisson's line, while others do: at its end. Or speaks for the place there.
+local function stand_in_fair_line(s)
+  local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
+  local now, before = math.floor(us / 1000), nil
+  for at, waiter in ipairs(s.fair_line) do
+    if waiter[1] == OURS then
+      call('ZADD', till, int(before and before + FAIR_LIFE or now + TURN_LIFE), OURS)
+      return
+    end
+    before = waiter[2]
+  end
+  if before then
+    call('LREM', queue, 1, OURS) -- one whose time was over
+    call('ZADD', till, int(before + FAIR_LIFE), OURS)
+    call('RPUSH', queue, OURS)
+  end
+end
+
+-- After each verb: ours stand in Redisson's line if some of them wait, at its end again whenever one of them had its turn.
+local function mind_others(s)
+  local stands = false
+  for _, waiter in ipairs(s.fair_line) do
+    stands = stands or waiter[1] == OURS
+  end
+  local wait = call('EXISTS', s.line) == 1
+  if stands and (s.took or not wait) then
+    leave_fair_line(s)
+    s.fair_line = fair_line(s.lock)
+  end
+  if wait then
+    stand_in_fair_line(s)
+  end
 end
 
 -- For how long Redisson's readers under the key hold, in ms; nil if that cannot be told.
@@ -168,6 +220,7 @@ local function keep_lock(s, ms)
   if s.field and s.field ~= field then
     call('HDEL', s.lock, s.field)
   end
+  s.took = s.took or s.field ~= field
   s.field = field
   call('HSET', s.lock, 'mode', is_reader(field) and 'read' or 'write', field, count)
   if life then
@@ -271,9 +324,13 @@ local function strangers(s, ours)
   return rows
 end
 
--- Who waits in Redisson's line, as look.lua tells it.
+-- Who else waits, in Redisson's line, as look.lua tells it.
 local function strangers_in_line(s)
-  return fair_line(s.lock, SHOWN_IN_LINE)
+  local owners = {}
+  for _, waiter in ipairs(s.fair_line) do
+    owners[#owners + 1] = waiter[1] ~= OURS and waiter[1] or nil
+  end
+  return owners
 end
 
 -- The newest token of the FencedLock of this name: 0 without one; nil if its key holds what is none.

@@ -86,3 +86,5 @@ local function newest_of_others()
 end
 
 local function tell_others() end
+
+local function mind_others() end

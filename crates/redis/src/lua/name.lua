@@ -136,6 +136,7 @@ end
 -- Writes the card if it changed (s.dirty), or removes it when nothing is left to remember. `held` is how long a hold lasts
 -- at least, in ms. A card that did not change is kept alive for longer than what it tells of.
 local function save(s, held)
+  mind_others(s)
   local c, life = s.c, 0
   if not s.dirty then
     if c.mode then

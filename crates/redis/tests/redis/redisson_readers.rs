@@ -184,6 +184,51 @@ fn nobody_of_ours_goes_before_who_waits_for_a_fair_lock() {
     waiting.join().unwrap().release_blocking().unwrap();
 }
 
+/// All of ours that wait stand in that line as one, at its end again after a turn, and not when none of them waits.
+#[test]
+fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
+    const OURS: &str = "00000000-0000-0000-0000-000000000000:0";
+    let rig = redisson();
+    let line = || rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
+    let waits = |locks: &leasehold_core::Locks| {
+        let before = rig.show("a").waiters.len();
+        let request = locks.mutex("a").blocking();
+        let waiting = spawn(move || request.acquire_within(PATIENCE).unwrap());
+        rig.until("it waits", || rig.show("a").waiters.len() > before);
+        waiting
+    };
+    let (one, two) = (rig.locks(), rig.locks());
+    rig.plays(&["fair lock"]);
+    let first = waits(&one);
+    assert_eq!(line(), "", "nobody waits there");
+    rig.plays(&["fair wait"]);
+    let second = waits(&two);
+    assert_eq!(line(), format!("{OTHER} {OURS}"));
+    let till = |owner: &str| -> u64 { rig.says(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap() };
+    assert!(till(OURS) > till(OTHER));
+
+    // Another comes behind ours; then who was first has its turn, then one of ours, then who came behind, then ours again.
+    rig.says(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
+    let later = (till(OURS) + 300_000).to_string();
+    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
+    rig.plays(&["fair unlock to who waits", "fair lock of who waited", "fair unlock"]);
+    let guard = first.join().unwrap();
+    rig.until("the other stands behind", || line() == format!("behind:1 {OURS}"));
+    assert!(till("behind:1") < later.parse().unwrap(), "it waits for one less");
+    guard.release_blocking().unwrap();
+    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "it is the turn of who came behind");
+    rig.says(&["LPOP", "redisson_lock_queue:{lock:a}"]);
+    rig.says(&["ZREM", "redisson_lock_timeout:{lock:a}", "behind:1"]);
+    second.join().unwrap().release_blocking().unwrap();
+    assert_eq!(line(), "");
+
+    // Who gives up stands there no longer.
+    rig.plays(&["fair lock", "fair wait"]);
+    let error = one.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
+    assert!(error.is_timed_out(), "{error}");
+    rig.until("it left", || line() == OTHER);
+}
+
 #[test]
 fn a_release_of_ours_calls_the_first_who_waits_for_a_fair_lock() {
     let rig = redisson();
