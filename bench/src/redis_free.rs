@@ -218,8 +218,9 @@ macro_rules! script {
     ($($file:literal),+) => { concat!($(include_str!(concat!("../../crates/redis/src/lua/", $file, ".lua"))),+) };
 }
 
-const CLAIM: &str = script!("claim_one", "head", "claim_quick", "quick_end", "name", "claim");
-const RELEASE: &str = script!("release_one", "head", "release_quick", "quick_end", "name", "bell", "release");
+const CLAIM: &str = script!("claim_one", "head", "claim_quick", "quick_end", "lock_string", "name", "claim");
+const RELEASE: &str =
+    script!("release_one", "head", "release_quick", "quick_end", "lock_string", "name", "bell", "release");
 
 fn encode(words: &[String]) -> Vec<u8> {
     let mut text = format!("*{}\r\n", words.len());

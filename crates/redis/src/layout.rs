@@ -45,7 +45,8 @@ impl Layout {
     pub(crate) fn digest(self, script: Script) -> Option<&'static str> {
         static DIGESTS: [OnceLock<String>; TEXTS.len()] = [const { OnceLock::new() }; TEXTS.len()];
         let text = of_redisson(script).filter(|_| self == Self::Redisson)?;
-        let digest = DIGESTS[script as usize].get_or_init(|| sha1_smol::Sha1::from(text).digest().to_string());
+        let digest =
+            DIGESTS[script as usize].get_or_init(|| sha1_smol::Sha1::from(text).digest().to_string());
         Some(digest)
     }
 

@@ -187,7 +187,11 @@ impl Script {
         match self {
             Self::RenewSeat | Self::ReleaseSeat => b"h",
             Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look if to.slot.is_some() => {
-                if layout.looks_at_more() { SIDE_KEYS_AND_NONE } else { SIDE_KEYS }
+                if layout.looks_at_more() {
+                    SIDE_KEYS_AND_NONE
+                } else {
+                    SIDE_KEYS
+                }
             }
             _ => b"",
         }
@@ -219,7 +223,7 @@ impl Script {
         let names = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
         let side_bytes = items.clone().map(names).sum::<usize>() * sides.len();
         let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes + side_bytes + 128);
-        let digest = layout.digest(self).unwrap_or_else(|| &DIGESTS[self as usize]);
+        let digest = layout.digest(self).unwrap_or_else(|| DIGESTS[self as usize].as_str());
         command.arg("EVALSHA").arg(digest).arg(keys);
         if self.has_counter() {
             command.arg(counter);

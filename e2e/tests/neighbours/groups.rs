@@ -60,7 +60,8 @@ impl<'a> Contest<'a> {
     pub(crate) fn of(dir: &'a Path, url: &str, mut theirs: Vec<String>) -> Self {
         fs::write(dir.join("journal"), "").unwrap();
         let ttl = TTL.as_millis().to_string();
-        let ours = [env!("CARGO_BIN_EXE_leasehold-e2e"), "turns", url, NAME, &ttl].map(str::to_owned).to_vec();
+        let ours =
+            [env!("CARGO_BIN_EXE_leasehold-e2e"), "turns", url, NAME, &ttl].map(str::to_owned).to_vec();
         theirs.push(ttl);
         let commands = [ours, theirs];
         let mut contest = Self { dir, commands, programs: Vec::new(), started: 0 };

@@ -54,7 +54,15 @@ fn folder() -> PathBuf {
 
 /// The words that start the program: one that is small, and soon there.
 pub(crate) fn words(orders: &[&str]) -> Vec<String> {
-    let java = ["java", "-Xmx160m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", CLASSES.as_str(), "Neighbour"];
+    let java = [
+        "java",
+        "-Xmx160m",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-cp",
+        CLASSES.as_str(),
+        "Neighbour",
+    ];
     java.iter().chain(orders).map(|&word| word.to_owned()).collect()
 }
 

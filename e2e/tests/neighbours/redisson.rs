@@ -10,7 +10,7 @@ use leasehold::{Locks, Request};
 use leasehold_testkit::server::{RedisCluster, RedisSentinels, RedisServer};
 
 use crate::{
-    groups::{Contest, ROUNDS, SIDES, expect_no_overlap, joined, move_slot, Strike},
+    groups::{Contest, ROUNDS, SIDES, Strike, expect_no_overlap, joined, move_slot},
     java,
 };
 
@@ -34,8 +34,7 @@ fn take_turns(kind: &str, ours: fn(&Locks) -> Request) {
     let server = Arc::new(RedisServer::start(&[]));
     let port = server.port().to_string();
     let sections = SECTIONS.to_string();
-    let theirs: Vec<_> =
-        (0..OF_EACH).map(|_| java::start(&["turns", kind, &port, KEY, &sections])).collect();
+    let theirs: Vec<_> = (0..OF_EACH).map(|_| java::start(&["turns", kind, &port, KEY, &sections])).collect();
     let threads: Vec<_> = (0..OF_EACH)
         .map(|_| {
             // A client of its own each, as processes have.
@@ -93,7 +92,12 @@ fn each_side_is_told_that_the_other_holds_and_readers_share() {
     let server = RedisServer::start(&[]);
     let port = server.port().to_string();
     let locks = locks(&server);
-    let ours = [locks.mutex("shared"), locks.rw("shared").write(), locks.rw("shared").read(), locks.semaphore("shared", 2)];
+    let ours = [
+        locks.mutex("shared"),
+        locks.rw("shared").write(),
+        locks.rw("shared").read(),
+        locks.semaphore("shared", 2),
+    ];
     for kind in ["lock", "spin", "fenced", "fair", "write", "read"] {
         let mut theirs = java::start(&["hold", kind, &port, KEY]);
         assert_eq!(theirs.says(), "held", "{kind}");
@@ -151,7 +155,8 @@ fn killed_inside(kind: &str) {
     server.command(&["SET", "redisson_lock_token:{lock:shared}", "0"]);
     let dir = tempfile::tempdir().unwrap();
     let places = server.port().to_string();
-    let mut contest = Contest::of(dir.path(), &url(server.port()), java::words(&["until", kind, &places, KEY]));
+    let mut contest =
+        Contest::of(dir.path(), &url(server.port()), java::words(&["until", kind, &places, KEY]));
     for _ in 0..ROUNDS {
         SIDES.iter().for_each(|side| contest.kill(side));
     }

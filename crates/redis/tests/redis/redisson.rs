@@ -60,7 +60,8 @@ fn what_redisson_holds_alone_is_taken_in_every_mode_and_ours_when_it_lets_go() {
     let locks = rig.locks();
     for (takes, frees) in HOLDS {
         rig.plays(takes);
-        for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 3)].map(|r| r.blocking()) {
+        for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 3)].map(|r| r.blocking())
+        {
             let error = request.try_acquire().unwrap_err();
             assert!(error.is_taken(), "{takes:?}: {error}");
         }
@@ -112,7 +113,11 @@ fn what_we_hold_alone_keeps_out_each_kind_of_redissons_locks() {
         let owner = hash.keys().find_map(|field| field.strip_suffix(":write")).unwrap();
         let (uuid, thread) = owner.split_once(':').unwrap();
         let parts: Vec<usize> = uuid.split('-').map(str::len).collect();
-        assert_eq!((parts, hash[&format!("{owner}:write")].as_str()), (vec![8, 4, 4, 4, 12], "1"), "{hash:?}");
+        assert_eq!(
+            (parts, hash[&format!("{owner}:write")].as_str()),
+            (vec![8, 4, 4, 4, 12], "1"),
+            "{hash:?}"
+        );
         assert!(thread.starts_with('0') && thread.parse::<u64>().is_ok(), "{hash:?}");
         guard.release_blocking().unwrap();
         assert!(rig.lock_would_take() && rig.write_would_take());

@@ -51,7 +51,9 @@ fn a_hash_with_fields_that_are_not_redissons_is_a_foreign_holder_and_never_touch
                 // A reader is a reader, however often it says that it entered.
                 Ok(guard) if is_shared_reader => guard.release_blocking().unwrap(),
                 Ok(_) => panic!("{fields:?}: it is taken"),
-                Err(error) => assert!(error.is_timed_out() || error.is_misconfigured(), "{fields:?}: {error}"),
+                Err(error) => {
+                    assert!(error.is_timed_out() || error.is_misconfigured(), "{fields:?}: {error}")
+                }
             }
             rig.until("it left the line", || rig.show("a").waiters.is_empty());
         }
@@ -69,7 +71,8 @@ fn a_hash_with_fields_that_are_not_redissons_is_a_foreign_holder_and_never_touch
 #[test]
 fn what_never_expires_and_is_no_lock_is_told_as_a_misconfiguration() {
     let rig = redisson();
-    for command in [["HSET", "lock:a", "name", "x"].as_slice(), &["LPUSH", "lock:a", "x"], &["SADD", "lock:a", "x"]]
+    for command in
+        [["HSET", "lock:a", "name", "x"].as_slice(), &["LPUSH", "lock:a", "x"], &["SADD", "lock:a", "x"]]
     {
         rig.says(command);
         let request = rig.locks().mutex("a").blocking();
@@ -124,7 +127,10 @@ fn a_name_in_the_other_layout_is_taken_and_the_message_says_which() {
             for asked in held {
                 let error = asked(other).blocking().try_acquire().unwrap_err();
                 assert!(error.is_misconfigured(), "{error}");
-                assert!(error.to_string().contains("layout=redisson") && error.to_string().contains(said), "{error}");
+                assert!(
+                    error.to_string().contains("layout=redisson") && error.to_string().contains(said),
+                    "{error}"
+                );
             }
             let view = rig.run(other.show("a")).unwrap();
             assert!(view.holders.len() == 1 && view.holders[0].foreign, "{view:?}");
@@ -174,7 +180,9 @@ fn a_field_of_another_beside_a_hold_of_ours_stays_when_ours_goes() {
 fn other_things_under_the_keys_that_redisson_keeps_beside_a_lock_stop_nothing_but_tokens() {
     let rig = redisson();
     let token = "redisson_lock_token:{lock:a}";
-    for wrong in [["SET", token, "many"].as_slice(), &["LPUSH", token, "1"], &["SET", token, "99999999999999999"]] {
+    for wrong in
+        [["SET", token, "many"].as_slice(), &["LPUSH", token, "1"], &["SET", token, "99999999999999999"]]
+    {
         rig.says(wrong);
         let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains("redisson_lock_token"), "{error}");
@@ -194,8 +202,11 @@ fn names_of_keys_that_are_redissons_own_are_refused_and_not_listed() {
     let mut rig = redisson();
     rig.config = rig.config.prefix("").unwrap();
     let locks = rig.locks();
-    for name in ["redisson_lock_token:{a}", "redisson_x", "{a}:285475da-9152-4c83-822a-67ee2f116a79:52:rwlock_timeout:1"]
-    {
+    for name in [
+        "redisson_lock_token:{a}",
+        "redisson_x",
+        "{a}:285475da-9152-4c83-822a-67ee2f116a79:52:rwlock_timeout:1",
+    ] {
         let error = locks.mutex(name).blocking().try_acquire().unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains("Redisson's own"), "{error}");
     }
@@ -219,7 +230,13 @@ fn field() -> impl Strategy<Value = (String, String)> {
         6 => (uuid, thread, end).prop_map(|(uuid, thread, end)| format!("{uuid}:{thread}{end}")),
         1 => "[a-z:0-9-]{0,50}",
     ];
-    let value = prop_oneof![Just("read".to_owned()), Just("write".to_owned()), "-?[0-9]{1,2}", "[0-9]{1,30}", "[a-z]{0,3}"];
+    let value = prop_oneof![
+        Just("read".to_owned()),
+        Just("write".to_owned()),
+        "-?[0-9]{1,2}",
+        "[0-9]{1,30}",
+        "[a-z]{0,3}"
+    ];
     (field, value)
 }
 
@@ -230,7 +247,8 @@ fn random_hashes_under_the_key_disturb_no_verb() {
     let rig = redisson();
     let engine = rig.engine();
     let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
-    let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), Just(Mode::Permits { count: 1, limit: 2 })];
+    let mode =
+        prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), Just(Mode::Permits { count: 1, limit: 2 })];
     proptest!(config, |(fields in prop::collection::vec(field(), 1..5), mode in mode, expires in any::<bool>())| {
         rig.says(&["DEL", "lock:a"]);
         for (field, value) in &fields {

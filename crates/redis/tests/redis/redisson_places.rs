@@ -116,7 +116,8 @@ fn holds_are_renewed_and_released_while_their_slot_is_on_its_way() {
         let claim = Claim { mode, ..rig.claim("m") };
         let grant = rig.run(held(&engine, &claim));
         let (slot, from, to) = rig.ends("m");
-        let field = rig.cluster().command(from, &["HKEYS", "lock:m"]).into_iter().find(|field| field != "mode");
+        let field =
+            rig.cluster().command(from, &["HKEYS", "lock:m"]).into_iter().find(|field| field != "mode");
         let timeout = format!("{{lock:m}}:{}:rwlock_timeout:1", field.unwrap());
         rig.cluster().open_slot(slot, to).unwrap();
         rig.cluster().command(from, &["PEXPIRE", "lock:m", "9000"]);
@@ -176,10 +177,8 @@ fn a_release_on_a_cluster_rings_in_both_ways() {
     let (_, owner, _) = rig.ends("a");
     let port = rig.cluster().ports()[owner];
     let channel = "redisson_lock__channel:{lock:a}";
-    let (mut all, mut slot) = (
-        crate::redisson_rig::Ear::at(port, &[channel]),
-        crate::redisson_rig::Ear::by_slot(port, channel),
-    );
+    let (mut all, mut slot) =
+        (crate::redisson_rig::Ear::at(port, &[channel]), crate::redisson_rig::Ear::by_slot(port, channel));
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     assert_eq!(all.hears().1, "0");
     assert_eq!(slot.hears_by_slot().1, "0");

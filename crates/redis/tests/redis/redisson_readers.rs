@@ -206,7 +206,9 @@ fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
     rig.plays(&["fair wait"]);
     let second = waits(&two);
     assert_eq!(line(), format!("{OTHER} {OURS}"));
-    let till = |owner: &str| -> u64 { rig.says(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap() };
+    let till = |owner: &str| -> u64 {
+        rig.says(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap()
+    };
     assert!(till(OURS) > till(OTHER));
 
     // Another comes behind ours; then who was first has its turn, then one of ours, then who came behind, then ours again.
@@ -254,5 +256,9 @@ fn who_waited_for_a_fair_lock_until_its_time_was_over_is_in_nobodys_way() {
     locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
     rig.says(&["DEL", "redisson_lock_timeout:{lock:a}"]);
     locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
-    assert_eq!(rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]), OTHER, "and is left as it is");
+    assert_eq!(
+        rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]),
+        OTHER,
+        "and is left as it is"
+    );
 }
