@@ -218,7 +218,8 @@ macro_rules! script {
     ($($file:literal),+) => { concat!($(include_str!(concat!("../../crates/redis/src/lua/", $file, ".lua"))),+) };
 }
 
-const CLAIM: &str = script!("claim_one", "head", "claim_quick", "quick_end", "lock_string", "name", "claim");
+const CLAIM: &str =
+    script!("claim_one", "head", "asked", "claim_quick", "quick_end", "lock_string", "name", "claim");
 const RELEASE: &str =
     script!("release_one", "head", "release_quick", "quick_end", "lock_string", "name", "bell", "release");
 

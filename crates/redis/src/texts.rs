@@ -6,7 +6,7 @@ macro_rules! text {
 }
 
 pub(crate) const CLAIM: &str =
-    text!("claim_one", "head", "claim_quick", "quick_end", "lock_string", "name", "claim");
+    text!("claim_one", "head", "asked", "claim_quick", "quick_end", "lock_string", "name", "claim");
 pub(crate) const RENEW: &str = text!("head", "renew_quick", "quick_end", "lock_string", "name", "renew");
 pub(crate) const RELEASE: &str =
     text!("release_one", "head", "release_quick", "quick_end", "lock_string", "name", "bell", "release");
@@ -21,7 +21,7 @@ pub(crate) const RELEASE_SEAT: &str = text!("head", "release_seat");
 
 /// The same over the lock of Redisson.
 pub(crate) mod redisson {
-    pub(crate) const CLAIM: &str = text!("head", "lock_redisson", "name", "claim");
+    pub(crate) const CLAIM: &str = text!("head", "asked", "lock_redisson", "name", "claim");
     pub(crate) const RENEW: &str = text!("head", "lock_redisson", "name", "renew");
     pub(crate) const RELEASE: &str = text!("head", "lock_redisson", "name", "bell_redisson", "release");
     pub(crate) const BREAK: &str = text!("head", "lock_redisson", "name", "bell_redisson", "break");

@@ -48,7 +48,11 @@ fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
     assert!(!rig.write_would_take());
     rig.plays(&["read unlock"]);
     locks.rw("a").write().blocking().try_acquire().unwrap().release_blocking().unwrap();
-    assert_eq!(rig.leftovers(), Vec::<String>::new());
+    let theirs = |key: &String| key.starts_with("redisson_unlock_latch:");
+    assert_eq!(
+        rig.leftovers().into_iter().filter(|key| !theirs(key)).collect::<Vec<_>>(),
+        Vec::<String>::new()
+    );
 }
 
 /// As Redisson's own do: a reader that died without a word holds no longer than its time, although others held the key.
