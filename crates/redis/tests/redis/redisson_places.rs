@@ -1,6 +1,6 @@
 //! The layout of Redisson conforms, on each kind of servers, with the rights of its page.
 
-use leasehold_core::{Answer, Claim, Engine, Hold, How, Mode, Renewed};
+use leasehold_core::{Answer, Claim, Engine, How, Mode, Renewed};
 use leasehold_redis::{Config, Layout};
 use leasehold_testkit::suite;
 
@@ -121,7 +121,9 @@ fn holds_are_renewed_and_released_while_their_slot_is_on_its_way() {
         let timeout = format!("{{lock:m}}:{}:rwlock_timeout:1", field.unwrap());
         rig.cluster().open_slot(slot, to).unwrap();
         rig.cluster().command(from, &["PEXPIRE", "lock:m", "9000"]);
-        rig.cluster().command(from, &["PEXPIRE", &timeout, "9000"]);
+        if mode == Mode::Shared {
+            rig.cluster().command(from, &["PEXPIRE", &timeout, "9000"]);
+        }
         let renewed = rig.run(engine.renew(&[hold(&claim, &grant)]));
         assert!(matches!(renewed[..], [Renewed::Kept { .. }]), "{mode}: {renewed:?}");
         let left = |key: &str| rig.cluster().command(from, &["PTTL", key]).concat().parse::<i64>().unwrap();
@@ -131,17 +133,14 @@ fn holds_are_renewed_and_released_while_their_slot_is_on_its_way() {
         let other = rig.run(engine.claim(&rig.claim("m"), How::Create));
         assert!(other.is_err() || !matches!(other, Ok(Answer::Held(_))), "{mode}: {other:?}");
         rig.run(engine.release(&[end(&claim, Some(&grant))]));
-        assert_eq!(rig.cluster().command(from, &["EXISTS", "lock:m", &timeout]), ["0"], "{mode}");
+        let there = rig.cluster().command(from, &["KEYS", "*"]);
+        assert!(!there.iter().any(|key| *key == "lock:m" || *key == timeout), "{mode}: {there:?}");
         rig.cluster().move_keys(slot, 100).unwrap();
         rig.cluster().close_slot(slot).unwrap();
         rig.until("it is released for good", || {
             rig.run(engine.release(&[end(&claim, Some(&grant))]));
             rig.show("m").holders.is_empty()
         });
-        let claim = rig.claim("m");
-        let grant = rig.run(held(&engine, &claim));
-        let Hold { .. } = hold(&claim, &grant);
-        rig.run(engine.release(&[end(&claim, Some(&grant))]));
     }
 }
 
@@ -165,7 +164,7 @@ fn names_that_redisson_cannot_lock_on_a_cluster_are_refused() {
     let guard = locks.rw("x{tag}y").read().blocking().acquire_within(PATIENCE).unwrap();
     let slot = rig.cluster().slot("tag");
     let owner = rig.cluster().owner(slot);
-    let keys = rig.cluster().command(owner, &["--raw", "KEYS", "lock:x{tag}y:*:rwlock_timeout:1"]);
+    let keys = rig.cluster().command(owner, &["KEYS", "lock:x{tag}y:*:rwlock_timeout:1"]);
     assert_eq!(keys.iter().filter(|key| !key.is_empty()).count(), 1, "{keys:?}");
     guard.release_blocking().unwrap();
 }
