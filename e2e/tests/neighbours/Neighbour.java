@@ -10,6 +10,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
+import org.redisson.config.ShardedSubscriptionMode;
 
 /**
  * A program that locks with Redisson.
@@ -19,7 +20,7 @@ import org.redisson.config.Config;
  * down each, as e2e/src/turns.rs.
  *
  * <p>KIND is lock, spin, fenced, fair, read or write. WHERE is the port of a Redis; or the ports of Sentinels, the name of their
- * master behind a slash; or, behind "cluster:", the ports of nodes.
+ * master behind a slash; or, behind "cluster:", or "plain-cluster:" for one without channels of slots, the ports of nodes.
  */
 public class Neighbour {
     private static final StringCodec TEXT = StringCodec.INSTANCE;
@@ -34,10 +35,13 @@ public class Neighbour {
         // What a program of this size needs.
         config.setThreads(2);
         config.setNettyThreads(2);
-        if (where.startsWith("cluster:")) {
+        if (where.contains("cluster:")) {
             var nodes = config.useClusterServers().setScanInterval(500).setTimeout(1000).setRetryAttempts(2);
             nodes.setMasterConnectionMinimumIdleSize(2).setSlaveConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
-            for (String port : where.substring(8).split(",")) {
+            if (where.startsWith("plain-")) {
+                nodes.setShardedSubscriptionMode(ShardedSubscriptionMode.OFF);
+            }
+            for (String port : where.substring(where.indexOf(':') + 1).split(",")) {
                 nodes.addNodeAddress("redis://127.0.0.1:" + port);
             }
         } else if (where.contains("/")) {

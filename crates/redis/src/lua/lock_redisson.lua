@@ -278,14 +278,14 @@ local function bars(s, e)
   return s.others and not (s.others == 'r' and e.mode == 's')
 end
 
--- True if Redisson's may wait for a turn, which they do not get by standing in line: where they listen for the end of the lock, or
--- were seen.
+-- Whether Redisson's may wait for a turn, which they do not get by standing in line: 'listens' if one listens for the end of the lock,
+-- and so would take its turn at once; or if one was seen.
 local function awaited(s, bell)
   local lock, read_write = prefixed('redisson_lock__channel', s.lock), prefixed('redisson_rwlock', s.lock)
   for _, which in ipairs(bell == 'redisson s' and { 'NUMSUB', 'SHARDNUMSUB' } or { 'NUMSUB' }) do
     local listening = redis.pcall('PUBSUB', which, lock, read_write)
     if not listening.err and listening[2] + listening[4] > 0 then
-      return true
+      return 'listens'
     end
   end
   return s.fair or call('EXISTS', s.side .. 's' .. s.lock) == 1
