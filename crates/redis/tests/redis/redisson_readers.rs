@@ -25,6 +25,9 @@ fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
     let rig = redisson();
     let locks = rig.locks();
     rig.plays(&["read"]);
+    for alone in [locks.rw("a").write(), locks.mutex("a"), locks.semaphore("a", 2)] {
+        assert!(alone.blocking().try_acquire().unwrap_err().is_taken());
+    }
     let ours = locks.rw("a").read().blocking().try_acquire().unwrap();
     let view = rig.show("a");
     assert_eq!((view.holders.len(), view.mode), (2, Some(Mode::Shared)), "{view:?}");
