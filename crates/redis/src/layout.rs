@@ -125,7 +125,7 @@ impl Layout {
     }
 }
 
-/// The script over the lock of Redisson; `None` for one that looks at no lock.
+/// The script over the lock of Redisson; `None` for one that looks at no lock, or is for plain strings alone.
 const fn of_redisson(script: Script) -> Option<&'static str> {
     Some(match script {
         Script::Claim => redisson::CLAIM,
@@ -137,6 +137,6 @@ const fn of_redisson(script: Script) -> Option<&'static str> {
         Script::ReleaseLock => redisson::RELEASE_LOCK,
         Script::RenewSeat => redisson::RENEW_SEAT,
         Script::ReleaseSeat => redisson::RELEASE_SEAT,
-        Script::Names | Script::Fence => return None,
+        _ => return None,
     })
 }
