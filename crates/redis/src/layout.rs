@@ -83,7 +83,7 @@ impl Layout {
     pub(crate) fn note(self, guarantee: &mut Guarantee) {
         if self == Self::Redisson {
             guarantee.note(
-                "Locks are those of Redisson (layout=redisson): its programs stand in no line with ours, who wait in order among themselves and go before nobody who waits for a FairLock.",
+                "Locks are those of Redisson (layout=redisson): first come, first served among ours; of Redisson's whoever is first takes a free one, and in the line of a FairLock ours stand as one.",
             );
         }
     }
