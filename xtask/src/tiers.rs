@@ -71,7 +71,7 @@ const TABLE: [Row; 27] = [
     row("", "unit tests", Tier::Quick, "the unit tests of every package"),
     row("", "doc tests", Tier::Test, "the examples in the documentation"),
     row("e2e", "smoke", Tier::Nightly, "longer storms on every engine, one after another"),
-    row("e2e", "neighbours", Tier::Nightly, "beside programs that lock with packages of PyPI and npm"),
+    row("e2e", "neighbours", Tier::Nightly, "beside programs that lock with packages of PyPI, npm and Maven"),
 ];
 
 const fn row(package: &'static str, target: &'static str, tier: Tier, why: &'static str) -> Row {

@@ -91,7 +91,8 @@ impl Conn {
             ears.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let (outbox, sender) = Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears), *slow);
+            let (outbox, sender) =
+                Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears), *slow, client.config.layout);
             let pulse = pulse(mux.clone(), dialed.news, Arc::clone(ears), Arc::clone(clock));
             let last_words = LastWords { dead: Arc::clone(&dead), broken };
             let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&ears.mailbox));

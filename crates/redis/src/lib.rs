@@ -23,6 +23,7 @@ mod holds;
 mod identity;
 mod inspect;
 mod keys;
+mod layout;
 mod news;
 mod open;
 mod outbox;
@@ -41,6 +42,7 @@ pub use bell::Bell;
 pub use config::{Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Said};
+pub use layout::Layout;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
 pub use server::Address;

@@ -13,7 +13,6 @@ use crate::{
     error::sort_connecting,
     identity::{Identity, Wanted, run_id},
     news::{Hear, Listener},
-    scripts::Script,
     server::Server,
     stream,
 };
@@ -167,6 +166,6 @@ pub(crate) async fn second(
 
 /// Teaches a server a script that it does not know: each is sent once to a server, not once on each connection, for it may write
 /// down what it is sent.
-pub(crate) async fn teach(mux: &mut MultiplexedConnection, script: Script) -> RedisResult<()> {
-    redis::cmd("SCRIPT").arg("LOAD").arg(script.text()).exec_async(mux).await
+pub(crate) async fn teach(mux: &mut MultiplexedConnection, script: &str) -> RedisResult<()> {
+    redis::cmd("SCRIPT").arg("LOAD").arg(script).exec_async(mux).await
 }

@@ -5,6 +5,8 @@
 
 mod files;
 mod groups;
+mod java;
 mod journal;
 mod packages;
 mod redis;
+mod redisson;

@@ -105,6 +105,10 @@ impl<'a> Bench<'a> {
         Name::new(&format!("{}{suffix}", self.prefix)).expect("names of cases are short and plain")
     }
 
+    pub(super) fn takes(&self, name: &Name) -> bool {
+        self.harness.takes(name)
+    }
+
     pub(super) async fn client(&'a self) -> Client<'a> {
         Client { engine: self.harness.client().await, bench: self }
     }
