@@ -34,6 +34,8 @@ pub struct Config {
     pub(crate) bell: Option<(Bell, String)>,
     /// How many replicas have a grant before it is shown.
     pub(crate) wait: u32,
+    /// It is to be encrypted, by what is still to be said.
+    pub(crate) wants_tls: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -68,6 +70,7 @@ impl Config {
             gap: None,
             bell: None,
             wait: 0,
+            wants_tls: false,
             #[cfg(feature = "tls")]
             tls: None,
         }

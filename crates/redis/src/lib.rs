@@ -26,6 +26,7 @@ mod news;
 mod open;
 mod outbox;
 mod reach;
+mod redlock;
 mod replicas;
 mod reply;
 mod scripts;
@@ -39,6 +40,7 @@ pub use bell::Bell;
 pub use config::{Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Said};
+pub use redlock::{RedlockConfig, RedlockEngine};
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
 pub use server::Address;

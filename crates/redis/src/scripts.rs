@@ -28,10 +28,17 @@ pub(crate) enum Script {
     /// Of a shared hold or permits, by the lock and the set of the holds.
     RenewSeat,
     ReleaseSeat,
+    /// On one node of a Redlock.
+    LockNode,
+    WriteToken,
+    RenewNode,
+    ReleaseNode,
+    BreakNode,
+    LookNode,
 }
 
 /// Their texts, in the order of the enum.
-pub(crate) const TEXTS: [&str; 11] = [
+pub(crate) const TEXTS: [&str; 17] = [
     texts::CLAIM,
     texts::RENEW,
     texts::RELEASE,
@@ -43,6 +50,12 @@ pub(crate) const TEXTS: [&str; 11] = [
     texts::RELEASE_LOCK,
     texts::RENEW_SEAT,
     texts::RELEASE_SEAT,
+    texts::LOCK_NODE,
+    texts::WRITE_TOKEN,
+    texts::RENEW_NODE,
+    texts::RELEASE_NODE,
+    texts::BREAK_NODE,
+    texts::LOOK_NODE,
 ];
 
 /// What a server that knows them calls the scripts
@@ -59,6 +72,12 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(8)),
     LazyLock::new(|| digest(9)),
     LazyLock::new(|| digest(10)),
+    LazyLock::new(|| digest(11)),
+    LazyLock::new(|| digest(12)),
+    LazyLock::new(|| digest(13)),
+    LazyLock::new(|| digest(14)),
+    LazyLock::new(|| digest(15)),
+    LazyLock::new(|| digest(16)),
 ];
 
 fn digest(at: usize) -> String {
@@ -166,12 +185,21 @@ impl Item {
 impl Script {
     /// Whether it takes any number of items, and answers each for itself.
     pub(crate) const fn takes_many(self) -> bool {
-        matches!(self, Self::Claim | Self::Renew | Self::Release)
+        matches!(
+            self,
+            Self::Claim
+                | Self::Renew
+                | Self::Release
+                | Self::LockNode
+                | Self::WriteToken
+                | Self::RenewNode
+                | Self::ReleaseNode
+        )
     }
 
     /// Whether its answer makes holds last longer.
     pub(crate) const fn renews(self) -> bool {
-        matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat)
+        matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat | Self::RenewNode)
     }
 
     pub(crate) const fn text(self) -> &'static str {
@@ -191,9 +219,9 @@ impl Script {
 
     /// Whether it mints tokens, or is called as those that do.
     const fn has_counter(self) -> bool {
-        !matches!(
+        matches!(
             self,
-            Self::Names | Self::RenewLock | Self::ReleaseLock | Self::RenewSeat | Self::ReleaseSeat
+            Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence
         )
     }
 

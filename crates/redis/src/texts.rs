@@ -17,3 +17,15 @@ pub(crate) const RENEW_LOCK: &str = text!("head", "renew_lock");
 pub(crate) const RELEASE_LOCK: &str = text!("head", "release_lock");
 pub(crate) const RENEW_SEAT: &str = text!("head", "renew_seat");
 pub(crate) const RELEASE_SEAT: &str = text!("head", "release_seat");
+
+/// A verb on one node of a Redlock.
+macro_rules! vote {
+    ($file:literal) => { concat!(include_str!("lua/redlock/head.lua"), include_str!(concat!("lua/redlock/", $file, ".lua"))) };
+}
+
+pub(crate) const LOCK_NODE: &str = vote!("claim");
+pub(crate) const WRITE_TOKEN: &str = vote!("write");
+pub(crate) const RENEW_NODE: &str = vote!("renew");
+pub(crate) const RELEASE_NODE: &str = vote!("release");
+pub(crate) const BREAK_NODE: &str = vote!("break");
+pub(crate) const LOOK_NODE: &str = vote!("look");

@@ -1,0 +1,35 @@
+-- Ends what claims have on this node.
+--
+-- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <token> <how it ended> <grave>"
+--   attempt  "any", or the one attempt whose lock is to go
+--   token    0 where it is not known whether the claim holds
+--   grave    1: an earlier request of the claim may still arrive
+-- Answers "freed", "other" (it had the lock, under another token) or "absent".
+local function one(lock, side, id, text)
+  local attempt, token, how, grave = text:match('^(%S+) (%d+) (%l) (%d)$')
+  token = tonumber(token)
+  local value, word = value_under(lock), 'absent'
+  if attempt == 'any' and is_of(value, id) or value == id .. '-' .. attempt then
+    local key = side .. 'T' .. lock
+    local t = read(call('GET', key))
+    call('DEL', lock)
+    word = (token == 0 or t.id == id and t.first == token) and 'freed' or 'other'
+    if t.id == id and t.ended == '-' then
+      t.ended = token ~= 0 and how or t.before
+      put(key, t)
+    end
+    ring(side, lock)
+  elseif attempt == 'any' and value == 'broken-' .. id then
+    call('DEL', lock)
+    ring(side, lock)
+  end
+  if attempt == 'any' then
+    forget(side, lock, id)
+  end
+  if grave == '1' then
+    bury(side .. 'D' .. lock, id)
+  end
+  return word
+end
+
+return each(3, one)

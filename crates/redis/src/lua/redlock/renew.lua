@@ -1,0 +1,31 @@
+-- Makes locks last longer; sets one again that is missing, if told to.
+--
+-- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <again>"
+--   again    1: a majority stands elsewhere, so what is missing here is set again
+-- Answers "kept", "missing", "gone" (another's, another token, or dead) or "broken".
+local function one(lock, side, id, text)
+  local token, ttl, again = text:match('^(%d+) (%d+) (%d)$')
+  token = tonumber(token)
+  local value, key = value_under(lock), side .. 'T' .. lock
+  local t = read(call('GET', key))
+  if is_of(value, id) then
+    if t.id == id and t.first ~= token then
+      return 'gone'
+    end
+    call('PEXPIRE', lock, ttl)
+    return 'kept'
+  elseif value == 'broken-' .. id or t.id == id and t.ended == 'b' then
+    return 'broken'
+  elseif value or is_dead(side .. 'D' .. lock, id) then
+    return 'gone'
+  elseif again == '0' then
+    return 'missing'
+  end
+  if not call('SET', lock, id .. '-0', 'NX', 'PX', ttl) then
+    return 'gone'
+  end
+  mint(key, t, token, 1, id, t.id == id and t.owner or '?')
+  return 'kept'
+end
+
+return each(3, one)

@@ -1,0 +1,92 @@
+//! Which rules are looked at, and what is expected of each.
+
+use super::{
+    properties::{EXCLUSION, TOKENS},
+    rules::{Bug, Faults, Rules},
+};
+
+/// Rules, and what is expected of their worlds.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// What it is about.
+    pub name: &'static str,
+    pub(crate) rules: Rules,
+    /// The properties that are to be found broken; without any, all must hold in all worlds.
+    pub breaks: &'static [&'static str],
+}
+
+const NO_FAULTS: Faults = Faults { drifts: 0, steps: 0, restarts: 0, forgets: 0, losses: 0 };
+
+/// Two clients on nodes whose clocks go right.
+const PLAIN: Rules = Rules {
+    clients: 2,
+    ttl: 2,
+    margin: 0,
+    agree: 0,
+    quarantine: 3,
+    horizon: 6,
+    renews: false,
+    guesses: false,
+    steps: &[],
+    faults: NO_FAULTS,
+    bugs: &[],
+};
+
+const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
+const GUESSED: Rules = Rules { guesses: true, horizon: 5, ..PLAIN };
+/// Each clock may gain a tick: a margin of one, and nodes agree within one.
+const DRIFTING: Rules =
+    Rules { ttl: 3, margin: 1, agree: 1, horizon: 6, faults: Faults { drifts: 2, ..NO_FAULTS }, ..PLAIN };
+const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 7, ..PLAIN };
+/// One clock steps, further than nodes may differ, or set back.
+const STEPS: Rules = Rules { steps: &[1, 4, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
+/// One node forgets, and one clock steps, be it the same node's.
+const TRAP: Rules =
+    Rules { steps: &[4], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, horizon: 6, ..PLAIN };
+const RENEWED: Rules = Rules { renews: true, horizon: 5, ..PLAIN };
+const REPAIRED: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, ..RENEWED };
+
+/// What holds: each in the order of seconds.
+pub const HOLDS: &[Run] = &[
+    Run::new("plain", PLAIN),
+    Run::new("lost_answers", LOST),
+    Run::new("guessed", GUESSED),
+    Run::new("drifting", DRIFTING),
+    Run::new("restarts", Rules { faults: Faults { restarts: 1, ..NO_FAULTS }, ..PLAIN }),
+    Run::new("forgets", FORGETS),
+    Run::new("all_forget", Rules { faults: Faults { forgets: 3, ..NO_FAULTS }, ..FORGETS }),
+    Run::new("steps", STEPS),
+    Run::new("forgets_and_steps", TRAP),
+    Run::new("renewed", RENEWED),
+    Run::new("repaired", REPAIRED),
+];
+
+/// What must be found: protocols with a mistake, and what no Redlock can stand.
+pub const MISTAKES: &[Run] = &[
+    Run::new("write_any_token", Rules { bugs: &[Bug::WriteAnyToken], ..LOST }).breaks(&[TOKENS]),
+    Run::new("keep_larger_token", Rules { bugs: &[Bug::KeepLargerToken, Bug::NoClockInToken], ..LOST })
+        .breaks(&[TOKENS]),
+    Run::new("no_clock_in_token", Rules { bugs: &[Bug::NoClockInToken], ..FORGETS }).breaks(&[TOKENS]),
+    Run::new("no_quarantine", Rules { bugs: &[Bug::NoQuarantine], ..FORGETS }).breaks(&[EXCLUSION]),
+    Run::new("no_agreement", Rules { bugs: &[Bug::NoAgreement], ..STEPS }).breaks(&[EXCLUSION]),
+    Run::new("count_from_grant", Rules { bugs: &[Bug::CountFromGrant], ..PLAIN }).breaks(&[EXCLUSION]),
+    Run::new("no_margin", Rules { bugs: &[Bug::NoMargin], ..DRIFTING }).breaks(&[EXCLUSION]),
+    Run::new("repair_always", Rules { bugs: &[Bug::RepairAlways], horizon: 6, ..REPAIRED })
+        .breaks(&[EXCLUSION]),
+    Run::new("delete_without_compare", Rules { bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
+        .breaks(&[EXCLUSION]),
+    Run::new("one_vote", Rules { bugs: &[Bug::OneVote], ..PLAIN }).breaks(&[EXCLUSION]),
+    // What nobody can prevent.
+    Run::new("a_majority_steps", Rules { faults: Faults { steps: 2, ..NO_FAULTS }, ..STEPS })
+        .breaks(&[EXCLUSION]),
+];
+
+impl Run {
+    const fn new(name: &'static str, rules: Rules) -> Self {
+        Self { name, rules, breaks: &[] }
+    }
+
+    const fn breaks(self, breaks: &'static [&'static str]) -> Self {
+        Self { breaks, ..self }
+    }
+}

@@ -1,0 +1,188 @@
+//! A world: nodes, clients, what is under way, and what the judge remembers.
+
+use std::fmt;
+
+use super::{
+    client::{Client, Hold, Round, Stage},
+    node::Node,
+    rules::{ALL, Bug, Faults, MOST_CLIENTS, NODES, Nodes, Rules, Ticks},
+};
+
+/// What the clocks say at first: tokens begin at 1.
+const BEGIN: Ticks = 1;
+
+/// One world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    /// The clients' clock, which goes right.
+    pub(crate) now: Ticks,
+    pub(crate) nodes: [Node; NODES],
+    pub(crate) clients: [Client; MOST_CLIENTS],
+    pub(crate) faults: Faults,
+    /// The newest token that was granted.
+    pub(crate) newest: Ticks,
+    /// One was granted that is not larger.
+    pub(crate) went_back: bool,
+}
+
+impl World {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        Self {
+            now: BEGIN,
+            nodes: std::array::from_fn(|_| Node::new(BEGIN)),
+            clients: std::array::from_fn(|_| Client::new()),
+            faults: rules.faults,
+            newest: 0,
+            went_back: false,
+        }
+    }
+
+    pub(crate) fn claim(&mut self, id: u8, guess: Ticks) {
+        let client = &mut self.clients[usize::from(id)];
+        client.stage = Stage::Asks(Round { sent: self.now, token: guess, ..Round::default() });
+        (client.locks, client.guess) = (ALL, guess);
+    }
+
+    pub(crate) fn serve_lock(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+        let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
+        client.locks &= !(1 << at);
+        let (before, guess) = (node.token, client.guess);
+        let locked = node.lock(id, rules);
+        let written = locked && guess > 0 && node.write(id, guess, rules);
+        if let (Stage::Asks(round), true, true) = (&mut client.stage, locked, heard) {
+            round.votes |= 1 << at;
+            round.clocks[at] = node.clock;
+            round.seen = round.seen.max(if written { guess } else { before });
+            if written && round.token == guess {
+                round.written |= 1 << at;
+            }
+        }
+    }
+
+    /// The token that comes next, if its client has enough of the nodes to write one.
+    pub(crate) fn next_token(&self, id: u8, rules: &Rules) -> Option<Ticks> {
+        let client = &self.clients[usize::from(id)];
+        let Stage::Asks(round) = &client.stage else { return None };
+        let agreed = Self::agreed(round, round.votes, rules);
+        let clocks = (0..NODES).filter(|node| agreed & 1 << node != 0).map(|node| round.clocks[node]);
+        let clock = if rules.has(Bug::NoClockInToken) { 0 } else { clocks.max()? };
+        let next = clock.max(round.seen + 1);
+        (rules.is_enough(agreed) && !rules.is_enough(round.written) && next > round.token).then_some(next)
+    }
+
+    fn agreed(round: &Round, nodes: Nodes, rules: &Rules) -> Nodes {
+        if rules.has(Bug::NoAgreement) { nodes } else { round.agreed(nodes, rules.agree) }
+    }
+
+    pub(crate) fn write(&mut self, id: u8, token: Ticks) {
+        let client = &mut self.clients[usize::from(id)];
+        let Stage::Asks(round) = &mut client.stage else { return };
+        (round.token, round.written) = (token, 0);
+        (client.writes, client.token) = (round.votes, token);
+    }
+
+    pub(crate) fn serve_write(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+        let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
+        client.writes &= !(1 << at);
+        let token = client.token;
+        let written = node.young == 0 && node.write(id, token, rules);
+        if let (Stage::Asks(round), true) = (&mut client.stage, heard) {
+            round.seen = round.seen.max(node.token);
+            if written && round.token == token {
+                round.written |= 1 << at;
+            }
+        }
+    }
+
+    /// Whether what the client knows makes it a holder now.
+    pub(crate) fn may_take(&self, id: u8, rules: &Rules) -> bool {
+        let Stage::Asks(round) = &self.clients[usize::from(id)].stage else { return false };
+        let agreed = Self::agreed(round, round.written & round.votes, rules);
+        // A guess may be behind the clock of who took it.
+        let behind = !rules.has(Bug::NoClockInToken)
+            && (0..NODES).any(|node| agreed & 1 << node != 0 && round.clocks[node] > round.token);
+        let late = self.now >= round.sent + rules.belief() && !rules.has(Bug::CountFromGrant);
+        rules.is_enough(agreed) && !behind && !late
+    }
+
+    pub(crate) fn take(&mut self, id: u8, rules: &Rules) {
+        let client = &mut self.clients[usize::from(id)];
+        let Stage::Asks(round) = &client.stage else { return };
+        let (token, sent) = (round.token, round.sent);
+        self.went_back |= token <= self.newest;
+        self.newest = self.newest.max(token);
+        let sent = if rules.has(Bug::CountFromGrant) { self.now } else { sent };
+        client.stage = Stage::Holds(Hold { until: sent + rules.belief(), renewal: None });
+    }
+
+    pub(crate) fn leave(&mut self, id: u8) {
+        let client = &mut self.clients[usize::from(id)];
+        client.stage = Stage::Done;
+        client.releases = ALL;
+    }
+
+    pub(crate) fn renew(&mut self, id: u8) {
+        let client = &mut self.clients[usize::from(id)];
+        let Stage::Holds(hold) = &mut client.stage else { return };
+        hold.renewal = Some((self.now, 0, 0));
+        client.renewals = ALL;
+    }
+
+    pub(crate) fn serve_renewal(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+        let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
+        client.renewals &= !(1 << at);
+        let kept = node.renew(id, rules);
+        let free = node.lock.is_none();
+        if let (Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }), true) = (&mut client.stage, heard) {
+            *has |= Nodes::from(kept) << at;
+            *lacks |= Nodes::from(free) << at;
+        }
+    }
+
+    /// What was heard of a renewal counts: it moves the end of belief, and what is missing is set again.
+    pub(crate) fn conclude(&mut self, id: u8, rules: &Rules) {
+        let client = &mut self.clients[usize::from(id)];
+        let Stage::Holds(hold) = &mut client.stage else { return };
+        let Some((sent, has, lacks)) = hold.renewal.take() else { return };
+        client.renewals = 0;
+        if rules.is_enough(has) {
+            hold.until = hold.until.max(sent + rules.belief());
+        }
+        if rules.is_enough(has) || rules.has(Bug::RepairAlways) {
+            client.repairs = lacks;
+        }
+    }
+
+    pub(crate) fn serve_repair(&mut self, id: u8, at: usize, rules: &Rules) {
+        self.clients[usize::from(id)].repairs &= !(1 << at);
+        self.nodes[at].repair(id, rules);
+    }
+
+    pub(crate) fn serve_release(&mut self, id: u8, at: usize, rules: &Rules) {
+        self.clients[usize::from(id)].releases &= !(1 << at);
+        self.nodes[at].release(id, rules);
+    }
+
+    pub(crate) fn tick(&mut self, rules: &Rules) {
+        self.now += 1;
+        self.nodes.iter_mut().for_each(|node| node.pass(1, rules));
+    }
+
+    pub(crate) fn believers(&self) -> usize {
+        self.clients.iter().filter(|client| client.believes(self.now)).count()
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.now)?;
+        for node in &self.nodes {
+            let Node { clock, lock, token, young } = node;
+            write!(f, " [{clock} {lock:?} token {token} young {young}]")?;
+        }
+        for client in self.clients.iter().filter(|client| client.stage != Stage::Idle) {
+            write!(f, " {:?}", client.stage)?;
+        }
+        Ok(())
+    }
+}
