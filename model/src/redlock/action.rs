@@ -22,18 +22,14 @@ pub(crate) enum Action {
     Write(u8, usize, bool),
     /// A client takes what it has for a hold.
     Take(u8),
-    /// A client gives up, or releases.
-    Leave(u8),
+    /// A client gives up, or releases; or it dies.
+    Leave(u8, bool),
     /// A holder renews.
     Renew(u8),
     /// A node is asked to.
     Extend(u8, usize, bool),
     /// A holder counts what it heard.
     Conclude(u8),
-    /// A node is asked to set a missing lock again.
-    Repair(u8, usize),
-    /// A node is asked to release.
-    Free(u8, usize),
     /// The clock of a node gains a tick.
     Drift(usize),
     /// The clock of a node steps.
@@ -81,6 +77,7 @@ impl Model for Protocol {
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         next.perform(action, &self.rules);
+        next.settle();
         Some(next)
     }
 
@@ -106,13 +103,13 @@ impl World {
             Stage::Asks(_) => {
                 actions.extend(self.next_token(id, rules).map(|token| Action::Mint(id, token)));
                 actions.extend(self.may_take(id, rules).then_some(Action::Take(id)));
-                actions.push(Action::Leave(id));
+                actions.extend([true, false].map(|releases| Action::Leave(id, releases)));
             }
             Stage::Holds(Hold { renewal, until }) => {
                 let may_renew = rules.renews && renewal.is_none() && self.now < *until;
                 actions.extend(may_renew.then_some(Action::Renew(id)));
                 actions.extend(renewal.is_some().then_some(Action::Conclude(id)));
-                actions.push(Action::Leave(id));
+                actions.extend([true, false].map(|releases| Action::Leave(id, releases)));
             }
         }
         let asks = !matches!(client.stage, Stage::Done);
@@ -125,8 +122,6 @@ impl World {
         for at in nodes(client.renewals) {
             actions.extend(hears().map(|heard| Action::Extend(id, at, heard)));
         }
-        actions.extend(nodes(client.repairs).map(|at| Action::Repair(id, at)));
-        actions.extend(nodes(client.releases).map(|at| Action::Free(id, at)));
     }
 
     fn perform(&mut self, action: Action, rules: &Rules) {
@@ -139,12 +134,10 @@ impl World {
             Action::Mint(id, token) => self.write(id, token),
             Action::Write(id, at, heard) => self.serve_write(id, at, heard, rules),
             Action::Take(id) => self.take(id, rules),
-            Action::Leave(id) => self.leave(id),
+            Action::Leave(id, releases) => self.leave(id, releases, rules),
             Action::Renew(id) => self.renew(id),
             Action::Extend(id, at, heard) => self.serve_renewal(id, at, heard, rules),
             Action::Conclude(id) => self.conclude(id, rules),
-            Action::Repair(id, at) => self.serve_repair(id, at, rules),
-            Action::Free(id, at) => self.serve_release(id, at, rules),
             Action::Drift(at) => {
                 self.faults.drifts -= 1;
                 self.nodes[at].pass(1, rules);

@@ -20,9 +20,10 @@ pub(crate) enum Stage {
 pub(crate) struct Round {
     /// When the first request left.
     pub(crate) sent: Ticks,
-    /// Which nodes it has locked, and what the clock of each said.
+    /// Which nodes it has locked, the last of them when, and by how much the clock of each was ahead then.
     pub(crate) votes: Nodes,
-    pub(crate) clocks: [Ticks; NODES],
+    pub(crate) last: Ticks,
+    pub(crate) ahead: [Ticks; NODES],
     /// The largest token that it was told of.
     pub(crate) seen: Ticks,
     /// The token that it writes, and where that is done; 0 before there is one.
@@ -48,8 +49,6 @@ pub(crate) struct Client {
     pub(crate) writes: Nodes,
     pub(crate) token: Ticks,
     pub(crate) renewals: Nodes,
-    pub(crate) repairs: Nodes,
-    pub(crate) releases: Nodes,
 }
 
 impl Client {
@@ -61,8 +60,6 @@ impl Client {
             writes: 0,
             token: 0,
             renewals: 0,
-            repairs: 0,
-            releases: 0,
         }
     }
 
@@ -71,13 +68,48 @@ impl Client {
     }
 }
 
+/// A bit of some nodes moves with its node.
+fn moved(nodes: Nodes, order: [usize; NODES]) -> Nodes {
+    (0..NODES).fold(0, |all, to| all | (nodes >> order[to] & 1) << to)
+}
+
+impl Client {
+    /// What is known of one node, and under way to it.
+    pub(crate) fn about(&self, at: usize) -> [Ticks; 8] {
+        let bit = |nodes: Nodes| (nodes >> at & 1) as Ticks;
+        let [votes, ahead, written, has, lacks] = match &self.stage {
+            Stage::Asks(round) => [bit(round.votes), round.ahead[at], bit(round.written), 0, 0],
+            Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }) => [0, 0, 0, bit(*has), bit(*lacks)],
+            _ => [0; 5],
+        };
+        [votes, ahead, written, has, lacks, bit(self.locks), bit(self.writes), bit(self.renewals)]
+    }
+
+    /// The same, where nodes are told in another order.
+    pub(crate) fn reorder(&mut self, order: [usize; NODES]) {
+        for nodes in [&mut self.locks, &mut self.writes, &mut self.renewals] {
+            *nodes = moved(*nodes, order);
+        }
+        match &mut self.stage {
+            Stage::Asks(round) => {
+                (round.votes, round.written) = (moved(round.votes, order), moved(round.written, order));
+                round.ahead = order.map(|at| round.ahead[at]);
+            }
+            Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }) => {
+                (*has, *lacks) = (moved(*has, order), moved(*lacks, order));
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Round {
     /// The largest of these nodes' sets that agree on the time.
     pub(crate) fn agreed(&self, nodes: Nodes, agree: Ticks) -> Nodes {
         let with = |lowest: usize| {
             let fits = |node: &usize| {
-                let ahead = self.clocks[*node] - self.clocks[lowest];
-                nodes & 1 << *node != 0 && (0..=agree).contains(&ahead)
+                let by = self.ahead[*node] - self.ahead[lowest];
+                nodes & 1 << *node != 0 && (0..=agree).contains(&by)
             };
             (0..NODES).filter(fits).fold(0, |set, node| set | 1 << node)
         };

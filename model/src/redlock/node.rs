@@ -3,7 +3,7 @@
 use super::rules::{Bug, Rules, Ticks};
 
 /// A node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
     /// What its clock says.
     pub(crate) clock: Ticks,

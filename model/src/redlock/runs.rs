@@ -24,7 +24,7 @@ const PLAIN: Rules = Rules {
     margin: 0,
     agree: 0,
     quarantine: 3,
-    horizon: 6,
+    horizon: 5,
     renews: false,
     guesses: false,
     steps: &[],
@@ -33,11 +33,11 @@ const PLAIN: Rules = Rules {
 };
 
 const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
-const GUESSED: Rules = Rules { guesses: true, horizon: 5, ..PLAIN };
+const GUESSED: Rules = Rules { guesses: true, horizon: 4, ..PLAIN };
 /// Each clock may gain a tick: a margin of one, and nodes agree within one.
 const DRIFTING: Rules =
     Rules { ttl: 3, margin: 1, agree: 1, horizon: 6, faults: Faults { drifts: 2, ..NO_FAULTS }, ..PLAIN };
-const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 7, ..PLAIN };
+const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 6, ..PLAIN };
 /// One clock steps, further than nodes may differ, or set back.
 const STEPS: Rules = Rules { steps: &[1, 4, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
 /// One node forgets, and one clock steps, be it the same node's.
@@ -71,7 +71,7 @@ pub const MISTAKES: &[Run] = &[
     Run::new("no_agreement", Rules { bugs: &[Bug::NoAgreement], ..STEPS }).breaks(&[EXCLUSION]),
     Run::new("count_from_grant", Rules { bugs: &[Bug::CountFromGrant], ..PLAIN }).breaks(&[EXCLUSION]),
     Run::new("no_margin", Rules { bugs: &[Bug::NoMargin], ..DRIFTING }).breaks(&[EXCLUSION]),
-    Run::new("repair_always", Rules { bugs: &[Bug::RepairAlways], horizon: 6, ..REPAIRED })
+    Run::new("repair_always", Rules { bugs: &[Bug::RepairAlways], horizon: 5, ..REPAIRED })
         .breaks(&[EXCLUSION]),
     Run::new("delete_without_compare", Rules { bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
         .breaks(&[EXCLUSION]),

@@ -51,9 +51,11 @@ impl World {
         let written = locked && guess > 0 && node.write(id, guess, rules);
         if let (Stage::Asks(round), true, true) = (&mut client.stage, locked, heard) {
             round.votes |= 1 << at;
-            round.clocks[at] = node.clock;
+            (round.ahead[at], round.last) = (node.clock - self.now, self.now);
             round.seen = round.seen.max(if written { guess } else { before });
-            if written && round.token == guess {
+            // A guess may be behind the clock of who took it.
+            let behind = node.clock > guess && !rules.has(Bug::NoClockInToken);
+            if written && !behind && round.token == guess {
                 round.written |= 1 << at;
             }
         }
@@ -64,8 +66,8 @@ impl World {
         let client = &self.clients[usize::from(id)];
         let Stage::Asks(round) = &client.stage else { return None };
         let agreed = Self::agreed(round, round.votes, rules);
-        let clocks = (0..NODES).filter(|node| agreed & 1 << node != 0).map(|node| round.clocks[node]);
-        let clock = if rules.has(Bug::NoClockInToken) { 0 } else { clocks.max()? };
+        let ahead = (0..NODES).filter(|node| agreed & 1 << node != 0).map(|node| round.ahead[node]);
+        let clock = if rules.has(Bug::NoClockInToken) { 0 } else { round.last + ahead.max()? };
         let next = clock.max(round.seen + 1);
         (rules.is_enough(agreed) && !rules.is_enough(round.written) && next > round.token).then_some(next)
     }
@@ -98,11 +100,8 @@ impl World {
     pub(crate) fn may_take(&self, id: u8, rules: &Rules) -> bool {
         let Stage::Asks(round) = &self.clients[usize::from(id)].stage else { return false };
         let agreed = Self::agreed(round, round.written & round.votes, rules);
-        // A guess may be behind the clock of who took it.
-        let behind = !rules.has(Bug::NoClockInToken)
-            && (0..NODES).any(|node| agreed & 1 << node != 0 && round.clocks[node] > round.token);
         let late = self.now >= round.sent + rules.belief() && !rules.has(Bug::CountFromGrant);
-        rules.is_enough(agreed) && !behind && !late
+        rules.is_enough(agreed) && !late
     }
 
     pub(crate) fn take(&mut self, id: u8, rules: &Rules) {
@@ -115,10 +114,15 @@ impl World {
         client.stage = Stage::Holds(Hold { until: sent + rules.belief(), renewal: None });
     }
 
-    pub(crate) fn leave(&mut self, id: u8) {
+    /// A client releases what it has, or dies. A release that comes late does what the end of the lease does.
+    pub(crate) fn leave(&mut self, id: u8, releases: bool, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
-        client.stage = Stage::Done;
-        client.releases = ALL;
+        let (stage, renewals) = (Stage::Done, 0);
+        *client = Client { stage, renewals, token: 0, ..client.clone() };
+        client.writes = 0;
+        if releases {
+            self.nodes.iter_mut().for_each(|node| node.release(id, rules));
+        }
     }
 
     pub(crate) fn renew(&mut self, id: u8) {
@@ -149,18 +153,21 @@ impl World {
             hold.until = hold.until.max(sent + rules.belief());
         }
         if rules.is_enough(has) || rules.has(Bug::RepairAlways) {
-            client.repairs = lacks;
+            let lack = (0..NODES).filter(|at| lacks & 1 << at != 0);
+            lack.for_each(|at| self.nodes[at].repair(id, rules));
         }
     }
 
-    pub(crate) fn serve_repair(&mut self, id: u8, at: usize, rules: &Rules) {
-        self.clients[usize::from(id)].repairs &= !(1 << at);
-        self.nodes[at].repair(id, rules);
-    }
-
-    pub(crate) fn serve_release(&mut self, id: u8, at: usize, rules: &Rules) {
-        self.clients[usize::from(id)].releases &= !(1 << at);
-        self.nodes[at].release(id, rules);
+    /// Nodes are alike: worlds that differ only in their order are one.
+    pub(crate) fn settle(&mut self) {
+        let key = |at: &usize| (&self.nodes[*at], self.clients.each_ref().map(|client| client.about(*at)));
+        let mut order: [usize; NODES] = std::array::from_fn(|at| at);
+        order.sort_by(|one, other| key(one).cmp(&key(other)));
+        if order.is_sorted() {
+            return;
+        }
+        self.nodes = order.map(|at| self.nodes[at].clone());
+        self.clients.iter_mut().for_each(|client| client.reorder(order));
     }
 
     pub(crate) fn tick(&mut self, rules: &Rules) {

@@ -165,7 +165,7 @@ impl RedlockEngine {
                 let message = "the key of this lock holds something else than a string: choose another name or prefix";
                 return Ballot::Failed(node.said(&EngineError::new(Fault::Misconfigured, message)));
             }
-            Word::Locked => {}
+            Word::Locked | Word::Stood => {}
         }
         let Some(ahead) = ahead else {
             return Ballot::Failed(node.said(&EngineError::new(Fault::Retry, "its clock is not known")));
@@ -177,7 +177,8 @@ impl RedlockEngine {
             return Ballot::Failed(error);
         }
         let Locked { micros, newest, ended, first, tokens, born, .. } = locked;
-        Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, is_new: born < MEMORY })
+        let (stood, is_new) = (locked.word == Word::Stood, born < MEMORY);
+        Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, stood, is_new })
     }
 
     /// Why the vote of this node does not count: locks that it gave may not be over, and it does not know of them.

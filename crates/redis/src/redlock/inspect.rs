@@ -18,7 +18,6 @@ use super::{
 use crate::{
     door,
     inspect::escape,
-    keys::Keys,
     news::LINEAGE,
     outbox::{Items, Values},
     reply::Reply,

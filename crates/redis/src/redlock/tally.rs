@@ -38,6 +38,8 @@ pub(super) struct Vote {
     /// The block that is written there for the claim; none if the first is 0.
     pub(super) first: u64,
     pub(super) tokens: u32,
+    /// The lock of the claim stood there before it was asked for.
+    pub(super) stood: bool,
     /// The node has nothing of before.
     pub(super) is_new: bool,
 }
@@ -123,8 +125,10 @@ impl Tally {
         let open = self.count(|ballot| matches!(ballot, Ballot::Open));
         if votes >= quorum && self.written.is_none() {
             let agreed = self.agreed(|_, _| true);
-            // Where one has refused the guess, or there was none, it is not waited for who might take it.
-            let is_split = self.votes().any(|(_, vote)| vote.first == 0 || vote.first != self.candidate());
+            // Where one has refused the guess, or there was none, it is not waited for who might take it; for who may have an earlier
+            // token of the claim it is.
+            let (own, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
+            let is_split = refused && (own == 0 || own == self.guess);
             if agreed.len() >= quorum && (is_split || last || open == 0) {
                 return self.next(&agreed);
             }
@@ -172,13 +176,18 @@ impl Tally {
         largest(&clocks, self.tolerance)
     }
 
-    /// What is to be written: the token that some have already for this claim, if no larger one is known; else one larger than all that
-    /// were seen, and than the time of all who vote.
+    /// What is to be written: the token that some have already for this claim, if no larger one is known, and nobody can have held
+    /// since; else one larger than all that were seen, and than the time of all who vote.
     fn next(&self, agreed: &[usize]) -> Decision {
         let own = self.candidate();
-        let newest = self.votes().map(|(_, vote)| vote.newest).max().unwrap_or(0);
-        let behind = |vote: &Vote| own == self.guess && vote.micros > own;
-        if own > newest && !self.votes().any(|(_, vote)| behind(vote)) {
+        let others = self.votes().filter(|(_, vote)| vote.first != own);
+        let newest = others.map(|(_, vote)| vote.newest).max().unwrap_or(0);
+        let stands = if own == self.guess {
+            !self.votes().any(|(_, vote)| vote.micros > own)
+        } else {
+            self.votes().filter(|(_, vote)| vote.stood).count() >= self.quorum()
+        };
+        if own > newest && stands {
             let tokens = self.votes().find(|(_, vote)| vote.first == own).map(|(_, vote)| vote.tokens);
             return Decision::Write { first: own, tokens };
         }

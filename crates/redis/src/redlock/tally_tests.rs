@@ -8,7 +8,15 @@ const TTL: Duration = Duration::from_secs(10);
 fn vote(micros: u64, newest: u64, first: u64) -> Ballot {
     let ahead = Ahead { least: micros as i64, most: micros as i64 + 10 };
     let (ended, tokens) = (Previous::Clean, u32::from(first > 0));
-    Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, is_new: false })
+    Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, stood: false, is_new: false })
+}
+
+/// The same, of a lock that stood before.
+fn stood(micros: u64, newest: u64, first: u64) -> Ballot {
+    match vote(micros, newest, first) {
+        Ballot::Vote(vote) => Ballot::Vote(Vote { stood: true, ..vote }),
+        other => other,
+    }
 }
 
 fn taken(millis: u64) -> Ballot {
@@ -45,7 +53,7 @@ fn a_majority_decides_without_the_rest() {
         (vec![failed(Fault::Denied), failed(Fault::Refused), vote(1, 0, 2000)], "failed Denied"),
         (vec![failed(Fault::Denied), failed(Fault::Retry), vote(1, 0, 2000)], "failed Retry"),
         (vec![Ballot::Absent, Ballot::Absent, Ballot::Open], "gone"),
-        (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), vote(1, 0, 0), taken(9), Ballot::Open], "write 2001"),
+        (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), vote(1, 0, 0), taken(9), Ballot::Open], "write 2000"),
         (vec![vote(1000, 5, 2000), Ballot::Dead, Ballot::Open], "gone"),
     ] {
         let told = format!("{ballots:?}");
@@ -67,10 +75,12 @@ fn a_token_is_larger_than_all_that_were_seen_and_than_the_clocks() {
         // The guess is behind a clock: what that node forgot may be as large.
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), Ballot::Open], "open"),
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
-        // An answer was lost: what some have for this claim is written to the others.
-        (9000, vec![vote(3000, 2500, 2500), vote(3010, 7, 0), Ballot::Open], "write 3010"),
-        (9000, vec![vote(3000, 7, 3500), vote(3010, 7, 0), Ballot::Open], "write 3500"),
-        (9000, vec![vote(3000, 2500, 2500), vote(3010, 2500, 2500), Ballot::Open], "held 2500"),
+        // An answer was lost: what some have for this claim is written to the others, if the locks stood all the while.
+        (9000, vec![stood(3000, 2500, 2500), stood(3010, 7, 0), Ballot::Open], "open"),
+        (9000, vec![stood(3000, 2500, 2500), stood(3010, 7, 0), taken(9)], "write 2500"),
+        (9000, vec![stood(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),
+        (9000, vec![stood(3000, 2500, 2500), stood(3010, 2700, 0), taken(9)], "write 3010"),
+        (9000, vec![stood(3000, 2500, 2500), stood(3010, 2500, 2500), Ballot::Open], "held 2500"),
     ] {
         let told = format!("{ballots:?}");
         assert_eq!(decided(guess, false, ballots), said, "{told}");

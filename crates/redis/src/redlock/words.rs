@@ -54,6 +54,8 @@ pub(super) struct Locked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Locked,
+    /// It had been locked before.
+    Stood,
     Taken,
     Absent,
     Dead,
@@ -89,6 +91,7 @@ fn locked(text: &str) -> Option<Locked> {
     let mut words = text.split(' ');
     let word = match words.next()? {
         "locked" => Word::Locked,
+        "stood" => Word::Stood,
         "taken" => Word::Taken,
         "absent" => Word::Absent,
         "dead" => Word::Dead,

@@ -5,7 +5,7 @@
 --   first    a token to be written in the same step, if it is larger than the one that is there; 0 for none
 --   waits    1: if the name is taken, this claim is to hear of its release; 2: it may have been told so before
 -- Answers "<word> <us> <newest token> <how that ended> <first> <tokens> <us since born> <longest ttl ms> <left ms>"
---   word     "locked", "taken", "absent" (of an ask), "dead", "typed" (something else than a string is there)
+--   word     "locked", "stood" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed" (something else than a string is there)
 --   first    of the block that is written here for this claim; 0 if there is none
 --   left     of a lock that is in the way; -1 if it never ends
 -- Writes, of what is not ours, nothing.
@@ -50,7 +50,7 @@ local function one(lock, side, id, text)
   local t = read(call('GET', key))
   local newest, how_ended = t.last, t.id == id and t.before or ended(t)
   if is_of(value, id) then
-    word = 'locked'
+    word = 'stood'
     if how == 'ask' then
       call('PEXPIRE', lock, ttl)
     elseif tonumber(value:sub(34)) > attempt then
@@ -71,7 +71,8 @@ local function one(lock, side, id, text)
     -- An empty string is another program's, too.
     word = call('SET', lock, id .. '-' .. int(attempt), 'NX', 'PX', ttl) and 'locked' or 'taken'
   end
-  if word == 'locked' then
+  local mine = word == 'locked' or word == 'stood'
+  if mine then
     if waits == '2' then
       forget(side, lock, id)
     end
@@ -79,7 +80,7 @@ local function one(lock, side, id, text)
       mint(key, t, first, tokens, id, owner)
     end
   end
-  local mine = word == 'locked' and t.id == id
+  mine = mine and t.id == id
   return table.concat({
     word, int(us), int(newest), how_ended, mine and int(t.first) or '0', mine and int(t.last - t.first + 1) or '0', int(born),
     int(longest), int(left),
