@@ -35,7 +35,7 @@ mod holds {
     use super::*;
 
     runs! {
-        HOLDS: plain lost_answers guessed drifting restarts forgets all_forget steps forgets_and_steps renewed repaired
+        HOLDS: plain late_requests lost_answers guessed drifting restarts forgets all_forget steps forgets_and_steps renewed repaired
     }
 }
 

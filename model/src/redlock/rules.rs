@@ -37,6 +37,8 @@ pub(crate) struct Rules {
     pub(crate) horizon: Ticks,
     /// Whether holders renew, and set again what is missing.
     pub(crate) renews: bool,
+    /// Whether requests come that their client waits for no more.
+    pub(crate) late: bool,
     /// Whether claims guess a token and write it with the lock.
     pub(crate) guesses: bool,
     /// How far clocks may step, each way that is named.

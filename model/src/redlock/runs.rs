@@ -24,14 +24,16 @@ const PLAIN: Rules = Rules {
     margin: 0,
     agree: 0,
     quarantine: 3,
-    horizon: 5,
+    horizon: 4,
     renews: false,
+    late: false,
     guesses: false,
     steps: &[],
     faults: NO_FAULTS,
     bugs: &[],
 };
 
+const LATE: Rules = Rules { late: true, ..PLAIN };
 const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
 const GUESSED: Rules = Rules { guesses: true, horizon: 4, ..PLAIN };
 /// Each clock may gain a tick: a margin of one, and nodes agree within one.
@@ -49,6 +51,7 @@ const REPAIRED: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, ..RE
 /// What holds: each in the order of seconds.
 pub const HOLDS: &[Run] = &[
     Run::new("plain", PLAIN),
+    Run::new("late_requests", LATE),
     Run::new("lost_answers", LOST),
     Run::new("guessed", GUESSED),
     Run::new("drifting", DRIFTING),

@@ -89,9 +89,11 @@ impl World {
         let token = client.token;
         let written = node.young == 0 && node.write(id, token, rules);
         if let (Stage::Asks(round), true) = (&mut client.stage, heard) {
-            round.seen = round.seen.max(node.token);
             if written && round.token == token {
                 round.written |= 1 << at;
+            }
+            if !written {
+                round.seen = round.seen.max(node.token);
             }
         }
     }
@@ -120,6 +122,9 @@ impl World {
         let (stage, renewals) = (Stage::Done, 0);
         *client = Client { stage, renewals, token: 0, ..client.clone() };
         client.writes = 0;
+        if !rules.late {
+            client.locks = 0;
+        }
         if releases {
             self.nodes.iter_mut().for_each(|node| node.release(id, rules));
         }

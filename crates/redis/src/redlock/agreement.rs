@@ -32,6 +32,18 @@ pub(super) fn largest(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usi
     clocks.iter().map(|(_, first)| beside(first)).max_by_key(Vec::len).unwrap_or_default()
 }
 
+/// The largest set of these nodes whose clocks may differ by no more than this, as far as is known.
+pub(super) fn possible(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usize> {
+    let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
+    let beside = |first: &Ahead| -> Vec<usize> {
+        let fits = |ahead: &Ahead| {
+            ahead.least.saturating_sub(first.most) <= most && first.least.saturating_sub(ahead.most) <= most
+        };
+        clocks.iter().filter(|(_, ahead)| fits(ahead)).map(|(node, _)| *node).collect()
+    };
+    clocks.iter().map(|(_, first)| beside(first)).max_by_key(Vec::len).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +66,9 @@ mod tests {
         // So little is known of one that it may differ by more.
         assert_eq!(largest(&[ahead(0, 10), ahead(5, 102), ahead(1, 2)]), [0, 2]);
         assert_eq!(largest(&[ahead(0, 101)]), Vec::<usize>::new(), "not even of itself");
+        // With more answers they may turn out to agree.
+        let clocks = [(0, ahead(0, 300)), (1, ahead(350, 500)), (2, ahead(900, 950))];
+        assert_eq!(possible(&clocks, tolerance), [0, 1]);
     }
 
     #[test]

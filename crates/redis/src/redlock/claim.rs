@@ -71,7 +71,7 @@ impl RedlockEngine {
         }
         if how == How::Create {
             let (id, token, ended) = (claim.id, 0, leasehold_core::Previous::Clean);
-            let end = End { id, attempt: Some(attempt.number), token, ended };
+            let end = End { id, attempt: Some(attempt.number), goes_on: claim.may_queue, token, ended };
             let may_have = |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
             let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have(ballot));
             nodes.for_each(|(node, _)| node.clear(&claim.name, end));
@@ -119,8 +119,9 @@ impl RedlockEngine {
             Asked { claim, how, attempt: attempt.number, guess, waits, longest, channel }.item(attempt.keys)
         };
         let mut asking = Vec::with_capacity(self.nodes.len());
+        let with_late = self.live() < self.quorum();
         for (at, node) in self.nodes.iter().enumerate() {
-            let Some(conn) = node.live() else {
+            let Some(conn) = node.live().or_else(|| node.conn().filter(|_| with_late)) else {
                 tally.ballots[at] = Ballot::Failed(node.absent());
                 continue;
             };
@@ -194,11 +195,11 @@ impl RedlockEngine {
             let what = if runs <= locked.born { "started" } else { "was emptied, or first used," };
             let message =
                 format!("{what} {since} s ago, and has no vote for {left} s more: it may have forgotten locks of up to max_ttl");
-            return Some(node.said(&EngineError::new(Fault::Retry, message)));
+            return Some(node.said(&EngineError::new(Fault::Full, message)));
         }
         let left = node.stepped(now, self.quarantine())?;
         let message = format!("its clock was set forward, and it has no vote for {left:?} more");
-        Some(node.said(&EngineError::new(Fault::Retry, message)))
+        Some(node.said(&EngineError::new(Fault::Full, message)))
     }
 
     /// For how long a node has no vote that started anew. Longer than the longest lease, by a clock that goes faster by a hundredth; and so
@@ -224,7 +225,7 @@ impl RedlockEngine {
                 if !matches!(tally.ballots[at], Ballot::Vote(_)) {
                     continue;
                 }
-                let Some(conn) = node.live() else {
+                let Some(conn) = node.conn() else {
                     tally.lost(at, node.absent());
                     continue;
                 };

@@ -82,16 +82,17 @@ impl Node {
         }
     }
 
-    async fn try_to(&self, some: &[Debt]) -> Result<(), EngineError> {
-        let conn = self.live().ok_or_else(|| self.absent())?;
+    async fn try_to(self: &Arc<Self>, some: &[Debt]) -> Result<(), EngineError> {
+        self.dial();
+        let conn = self.conn().ok_or_else(|| self.absent())?;
         let (now, prefix) = (self.client.clock.now(), &self.client.config.prefix);
         let mut items = crate::outbox::Items::new();
         for Debt { name, end, .. } in some {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
             let grave = match end.attempt {
                 None => self.flights.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
-                // The claim may go on, under another id if a request of this attempt may still arrive.
-                Some(_) => self.flights.is_unsettled(end.id, now),
+                // What a late request of this attempt locks, a later attempt takes over, or the release of the claim ends.
+                Some(_) => !end.goes_on && self.flights.is_unsettled(end.id, now),
             };
             items.push(end.item(&keys, grave));
         }

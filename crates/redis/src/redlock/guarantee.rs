@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use leasehold_core::{EngineError, Guarantee, Level};
 
-use super::{agreement::tolerance, engine::RedlockEngine, node::Node};
-use crate::guarantee::{self, WayThere};
+use super::{agreement::tolerance, engine::RedlockEngine, node::{Node, Times}};
+use crate::{
+    guarantee::{self, WayThere},
+    open::micros,
+    reply::unreadable,
+};
 
 /// What a single server is told of, and is no matter here: nodes that forget have no vote.
 const NO_MATTER: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
@@ -56,7 +60,11 @@ impl RedlockEngine {
 }
 
 async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
-    let conn = node.live().ok_or_else(|| node.absent())?;
+    let conn = node.conn().ok_or_else(|| node.absent())?;
+    let sent = node.client.clock.now();
+    let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.said(&error))?;
+    let times = Times { sent, came: node.client.clock.now() };
+    node.learn(times, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
     guarantee::look(&conn, WayThere::default()).await
 }
 

@@ -28,8 +28,10 @@ use crate::{
     scripts::Script,
 };
 
-/// How long a node has for a release, which nothing waits for but who is told of it.
-const RELEASE_PATIENCE: Duration = Duration::from_millis(200);
+/// How long a majority has for an answer to renewals and releases, of which nothing is lost by waiting: the deadline of a hold stands,
+/// and a minority that hangs is not waited for. Of a lease a part, so that the next renewal is not late.
+const PATIENCE: Duration = Duration::from_secs(3);
+const RENEWAL_PART: u32 = 4;
 
 /// What one node said of each item.
 type Said = Vec<Result<String, EngineError>>;
@@ -39,7 +41,9 @@ impl RedlockEngine {
         if holds.is_empty() {
             return Vec::new();
         }
-        let limit = holds.iter().map(|hold| self.config.patience(hold.ttl)).min().unwrap_or_default();
+        // Who cannot be asked is told of by the answers.
+        let _ = self.ready().await;
+        let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
         let mut answers: Vec<_> = holds.iter().map(|_| Answers::default()).collect();
         let again: Arc<[Again]> = holds.iter().map(|hold| Again { hold: hold.clone(), may: AtomicBool::new(false) }).collect();
         let asking = self.all_nodes(|node, conn| {
@@ -63,7 +67,7 @@ impl RedlockEngine {
             let renewed = answers.renewed(nodes, quorum, hold.ttl);
             if matches!(renewed, Renewed::Kept { .. }) {
                 for node in answers.missing.iter().map(|at| &self.nodes[*at]) {
-                    if let Some(conn) = node.live() {
+                    if let Some(conn) = node.conn() {
                         repair(node, conn, hold);
                     }
                 }
@@ -77,6 +81,7 @@ impl RedlockEngine {
         if releases.is_empty() {
             return Vec::new();
         }
+        let _ = self.ready().await;
         releases.iter().for_each(|release| self.waits(release.id, false));
         let ends: Arc<[(Name, End)]> = releases.iter().map(|release| (release.name.clone(), end(release))).collect();
         let mut answers: Vec<_> = releases.iter().map(|_| Answers::default()).collect();
@@ -102,8 +107,7 @@ impl RedlockEngine {
             }
         }
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        let limit = self.config.node_timeout.unwrap_or(RELEASE_PATIENCE);
-        round(asking, limit, |at, said: Said| {
+        round(asking, PATIENCE, |at, said: Said| {
             for (answers, said) in answers.iter_mut().zip(said) {
                 answers.hear(at, said);
             }
@@ -119,8 +123,7 @@ impl RedlockEngine {
         request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, Said>,
     ) -> Vec<Asking<Said>> {
         let all = self.nodes.iter().enumerate().filter_map(|(at, node)| {
-            node.dial();
-            let conn = node.live()?;
+            let conn = node.conn()?;
             Some(Asking { at, node: Arc::clone(node), answer: request(node, &conn), conn })
         });
         all.collect()
@@ -133,7 +136,7 @@ fn keys<'a>(node: &'a Node, name: &'a Name) -> Option<Keys<'a>> {
 
 fn end(release: &Release) -> End {
     let token = release.token.map_or(0, |token| token.number);
-    End { id: release.id, attempt: None, token, ended: release.ended }
+    End { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
 }
 
 /// Asks a node for all items, some at a time. An item of a name that no claim can have is answered as absent.

@@ -11,6 +11,7 @@ use leasehold_core::{
 };
 
 use super::{
+    agreement::validity,
     engine::RedlockEngine,
     node::Node,
     round::{Asking, round},
@@ -47,7 +48,7 @@ impl RedlockEngine {
         self.ready().await?;
         let mut asking = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
-            let Some(conn) = node.live() else { continue };
+            let Some(conn) = node.conn() else { continue };
             let (this, to, items) = (Arc::clone(node), Arc::clone(&conn), items());
             let answer = Box::pin(async move { this.ask(&to, script, items).await });
             asking.push(Asking { at, node: Arc::clone(node), conn, answer });
@@ -83,7 +84,7 @@ impl RedlockEngine {
         let pattern = format!("{}*", escape(&format!("{ours}{prefix}")));
         let mut asking = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
-            let Some(conn) = node.live() else { continue };
+            let Some(conn) = node.conn() else { continue };
             let (this, to, pattern) = (Arc::clone(node), Arc::clone(&conn), pattern.clone());
             let answer = Box::pin(async move { scan(&this, &to, &pattern).await });
             asking.push(Asking { at, node: Arc::clone(node), conn, answer });
@@ -144,7 +145,7 @@ impl RedlockEngine {
         let ask = |node: &Arc<Node>| {
             let node = Arc::clone(node);
             async move {
-                let conn = node.live().ok_or_else(|| node.absent())?;
+                let conn = node.conn().ok_or_else(|| node.absent())?;
                 let said = door::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
                 said.unwrap_or_else(|| Err(node.absent())).map(drop)
             }
@@ -236,7 +237,8 @@ fn holder(id: &str, votes: &[&Seen], quorum: usize) -> HolderView {
     // The lock is over when so many of its votes are that no majority is left.
     let mut left: Vec<_> = votes.iter().map(|seen| seen.left.unwrap_or(Duration::MAX)).collect();
     left.sort_unstable_by(|one, other| other.cmp(one));
-    let remaining = left.get(quorum - 1).copied().filter(|left| *left < Duration::MAX);
+    // As its holder counts it.
+    let remaining = left.get(quorum - 1).copied().filter(|left| *left < Duration::MAX).map(validity);
     let foreign = votes.iter().any(|seen| holder_of(&seen.value) == seen.value);
     let known = votes.iter().filter_map(|seen| Some((seen, seen.token.as_ref()?)));
     let newest = known.filter(|(_, token)| token.2 == id).max_by_key(|(_, token)| token.0);
@@ -295,11 +297,11 @@ mod tests {
         let [holder] = &shown.holders[..] else { panic!("{shown:?}") };
         assert_eq!((holder.id.as_str(), holder.token, holder.foreign), (id, Some(17), false));
         assert_eq!((holder.owner.as_str(), holder.held), ("me at home", Some(Duration::from_secs(4))));
-        assert_eq!(holder.remaining, Some(Duration::from_millis(500)));
+        assert_eq!(holder.remaining, Some(Duration::from_millis(450)));
         assert!(of(vec![ours(500), seen("other", 70, ""), seen("", 0, "")]).holders.is_empty());
         let shown = of(vec![seen("x", 500, ""), seen("x", 900, ""), ours(70)]);
         assert!(shown.holders[0].foreign && shown.holders[0].token.is_none(), "{shown:?}");
         let shown = of(vec![seen(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
-        assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(800)));
+        assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
     }
 }

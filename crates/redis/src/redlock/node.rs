@@ -84,6 +84,11 @@ impl Node {
         self.one.live().filter(|conn| self.late.load(Ordering::Relaxed) != conn.number)
     }
 
+    /// The connection, if there is one.
+    pub(super) fn conn(&self) -> Option<Arc<Conn>> {
+        self.one.live()
+    }
+
     /// Why it cannot be asked.
     pub(super) fn absent(&self) -> EngineError {
         if self.one.live().is_some() {

@@ -15,7 +15,7 @@ impl RedlockEngine {
     /// # Errors
     /// There is none; nodes are one server, or no independent masters.
     pub(super) async fn ready(&self) -> Result<(), EngineError> {
-        let live = self.live();
+        let live = self.connected();
         if live < self.nodes.len() {
             self.nodes.iter().for_each(|node| node.dial());
             if live < self.quorum() || !self.met.load(Ordering::Acquire) {
@@ -28,8 +28,13 @@ impl RedlockEngine {
         self.twins().map_or(Ok(()), Err)
     }
 
+    /// How many nodes answer in time.
     pub(super) fn live(&self) -> usize {
         self.nodes.iter().filter(|node| node.live().is_some()).count()
+    }
+
+    fn connected(&self) -> usize {
+        self.nodes.iter().filter(|node| node.conn().is_some()).count()
     }
 
     async fn connect(&self) -> Result<(), EngineError> {
@@ -38,26 +43,26 @@ impl RedlockEngine {
             async move { node.connect().await }
         };
         let mut dialed: FuturesUnordered<_> =
-            self.nodes.iter().filter(|node| node.live().is_none()).map(dial).collect();
+            self.nodes.iter().filter(|node| node.conn().is_none()).map(dial).collect();
         let mut why = Vec::new();
-        while self.live() < self.quorum() {
+        while self.connected() < self.quorum() {
             match dialed.next().await {
                 Some(Ok(())) => {}
                 Some(Err(error)) => why.push(error),
                 None => break,
             }
         }
-        if self.live() >= self.quorum() {
+        if self.connected() >= self.quorum() {
             let rest = async { while dialed.next().await.is_some() {} };
             door::within(self.patience_at_first(), rest).await;
         }
         if let Some(misfit) = self.nodes.iter().find_map(|node| node.misfit()) {
             return Err(misfit);
         }
-        if self.live() >= self.quorum() {
+        if self.connected() >= self.quorum() {
             return Ok(());
         }
-        let (live, nodes) = (self.live(), self.nodes.len());
+        let (live, nodes) = (self.connected(), self.nodes.len());
         let for_good = |error: &&EngineError| !matches!(error.fault, Fault::Retry | Fault::Unknown);
         let fault = why.iter().find(for_good).map_or(Fault::Retry, |error| error.fault);
         let told: Vec<_> = why.iter().map(|error| error.message.as_str()).collect();
@@ -69,7 +74,7 @@ impl RedlockEngine {
     /// Two names that lead to one server, if there are.
     fn twins(&self) -> Option<EngineError> {
         let mut known = HashMap::new();
-        for node in self.nodes.iter().filter(|node| node.live().is_some()) {
+        for node in self.nodes.iter().filter(|node| node.conn().is_some()) {
             let Some((run, _)) = node.process() else { continue };
             if let Some(other) = known.insert(run, &node.place) {
                 let message = format!(

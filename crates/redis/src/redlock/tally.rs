@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{EngineError, Fault, Previous};
 
 use super::{
-    agreement::{largest, tolerance},
+    agreement::{largest, possible, tolerance},
     offset::Ahead,
 };
 
@@ -124,7 +124,7 @@ impl Tally {
         let votes = self.votes().count();
         let open = self.count(|ballot| matches!(ballot, Ballot::Open));
         if votes >= quorum && self.written.is_none() {
-            let agreed = self.agreed(|_, _| true);
+            let agreed = self.may_agree();
             // Where one has refused the guess, or there was none, it is not waited for who might take it; for who may have an earlier
             // token of the claim it is.
             let (own, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
@@ -176,6 +176,12 @@ impl Tally {
         largest(&clocks, self.tolerance)
     }
 
+    /// The largest set of voters that may turn out to agree: more answers tell more of their clocks.
+    fn may_agree(&self) -> Vec<usize> {
+        let clocks: Vec<_> = self.votes().map(|(node, vote)| (node, vote.ahead)).collect();
+        possible(&clocks, self.tolerance)
+    }
+
     /// What is to be written: the token that some have already for this claim, if no larger one is known, and nobody can have held
     /// since; else one larger than all that were seen, and than the time of all who vote.
     fn next(&self, agreed: &[usize]) -> Decision {
@@ -197,19 +203,27 @@ impl Tally {
         Decision::Write { first: seen.max(clock.unwrap_or(0)), tokens: None }
     }
 
-    /// After a token could not be written: the next one, if a majority has the lock still.
+    /// After a token could not be written: the next one, if a majority has the lock still. The same one, if it is there, and only the
+    /// clocks are not known well enough.
     pub(super) fn again(&self) -> Option<u64> {
-        let agreed = self.agreed(|_, _| true);
-        let written = self.written.as_ref().map_or(0, |(first, tokens, _)| first + u64::from(*tokens));
+        let (first, tokens, at) = self.written.as_ref()?;
+        let agreed = self.may_agree();
+        if agreed.len() < self.quorum() {
+            return None;
+        }
+        if agreed.iter().filter(|node| at[**node]).count() >= self.quorum() {
+            return Some(*first);
+        }
         match self.next(&agreed) {
-            Decision::Write { first, .. } if agreed.len() >= self.quorum() => Some(first.max(written)),
+            Decision::Write { first: next, .. } => Some(next.max(first + u64::from(*tokens))),
             _ => None,
         }
     }
 
     /// How the hold before ended, as told by the newest token that any voter knows: one of them was there.
     fn previous(&self) -> Previous {
-        let newest = self.votes().max_by_key(|(_, vote)| vote.newest);
+        // Who wrote it where nobody had told how the one before ended does not know.
+        let newest = self.votes().max_by_key(|(_, vote)| (vote.newest, vote.ended != Previous::Unknown));
         match newest {
             Some((_, vote)) if vote.newest > 0 => vote.ended,
             // Nobody remembers any: there was none lately, or who knew of it has forgotten.
@@ -239,11 +253,14 @@ impl Tally {
             Ballot::Failed(error) => Some(error),
             _ => None,
         });
+        // Those that have no vote yet were reached, and have one later: whoever waits goes on waiting.
+        let waited_for = errors().filter(|error| error.fault == Fault::Full).count();
         let for_good = |fault: Fault| matches!(fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
         let (nodes, quorum) = (self.ballots.len(), self.quorum());
         // As many as are needed say no, for reasons that do not pass by themselves.
         let fault = match errors().find(|error| for_good(error.fault)) {
             Some(error) if errors().filter(|error| for_good(error.fault)).count() > nodes - quorum => error.fault,
+            _ if waited_for > 0 && waited_for + self.votes().count() >= quorum => Fault::Full,
             _ => Fault::Retry,
         };
         let mut why: Vec<String> = errors().map(|error| error.message.clone()).collect();

@@ -132,6 +132,8 @@ pub(super) struct End {
     pub(super) id: ClaimId,
     /// Of this attempt only.
     pub(super) attempt: Option<u32>,
+    /// The claim may try again.
+    pub(super) goes_on: bool,
     /// 0 where it is not known whether the claim holds.
     pub(super) token: u64,
     /// How it ended.

@@ -113,7 +113,8 @@ impl Harness for RedlockRig {
     }
 
     fn at_once(&self) -> usize {
-        AT_ONCE
+        // Where every answer is late, the clocks of nodes cannot be compared.
+        AT_ONCE / self.nodes.len()
     }
 
     fn patience(&self) -> Duration {

@@ -58,6 +58,8 @@ local function one(lock, side, id, text)
     else
       call('SET', lock, id .. '-' .. int(attempt), 'PX', ttl)
     end
+  elseif value and how == 'ask' and value:sub(1, 1) ~= '(' then
+    word = 'absent'
   elseif value then
     word, left = value:sub(1, 1) == '(' and 'typed' or 'taken', call('PTTL', lock)
     if waits ~= '0' and word == 'taken' then
@@ -76,7 +78,7 @@ local function one(lock, side, id, text)
     if waits == '2' then
       forget(side, lock, id)
     end
-    if first > 0 and t.id ~= id then
+    if first > 0 and word == 'locked' and t.id ~= id then
       mint(key, t, first, tokens, id, owner)
     end
   end

@@ -44,7 +44,7 @@ local function read(text)
   local last, first, id, ended, before, since, owner = (text or ''):match(
     '^(%d+) (%d+) (%x+) (%l?%-?) (%l) (%d+) (.*)$')
   if not last then
-    return { last = 0, first = 0, id = '', ended = 'c', before = 'c', since = 0, owner = '' }
+    return { last = 0, first = 0, id = '', ended = 'u', before = 'u', since = 0, owner = '' }
   end
   return {
     last = tonumber(last), first = tonumber(first), id = id, ended = ended, before = before, since = tonumber(since), owner = owner,

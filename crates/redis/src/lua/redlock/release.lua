@@ -15,7 +15,7 @@ local function one(lock, side, id, text)
     call('DEL', lock)
     word = (token == 0 or t.id == id and t.first == token) and 'freed' or 'other'
     if t.id == id and t.ended == '-' then
-      t.ended = token ~= 0 and how or t.before
+      t.ended = token ~= 0 and t.first == token and how or t.before
       put(key, t)
     end
     ring(side, lock)
