@@ -30,6 +30,8 @@ pub(crate) enum Action {
     Extend(u8, usize, bool),
     /// A holder counts what it heard.
     Conclude(u8),
+    /// A lock ends on a node.
+    Lapse(usize),
     /// The clock of a node gains a tick.
     Drift(usize),
     /// The clock of a node steps.
@@ -60,6 +62,7 @@ impl Model for Protocol {
         (0..self.rules.clients).for_each(|id| world.actions_of(id, &self.rules, actions));
         for at in 0..NODES {
             let faults = &world.faults;
+            actions.extend((self.rules.tokens && world.nodes[at].lock.is_some()).then_some(Action::Lapse(at)));
             let possible = [
                 (faults.drifts > 0, Action::Drift(at)),
                 (faults.restarts > 0, Action::Restart(at)),
@@ -103,7 +106,8 @@ impl World {
             Stage::Asks(_) => {
                 actions.extend(self.next_token(id, rules).map(|token| Action::Mint(id, token)));
                 actions.extend(self.may_take(id, rules).then_some(Action::Take(id)));
-                actions.extend([true, false].map(|releases| Action::Leave(id, releases)));
+                // What it has locked ends with its lease.
+                actions.push(Action::Leave(id, false));
             }
             Stage::Holds(Hold { renewal, until }) => {
                 let may_renew = rules.renews && renewal.is_none() && self.now < *until;
@@ -138,6 +142,7 @@ impl World {
             Action::Renew(id) => self.renew(id),
             Action::Extend(id, at, heard) => self.serve_renewal(id, at, heard, rules),
             Action::Conclude(id) => self.conclude(id, rules),
+            Action::Lapse(at) => self.nodes[at].lock = None,
             Action::Drift(at) => {
                 self.faults.drifts -= 1;
                 self.nodes[at].pass(1, rules);

@@ -20,9 +20,10 @@ pub(crate) enum Stage {
 pub(crate) struct Round {
     /// When the first request left.
     pub(crate) sent: Ticks,
-    /// Which nodes it has locked, the last of them when, and by how much the clock of each was ahead then.
+    /// The newest token that was granted before.
+    pub(crate) floor: Ticks,
+    /// Which nodes it has locked, and by how much the clock of each was ahead then.
     pub(crate) votes: Nodes,
-    pub(crate) last: Ticks,
     pub(crate) ahead: [Ticks; NODES],
     /// The largest token that it was told of.
     pub(crate) seen: Ticks,

@@ -45,7 +45,7 @@ impl Node {
         if self.young > 0 || self.lock.is_some_and(|(holder, _)| holder != id) {
             return false;
         }
-        self.lock = Some((id, self.clock + rules.ttl));
+        self.lock = Some((id, rules.until(self.clock)));
         true
     }
 
@@ -73,7 +73,7 @@ impl Node {
     pub(crate) fn renew(&mut self, id: u8, rules: &Rules) -> bool {
         let is_ours = self.is_of(id);
         if is_ours {
-            self.lock = Some((id, self.clock + rules.ttl));
+            self.lock = Some((id, rules.until(self.clock)));
         }
         is_ours
     }
@@ -81,7 +81,7 @@ impl Node {
     /// Sets the lock again, if the name is free.
     pub(crate) fn repair(&mut self, id: u8, rules: &Rules) {
         if self.lock.is_none() {
-            self.lock = Some((id, self.clock + rules.ttl));
+            self.lock = Some((id, rules.until(self.clock)));
         }
     }
 

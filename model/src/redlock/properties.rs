@@ -13,12 +13,12 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
     let always = Property::<Protocol>::always;
     let sometimes = Property::<Protocol>::sometimes;
     vec![
-        always(EXCLUSION, |_, world: &World| world.believers() <= 1),
+        always(EXCLUSION, |model, world: &World| model.rules.tokens || world.believers() <= 1),
         always(TOKENS, |_, world: &World| !world.went_back),
         // A model in which nobody is ever granted anything would hold.
         sometimes(super::look::GRANTED_ON, |_, world: &World| {
             let over = |at: usize| world.clients[at].stage == super::client::Stage::Done;
-            world.clients[1].believes(world.now) && over(0) && world.newest > 1
+            matches!(world.clients[1].stage, super::client::Stage::Holds(_)) && over(0) && world.grants > 1
         }),
     ]
 }

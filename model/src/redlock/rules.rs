@@ -39,6 +39,9 @@ pub(crate) struct Rules {
     pub(crate) renews: bool,
     /// Whether requests come that their client waits for no more.
     pub(crate) late: bool,
+    /// Whether claims write tokens. If so, locks end on nodes at any time, and exclusion is not looked at: tokens must hold whatever becomes
+    /// of it. If not, a claim holds by a majority of locks: what a token takes longer, any step may take.
+    pub(crate) tokens: bool,
     /// Whether claims guess a token and write it with the lock.
     pub(crate) guesses: bool,
     /// How far clocks may step, each way that is named.
@@ -92,6 +95,11 @@ pub(crate) enum Bug {
 impl Rules {
     pub(crate) fn has(&self, bug: Bug) -> bool {
         self.bugs.contains(&bug)
+    }
+
+    /// When a lock ends that is set when the clock of the node says `clock`.
+    pub(crate) fn until(&self, clock: Ticks) -> Ticks {
+        if self.tokens { Ticks::MAX } else { clock + self.ttl }
     }
 
     pub(crate) fn is_enough(&self, nodes: Nodes) -> bool {

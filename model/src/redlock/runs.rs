@@ -20,13 +20,14 @@ const NO_FAULTS: Faults = Faults { drifts: 0, steps: 0, restarts: 0, forgets: 0,
 /// Two clients on nodes whose clocks go right.
 const PLAIN: Rules = Rules {
     clients: 2,
-    ttl: 2,
+    ttl: 1,
     margin: 0,
     agree: 0,
-    quarantine: 3,
-    horizon: 4,
+    quarantine: 2,
+    horizon: 3,
     renews: false,
     late: false,
+    tokens: false,
     guesses: false,
     steps: &[],
     faults: NO_FAULTS,
@@ -35,25 +36,31 @@ const PLAIN: Rules = Rules {
 
 const LATE: Rules = Rules { late: true, ..PLAIN };
 const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
-const GUESSED: Rules = Rules { guesses: true, horizon: 4, ..PLAIN };
 /// Each clock may gain a tick: a margin of one, and nodes agree within one.
 const DRIFTING: Rules =
-    Rules { ttl: 3, margin: 1, agree: 1, horizon: 6, faults: Faults { drifts: 2, ..NO_FAULTS }, ..PLAIN };
-const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 6, ..PLAIN };
-/// One clock steps, further than nodes may differ, or set back.
-const STEPS: Rules = Rules { steps: &[1, 4, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
+    Rules { ttl: 2, margin: 1, agree: 1, horizon: 4, faults: Faults { drifts: 2, ..NO_FAULTS }, ..PLAIN };
+const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 4, ..PLAIN };
+/// One clock steps, further than nodes may differ, or is set back.
+const STEPS: Rules =
+    Rules { ttl: 2, horizon: 4, steps: &[1, 3, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
 /// One node forgets, and one clock steps, be it the same node's.
-const TRAP: Rules =
-    Rules { steps: &[4], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, horizon: 6, ..PLAIN };
-const RENEWED: Rules = Rules { renews: true, horizon: 5, ..PLAIN };
-const REPAIRED: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, ..RENEWED };
+const TRAP: Rules = Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
+const RENEWED: Rules = Rules { renews: true, ttl: 2, horizon: 4, ..PLAIN };
+const REPAIRED: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, quarantine: 3, ..RENEWED };
+
+/// Tokens, where no time passes.
+const TOKENS_ONLY: Rules = Rules { tokens: true, late: true, horizon: 1, ..PLAIN };
+/// Tokens, where nodes forget, and get their votes back.
+const TOKENS_FORGOTTEN: Rules =
+    Rules { late: false, faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 3, ..TOKENS_ONLY };
+const TOKENS_TRAP: Rules =
+    Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..TOKENS_FORGOTTEN };
 
 /// What holds: each in the order of seconds.
 pub const HOLDS: &[Run] = &[
     Run::new("plain", PLAIN),
     Run::new("late_requests", LATE),
     Run::new("lost_answers", LOST),
-    Run::new("guessed", GUESSED),
     Run::new("drifting", DRIFTING),
     Run::new("restarts", Rules { faults: Faults { restarts: 1, ..NO_FAULTS }, ..PLAIN }),
     Run::new("forgets", FORGETS),
@@ -62,20 +69,26 @@ pub const HOLDS: &[Run] = &[
     Run::new("forgets_and_steps", TRAP),
     Run::new("renewed", RENEWED),
     Run::new("repaired", REPAIRED),
+    Run::new("tokens", TOKENS_ONLY),
+    Run::new("tokens_lost_answers", Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..TOKENS_ONLY }),
+    Run::new("tokens_guessed", Rules { guesses: true, late: false, ..TOKENS_ONLY }),
+    Run::new("tokens_forgotten", TOKENS_FORGOTTEN),
+    Run::new("tokens_trap", TOKENS_TRAP),
 ];
 
 /// What must be found: protocols with a mistake, and what no Redlock can stand.
 pub const MISTAKES: &[Run] = &[
-    Run::new("write_any_token", Rules { bugs: &[Bug::WriteAnyToken], ..LOST }).breaks(&[TOKENS]),
-    Run::new("keep_larger_token", Rules { bugs: &[Bug::KeepLargerToken, Bug::NoClockInToken], ..LOST })
+    Run::new("write_any_token", Rules { bugs: &[Bug::WriteAnyToken], ..TOKENS_ONLY }).breaks(&[TOKENS]),
+    Run::new("keep_larger_token", Rules { bugs: &[Bug::KeepLargerToken], ..TOKENS_ONLY }).breaks(&[TOKENS]),
+    Run::new("no_clock_in_token", Rules { bugs: &[Bug::NoClockInToken], ..TOKENS_FORGOTTEN })
         .breaks(&[TOKENS]),
-    Run::new("no_clock_in_token", Rules { bugs: &[Bug::NoClockInToken], ..FORGETS }).breaks(&[TOKENS]),
+    Run::new("no_quarantine_for_tokens", Rules { bugs: &[Bug::NoQuarantine], ..TOKENS_FORGOTTEN })
+        .breaks(&[TOKENS]),
     Run::new("no_quarantine", Rules { bugs: &[Bug::NoQuarantine], ..FORGETS }).breaks(&[EXCLUSION]),
     Run::new("no_agreement", Rules { bugs: &[Bug::NoAgreement], ..STEPS }).breaks(&[EXCLUSION]),
     Run::new("count_from_grant", Rules { bugs: &[Bug::CountFromGrant], ..PLAIN }).breaks(&[EXCLUSION]),
     Run::new("no_margin", Rules { bugs: &[Bug::NoMargin], ..DRIFTING }).breaks(&[EXCLUSION]),
-    Run::new("repair_always", Rules { bugs: &[Bug::RepairAlways], horizon: 5, ..REPAIRED })
-        .breaks(&[EXCLUSION]),
+    Run::new("repair_always", Rules { bugs: &[Bug::RepairAlways], ..REPAIRED }).breaks(&[EXCLUSION]),
     Run::new("delete_without_compare", Rules { bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
         .breaks(&[EXCLUSION]),
     Run::new("one_vote", Rules { bugs: &[Bug::OneVote], ..PLAIN }).breaks(&[EXCLUSION]),

@@ -21,7 +21,11 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     /// The newest token that was granted.
     pub(crate) newest: Ticks,
-    /// One was granted that is not larger.
+    /// How many were.
+    pub(crate) grants: u8,
+    /// All of them, a bit for each.
+    pub(crate) granted: u64,
+    /// One was granted twice, or is not larger than one that was granted before its claim began.
     pub(crate) went_back: bool,
 }
 
@@ -33,13 +37,15 @@ impl World {
             clients: std::array::from_fn(|_| Client::new()),
             faults: rules.faults,
             newest: 0,
+            grants: 0,
+            granted: 0,
             went_back: false,
         }
     }
 
     pub(crate) fn claim(&mut self, id: u8, guess: Ticks) {
         let client = &mut self.clients[usize::from(id)];
-        client.stage = Stage::Asks(Round { sent: self.now, token: guess, ..Round::default() });
+        client.stage = Stage::Asks(Round { sent: self.now, token: guess, floor: self.newest, ..Round::default() });
         (client.locks, client.guess) = (ALL, guess);
     }
 
@@ -51,7 +57,7 @@ impl World {
         let written = locked && guess > 0 && node.write(id, guess, rules);
         if let (Stage::Asks(round), true, true) = (&mut client.stage, locked, heard) {
             round.votes |= 1 << at;
-            (round.ahead[at], round.last) = (node.clock - self.now, self.now);
+            round.ahead[at] = node.clock - self.now;
             round.seen = round.seen.max(if written { guess } else { before });
             // A guess may be behind the clock of who took it.
             let behind = node.clock > guess && !rules.has(Bug::NoClockInToken);
@@ -65,9 +71,12 @@ impl World {
     pub(crate) fn next_token(&self, id: u8, rules: &Rules) -> Option<Ticks> {
         let client = &self.clients[usize::from(id)];
         let Stage::Asks(round) = &client.stage else { return None };
+        if !rules.tokens {
+            return None;
+        }
         let agreed = Self::agreed(round, round.votes, rules);
         let ahead = (0..NODES).filter(|node| agreed & 1 << node != 0).map(|node| round.ahead[node]);
-        let clock = if rules.has(Bug::NoClockInToken) { 0 } else { round.last + ahead.max()? };
+        let clock = if rules.has(Bug::NoClockInToken) { 0 } else { self.now + ahead.max()? };
         let next = clock.max(round.seen + 1);
         (rules.is_enough(agreed) && !rules.is_enough(round.written) && next > round.token).then_some(next)
     }
@@ -101,8 +110,9 @@ impl World {
     /// Whether what the client knows makes it a holder now.
     pub(crate) fn may_take(&self, id: u8, rules: &Rules) -> bool {
         let Stage::Asks(round) = &self.clients[usize::from(id)].stage else { return false };
-        let agreed = Self::agreed(round, round.written & round.votes, rules);
-        let late = self.now >= round.sent + rules.belief() && !rules.has(Bug::CountFromGrant);
+        let agreed = Self::agreed(round, if rules.tokens { round.written & round.votes } else { round.votes }, rules);
+        let may_be_late = rules.tokens || rules.has(Bug::CountFromGrant);
+        let late = self.now >= round.sent + rules.belief() && !may_be_late;
         rules.is_enough(agreed) && !late
     }
 
@@ -110,8 +120,12 @@ impl World {
         let client = &mut self.clients[usize::from(id)];
         let Stage::Asks(round) = &client.stage else { return };
         let (token, sent) = (round.token, round.sent);
-        self.went_back |= token <= self.newest;
-        self.newest = self.newest.max(token);
+        self.grants += 1;
+        self.went_back |= rules.tokens && (token <= round.floor || self.granted >> token & 1 != 0);
+        if rules.tokens {
+            self.newest = self.newest.max(token);
+            self.granted |= 1 << token;
+        }
         let sent = if rules.has(Bug::CountFromGrant) { self.now } else { sent };
         client.stage = Stage::Holds(Hold { until: sent + rules.belief(), renewal: None });
     }

@@ -156,7 +156,10 @@ pub(super) fn renew_item(keys: &Keys<'_>, hold: &leasehold_core::Hold, again: bo
 
 #[cfg(test)]
 mod tests {
+    use leasehold_testkit::server::RedisServer;
+
     use super::*;
+    use crate::texts;
 
     #[test]
     fn what_a_node_says_is_read() {
@@ -168,5 +171,34 @@ mod tests {
         for bad in ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"] {
             assert!(locked(bad).is_none(), "{bad}");
         }
+    }
+
+    /// What a script says of one lock, for a claim.
+    fn eval(server: &RedisServer, text: &str, id: &str, words: &str) -> String {
+        let said = server.command(&["EVAL", text, "1", "lock:a", "leasehold:{t}", id, words, "0"]);
+        said[1].clone()
+    }
+
+    /// Two who write one number have a node in common: there the second is refused.
+    #[test]
+    fn a_node_takes_only_a_token_that_is_larger_than_its_own_and_only_with_the_lock() {
+        let server = RedisServer::start(&[]);
+        let (one, other) = ("1".repeat(32), "2".repeat(32));
+        let lock = |id: &str| server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]);
+        let write = |id: &str, first: u64| {
+            let said = eval(&server, texts::WRITE_TOKEN, id, &format!("1 {first} 4 me"));
+            let mut words = said.split(' ');
+            format!("{} {}", words.next().unwrap(), words.nth(1).unwrap())
+        };
+        assert_eq!(write(&one, 10), "lost 0");
+        lock(&one);
+        assert_eq!(write(&one, 10), "written 13");
+        assert_eq!(write(&one, 10), "written 13", "again");
+        lock(&other);
+        for first in [9, 10, 13] {
+            assert_eq!(write(&other, first), "raced 13");
+        }
+        assert_eq!(write(&other, 14), "written 17");
+        assert_eq!(write(&one, 18), "lost 17");
     }
 }
