@@ -8,3 +8,4 @@ mod groups;
 mod journal;
 mod packages;
 mod redis;
+mod redlock;

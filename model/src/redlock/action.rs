@@ -107,13 +107,14 @@ impl World {
                 actions.extend(self.next_token(id, rules).map(|token| Action::Mint(id, token)));
                 actions.extend(self.may_take(id, rules).then_some(Action::Take(id)));
                 // What it has locked ends with its lease.
-                actions.push(Action::Leave(id, false));
+                actions.extend((!rules.tokens).then_some(Action::Leave(id, false)));
             }
             Stage::Holds(Hold { renewal, until }) => {
-                let may_renew = rules.renews && renewal.is_none() && self.now < *until;
+                let may_renew = id < rules.renews && renewal.is_none() && self.now < *until;
                 actions.extend(may_renew.then_some(Action::Renew(id)));
                 actions.extend(renewal.is_some().then_some(Action::Conclude(id)));
-                actions.extend([true, false].map(|releases| Action::Leave(id, releases)));
+                let ways: &[bool] = if rules.tokens { &[] } else { &[true, false] };
+                actions.extend(ways.iter().map(|releases| Action::Leave(id, *releases)));
             }
         }
         let asks = !matches!(client.stage, Stage::Done);

@@ -35,8 +35,8 @@ pub(crate) struct Rules {
     pub(crate) quarantine: Ticks,
     /// How long the world is looked at.
     pub(crate) horizon: Ticks,
-    /// Whether holders renew, and set again what is missing.
-    pub(crate) renews: bool,
+    /// So many of the clients renew what they hold, and set again what is missing.
+    pub(crate) renews: u8,
     /// Whether requests come that their client waits for no more.
     pub(crate) late: bool,
     /// Whether claims write tokens. If so, locks end on nodes at any time, and exclusion is not looked at: tokens must hold whatever becomes

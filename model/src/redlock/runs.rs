@@ -25,7 +25,7 @@ const PLAIN: Rules = Rules {
     agree: 0,
     quarantine: 2,
     horizon: 3,
-    renews: false,
+    renews: 0,
     late: false,
     tokens: false,
     guesses: false,
@@ -45,14 +45,14 @@ const STEPS: Rules =
     Rules { ttl: 2, horizon: 4, steps: &[1, 3, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
 /// One node forgets, and one clock steps, be it the same node's.
 const TRAP: Rules = Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
-const RENEWED: Rules = Rules { renews: true, ttl: 2, horizon: 4, ..PLAIN };
-const REPAIRED: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, quarantine: 3, ..RENEWED };
+const RENEWED: Rules = Rules { renews: 2, ttl: 2, horizon: 4, ..PLAIN };
+const REPAIRED: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, renews: 1, quarantine: 3, ..RENEWED };
 
 /// Tokens, where no time passes.
-const TOKENS_ONLY: Rules = Rules { tokens: true, late: true, horizon: 1, ..PLAIN };
+const TOKENS_ONLY: Rules = Rules { tokens: true, horizon: 1, ..PLAIN };
 /// Tokens, where nodes forget, and get their votes back.
 const TOKENS_FORGOTTEN: Rules =
-    Rules { late: false, faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 3, ..TOKENS_ONLY };
+    Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 3, ..TOKENS_ONLY };
 const TOKENS_TRAP: Rules =
     Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..TOKENS_FORGOTTEN };
 
@@ -71,7 +71,7 @@ pub const HOLDS: &[Run] = &[
     Run::new("repaired", REPAIRED),
     Run::new("tokens", TOKENS_ONLY),
     Run::new("tokens_lost_answers", Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..TOKENS_ONLY }),
-    Run::new("tokens_guessed", Rules { guesses: true, late: false, ..TOKENS_ONLY }),
+    Run::new("tokens_guessed", Rules { guesses: true, ..TOKENS_ONLY }),
     Run::new("tokens_forgotten", TOKENS_FORGOTTEN),
     Run::new("tokens_trap", TOKENS_TRAP),
 ];
