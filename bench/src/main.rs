@@ -63,7 +63,11 @@ const BENCHES: [Bench; 32] = [
     ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_line::crowds),
     ("redis-holds", "100,000 holds on Redis that are renewed, for five minutes", redis_holds::holds),
     ("redis-names", "what a million names leave on Redis", redis_holds::names),
-    ("redlock-free", "acquire and release of free names on a Redlock, also with a node that hangs", redlock_free::bench),
+    (
+        "redlock-free",
+        "acquire and release of free names on a Redlock, also with a node that hangs",
+        redlock_free::bench,
+    ),
     (
         "cluster-free",
         "acquire and release of free names on a Redis Cluster, beside one server",

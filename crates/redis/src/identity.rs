@@ -192,7 +192,8 @@ mod tests {
             ("standalone", "master", Wanted::Node, Some(Fault::Misconfigured), "redis://h:7"),
         ] {
             let masters = ["a", "b"].map(str::to_owned).to_vec();
-            let identity = Identity { mode: mode.to_owned(), role: role.to_owned(), masters, ..Identity::default() };
+            let identity =
+                Identity { mode: mode.to_owned(), role: role.to_owned(), masters, ..Identity::default() };
             let judged = identity.judge(wanted, &server);
             assert_eq!(judged.as_ref().err().map(|error| error.fault), fault, "{mode} {role} {wanted:?}");
             let text = judged.err().map(|error| error.message).unwrap_or_default();

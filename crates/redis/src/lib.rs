@@ -40,8 +40,8 @@ pub use bell::Bell;
 pub use config::{Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Said};
-pub use redlock::{RedlockConfig, RedlockEngine};
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
+pub use redlock::{RedlockConfig, RedlockEngine};
 pub use server::Address;
 pub use servers::{AddressMap, Sentinels, Servers};

@@ -219,10 +219,7 @@ impl Script {
 
     /// Whether it mints tokens, or is called as those that do.
     const fn has_counter(self) -> bool {
-        matches!(
-            self,
-            Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence
-        )
+        matches!(self, Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence)
     }
 
     /// The call of the script for these items. `counter` is the key of the newest

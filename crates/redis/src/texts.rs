@@ -20,7 +20,9 @@ pub(crate) const RELEASE_SEAT: &str = text!("head", "release_seat");
 
 /// A verb on one node of a Redlock.
 macro_rules! vote {
-    ($file:literal) => { concat!(include_str!("lua/redlock/head.lua"), include_str!(concat!("lua/redlock/", $file, ".lua"))) };
+    ($file:literal) => {
+        concat!(include_str!("lua/redlock/head.lua"), include_str!(concat!("lua/redlock/", $file, ".lua")))
+    };
 }
 
 pub(crate) const LOCK_NODE: &str = vote!("claim");

@@ -31,8 +31,11 @@ fn locks(nodes: &[RedisServer], prefix: &str) -> Locks {
 
 fn theirs(kind: &str, what: &str, nodes: &[RedisServer], number: &str) -> Neighbour {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
-    let (program, script) =
-        if kind.starts_with("redlock-") || kind == "pottery" { ("python3", "redlock.py") } else { ("node", "redlock.cjs") };
+    let (program, script) = if kind.starts_with("redlock-") || kind == "pottery" {
+        ("python3", "masters.py")
+    } else {
+        ("node", "masters.cjs")
+    };
     let ports: Vec<_> = nodes.iter().map(|node| node.port().to_string()).collect();
     let mut command = Command::new(program);
     command.arg(folder.join(script)).args([what, kind, &ports.join(","), "shared", number]);

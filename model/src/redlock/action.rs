@@ -62,7 +62,8 @@ impl Model for Protocol {
         (0..self.rules.clients).for_each(|id| world.actions_of(id, &self.rules, actions));
         for at in 0..NODES {
             let faults = &world.faults;
-            actions.extend((self.rules.tokens && world.nodes[at].lock.is_some()).then_some(Action::Lapse(at)));
+            actions
+                .extend((self.rules.tokens && world.nodes[at].lock.is_some()).then_some(Action::Lapse(at)));
             let possible = [
                 (faults.drifts > 0, Action::Drift(at)),
                 (faults.restarts > 0, Action::Restart(at)),
@@ -82,6 +83,10 @@ impl Model for Protocol {
         next.perform(action, &self.rules);
         next.settle();
         Some(next)
+    }
+
+    fn within_boundary(&self, world: &World) -> bool {
+        world.largest() <= self.rules.most_token
     }
 
     fn properties(&self) -> Vec<Property<Self>> {

@@ -54,14 +54,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) const fn new() -> Self {
-        Self {
-            stage: Stage::Idle,
-            locks: 0,
-            guess: 0,
-            writes: 0,
-            token: 0,
-            renewals: 0,
-        }
+        Self { stage: Stage::Idle, locks: 0, guess: 0, writes: 0, token: 0, renewals: 0 }
     }
 
     pub(crate) fn believes(&self, now: Ticks) -> bool {

@@ -42,6 +42,8 @@ pub(crate) struct Rules {
     /// Whether claims write tokens. If so, locks end on nodes at any time, and exclusion is not looked at: tokens must hold whatever becomes
     /// of it. If not, a claim holds by a majority of locks: what a token takes longer, any step may take.
     pub(crate) tokens: bool,
+    /// Worlds with larger tokens are not looked at.
+    pub(crate) most_token: Ticks,
     /// Whether claims guess a token and write it with the lock.
     pub(crate) guesses: bool,
     /// How far clocks may step, each way that is named.

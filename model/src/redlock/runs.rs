@@ -2,7 +2,7 @@
 
 use super::{
     properties::{EXCLUSION, TOKENS},
-    rules::{Bug, Faults, Rules},
+    rules::{Bug, Faults, Rules, Ticks},
 };
 
 /// Rules, and what is expected of their worlds.
@@ -28,6 +28,7 @@ const PLAIN: Rules = Rules {
     renews: 0,
     late: false,
     tokens: false,
+    most_token: Ticks::MAX,
     guesses: false,
     steps: &[],
     faults: NO_FAULTS,
@@ -46,15 +47,20 @@ const STEPS: Rules =
 /// One node forgets, and one clock steps, be it the same node's.
 const TRAP: Rules = Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
 const RENEWED: Rules = Rules { renews: 2, ttl: 2, horizon: 4, ..PLAIN };
-const REPAIRED: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, renews: 1, quarantine: 3, ..RENEWED };
+const REPAIRED: Rules =
+    Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, renews: 1, quarantine: 3, ..RENEWED };
 
 /// Tokens, where no time passes.
-const TOKENS_ONLY: Rules = Rules { tokens: true, horizon: 1, ..PLAIN };
+const TOKENS_ONLY: Rules = Rules { tokens: true, most_token: 2, horizon: 1, ..PLAIN };
 /// Tokens, where nodes forget, and get their votes back.
 const TOKENS_FORGOTTEN: Rules =
-    Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 3, ..TOKENS_ONLY };
-const TOKENS_TRAP: Rules =
-    Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..TOKENS_FORGOTTEN };
+    Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, most_token: 4, horizon: 3, ..TOKENS_ONLY };
+const TOKENS_TRAP: Rules = Rules {
+    steps: &[3],
+    most_token: 7,
+    faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS },
+    ..TOKENS_FORGOTTEN
+};
 
 /// What holds: each in the order of seconds.
 pub const HOLDS: &[Run] = &[
@@ -78,8 +84,10 @@ pub const HOLDS: &[Run] = &[
 
 /// What must be found: protocols with a mistake, and what no Redlock can stand.
 pub const MISTAKES: &[Run] = &[
-    Run::new("write_any_token", Rules { bugs: &[Bug::WriteAnyToken], ..TOKENS_ONLY }).breaks(&[TOKENS]),
-    Run::new("keep_larger_token", Rules { bugs: &[Bug::KeepLargerToken], ..TOKENS_ONLY }).breaks(&[TOKENS]),
+    Run::new("write_any_token", Rules { guesses: true, bugs: &[Bug::WriteAnyToken], ..TOKENS_ONLY })
+        .breaks(&[TOKENS]),
+    Run::new("keep_larger_token", Rules { guesses: true, bugs: &[Bug::KeepLargerToken], ..TOKENS_ONLY })
+        .breaks(&[TOKENS]),
     Run::new("no_clock_in_token", Rules { bugs: &[Bug::NoClockInToken], ..TOKENS_FORGOTTEN })
         .breaks(&[TOKENS]),
     Run::new("no_quarantine_for_tokens", Rules { bugs: &[Bug::NoQuarantine], ..TOKENS_FORGOTTEN })

@@ -45,7 +45,8 @@ impl World {
 
     pub(crate) fn claim(&mut self, id: u8, guess: Ticks) {
         let client = &mut self.clients[usize::from(id)];
-        client.stage = Stage::Asks(Round { sent: self.now, token: guess, floor: self.newest, ..Round::default() });
+        client.stage =
+            Stage::Asks(Round { sent: self.now, token: guess, floor: self.newest, ..Round::default() });
         (client.locks, client.guess) = (ALL, guess);
     }
 
@@ -110,7 +111,8 @@ impl World {
     /// Whether what the client knows makes it a holder now.
     pub(crate) fn may_take(&self, id: u8, rules: &Rules) -> bool {
         let Stage::Asks(round) = &self.clients[usize::from(id)].stage else { return false };
-        let agreed = Self::agreed(round, if rules.tokens { round.written & round.votes } else { round.votes }, rules);
+        let agreed =
+            Self::agreed(round, if rules.tokens { round.written & round.votes } else { round.votes }, rules);
         let may_be_late = rules.tokens || rules.has(Bug::CountFromGrant);
         let late = self.now >= round.sent + rules.belief() && !may_be_late;
         rules.is_enough(agreed) && !late
@@ -156,7 +158,8 @@ impl World {
         client.renewals &= !(1 << at);
         let kept = node.renew(id, rules);
         let free = node.lock.is_none();
-        if let (Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }), true) = (&mut client.stage, heard) {
+        if let (Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }), true) = (&mut client.stage, heard)
+        {
             *has |= Nodes::from(kept) << at;
             *lacks |= Nodes::from(free) << at;
         }
@@ -192,6 +195,15 @@ impl World {
     pub(crate) fn tick(&mut self, rules: &Rules) {
         self.now += 1;
         self.nodes.iter_mut().for_each(|node| node.pass(1, rules));
+    }
+
+    /// The largest token that anybody writes.
+    pub(crate) fn largest(&self) -> Ticks {
+        let asked = self.clients.iter().map(|client| match &client.stage {
+            Stage::Asks(round) => round.token,
+            _ => 0,
+        });
+        asked.max().unwrap_or(0)
     }
 
     pub(crate) fn believers(&self) -> usize {

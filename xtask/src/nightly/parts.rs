@@ -93,12 +93,7 @@ pub(super) const PARTS: [Part; 32] = [
         "a third of them, about a minute each, and four for all tests on MySQL, Valkey and the newest Redis",
         Work::Servers,
     ),
-    part(
-        "mutants",
-        12.0,
-        "an hour: about a third of them, the others the next nights",
-        Work::Mutants,
-    ),
+    part("mutants", 12.0, "an hour: about a third of them, the others the next nights", Work::Mutants),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 1.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part(

@@ -24,9 +24,8 @@ pub(super) fn validity(ttl: Duration) -> Duration {
 pub(super) fn largest(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usize> {
     let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
     let beside = |first: &Ahead| -> Vec<usize> {
-        let fits = |ahead: &Ahead| {
-            ahead.least >= first.least && ahead.most.saturating_sub(first.least) <= most
-        };
+        let fits =
+            |ahead: &Ahead| ahead.least >= first.least && ahead.most.saturating_sub(first.least) <= most;
         clocks.iter().filter(|(_, ahead)| fits(ahead)).map(|(node, _)| *node).collect()
     };
     clocks.iter().map(|(_, first)| beside(first)).max_by_key(Vec::len).unwrap_or_default()

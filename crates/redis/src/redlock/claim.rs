@@ -41,7 +41,9 @@ impl RedlockEngine {
         }
         if claim.ttl > self.config.longest {
             let (ttl, longest) = (claim.ttl, self.config.longest);
-            let message = format!("a ttl of {ttl:?} is longer than max_ttl ({longest:?}): a node that forgot it would vote too early");
+            let message = format!(
+                "a ttl of {ttl:?} is longer than max_ttl ({longest:?}): a node that forgot it would vote too early"
+            );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
         self.ready().await?;
@@ -72,7 +74,8 @@ impl RedlockEngine {
         if how == How::Create {
             let (id, token, ended) = (claim.id, 0, leasehold_core::Previous::Clean);
             let end = End { id, attempt: Some(attempt.number), goes_on: claim.may_queue, token, ended };
-            let may_have = |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
+            let may_have =
+                |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
             let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have(ballot));
             nodes.for_each(|(node, _)| node.clear(&claim.name, end));
         }
@@ -163,7 +166,8 @@ impl RedlockEngine {
             Word::Absent => return Ballot::Absent,
             Word::Dead => return Ballot::Dead,
             Word::Typed => {
-                let message = "the key of this lock holds something else than a string: choose another name or prefix";
+                let message =
+                    "the key of this lock holds something else than a string: choose another name or prefix";
                 return Ballot::Failed(node.said(&EngineError::new(Fault::Misconfigured, message)));
             }
             Word::Locked | Word::Stood => {}
@@ -193,8 +197,9 @@ impl RedlockEngine {
         if has < wants {
             let (since, left) = (has.as_secs(), (wants - has).as_secs() + 1);
             let what = if runs <= locked.born { "started" } else { "was emptied, or first used," };
-            let message =
-                format!("{what} {since} s ago, and has no vote for {left} s more: it may have forgotten locks of up to max_ttl");
+            let message = format!(
+                "{what} {since} s ago, and has no vote for {left} s more: it may have forgotten locks of up to max_ttl"
+            );
             return Some(node.said(&EngineError::new(Fault::Full, message)));
         }
         let left = node.stepped(now, self.quarantine())?;

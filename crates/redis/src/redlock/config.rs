@@ -87,7 +87,9 @@ impl RedlockConfig {
     /// [`is_misconfigured`](Error::is_misconfigured) for less than 1 ms, or more than 5 s.
     pub fn node_timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if !NODE_TIMEOUT_RANGE.contains(&timeout) {
-            return Err(Error::misconfigured("node_timeout is out of range: write 1ms to 5s, far less than the ttl"));
+            return Err(Error::misconfigured(
+                "node_timeout is out of range: write 1ms to 5s, far less than the ttl",
+            ));
         }
         self.node_timeout = Some(timeout);
         Ok(self)
@@ -108,9 +110,8 @@ impl RedlockConfig {
 
     /// For how long a node is waited for, of a claim or hold of this ttl.
     pub(super) fn patience(&self, ttl: Duration) -> Duration {
-        self.node_timeout.unwrap_or_else(|| {
-            (ttl / NODE_TIMEOUT_PART).clamp(NODE_TIMEOUT_LEAST, NODE_TIMEOUT_MOST)
-        })
+        self.node_timeout
+            .unwrap_or_else(|| (ttl / NODE_TIMEOUT_PART).clamp(NODE_TIMEOUT_LEAST, NODE_TIMEOUT_MOST))
     }
 }
 

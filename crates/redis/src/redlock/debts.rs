@@ -97,7 +97,9 @@ impl Node {
             items.push(end.item(&keys, grave));
         }
         self.ask(&conn, Script::ReleaseNode, items).await?;
-        some.iter().filter(|debt| debt.end.attempt.is_none()).for_each(|debt| self.flights.settle(debt.end.id));
+        some.iter()
+            .filter(|debt| debt.end.attempt.is_none())
+            .for_each(|debt| self.flights.settle(debt.end.id));
         Ok(())
     }
 }

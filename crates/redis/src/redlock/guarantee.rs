@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use leasehold_core::{EngineError, Guarantee, Level};
 
-use super::{agreement::tolerance, engine::RedlockEngine, node::{Node, Times}};
+use super::{
+    agreement::tolerance,
+    engine::RedlockEngine,
+    node::{Node, Times},
+};
 use crate::{
     guarantee::{self, WayThere},
     open::micros,

@@ -45,7 +45,8 @@ impl RedlockEngine {
         let _ = self.ready().await;
         let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
         let mut answers: Vec<_> = holds.iter().map(|_| Answers::default()).collect();
-        let again: Arc<[Again]> = holds.iter().map(|hold| Again { hold: hold.clone(), may: AtomicBool::new(false) }).collect();
+        let again: Arc<[Again]> =
+            holds.iter().map(|hold| Again { hold: hold.clone(), may: AtomicBool::new(false) }).collect();
         let asking = self.all_nodes(|node, conn| {
             let items = holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false)));
             let said = asks(node, conn, Script::RenewNode, items.collect());
@@ -83,7 +84,8 @@ impl RedlockEngine {
         }
         let _ = self.ready().await;
         releases.iter().for_each(|release| self.waits(release.id, false));
-        let ends: Arc<[(Name, End)]> = releases.iter().map(|release| (release.name.clone(), end(release))).collect();
+        let ends: Arc<[(Name, End)]> =
+            releases.iter().map(|release| (release.name.clone(), end(release))).collect();
         let mut answers: Vec<_> = releases.iter().map(|_| Answers::default()).collect();
         let asking = self.all_nodes(|node, conn| {
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
@@ -218,7 +220,11 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
 }
 
 /// What a node did not say of a release, it owes.
-fn owed(node: Arc<Node>, ends: Arc<[(Name, End)]>, said: BoxFuture<'static, Said>) -> BoxFuture<'static, Said> {
+fn owed(
+    node: Arc<Node>,
+    ends: Arc<[(Name, End)]>,
+    said: BoxFuture<'static, Said>,
+) -> BoxFuture<'static, Said> {
     Box::pin(async move {
         let said = said.await;
         for ((name, end), said) in ends.iter().zip(&said) {

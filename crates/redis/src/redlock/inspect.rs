@@ -44,7 +44,11 @@ struct Seen {
 
 impl RedlockEngine {
     /// What every node says that can be asked; an error if that is no majority.
-    async fn ask_all(&self, script: Script, items: impl Fn() -> Items) -> Result<Vec<(usize, Values)>, EngineError> {
+    async fn ask_all(
+        &self,
+        script: Script,
+        items: impl Fn() -> Items,
+    ) -> Result<Vec<(usize, Values)>, EngineError> {
         self.ready().await?;
         let mut asking = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
@@ -103,7 +107,9 @@ impl RedlockEngine {
         })
         .await;
         if nodes < self.quorum() {
-            return Err(error.unwrap_or_else(|| EngineError::new(Fault::Retry, "no majority of the nodes answered")));
+            return Err(
+                error.unwrap_or_else(|| EngineError::new(Fault::Retry, "no majority of the nodes answered"))
+            );
         }
         let mut views = Vec::new();
         for lock in locks {
@@ -111,7 +117,9 @@ impl RedlockEngine {
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none() => {}
                 Ok(view) => views.push(view),
-                Err(error) if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) => {
+                Err(error)
+                    if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
+                {
                     views.push(View::unreadable(name, lock, &error));
                 }
                 Err(error) => return Err(error),
@@ -134,7 +142,9 @@ impl RedlockEngine {
             _ if done >= self.quorum() => Ok(Broken::Done),
             _ => {
                 let (nodes, name) = (self.nodes.len(), name.as_str());
-                let message = format!("{done} of {nodes} nodes have ended the hold of {name:?}: try again when the others answer");
+                let message = format!(
+                    "{done} of {nodes} nodes have ended the hold of {name:?}: try again when the others answer"
+                );
                 Err(EngineError::new(Fault::Retry, message))
             }
         }
@@ -285,7 +295,13 @@ mod tests {
 
     fn seen(value: &str, left: u64, token: &str) -> Seen {
         let left = Some(Duration::from_millis(left));
-        Seen { value: value.to_owned(), left, token: super::token(token), micros: 5_000_000, waiters: Vec::new() }
+        Seen {
+            value: value.to_owned(),
+            left,
+            token: super::token(token),
+            micros: 5_000_000,
+            waiters: Vec::new(),
+        }
     }
 
     #[test]

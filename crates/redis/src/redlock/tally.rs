@@ -171,8 +171,11 @@ impl Tally {
 
     /// The largest set of these voters that agrees on the time.
     fn agreed(&self, is: impl Fn(usize, &Vote) -> bool) -> Vec<usize> {
-        let clocks: Vec<_> =
-            self.votes().filter(|(node, vote)| is(*node, vote)).map(|(node, vote)| (node, vote.ahead)).collect();
+        let clocks: Vec<_> = self
+            .votes()
+            .filter(|(node, vote)| is(*node, vote))
+            .map(|(node, vote)| (node, vote.ahead))
+            .collect();
         largest(&clocks, self.tolerance)
     }
 
@@ -249,17 +252,21 @@ impl Tally {
 
     /// Why there is no majority.
     fn why(&self) -> EngineError {
-        let errors = || self.ballots.iter().filter_map(|ballot| match ballot {
-            Ballot::Failed(error) => Some(error),
-            _ => None,
-        });
+        let errors = || {
+            self.ballots.iter().filter_map(|ballot| match ballot {
+                Ballot::Failed(error) => Some(error),
+                _ => None,
+            })
+        };
         // Those that have no vote yet were reached, and have one later: whoever waits goes on waiting.
         let waited_for = errors().filter(|error| error.fault == Fault::Full).count();
         let for_good = |fault: Fault| matches!(fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
         let (nodes, quorum) = (self.ballots.len(), self.quorum());
         // As many as are needed say no, for reasons that do not pass by themselves.
         let fault = match errors().find(|error| for_good(error.fault)) {
-            Some(error) if errors().filter(|error| for_good(error.fault)).count() > nodes - quorum => error.fault,
+            Some(error) if errors().filter(|error| for_good(error.fault)).count() > nodes - quorum => {
+                error.fault
+            }
             _ if waited_for > 0 && waited_for + self.votes().count() >= quorum => Fault::Full,
             _ => Fault::Retry,
         };

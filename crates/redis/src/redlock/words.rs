@@ -168,7 +168,9 @@ mod tests {
         assert_eq!((said.first, said.tokens, said.left), (18, 4, None));
         assert_eq!((said.born, said.longest), (Duration::from_secs(5), Duration::from_secs(60)));
         assert_eq!(locked("taken 1 0 c 0 0 1 1 250").unwrap().left, Some(Duration::from_millis(250)));
-        for bad in ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"] {
+        for bad in
+            ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"]
+        {
             assert!(locked(bad).is_none(), "{bad}");
         }
     }

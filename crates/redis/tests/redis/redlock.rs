@@ -5,10 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Answer, Engine, How, Mode};
 use leasehold_testkit::suite;
 
-use crate::{
-    redlock_rig::RedlockRig,
-    rig::claim_of,
-};
+use crate::{redlock_rig::RedlockRig, rig::claim_of};
 
 fn conforms(nodes: usize) {
     let report = suite::engine(&RedlockRig::new(nodes));
@@ -48,7 +45,10 @@ fn readers_and_permits_are_refused_with_the_reason() {
     let shared = locks.rw("a").read().blocking().acquire().unwrap_err();
     assert!(shared.is_misconfigured() && shared.to_string().contains("one value of one holder"), "{shared}");
     let permits = locks.semaphore("a", 2).blocking().acquire().unwrap_err();
-    assert!(permits.is_misconfigured() && permits.to_string().contains("each node counts its own"), "{permits}");
+    assert!(
+        permits.is_misconfigured() && permits.to_string().contains("each node counts its own"),
+        "{permits}"
+    );
     assert_eq!(locks.profile().modes, leasehold_core::Modes::Exclusive);
 }
 
@@ -59,7 +59,8 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
     let engine: Arc<dyn Engine> = rig.engine();
     let scripts = || {
         let calls = |stats: &String| {
-            let calls = stats.split("cmdstat_evalsha:calls=").nth(1).map(|rest| rest.split(',').next().unwrap());
+            let calls =
+                stats.split("cmdstat_evalsha:calls=").nth(1).map(|rest| rest.split(',').next().unwrap());
             calls.map_or(0, |calls| calls.parse::<u32>().unwrap())
         };
         rig.says(&["INFO", "commandstats"]).iter().map(calls).sum::<u32>()

@@ -94,7 +94,9 @@ fn a_node_that_answers_late_with_success_leaves_nothing() {
 }
 
 /// A holds by two nodes; the third was not reached.
-fn held_by_two(rig: &RedlockRig) -> (Vec<leasehold_testkit::server::Proxy>, Arc<RedlockEngine>, Claim, Grant) {
+fn held_by_two(
+    rig: &RedlockRig,
+) -> (Vec<leasehold_testkit::server::Proxy>, Arc<RedlockEngine>, Claim, Grant) {
     let (proxies, config) = rig.proxied();
     proxies[2].sever();
     let engine = engine(&config);
@@ -132,7 +134,9 @@ fn clocks_of_a_majority_that_step_are_told_of_by_the_guarantee_and_end_holds() {
     assert_eq!(said.level, leasehold_core::Level::BestEffort);
     assert!(said.to_string().contains("clocks of a majority"), "{said}");
     rig.nodes[..2].iter().for_each(|node| node.set_clock(AGE + 60));
-    rig.until("both are free", || rig.nodes[..2].iter().all(|node| node.command(&["EXISTS", "lock:a"]) == ["0"]));
+    rig.until("both are free", || {
+        rig.nodes[..2].iter().all(|node| node.command(&["EXISTS", "lock:a"]) == ["0"])
+    });
     // Nobody can keep others out now; the holder is told at its next renewal.
     let confirmed = rig.run(guard.confirm());
     assert!(confirmed.as_ref().is_err_and(|error| error.is_lost()), "{confirmed:?}");

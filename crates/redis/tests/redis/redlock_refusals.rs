@@ -1,6 +1,6 @@
 //! Nodes that are none, and nodes of which some are of no use.
 
-use leasehold_core::{Claim, Engine, Env, EngineError, Fault, How, Locks};
+use leasehold_core::{Claim, Engine, EngineError, Env, Fault, How, Locks};
 use leasehold_redis::{RedlockConfig, RedlockEngine};
 use leasehold_testkit::server::RedisServer;
 
@@ -99,7 +99,10 @@ fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
     let locks = rig.locks();
     rig.says(&["HSET", "lock:hash", "field", "1"]);
     let error = locks.mutex("hash").blocking().try_acquire().unwrap_err();
-    assert!(error.is_misconfigured() && error.to_string().contains("something else than a string"), "{error}");
+    assert!(
+        error.is_misconfigured() && error.to_string().contains("something else than a string"),
+        "{error}"
+    );
     assert!(rig.says(&["HGET", "lock:hash", "field"]).iter().all(|value| value == "1"));
     for (name, value) in [("theirs", "x"), ("empty", "")] {
         rig.says(&["SET", &format!("lock:{name}"), value]);
@@ -119,7 +122,8 @@ fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
 #[test]
 fn a_ttl_over_the_longest_is_refused() {
     let rig = RedlockRig::new(3);
-    let error = rig.locks().mutex("a").ttl(std::time::Duration::from_secs(61)).blocking().try_acquire().unwrap_err();
+    let error =
+        rig.locks().mutex("a").ttl(std::time::Duration::from_secs(61)).blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("100ms to 1m"), "{error}");
     let engine = rig.engine();
     let claim = Claim { ttl: std::time::Duration::from_secs(61), ..claim_of("a") };

@@ -10,7 +10,10 @@ use super::{
 pub(super) const CASES: &[Case] = &[
     case!(an_expired_name_is_free, skip = needs_lease),
     case!(an_expired_hold_is_lost, skip = needs_lease),
-    case!(an_expired_reader_lets_the_writer_in, skip = |profile| needs_lease(profile).or(needs_modes(profile))),
+    case!(
+        an_expired_reader_lets_the_writer_in,
+        skip = |profile| needs_lease(profile).or(needs_modes(profile))
+    ),
     case!(an_expired_permit_comes_back, skip = |profile| needs_lease(profile).or(needs_modes(profile))),
     case!(a_waiter_gets_an_expired_name, skip = needs_lease),
     case!(

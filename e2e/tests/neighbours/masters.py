@@ -1,8 +1,8 @@
 """A program in Python that locks three servers with a package from PyPI.
 
-usage: redlock.py turns KIND PORTS NAME SECTIONS   takes turns: reads and writes a count on the first server, alone
-       redlock.py hold  KIND PORTS NAME TTL        holds for so many ms, or until its standard input ends; says "held"
-       redlock.py try   KIND PORTS NAME TTL        tries once; says "held" or "taken"
+usage: masters.py turns KIND PORTS NAME SECTIONS   takes turns: reads and writes a count on the first server, alone
+       masters.py hold  KIND PORTS NAME TTL        holds for so many ms, or until its standard input ends; says "held"
+       masters.py try   KIND PORTS NAME TTL        tries once; says "held" or "taken"
 """
 
 import sys

@@ -1,8 +1,8 @@
 // A program in JavaScript that locks three servers with a package from npm.
 //
-// usage: redlock.cjs turns KIND PORTS NAME SECTIONS   takes turns: reads and writes a count on the first server, alone
-//        redlock.cjs hold  KIND PORTS NAME TTL        holds for so many ms, or until its standard input ends; says "held"
-//        redlock.cjs try   KIND PORTS NAME TTL        tries once; says "held" or "taken"
+// usage: masters.cjs turns KIND PORTS NAME SECTIONS   takes turns: reads and writes a count on the first server, alone
+//        masters.cjs hold  KIND PORTS NAME TTL        holds for so many ms, or until its standard input ends; says "held"
+//        masters.cjs try   KIND PORTS NAME TTL        tries once; says "held" or "taken"
 
 const [what, kind, ports, name, number] = process.argv.slice(2)
 const Redis = require('ioredis')
