@@ -203,4 +203,20 @@ mod tests {
         assert_eq!(write(&other, 14), "written 17");
         assert_eq!(write(&one, 18), "lost 17");
     }
+
+    /// The third node of three may have given its vote when the other two had decided.
+    #[test]
+    fn a_vote_without_a_token_is_freed_and_one_of_another_token_is_not() {
+        let server = RedisServer::start(&[]);
+        let id = "1".repeat(32);
+        let release = |token: u64| eval(&server, texts::RELEASE_NODE, &id, &format!("any {token} c 0"));
+        let lock = || drop(server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]));
+        lock();
+        assert_eq!(release(7), "freed");
+        assert_eq!(release(7), "absent");
+        lock();
+        eval(&server, texts::WRITE_TOKEN, &id, "1 10 1 me");
+        assert_eq!(release(7), "other");
+        assert_eq!(server.command(&["EXISTS", "lock:a"]), ["0"]);
+    }
 }

@@ -30,6 +30,7 @@ mod quick;
 mod readers;
 mod redlock;
 mod redlock_faults;
+mod redlock_oracle;
 mod redlock_refusals;
 mod redlock_rig;
 mod refusals;

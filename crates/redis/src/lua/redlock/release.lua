@@ -4,7 +4,7 @@
 --   attempt  "any", or the one attempt whose lock is to go
 --   token    0 where it is not known whether the claim holds
 --   grave    1: an earlier request of the claim may still arrive
--- Answers "freed", "other" (it had the lock, under another token) or "absent".
+-- Answers "freed", "other" (it had the lock, and another token is written for it) or "absent".
 local function one(lock, side, id, text)
   local attempt, token, how, grave = text:match('^(%S+) (%d+) (%l) (%d)$')
   token = tonumber(token)
@@ -13,7 +13,8 @@ local function one(lock, side, id, text)
     local key = side .. 'T' .. lock
     local t = read(call('GET', key))
     call('DEL', lock)
-    word = (token == 0 or t.id == id and t.first == token) and 'freed' or 'other'
+    -- A vote that came late, or was given again, may lack the token.
+    word = token ~= 0 and t.id == id and t.first ~= token and 'other' or 'freed'
     if t.id == id and t.ended == '-' then
       t.ended = token ~= 0 and t.first == token and how or t.before
       put(key, t)
