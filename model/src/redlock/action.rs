@@ -62,8 +62,9 @@ impl Model for Protocol {
         (0..self.rules.clients).for_each(|id| world.actions_of(id, &self.rules, actions));
         for at in 0..NODES {
             let faults = &world.faults;
-            actions
-                .extend((self.rules.tokens && world.nodes[at].lock.is_some()).then_some(Action::Lapse(at)));
+            actions.extend(
+                (world.faults.lapses > 0 && world.nodes[at].lock.is_some()).then_some(Action::Lapse(at)),
+            );
             let possible = [
                 (faults.drifts > 0, Action::Drift(at)),
                 (faults.restarts > 0, Action::Restart(at)),
@@ -148,7 +149,10 @@ impl World {
             Action::Renew(id) => self.renew(id),
             Action::Extend(id, at, heard) => self.serve_renewal(id, at, heard, rules),
             Action::Conclude(id) => self.conclude(id, rules),
-            Action::Lapse(at) => self.nodes[at].lock = None,
+            Action::Lapse(at) => {
+                self.faults.lapses -= 1;
+                self.nodes[at].lock = None;
+            }
             Action::Drift(at) => {
                 self.faults.drifts -= 1;
                 self.nodes[at].pass(1, rules);

@@ -39,7 +39,7 @@ pub(crate) struct Rules {
     pub(crate) renews: u8,
     /// Whether requests come that their client waits for no more.
     pub(crate) late: bool,
-    /// Whether claims write tokens. If so, locks end on nodes at any time, and exclusion is not looked at: tokens must hold whatever becomes
+    /// Whether claims write tokens. If so, locks end on nodes at any moment, and exclusion is not looked at: tokens must hold whatever becomes
     /// of it. If not, a claim holds by a majority of locks: what a token takes longer, any step may take.
     pub(crate) tokens: bool,
     /// Worlds with larger tokens are not looked at.
@@ -57,6 +57,8 @@ pub(crate) struct Rules {
 /// How often something may go wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Faults {
+    /// A lock ends on a node, where tokens are looked at.
+    pub(crate) lapses: u8,
     /// The clock of a node gains a tick.
     pub(crate) drifts: u8,
     /// The clock of a node steps.

@@ -15,7 +15,7 @@ pub struct Run {
     pub breaks: &'static [&'static str],
 }
 
-const NO_FAULTS: Faults = Faults { drifts: 0, steps: 0, restarts: 0, forgets: 0, losses: 0 };
+const NO_FAULTS: Faults = Faults { lapses: 0, drifts: 0, steps: 0, restarts: 0, forgets: 0, losses: 0 };
 
 /// Two clients on nodes whose clocks go right.
 const PLAIN: Rules = Rules {
@@ -50,14 +50,18 @@ const RENEWED: Rules = Rules { renews: 2, ttl: 2, horizon: 4, ..PLAIN };
 const REPAIRED: Rules =
     Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, renews: 1, quarantine: 3, ..RENEWED };
 
+/// As many as two clients have locks.
+const ALL_LAPSE: Faults = Faults { lapses: 6, ..NO_FAULTS };
 /// Tokens, where no time passes.
-const TOKENS_ONLY: Rules = Rules { tokens: true, most_token: 2, horizon: 1, ..PLAIN };
+const TOKENS_ONLY: Rules = Rules { tokens: true, most_token: 2, horizon: 1, faults: ALL_LAPSE, ..PLAIN };
 /// Tokens, where nodes forget, and get their votes back.
 const TOKENS_FORGOTTEN: Rules =
-    Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, most_token: 4, horizon: 3, ..TOKENS_ONLY };
+    Rules { faults: Faults { forgets: 1, lapses: 1, ..NO_FAULTS }, most_token: 3, horizon: 3, ..TOKENS_ONLY };
+/// The same, and the clock of one goes forward, which ends its quarantine.
 const TOKENS_TRAP: Rules = Rules {
     steps: &[3],
-    most_token: 7,
+    most_token: 5,
+    horizon: 2,
     faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS },
     ..TOKENS_FORGOTTEN
 };
@@ -76,7 +80,7 @@ pub const HOLDS: &[Run] = &[
     Run::new("renewed", RENEWED),
     Run::new("repaired", REPAIRED),
     Run::new("tokens", TOKENS_ONLY),
-    Run::new("tokens_lost_answers", Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..TOKENS_ONLY }),
+    Run::new("tokens_lost_answers", Rules { faults: Faults { losses: 1, ..ALL_LAPSE }, ..TOKENS_ONLY }),
     Run::new("tokens_guessed", Rules { guesses: true, ..TOKENS_ONLY }),
     Run::new("tokens_forgotten", TOKENS_FORGOTTEN),
     Run::new("tokens_trap", TOKENS_TRAP),
@@ -97,7 +101,7 @@ pub const MISTAKES: &[Run] = &[
     Run::new("count_from_grant", Rules { bugs: &[Bug::CountFromGrant], ..PLAIN }).breaks(&[EXCLUSION]),
     Run::new("no_margin", Rules { bugs: &[Bug::NoMargin], ..DRIFTING }).breaks(&[EXCLUSION]),
     Run::new("repair_always", Rules { bugs: &[Bug::RepairAlways], ..REPAIRED }).breaks(&[EXCLUSION]),
-    Run::new("delete_without_compare", Rules { bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
+    Run::new("delete_without_compare", Rules { clients: 3, bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
         .breaks(&[EXCLUSION]),
     Run::new("one_vote", Rules { bugs: &[Bug::OneVote], ..PLAIN }).breaks(&[EXCLUSION]),
     // What nobody can prevent.

@@ -94,7 +94,7 @@ impl Node {
                 // What a late request of this attempt locks, a later attempt takes over, or the release of the claim ends.
                 Some(_) => !end.goes_on && self.flights.is_unsettled(end.id, now),
             };
-            items.push(end.item(&keys, grave));
+            items.push(end.item(&keys, grave, Duration::ZERO));
         }
         self.ask(&conn, Script::ReleaseNode, items).await?;
         some.iter()

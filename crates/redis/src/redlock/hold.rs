@@ -44,11 +44,13 @@ impl RedlockEngine {
         // Who cannot be asked is told of by the answers.
         let _ = self.ready().await;
         let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
+        let quarantine = self.quarantine();
         let mut answers: Vec<_> = holds.iter().map(|_| Answers::default()).collect();
         let again: Arc<[Again]> =
             holds.iter().map(|hold| Again { hold: hold.clone(), may: AtomicBool::new(false) }).collect();
         let asking = self.all_nodes(|node, conn| {
-            let items = holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false)));
+            let items =
+                holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false, quarantine)));
             let said = asks(node, conn, Script::RenewNode, items.collect());
             repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&again), said)
         });
@@ -86,12 +88,13 @@ impl RedlockEngine {
         releases.iter().for_each(|release| self.waits(release.id, false));
         let ends: Arc<[(Name, End)]> =
             releases.iter().map(|release| (release.name.clone(), end(release))).collect();
+        let quarantine = self.quarantine();
         let mut answers: Vec<_> = releases.iter().map(|_| Answers::default()).collect();
         let asking = self.all_nodes(|node, conn| {
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
             let items = ends.iter().map(|(name, end)| {
                 let grave = node.flights.release(end.id, conn.number, now, until);
-                Some(end.item(&keys(node, name)?, grave))
+                Some(end.item(&keys(node, name)?, grave, quarantine))
             });
             let said = asks(node, conn, Script::ReleaseNode, items.collect());
             owed(Arc::clone(node), Arc::clone(&ends), said)
@@ -113,7 +116,7 @@ impl RedlockEngine {
             for (answers, said) in answers.iter_mut().zip(said) {
                 answers.hear(at, said);
             }
-            answers.iter().all(|answers| answers.is_decided(nodes, quorum))
+            answers.iter().all(|answers| answers.is_decided(nodes, quorum) || answers.is_freed(quorum))
         })
         .await;
         answers.iter().map(|answers| answers.released(nodes, quorum)).collect()
@@ -197,7 +200,7 @@ fn repairs(
     Box::pin(async move {
         let said = said.await;
         for (Again { hold, may }, said) in again.iter().zip(&said) {
-            if matches!(said.as_deref(), Ok("missing")) && may.load(Ordering::Acquire) {
+            if matches!(said.as_deref(), Ok("missing" | "young")) && may.load(Ordering::Acquire) {
                 repair(&node, Arc::clone(&conn), hold);
             }
         }
@@ -208,7 +211,7 @@ fn repairs(
 /// A majority has the lock: it is set again where it is missing, so that the next node that fails does not end the hold.
 fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     let Some(keys) = keys(node, &hold.name) else { return };
-    let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, true), hold.id);
+    let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, true, Duration::ZERO), hold.id);
     door::detach(async move {
         let flight = node.flights.start(id, conn.number, node.client.clock.now());
         if node.flights.is_released(id, node.client.clock.now())
@@ -244,6 +247,8 @@ struct Answers {
     ours: usize,
     /// It was not there.
     not: usize,
+    /// The node may have forgotten it, and nobody else has had its vote since.
+    young: usize,
     missing: Vec<usize>,
     broken: bool,
     error: Option<EngineError>,
@@ -253,6 +258,10 @@ impl Answers {
     fn hear(&mut self, at: usize, said: Result<String, EngineError>) {
         match said.as_deref() {
             Ok("kept" | "freed") => self.ours += 1,
+            Ok("young") => {
+                self.young += 1;
+                self.missing.push(at);
+            }
             Ok(word) => {
                 self.not += 1;
                 self.broken |= word == "broken";
@@ -267,6 +276,11 @@ impl Answers {
     /// Whether a majority has it, or certainly none can have it.
     fn is_decided(&self, nodes: usize, quorum: usize) -> bool {
         self.ours >= quorum || self.not > nodes - quorum
+    }
+
+    /// Whether it was there until now, and nobody else can have had it.
+    fn is_freed(&self, quorum: usize) -> bool {
+        self.ours > 0 && self.ours + self.young >= quorum
     }
 
     fn unknown(&self) -> EngineError {
@@ -286,9 +300,9 @@ impl Answers {
     }
 
     fn released(&self, nodes: usize, quorum: usize) -> Released {
-        if self.ours >= quorum {
+        if self.is_freed(quorum) {
             Released::Freed
-        } else if self.not > nodes - quorum {
+        } else if self.not > nodes - quorum || self.ours == 0 && self.not + self.young == nodes {
             Released::NotThere
         } else {
             Released::Unknown(self.unknown())
@@ -323,6 +337,9 @@ mod tests {
             (["missing", "missing", "-"], "Lost(Gone)"),
             (["kept", "gone", "gone"], "Lost(Gone)"),
             (["missing", "broken", "-"], "Lost(Broken)"),
+            // Who forgot it gives its vote to nobody else before the deadline.
+            (["kept", "young", "missing"], "Unknown"),
+            (["young", "young", "missing"], "Unknown"),
         ] {
             let renewed = format!("{:?}", told(&words).renewed(3, 2, Duration::from_secs(1)));
             assert!(renewed.starts_with(said), "{words:?}: {renewed}");
@@ -338,6 +355,9 @@ mod tests {
             (["freed", "absent", "other"], "NotThere"),
             (["absent", "absent", "-"], "NotThere"),
             (["freed", "error", "error"], "Unknown"),
+            (["freed", "young", "-"], "Freed"),
+            (["young", "absent", "-"], "Unknown"),
+            (["young", "absent", "young"], "NotThere"),
         ] {
             let released = format!("{:?}", told(&words).released(3, 2));
             assert!(released.starts_with(said), "{words:?}: {released}");

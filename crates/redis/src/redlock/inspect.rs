@@ -36,9 +36,11 @@ struct Seen {
     /// What stands under the lock; empty if nothing does.
     value: String,
     left: Option<Duration>,
-    /// Of the newest token: last, first, id, end, since in microseconds, owner.
+    /// Of the newest token: last, first, id, since in microseconds, owner; none if that hold is over.
     token: Option<(u64, u64, String, u64, String)>,
     micros: u64,
+    /// The node may have forgotten what it had.
+    is_young: bool,
     waiters: Vec<(String, u64, String)>,
 }
 
@@ -78,8 +80,9 @@ impl RedlockEngine {
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
         let said = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
-        let seen = said.into_iter().map(|(at, values)| seen(&self.nodes[at], values));
-        Ok(view(name, keys.lock(), seen.collect::<Result<_, _>>()?, self.quorum()))
+        let quarantine = self.quarantine();
+        let seen = said.into_iter().map(|(at, values)| seen(&self.nodes[at], values, quarantine));
+        Ok(view(name, keys.lock(), seen.collect::<Result<_, _>>()?, self.nodes.len()))
     }
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
@@ -183,7 +186,7 @@ async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Ve
     }
 }
 
-fn seen(node: &Node, values: Values) -> Result<Seen, EngineError> {
+fn seen(node: &Node, values: Values, quarantine: Duration) -> Result<Seen, EngineError> {
     let mut reply = Reply::new(values);
     let (value, left) = (reply.text()?, reply.millis()?);
     let token = token(&reply.text()?);
@@ -194,11 +197,13 @@ fn seen(node: &Node, values: Values) -> Result<Seen, EngineError> {
         Some((row[0].clone(), since, words.nth(1)?.to_owned()))
     });
     let waiters = waiters.collect();
+    let age = reply.number()?;
+    let is_young = u64::try_from(age).map_or(true, |age| Duration::from_micros(age) < quarantine);
     // What its clock says, as far as that is known.
     let now = node.client.clock.now();
     let ahead = node.ahead(now).map_or(0, |ahead| ahead.least);
     let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(ahead);
-    Ok(Seen { value, left, token, micros: u64::try_from(micros).unwrap_or(0), waiters })
+    Ok(Seen { value, left, token, micros: u64::try_from(micros).unwrap_or(0), is_young, waiters })
 }
 
 fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
@@ -209,16 +214,25 @@ fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
     Some((last, first, id, since, words.next()?.to_owned()))
 }
 
-/// Who holds by the votes of these nodes, and who waits on any of them.
-fn view(name: &Name, key: String, seen: Vec<Seen>, quorum: usize) -> View {
+/// Who holds by the votes of these nodes, of so many in all, and who waits on any of them. Who has lost votes on nodes that forgot them, or
+/// may have those of nodes that do not answer, holds still: nobody else can be granted the name before its lease is over.
+fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
+    let quorum = nodes / 2 + 1;
+    let open = nodes - seen.len() + seen.iter().filter(|seen| seen.is_young && seen.value.is_empty()).count();
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
     let mut votes: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
     for seen in seen.iter().filter(|seen| !seen.value.is_empty()) {
         votes.entry(holder_of(&seen.value)).or_default().push(seen);
     }
-    if let Some((id, votes)) = votes.into_iter().find(|(_, votes)| votes.len() >= quorum) {
-        let holder = holder(id, &votes, quorum);
+    let is_granted = |id: &str, votes: &[&Seen]| {
+        votes.iter().any(|seen| seen.token.as_ref().is_some_and(|token| token.2 == id))
+    };
+    let holds = |(id, votes): &(&str, Vec<&Seen>)| {
+        votes.len() >= quorum || votes.len() + open >= quorum && is_granted(id, votes)
+    };
+    if let Some((id, votes)) = votes.into_iter().find(holds) {
+        let holder = holder(id, &votes, quorum.min(votes.len()));
         view.add_holder(Mode::Exclusive, holder);
     }
     let mut known = BTreeSet::new();
@@ -300,6 +314,7 @@ mod tests {
             left,
             token: super::token(token),
             micros: 5_000_000,
+            is_young: false,
             waiters: Vec::new(),
         }
     }
@@ -307,7 +322,7 @@ mod tests {
     #[test]
     fn a_majority_holds_and_a_minority_does_not() {
         let (name, id) = (Name::new("a").unwrap(), "0123456789abcdef0123456789abcdef");
-        let of = |nodes: Vec<Seen>| view(&name, "lock:a".to_owned(), nodes, 2);
+        let of = |nodes: Vec<Seen>| view(&name, "lock:a".to_owned(), nodes, 3);
         let ours = |left| seen(&format!("{id}-3"), left, &format!("18 17 {id} - c 1000000 me at home"));
         let shown = of(vec![ours(500), ours(900), seen("other", 70, "")]);
         let [holder] = &shown.holders[..] else { panic!("{shown:?}") };
@@ -317,6 +332,14 @@ mod tests {
         assert!(of(vec![ours(500), seen("other", 70, ""), seen("", 0, "")]).holders.is_empty());
         let shown = of(vec![seen("x", 500, ""), seen("x", 900, ""), ours(70)]);
         assert!(shown.holders[0].foreign && shown.holders[0].token.is_none(), "{shown:?}");
+        // A node forgot it, or does not answer: so long nobody else can be granted the name.
+        let forgot = Seen { is_young: true, ..seen("", 0, "") };
+        assert_eq!(of(vec![ours(500), forgot, seen("", 0, "")]).holders.len(), 1);
+        assert_eq!(of(vec![ours(500), seen("", 0, "")]).holders.len(), 1);
+        assert!(
+            of(vec![seen(&format!("{id}-3"), 500, ""), seen("", 0, "")]).holders.is_empty(),
+            "not granted yet"
+        );
         let shown = of(vec![seen(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
         assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
     }

@@ -141,17 +141,29 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn item(&self, keys: &Keys<'_>, grave: bool) -> Item {
+    /// `quarantine`: for so long a node that started anew may have forgotten it.
+    pub(super) fn item(&self, keys: &Keys<'_>, grave: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
         let (token, ended, grave) = (self.token, crate::news::letter(self.ended), u8::from(grave));
-        Item::new(keys).id(self.id).words(format_args!("{attempt} {token} {ended} {grave}"))
+        Item::new(keys)
+            .id(self.id)
+            .words(format_args!("{attempt} {token} {ended} {grave} {}", millis(quarantine)))
     }
 }
 
-/// A renewal; `again`: to be set again where it is missing.
-pub(super) fn renew_item(keys: &Keys<'_>, hold: &leasehold_core::Hold, again: bool) -> Item {
+/// A renewal; `again`: to be set again where it is missing. `quarantine`: for so long a node that started anew may have forgotten it.
+pub(super) fn renew_item(
+    keys: &Keys<'_>,
+    hold: &leasehold_core::Hold,
+    again: bool,
+    quarantine: Duration,
+) -> Item {
     let (token, ttl) = (hold.token.number, millis(hold.ttl));
-    Item::new(keys).id(hold.id).words(format_args!("{token} {ttl} {}", u8::from(again)))
+    Item::new(keys).id(hold.id).words(format_args!(
+        "{token} {ttl} {} {}",
+        u8::from(again),
+        millis(quarantine)
+    ))
 }
 
 #[cfg(test)]
@@ -209,8 +221,10 @@ mod tests {
     fn a_vote_without_a_token_is_freed_and_one_of_another_token_is_not() {
         let server = RedisServer::start(&[]);
         let id = "1".repeat(32);
-        let release = |token: u64| eval(&server, texts::RELEASE_NODE, &id, &format!("any {token} c 0"));
+        let release = |token: u64| eval(&server, texts::RELEASE_NODE, &id, &format!("any {token} c 0 60000"));
         let lock = || drop(server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]));
+        assert_eq!(release(7), "young", "it may have forgotten it");
+        server.command(&["SET", "leasehold:{}B", "1 1000"]);
         lock();
         assert_eq!(release(7), "freed");
         assert_eq!(release(7), "absent");

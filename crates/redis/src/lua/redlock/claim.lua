@@ -9,11 +9,9 @@
 --   first    of the block that is written here for this claim; 0 if there is none
 --   left     of a lock that is in the way; -1 if it never ends
 -- Writes, of what is not ours, nothing.
-local BORN = 'leasehold:{}B'
-
 local since, longest_known -- the same for all items
 
-local function age(longest)
+local function known_age(longest)
   if since then
     return since, longest_known
   end
@@ -45,7 +43,7 @@ local function one(lock, side, id, text)
     '^(%l+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (%S+) (.*)$')
   attempt, first, tokens, longest = tonumber(attempt), tonumber(first), tonumber(tokens), tonumber(longest)
   local value, born, word, left = value_under(lock), nil, nil, -1
-  born, longest = age(longest)
+  born, longest = known_age(longest)
   local key = side .. 'T' .. lock
   local t = read(call('GET', key))
   local newest, how_ended = t.last, t.id == id and t.before or ended(t)

@@ -22,6 +22,8 @@ local MAX_WAITERS = 4096
 local RUNG = 2              -- so many waiters are told of a release: one may be gone
 local LONGEST = 4096        -- no string of ours is as long, in bytes
 
+local BORN = 'leasehold:{}B'
+
 local call = redis.call
 local clock = call('TIME')
 local us = clock[1] * 1000000 + clock[2]
@@ -90,6 +92,18 @@ local function bury(key, id)
   if not dead:find(id, 1, true) then
     call('SET', key, dead .. id .. ' ', 'PX', DEAD_LIFE)
   end
+end
+
+-- For how long the node has had what it has, in us; false if nobody knows, for it was emptied, or never used.
+local function age()
+  local born = tonumber((call('GET', BORN) or ''):match('^%d+'))
+  return born and born <= us and us - born
+end
+
+-- What is missing here may have been forgotten: nobody else has had the vote of the node since.
+local function is_young(quarantine)
+  local has = age()
+  return not has or has < quarantine * 1000
 end
 
 -- The claim waits no more.

@@ -1,12 +1,13 @@
 -- Ends what claims have on this node.
 --
--- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <token> <how it ended> <grave>"
+-- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <token> <how it ended> <grave> <quarantine ms>"
 --   attempt  "any", or the one attempt whose lock is to go
 --   token    0 where it is not known whether the claim holds
 --   grave    1: an earlier request of the claim may still arrive
--- Answers "freed", "other" (it had the lock, and another token is written for it) or "absent".
+-- Answers "freed", "other" (it had the lock, and another token is written for it) "absent", or "young" (absent, and
+-- the node may have forgotten it).
 local function one(lock, side, id, text)
-  local attempt, token, how, grave = text:match('^(%S+) (%d+) (%l) (%d)$')
+  local attempt, token, how, grave, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
   token = tonumber(token)
   local value, word = value_under(lock), 'absent'
   if attempt == 'any' and is_of(value, id) or value == id .. '-' .. attempt then
@@ -30,7 +31,7 @@ local function one(lock, side, id, text)
   if grave == '1' then
     bury(side .. 'D' .. lock, id)
   end
-  return word
+  return word == 'absent' and not value and is_young(quarantine) and 'young' or word
 end
 
 return each(3, one)

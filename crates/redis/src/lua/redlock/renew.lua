@@ -1,10 +1,10 @@
 -- Makes locks last longer; sets one again that is missing, if told to.
 --
--- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <again>"
+-- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <again> <quarantine ms>"
 --   again    1: a majority stands elsewhere, so what is missing here is set again
--- Answers "kept", "missing", "gone" (another's, another token, or dead) or "broken".
+-- Answers "kept", "missing", "young" (missing, and the node may have forgotten it), "gone" (another's, another token, or dead) or "broken".
 local function one(lock, side, id, text)
-  local token, ttl, again = text:match('^(%d+) (%d+) (%d)$')
+  local token, ttl, again, quarantine = text:match('^(%d+) (%d+) (%d) (%d+)$')
   token = tonumber(token)
   local value, key = value_under(lock), side .. 'T' .. lock
   local t = read(call('GET', key))
@@ -19,7 +19,7 @@ local function one(lock, side, id, text)
   elseif value or is_dead(side .. 'D' .. lock, id) then
     return 'gone'
   elseif again == '0' then
-    return 'missing'
+    return is_young(quarantine) and 'young' or 'missing'
   end
   if not call('SET', lock, id .. '-0', 'NX', 'PX', ttl) then
     return 'gone'
