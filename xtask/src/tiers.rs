@@ -39,7 +39,7 @@ pub(crate) struct Row {
 }
 
 /// Integration tests, the longest first: in this order they are started. Unit tests are quick, all of them.
-const TABLE: [Row; 27] = [
+const TABLE: [Row; 28] = [
     row("e2e", "rows", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),

@@ -56,6 +56,8 @@ local function one(lock, side, id, text)
     else
       call('SET', lock, id .. '-' .. int(attempt), 'PX', ttl)
     end
+  elseif value == 'broken-' .. id then
+    word = 'dead'
   elseif value and how == 'ask' and value:sub(1, 1) ~= '(' then
     word = 'absent'
   elseif value then
