@@ -61,8 +61,7 @@ const TOKENS_FORGOTTEN: Rules =
 const TOKENS_TRAP: Rules = Rules {
     steps: &[3],
     most_token: 5,
-    horizon: 2,
-    faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS },
+    faults: Faults { forgets: 1, steps: 1, lapses: 1, ..NO_FAULTS },
     ..TOKENS_FORGOTTEN
 };
 

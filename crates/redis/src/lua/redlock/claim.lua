@@ -60,6 +60,8 @@ local function one(lock, side, id, text)
     word = 'dead'
   elseif value and how == 'ask' and value:sub(1, 1) ~= '(' then
     word = 'absent'
+  elseif value and is_dead(side .. 'D' .. lock, id) then
+    word = 'dead'
   elseif value then
     word, left = value:sub(1, 1) == '(' and 'typed' or 'taken', call('PTTL', lock)
     if waits ~= '0' and word == 'taken' then

@@ -10,7 +10,8 @@ local function one(lock, side, id, text)
   local attempt, token, how, grave, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
   token = tonumber(token)
   local value, word = value_under(lock), 'absent'
-  if attempt == 'any' and is_of(value, id) or value == id .. '-' .. attempt then
+  local is_ours = attempt == 'any' and (is_of(value, id) or value == 'broken-' .. id)
+  if is_ours or value == id .. '-' .. attempt then
     local key = side .. 'T' .. lock
     local t = read(call('GET', key))
     call('DEL', lock)
@@ -20,9 +21,6 @@ local function one(lock, side, id, text)
       t.ended = token ~= 0 and t.first == token and how or t.before
       put(key, t)
     end
-    ring(side, lock)
-  elseif attempt == 'any' and value == 'broken-' .. id then
-    call('DEL', lock)
     ring(side, lock)
   end
   if attempt == 'any' then
