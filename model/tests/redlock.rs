@@ -45,6 +45,6 @@ mod is_found {
 
     runs! {
         MISTAKES: write_any_token keep_larger_token no_clock_in_token no_quarantine_for_tokens no_quarantine no_agreement
-            count_from_grant no_margin repair_always delete_without_compare one_vote a_majority_steps
+            count_from_grant no_margin count_repaired delete_without_compare one_vote a_majority_steps
     }
 }

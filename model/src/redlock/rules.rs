@@ -88,8 +88,8 @@ pub(crate) enum Bug {
     CountFromGrant,
     /// The holder believes as long as the nodes keep the lock by their own clocks.
     NoMargin,
-    /// What is missing is set again although no majority stands.
-    RepairAlways,
+    /// What was set again on a node that has no vote counts in the next renewal.
+    CountRepaired,
     /// A release deletes the lock, whoever holds it.
     DeleteWithoutCompare,
     /// One node is enough.

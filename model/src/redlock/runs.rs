@@ -99,7 +99,7 @@ pub const MISTAKES: &[Run] = &[
     Run::new("no_agreement", Rules { bugs: &[Bug::NoAgreement], ..STEPS }).breaks(&[EXCLUSION]),
     Run::new("count_from_grant", Rules { bugs: &[Bug::CountFromGrant], ..PLAIN }).breaks(&[EXCLUSION]),
     Run::new("no_margin", Rules { bugs: &[Bug::NoMargin], ..DRIFTING }).breaks(&[EXCLUSION]),
-    Run::new("repair_always", Rules { bugs: &[Bug::RepairAlways], ..REPAIRED }).breaks(&[EXCLUSION]),
+    Run::new("count_repaired", Rules { bugs: &[Bug::CountRepaired], ..REPAIRED }).breaks(&[EXCLUSION]),
     Run::new("delete_without_compare", Rules { clients: 3, bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
         .breaks(&[EXCLUSION]),
     Run::new("one_vote", Rules { bugs: &[Bug::OneVote], ..PLAIN }).breaks(&[EXCLUSION]),

@@ -156,7 +156,7 @@ impl World {
     pub(crate) fn serve_renewal(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
         let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
         client.renewals &= !(1 << at);
-        let kept = node.renew(id, rules);
+        let kept = node.renew(id, rules) && (node.young == 0 || rules.has(Bug::CountRepaired));
         let free = node.lock.is_none();
         if let (Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }), true) = (&mut client.stage, heard)
         {
@@ -174,7 +174,7 @@ impl World {
         if rules.is_enough(has) {
             hold.until = hold.until.max(sent + rules.belief());
         }
-        if rules.is_enough(has) || rules.has(Bug::RepairAlways) {
+        if rules.is_enough(has) {
             let lack = (0..NODES).filter(|at| lacks & 1 << at != 0);
             lack.for_each(|at| self.nodes[at].repair(id, rules));
         }

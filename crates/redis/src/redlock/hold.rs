@@ -52,6 +52,7 @@ impl RedlockEngine {
             let items =
                 holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false, quarantine)));
             let said = asks(node, conn, Script::RenewNode, items.collect());
+            let said = counted(Arc::clone(node), quarantine, said);
             repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&again), said)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
@@ -183,6 +184,34 @@ fn texts(said: crate::outbox::Values, count: usize) -> Said {
     (0..count).map(|_| reply.text()).collect()
 }
 
+/// What a node has kept counts, unless it started anew: it may have given its vote to another and forgotten that, and where a lock was set
+/// again since, two would have it.
+fn counted(
+    node: Arc<Node>,
+    quarantine: Duration,
+    said: BoxFuture<'static, Said>,
+) -> BoxFuture<'static, Said> {
+    Box::pin(async move {
+        let count = |said: String| match said.strip_prefix("kept ") {
+            Some(times) if has_vote(&node, times, quarantine) => "kept".to_owned(),
+            Some(_) => "new".to_owned(),
+            None => said,
+        };
+        said.await.into_iter().map(|said| said.map(count)).collect()
+    })
+}
+
+/// Whether the node has run, and had what it has, for so long: by its time, and since when it has what it has.
+fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
+    let mut words = times.split(' ').map(|word| word.parse::<u64>().ok());
+    let (Some(Some(micros)), Some(Some(born)), Some((_, started))) =
+        (words.next(), words.next(), node.process())
+    else {
+        return false;
+    };
+    Duration::from_micros(born.min(micros.saturating_sub(started))) >= quarantine
+}
+
 /// A hold that is set again where it is missing, if a majority has it.
 struct Again {
     hold: Hold,
@@ -247,7 +276,7 @@ struct Answers {
     ours: usize,
     /// It was not there.
     not: usize,
-    /// The node may have forgotten it, and nobody else has had its vote since.
+    /// The node may have forgotten it, or has it without having a vote; nobody else has had its vote since.
     young: usize,
     missing: Vec<usize>,
     broken: bool,
@@ -258,6 +287,7 @@ impl Answers {
     fn hear(&mut self, at: usize, said: Result<String, EngineError>) {
         match said.as_deref() {
             Ok("kept" | "freed") => self.ours += 1,
+            Ok("new") => self.young += 1,
             Ok("young") => {
                 self.young += 1;
                 self.missing.push(at);
@@ -339,6 +369,8 @@ mod tests {
             (["missing", "broken", "-"], "Lost(Broken)"),
             // Who forgot it gives its vote to nobody else before the deadline.
             (["kept", "young", "missing"], "Unknown"),
+            (["kept", "new", "-"], "Unknown"),
+            (["kept", "new", "kept"], "Kept"),
             (["young", "young", "missing"], "Unknown"),
         ] {
             let renewed = format!("{:?}", told(&words).renewed(3, 2, Duration::from_secs(1)));

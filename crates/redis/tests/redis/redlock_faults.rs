@@ -221,6 +221,16 @@ fn rolling_restarts_end_no_hold_that_is_renewed_between_them() {
             rig.run(guard.confirm()).unwrap();
             rig.nodes[at].command(&["EXISTS", "lock:a"]) == ["1"]
         });
+        // Until then what was set again has no vote.
+        rig.until("it has its vote again", || {
+            rig.run(guard.confirm()).unwrap();
+            let micros: Vec<u64> =
+                rig.nodes[at].command(&["TIME"]).iter().map(|word| word.parse().unwrap()).collect();
+            let born = rig.nodes[at].command(&["GET", "leasehold:{}B"]).join("");
+            let born = born.split(' ').next().and_then(|born| born.parse::<u64>().ok());
+            let now = micros[0] * 1_000_000 + micros[1];
+            born.is_some_and(|born| now.saturating_sub(born) > (LONGEST + LONGEST).as_micros() as u64)
+        });
     }
     guard.release_blocking().unwrap();
     rig.until("it is gone", || rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));

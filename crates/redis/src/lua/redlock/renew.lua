@@ -2,7 +2,13 @@
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <again> <quarantine ms>"
 --   again    1: a majority stands elsewhere, so what is missing here is set again
--- Answers "kept", "missing", "young" (missing, and the node may have forgotten it), "gone" (another's, another token, or dead) or "broken".
+-- Answers "kept <us> <us since born>", "missing", "young" (missing, and the node may have forgotten it), "gone" (another's, another token, or dead) or "broken".
+local has = age()
+if not has then
+  call('SET', BORN, int(us) .. ' 0')
+  has = 0
+end
+
 local function one(lock, side, id, text)
   local token, ttl, again, quarantine = text:match('^(%d+) (%d+) (%d) (%d+)$')
   token = tonumber(token)
@@ -13,7 +19,7 @@ local function one(lock, side, id, text)
       return 'gone'
     end
     call('PEXPIRE', lock, ttl)
-    return 'kept'
+    return 'kept ' .. int(us) .. ' ' .. int(has)
   elseif value == 'broken-' .. id or t.id == id and t.ended == 'b' then
     return 'broken'
   elseif value or is_dead(side .. 'D' .. lock, id) then
@@ -25,7 +31,7 @@ local function one(lock, side, id, text)
     return 'gone'
   end
   mint(key, t, token, 1, id, t.id == id and t.owner or '?')
-  return 'kept'
+  return 'kept ' .. int(us) .. ' ' .. int(has)
 end
 
 return each(3, one)
