@@ -79,7 +79,7 @@ impl Identity {
         let scheme = if server.is_encrypted() { "rediss" } else { "redis" };
         let (what, write) = match (self.mode.as_str(), wanted) {
             ("sentinel", Wanted::Sentinel) | ("cluster", Wanted::Node) | ("", _) => {
-                return self.role(wanted, server);
+                return self.place(wanted, server);
             }
             ("sentinel", _) => {
                 let known = match &self.masters[..] {
@@ -98,12 +98,12 @@ impl Identity {
             (_, Wanted::Node) => {
                 ("a server alone and no node of a Redis Cluster", format!("{scheme}://{address}"))
             }
-            _ => return self.role(wanted, server),
+            _ => return self.place(wanted, server),
         };
         Err(EngineError::new(Fault::Misconfigured, format!("{address} is {what}: write {write}")))
     }
 
-    fn role(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
+    fn place(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
         if wanted == Wanted::Independent && self.role == "replica" {
             let message = format!(
                 "{} is a replica, and a Redlock wants masters that know nothing of each other: name its master, or another server",
@@ -111,6 +111,10 @@ impl Identity {
             );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
+        self.role(wanted, server)
+    }
+
+    fn role(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
         if wanted != Wanted::Master || self.role == "master" {
             return Ok(());
         }

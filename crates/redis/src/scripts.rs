@@ -199,7 +199,7 @@ impl Script {
 
     /// Whether its answer makes holds last longer.
     pub(crate) const fn renews(self) -> bool {
-        matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat | Self::RenewNode)
+        matches!(self, Self::Renew | Self::RenewLock | Self::RenewSeat)
     }
 
     pub(crate) const fn text(self) -> &'static str {

@@ -1,11 +1,50 @@
 //! A Redlock conforms, with three nodes and with five.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Engine, How, Mode};
-use leasehold_testkit::suite;
+use leasehold_core::{Answer, BoxFuture, Engine, Env, How, Mode};
+use leasehold_redis::RedlockEngine;
+use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
 
-use crate::{redlock_rig::RedlockRig, rig::claim_of};
+use crate::{
+    redlock_rig::RedlockRig,
+    rig::{AT_ONCE, PATIENCE, claim_of},
+};
+
+impl Harness for RedlockRig {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        Box::pin(async {
+            Arc::new(RedlockEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine>
+        })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        // A node that forgot has no vote for as long as the longest lease: see `redlock_faults`.
+        let cuts = kind == Disturbance::Cut;
+        if cuts {
+            self.says(&["CLIENT", "KILL", "TYPE", "normal"]);
+            self.says(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+        Box::pin(std::future::ready(cuts))
+    }
+
+    fn at_once(&self) -> usize {
+        // Where every answer is late, the clocks of nodes cannot be compared.
+        AT_ONCE / self.nodes.len()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(left_at_rest(|| self.leftovers()))
+    }
+}
 
 fn conforms(nodes: usize) {
     let report = suite::engine(&RedlockRig::new(nodes));

@@ -2,14 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{BoxFuture, Engine, Env, Inspect, Locks, Name, Place, View};
+use leasehold_core::{Env, Inspect, Locks, Name, Place, View};
 use leasehold_redis::{Address, Config, RedlockConfig, RedlockEngine};
-use leasehold_testkit::{
-    server::{Proxy, RedisServer},
-    suite::{Disturbance, Harness, left_at_rest},
-};
+use leasehold_testkit::server::{Proxy, RedisServer};
 
-use crate::rig::{AT_ONCE, PATIENCE};
+use crate::rig::PATIENCE;
 
 /// So many seconds the nodes' clocks are ahead of ours, which is how long they seem to have run: each has a vote at once.
 pub(crate) const AGE: i64 = 1_000_000;
@@ -75,7 +72,7 @@ impl RedlockRig {
         }
     }
 
-    fn leftovers(&self) -> Vec<String> {
+    pub(crate) fn leftovers(&self) -> Vec<String> {
         let keys = self.nodes.iter().flat_map(|node| node.command(&["--raw", "KEYS", "*"]));
         keys.filter(|key| !key.is_empty() && !lapses(key)).collect()
     }
@@ -91,37 +88,4 @@ pub(crate) fn old(node: &RedisServer) {
 fn lapses(key: &str) -> bool {
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D']))
-}
-
-impl Harness for RedlockRig {
-    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
-        Box::pin(async { self.engine() as Arc<dyn Engine> })
-    }
-
-    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
-    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
-        // A node that forgot has no vote for as long as the longest lease: see `redlock_faults`.
-        let cuts = kind == Disturbance::Cut;
-        if cuts {
-            self.says(&["CLIENT", "KILL", "TYPE", "normal"]);
-            self.says(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        }
-        Box::pin(std::future::ready(cuts))
-    }
-
-    fn at_once(&self) -> usize {
-        // Where every answer is late, the clocks of nodes cannot be compared.
-        AT_ONCE / self.nodes.len()
-    }
-
-    fn patience(&self) -> Duration {
-        PATIENCE
-    }
-
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.leftovers()))
-    }
 }
