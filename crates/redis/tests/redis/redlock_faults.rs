@@ -160,6 +160,20 @@ fn a_node_that_restarted_empty_has_no_vote() {
     assert!(matches!(said, Ok(Answer::Held(_))), "two nodes are old: {said:?}");
 }
 
+/// As a file that was not synced, or a snapshot, brings back what was there before.
+#[test]
+fn a_node_that_restarted_with_an_older_copy_has_no_vote() {
+    let mut rig = RedlockRig::new(3);
+    let (_proxies, one, held, grant) = held_by_two(&rig);
+    rig.nodes[0].kill();
+    rig.nodes[0].restart();
+    rig.nodes[0].command(&["SET", "leasehold:{}B", "1 1000"]);
+    let other = engine(&rig.config);
+    let said = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
+    rig.run(one.release(&[end(&held, Some(&grant))]));
+}
+
 #[test]
 fn a_node_that_was_emptied_has_no_vote() {
     let rig = RedlockRig::new(3);
