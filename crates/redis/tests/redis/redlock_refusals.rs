@@ -5,6 +5,7 @@ use leasehold_redis::{RedlockConfig, RedlockEngine};
 use leasehold_testkit::server::RedisServer;
 
 use crate::{
+    conformance::{PASSWORD, has_rights_on_channels, without_channels},
     redlock_rig::{RedlockRig, at},
     rig::{acquire, claim_of},
 };
@@ -156,4 +157,30 @@ fn new_nodes_have_no_vote_for_as_long_as_the_longest_lease() {
     assert!(error.is_unreachable() && error.to_string().contains("has no vote for"), "{error}");
     // It waits, and is granted then.
     lock().acquire_within(crate::rig::PATIENCE).unwrap().release_blocking().unwrap();
+}
+
+/// The rights that docs/engines/redlock.md tells operators to give.
+const USERS: &str = include_str!("../../../../docs/engines/redlock.acl");
+
+#[test]
+fn the_rights_of_the_page_suffice() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("users.acl");
+    let users = format!("user default on nopass ~* &* +@all\n{}", USERS.replace("CHANGE-ME", PASSWORD));
+    let users = if has_rights_on_channels() { users } else { without_channels(&users) };
+    std::fs::write(&file, users).unwrap();
+    let mut rig = RedlockRig::with(3, &["--aclfile", file.to_str().unwrap()]);
+    let config = rig.config.clone();
+    rig.config = config.each(|node| Ok(node.login("leasehold", PASSWORD))).unwrap();
+    let (locks, other) = (rig.locks(), rig.locks());
+    let guard = acquire(&locks, "a");
+    rig.run(guard.confirm()).unwrap();
+    let waiting = std::thread::spawn(move || acquire(&other, "a"));
+    rig.until("it waits", || !rig.show("a").waiters.is_empty());
+    assert_eq!(rig.run(locks.list("")).unwrap().len(), 1);
+    rig.run(locks.guarantee()).unwrap();
+    guard.release_blocking().unwrap();
+    let token = waiting.join().unwrap();
+    let broken = rig.run(locks.break_hold("a", token.token().number, true)).unwrap();
+    assert_eq!(broken, leasehold_core::Broken::Done);
 }
