@@ -101,7 +101,7 @@ impl Pace {
             ENSEMBLE
         } else if engine.starts_with("zookeeper") {
             ZOOKEEPER
-        } else if [redis::SENTINEL, redis::CLUSTER].contains(&engine) {
+        } else if [redis::SENTINEL, redis::CLUSTER, redis::REDLOCK].contains(&engine) {
             GROUP
         } else if engine == "sqlite" {
             SQLITE

@@ -1,11 +1,13 @@
-//! Redis: one server, a group with Sentinels, or a cluster.
+//! Redis: one server, a group with Sentinels, a cluster, or independent masters.
 
 mod alone;
 mod cluster;
+mod redlock;
 mod sentinel;
 
 pub use alone::Redis;
 pub use cluster::{CLUSTER, Cluster};
+pub use redlock::{Nodes, REDLOCK};
 pub use sentinel::{Group, SENTINEL};
 
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ use crate::{
     pace::Pace,
     postgres::Postgres,
     pulse::Pulse,
-    redis::{self, Cluster, Group, Redis},
+    redis::{self, Cluster, Group, Nodes, Redis},
     served::Served,
     shelf::Shelf,
     sqlite::Sqlite,
@@ -91,6 +91,10 @@ impl Round<'_> {
                 let world = Served::<Cluster>::start(&setting, redis::promise_of_many(self.seed))?;
                 self.through(&setting, world, tell)?
             }
+            redis::REDLOCK => {
+                let world = Served::<Nodes>::start(&setting, Promise::Exclusion)?;
+                self.through(&setting, world, tell)?
+            }
             "etcd" => {
                 let world = Served::<Alone>::start(&setting, Promise::Exclusion)?;
                 self.through(&setting, world, tell)?
@@ -127,9 +131,10 @@ impl Round<'_> {
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
+                    "no engine {other:?}: redis, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
                     redis::SENTINEL,
-                    redis::CLUSTER
+                    redis::CLUSTER,
+                    redis::REDLOCK
                 ))?;
                 self.through(&setting, Redis::start(&setting, Promise::Exclusion, peer)?, tell)?
             }

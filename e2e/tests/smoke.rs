@@ -67,6 +67,11 @@ fn redis_cluster() {
 }
 
 #[test]
+fn redlock() {
+    smoke_for("redlock", 2 * ROUND, OF_CLUSTER);
+}
+
+#[test]
 fn file() {
     smoke("file");
 }

@@ -39,7 +39,7 @@ pub(crate) struct Row {
 }
 
 /// Integration tests, the longest first: in this order they are started. Unit tests are quick, all of them.
-const TABLE: [Row; 27] = [
+const TABLE: [Row; 28] = [
     row("e2e", "rows", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
@@ -55,6 +55,7 @@ const TABLE: [Row; 27] = [
     row("e2e", "fenced", Tier::Test, "lost updates with and without a fence"),
     row("sim", "sim", Tier::Test, "300 seeds of the simulation"),
     row("model", "model", Tier::Test, "the model of the Redis protocol at its small bounds"),
+    row("model", "redlock", Tier::Test, "the model of Redlock"),
     row("cli", "crowd", Tier::Test, "many commands at once"),
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
     row("leasehold", "features", Tier::Quick, "the features that are compiled in"),

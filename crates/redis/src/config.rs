@@ -36,6 +36,8 @@ pub struct Config {
     /// How many replicas have a grant before it is shown.
     pub(crate) wait: u32,
     pub(crate) layout: Layout,
+    /// It is to be encrypted, by what is still to be said.
+    pub(crate) wants_tls: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -71,6 +73,7 @@ impl Config {
             bell: None,
             wait: 0,
             layout: Layout::default(),
+            wants_tls: false,
             #[cfg(feature = "tls")]
             tls: None,
         }

@@ -88,6 +88,7 @@ impl Conn {
             still_master(&identity, *wanted, ears, server)?;
             let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
             ears.meets(&identity);
+            ears.started(identity.uptime, time);
             ears.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));

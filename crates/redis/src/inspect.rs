@@ -213,7 +213,7 @@ fn since(server_micros: u64, then: u64) -> Duration {
 }
 
 /// A pattern that matches this text alone.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {

@@ -28,6 +28,7 @@ mod news;
 mod open;
 mod outbox;
 mod reach;
+mod redlock;
 mod replicas;
 mod reply;
 mod scripts;
@@ -45,5 +46,6 @@ pub use fence::{Fence, Guarded, Said};
 pub use layout::Layout;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};
+pub use redlock::{RedlockConfig, RedlockEngine};
 pub use server::Address;
 pub use servers::{AddressMap, Sentinels, Servers};

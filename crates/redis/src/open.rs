@@ -11,7 +11,7 @@ use redis::{
 
 use crate::{
     error::sort_connecting,
-    identity::{Identity, Wanted, run_id},
+    identity::{Identity, Wanted, process},
     news::{Hear, Listener},
     server::Server,
     stream,
@@ -119,7 +119,7 @@ impl Dialed {
         let (mux, old) = (&self.mux, self.news.is_some());
         let asked = join4(
             Identity::ask(mux, old),
-            async { if run == Run::Ask { run_id(mux).await } else { Ok(None) } },
+            async { if run == Run::Ask { process(mux).await } else { Ok((None, None)) } },
             async { redis::cmd("TIME").query_async(&mut mux.clone()).await },
             async { if old { Ok(()) } else { listen(mux, channel).await } },
         );
@@ -128,7 +128,7 @@ impl Dialed {
         let mut identity = identity.map_err(failed)?;
         identity.judge(wanted, server)?;
         listening.map_err(failed)?;
-        identity.run = run.map_err(failed)?;
+        (identity.run, identity.uptime) = run.map_err(failed)?;
         Ok((identity, micros(time.map_err(failed)?)))
     }
 }

@@ -35,10 +35,17 @@ pub(crate) enum Script {
     /// The same, in whatever slots of one node of several that share them.
     ClaimNode,
     ReleaseNode,
+    /// On one node of a Redlock.
+    LockNode,
+    WriteToken,
+    RenewNode,
+    ReleaseVote,
+    BreakNode,
+    LookNode,
 }
 
 /// Their texts, in the order of the enum.
-pub(crate) const TEXTS: [&str; 15] = [
+pub(crate) const TEXTS: [&str; 21] = [
     texts::CLAIM,
     texts::RENEW,
     texts::RELEASE,
@@ -54,6 +61,12 @@ pub(crate) const TEXTS: [&str; 15] = [
     texts::RELEASE_FREE,
     texts::CLAIM_NODE,
     texts::RELEASE_NODE,
+    texts::LOCK_NODE,
+    texts::WRITE_TOKEN,
+    texts::RENEW_NODE,
+    texts::RELEASE_VOTE,
+    texts::BREAK_NODE,
+    texts::LOOK_NODE,
 ];
 
 /// What a server that knows them calls the scripts
@@ -74,6 +87,12 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(12)),
     LazyLock::new(|| digest(13)),
     LazyLock::new(|| digest(14)),
+    LazyLock::new(|| digest(15)),
+    LazyLock::new(|| digest(16)),
+    LazyLock::new(|| digest(17)),
+    LazyLock::new(|| digest(18)),
+    LazyLock::new(|| digest(19)),
+    LazyLock::new(|| digest(20)),
 ];
 
 fn digest(at: usize) -> String {
@@ -208,7 +227,16 @@ impl Item {
 impl Script {
     /// Whether it takes any number of items, and answers each for itself.
     pub(crate) const fn takes_many(self) -> bool {
-        matches!(self, Self::Claim | Self::Renew | Self::Release) || self.is_short()
+        matches!(
+            self,
+            Self::Claim
+                | Self::Renew
+                | Self::Release
+                | Self::LockNode
+                | Self::WriteToken
+                | Self::RenewNode
+                | Self::ReleaseVote
+        ) || self.is_short()
     }
 
     /// Whether it leaves what is not plain to the whole verb. It is told of names in whatever slots, none of whose keys it declares.
@@ -242,10 +270,7 @@ impl Script {
 
     /// Whether it mints tokens, or is called as those that do.
     const fn has_counter(self) -> bool {
-        !matches!(
-            self,
-            Self::Names | Self::RenewLock | Self::ReleaseLock | Self::RenewSeat | Self::ReleaseSeat
-        )
+        matches!(self, Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence)
     }
 
     /// The call of the script for these items. `counter` is the key of the newest

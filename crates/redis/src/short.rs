@@ -14,6 +14,7 @@ use crate::{
     error::Refused,
     holds::Batch,
     keys::{Keys, after_tag},
+    layout::Layout,
     news::LINEAGE,
     outbox::{BATCH, Items},
     reach::Via,

@@ -37,3 +37,17 @@ pub(crate) mod redisson {
     pub(crate) const RELEASE_SEAT: &str =
         text!("head", "lock_redisson", "bell_redisson", "release_seat_redisson");
 }
+
+/// A verb on one node of a Redlock.
+macro_rules! vote {
+    ($file:literal) => {
+        concat!(include_str!("lua/redlock/head.lua"), include_str!(concat!("lua/redlock/", $file, ".lua")))
+    };
+}
+
+pub(crate) const LOCK_NODE: &str = vote!("claim");
+pub(crate) const WRITE_TOKEN: &str = vote!("write");
+pub(crate) const RENEW_NODE: &str = vote!("renew");
+pub(crate) const RELEASE_VOTE: &str = vote!("release");
+pub(crate) const BREAK_NODE: &str = vote!("break");
+pub(crate) const LOOK_NODE: &str = vote!("look");

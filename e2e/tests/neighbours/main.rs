@@ -10,3 +10,4 @@ mod journal;
 mod packages;
 mod redis;
 mod redisson;
+mod redlock;

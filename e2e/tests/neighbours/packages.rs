@@ -10,10 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PYTHON: [&str; 6] = [
+const PYTHON: [&str; 8] = [
     "redis==8.1.0",
     "python-redis-lock==4.0.1",
     "walrus==0.9.8",
+    "redlock-py==1.0.8",
+    "pottery==3.0.1",
     "filelock==4.2.11",
     "portalocker==4.4.2",
     "fasteners==0.20",

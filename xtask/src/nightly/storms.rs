@@ -34,7 +34,7 @@ const TABLES: [(&[&str], &[Row]); 4] = [
         ],
     ),
     (
-        &["redis-sentinel", "redis-cluster"],
+        &["redis-sentinel", "redis-cluster", "redlock"],
         &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, OVERLAPS, STALLED, VIOLATIONS],
     ),
     (
