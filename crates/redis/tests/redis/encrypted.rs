@@ -97,7 +97,7 @@ fn a_cluster_is_reached_by_tls_alone() {
 
 /// Each side may speak TLS without the other.
 #[test]
-fn sentinels_and_servers_are_reached_by_tls_each_for_itself() {
+fn groups_and_their_servers_are_reached_by_tls_each_for_itself() {
     let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(120), ..calm() };
     let group = RedisSentinels::start_with(RedisSentinelOptions { tls: true, ..still });
     let file = |name: &str| group.certificate(name);
