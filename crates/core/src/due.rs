@@ -32,11 +32,11 @@ pub(crate) fn alone(sent: Instant, span: Duration, ttl: Duration) -> Instant {
 /// at which all its leases of this span are due. Turns follow each other by a third of the span, less what is no whole [`STEP`].
 /// A lease that would have to be renewed too soon for the next turn is due halfway to the one after it, then at a turn.
 pub(crate) fn in_group(sent: Instant, span: Duration, ttl: Duration, group: u16) -> Instant {
-    let third = sent.after(span / RENEW_FRACTION);
-    let steps = nanos(span / RENEW_FRACTION) / nanos(STEP);
     if span.min(ttl) < SHORT {
         return alone(sent, span, ttl);
     }
+    let third = sent.after(span / RENEW_FRACTION);
+    let steps = nanos(span / RENEW_FRACTION) / nanos(STEP);
     let first = u64::from(group) * SPREAD % steps * nanos(STEP);
     let passed = (third.as_nanos() - first) % (steps * nanos(STEP));
     let turn = Instant::from_nanos(third.as_nanos() - passed);

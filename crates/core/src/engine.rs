@@ -35,12 +35,12 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     /// The facts about this engine, as configured.
     fn profile(&self) -> &Profile;
 
-    /// Which holds are renewed at the price of one when they are renewed together: those of names with one number, where a request
-    /// can only be about one of several servers or parts of one. `None` where any holds can share a request.
+    /// The group of a name, where one request can renew the holds of one group only, as those of one hash slot of a Redis Cluster.
+    /// `None` where one request can renew any holds.
     ///
-    /// Core then renews them at one moment, and passes them to one [`renew`](Self::renew) beside each other, as far as they fit: that
-    /// saves requests, and nothing depends on it. The same for a name at all times. Asked for at each renewal, so it is cheap, and
-    /// never blocks.
+    /// Core renews the holds of a group at the same moment, and passes them to one call of [`renew`](Self::renew), as far as they
+    /// fit. This saves requests, and nothing else depends on it. A name has the same group at all times. Core asks at each renewal,
+    /// so the answer has to be cheap and must never block.
     fn group(&self, name: &Name) -> Option<u16>;
 
     /// Takes the name, or a place in line, or says where the claim stands.

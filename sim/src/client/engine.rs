@@ -37,8 +37,8 @@ pub(crate) struct Remote {
     port: Arc<Port>,
     profile: Profile,
     level: Level,
-    /// Where it says which holds are best renewed together.
-    phase: Option<u16>,
+    /// The first of two groups of names, where names have groups.
+    first_group: Option<u16>,
     /// Where requests may overtake each other, each leaves as on a connection of its own.
     requests: AtomicU64,
     /// Dropped with it: ends its tasks.
@@ -56,8 +56,8 @@ impl Remote {
             while_alive(host, Arc::clone(&port).keep_connected()),
         ];
         let level = if plan.promise().exclusion { Level::LeaseBounded } else { Level::BestEffort };
-        let phase = plan.groups().then_some(plan.seed as u16);
-        Self { port, profile: profile(plan.manner), level, phase, requests: AtomicU64::new(0), _alive }
+        let first_group = plan.groups().then_some(plan.seed as u16);
+        Self { port, profile: profile(plan.manner), level, first_group, requests: AtomicU64::new(0), _alive }
     }
 
     async fn conn(&self) -> Result<u64, EngineError> {
@@ -124,9 +124,9 @@ impl Engine for Remote {
     }
 
     fn group(&self, name: &Name) -> Option<u16> {
-        // Two groups, which have their turns at other moments in each run.
-        let group = |phase: u16| phase.wrapping_add(u16::from(name.as_str().as_bytes()[0] & 2));
-        self.phase.map(group)
+        // Each run has other groups, so that they are renewed at other moments.
+        let group = |first: u16| first.wrapping_add(u16::from(name.as_str().as_bytes()[0] & 2));
+        self.first_group.map(group)
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {

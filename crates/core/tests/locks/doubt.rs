@@ -6,12 +6,12 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Locks, Mailbox,
-    Name, News, Owner, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Hold, How, Inspect, Locks, Mailbox, Name, News,
+    Owner, Profile, Release, Released, Renewed, memory::MemoryEngine,
 };
 use tokio::sync::Notify;
 
-use crate::{World, eventually};
+use crate::{World, eventually, inspects::inspects_by};
 
 /// Doubts each grant before it hands it out, and renews only when it may.
 struct Doubting {
@@ -78,32 +78,7 @@ impl Engine for Doubting {
     }
 }
 
-impl Inspect for Doubting {
-    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        self.inner.ping()
-    }
-
-    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        self.inner.guarantee()
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
-        self.inner.list(prefix)
-    }
-
-    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        self.inner.show(name)
-    }
-
-    fn break_hold<'a>(
-        &'a self,
-        name: &'a Name,
-        token: u64,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
-        self.inner.break_hold(name, token, force)
-    }
-}
+inspects_by!(Doubting, |this| this.inner);
 
 /// An engine that doubts what it grants, and a client of it.
 fn doubting(world: &World) -> (Arc<Doubting>, Locks) {

@@ -3,13 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Guard, Hold, How, Inspect, Keeper,
-    Locks, Name, News, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+    Answer, BoxFuture, Claim, Engine, EngineError, Guard, Hold, How, Keeper, Locks, Name, News, Profile,
+    Release, Released, Renewed, memory::MemoryEngine,
 };
 use leasehold_testkit::decorators::{Count, Counting, Verb};
 use tokio::time::sleep;
 
-use crate::left_over::{paused, world};
+use crate::{
+    inspects::inspects_by,
+    left_over::{paused, world},
+};
 
 const TTL: Duration = Duration::from_secs(6);
 const HOLDS: u64 = 300;
@@ -43,32 +46,7 @@ impl Engine for Grouped {
     }
 }
 
-impl Inspect for Grouped {
-    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        self.0.ping()
-    }
-
-    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        self.0.guarantee()
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
-        self.0.list(prefix)
-    }
-
-    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        self.0.show(name)
-    }
-
-    fn break_hold<'a>(
-        &'a self,
-        name: &'a Name,
-        token: u64,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
-        self.0.break_hold(name, token, force)
-    }
-}
+inspects_by!(Grouped, |this| this.0);
 
 fn client() -> (Locks, Arc<Counting>) {
     let (store, env) = world();

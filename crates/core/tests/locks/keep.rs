@@ -4,14 +4,15 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Env, Guarantee, Hold, How, Inspect, Keeper, Locks,
-    Loss, Name, News, Owner, Profile, Release, Released, Renewed, View,
+    Answer, BoxFuture, Claim, Engine, EngineError, Env, Hold, How, Keeper, Locks, Loss, Name, News, Owner,
+    Profile, Release, Released, Renewed,
     memory::{MemoryEngine, MemoryStore},
 };
 use tokio::time::{self, Instant};
 
 use crate::{
     CLEAN_UP,
+    inspects::inspects_by,
     left_over::{client, paused, world},
 };
 
@@ -53,32 +54,7 @@ impl Engine for Sessions {
     }
 }
 
-impl Inspect for Sessions {
-    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        self.inner.ping()
-    }
-
-    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        self.inner.guarantee()
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
-        self.inner.list(prefix)
-    }
-
-    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        self.inner.show(name)
-    }
-
-    fn break_hold<'a>(
-        &'a self,
-        name: &'a Name,
-        token: u64,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
-        self.inner.break_hold(name, token, force)
-    }
-}
+inspects_by!(Sessions, |this| this.inner);
 
 /// Two of its kind: on one the calls of an engine never wait, on the other they might.
 fn sessions(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {

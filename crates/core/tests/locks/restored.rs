@@ -6,10 +6,12 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Env, ErrorKind, Guarantee, Hold, How, Inspect,
-    Lineage, Locks, Loss, Name, News, Profile, Release, Released, Renewed, View,
+    Answer, BoxFuture, Claim, Engine, EngineError, Env, ErrorKind, Hold, How, Lineage, Locks, Loss, Name,
+    News, Profile, Release, Released, Renewed,
     memory::{MemoryEngine, MemoryStore},
 };
+
+use crate::inspects::inspects_by;
 
 /// Two stores of one lineage, behind one address.
 struct Restored {
@@ -55,32 +57,7 @@ impl Engine for Restored {
     }
 }
 
-impl Inspect for Restored {
-    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        self.now().ping()
-    }
-
-    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        self.now().guarantee()
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
-        self.now().list(prefix)
-    }
-
-    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        self.now().show(name)
-    }
-
-    fn break_hold<'a>(
-        &'a self,
-        name: &'a Name,
-        number: u64,
-        force: bool,
-    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
-        self.now().break_hold(name, number, force)
-    }
-}
+inspects_by!(Restored, |this| this.now());
 
 #[test]
 fn a_token_that_went_back_is_not_believed_and_nothing_is_left_of_it() {

@@ -20,17 +20,11 @@ local function take(text)
   if call('EXISTS', card, side .. 'd' .. lock) > 0 then
     return '0'
   end
-  local newest, minted = call('INCRBY', counter, tokens), tokens
-  local before = newest - tokens
-  if before <= floor or newest > us then
-    call('INCRBY', counter, '-' .. tokens)
-    local first, number = mint(counter, tonumber(tokens), 1)
-    if not first then
-      return '0'
-    end
-    before, minted = first - 1, int(number)
+  local first, minted = mint(counter, tokens, 1)
+  if not first then
+    return '0'
   end
-  local token = int(before + 1)
+  local token = int(first)
   if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
     return '0'
   end
@@ -43,6 +37,7 @@ for at = 3, #ARGV do
   local text = ARGV[at]
   if text:byte() == 61 then
     ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
+    tokens = tonumber(tokens)
     life, tagged = int(ttl + ENDED_LIFE), rest:byte() == 125
   else
     local done, told = pcall(take, text)

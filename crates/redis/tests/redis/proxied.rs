@@ -62,7 +62,7 @@ fn a_claim_half_sent_on_a_dying_connection_creates_nothing_when_it_arrives() {
     }
 }
 
-/// R9 of a hold that ends well: it was asked about once more on a connection that dies, as by a claim that did not hear of its grant.
+/// R9: a claim that was sent twice, because its first answer was lost, arrives once more after its hold was released.
 #[test]
 fn a_claim_that_comes_after_the_release_of_its_hold_creates_nothing() {
     let rig = Rig::new();

@@ -147,7 +147,7 @@ fn rows_that_are_too_large_or_too_many_are_refused_and_other_names_go_on() {
          FROM counted, leasehold_claim WHERE name = 'many'",
     );
     for name in ["large", "many"] {
-        // On a busy machine any number of requests may take longer than an answer may.
+        // On a busy machine any number of requests may exceed the time limit of an answer: ask until one does not.
         let mut answers = std::iter::repeat_with(|| client.create(&claim(name)).unwrap_err());
         let error = answers.find(|error| error.fault != Fault::Unknown).expect("an answer");
         assert_eq!(error.fault, Fault::Refused, "{name}: {error:?}");
