@@ -221,7 +221,7 @@ mod tests {
     fn a_vote_without_a_token_is_freed_and_one_of_another_token_is_not() {
         let server = RedisServer::start(&[]);
         let id = "1".repeat(32);
-        let release = |token: u64| eval(&server, texts::RELEASE_NODE, &id, &format!("any {token} c 0 60000"));
+        let release = |token: u64| eval(&server, texts::RELEASE_VOTE, &id, &format!("any {token} c 0 60000"));
         let lock = || drop(server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]));
         assert_eq!(release(7), "young", "it may have forgotten it");
         server.command(&["SET", "leasehold:{}B", "1 1000"]);
