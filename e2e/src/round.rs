@@ -79,8 +79,8 @@ impl Round<'_> {
         };
         start(&setting.recorder);
         let (figures, complaints) = match self.engine {
-            "redis" => {
-                let world = Redis::start(&setting, promise_of(self.seed), "client")?;
+            "redis" | redis::REDISSON => {
+                let world = Redis::start(&setting, promise_of(self.seed), self.engine, "client")?;
                 self.through(&setting, world, tell)?
             }
             redis::SENTINEL => {
@@ -131,12 +131,13 @@ impl Round<'_> {
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
+                    "no engine {other:?}: redis, {}, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
+                    redis::REDISSON,
                     redis::SENTINEL,
                     redis::CLUSTER,
                     redis::REDLOCK
                 ))?;
-                self.through(&setting, Redis::start(&setting, Promise::Exclusion, peer)?, tell)?
+                self.through(&setting, Redis::start(&setting, Promise::Exclusion, other, peer)?, tell)?
             }
         };
         Ok(Outcome { figures, complaints, dir })

@@ -57,6 +57,11 @@ fn redis() {
 }
 
 #[test]
+fn redis_redisson() {
+    smoke("redis-redisson");
+}
+
+#[test]
 fn redis_sentinel() {
     smoke_for("redis-sentinel", 2 * ROUND, OF_CLUSTER);
 }

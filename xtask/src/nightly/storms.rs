@@ -27,7 +27,7 @@ pub(super) fn run(
 /// The tables of docs/proof.md, with what is in each.
 const TABLES: [(&[&str], &[Row]); 4] = [
     (
-        &["redis", "file", "memory"],
+        &["redis", "redis-redisson", "file", "memory"],
         &[
             MINUTES, OPERATIONS, CHECKS, FAULTS, GRANTS, HAND_OVERS, SLOWEST, WAIT, APPENDS, OVERLAPS,
             STALLED, VIOLATIONS,
