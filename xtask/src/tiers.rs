@@ -72,7 +72,12 @@ const TABLE: [Row; 28] = [
     row("", "unit tests", Tier::Quick, "the unit tests of every package"),
     row("", "doc tests", Tier::Test, "the examples in the documentation"),
     row("e2e", "smoke", Tier::Nightly, "longer storms on every engine, one after another"),
-    row("e2e", "neighbours", Tier::Nightly, "beside programs that lock with packages of PyPI, npm and Maven"),
+    row(
+        "e2e",
+        "neighbours",
+        Tier::Nightly,
+        "beside programs that lock with packages of PyPI, npm, Maven and Go",
+    ),
 ];
 
 const fn row(package: &'static str, target: &'static str, tier: Tier, why: &'static str) -> Row {

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod files;
+mod go;
 mod groups;
 mod java;
 mod journal;

@@ -50,7 +50,7 @@ static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
 
 pub(crate) fn installed(command: &mut Command) {
     let said = command.output().unwrap_or_else(|error| {
-        panic!("{command:?}: {error}: this needs python3 with pip, node with npm, a JDK with mvn, and their registries")
+        panic!("{command:?}: {error}: this needs python3 with pip, node with npm, a JDK with mvn, go, and their registries")
     });
     assert!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr));
 }

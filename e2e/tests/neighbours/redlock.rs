@@ -5,7 +5,11 @@ use std::{path::Path, process::Command, sync::Arc, thread::spawn};
 use leasehold::Locks;
 use leasehold_testkit::server::RedisServer;
 
-use crate::packages::Neighbour;
+use crate::{
+    go,
+    groups::{Contest, ROUNDS, SIDES, Strike, expect_no_overlap, joined},
+    packages::Neighbour,
+};
 
 /// Programs of each side, and how often each of them has its turn.
 const OF_EACH: usize = 2;
@@ -15,18 +19,26 @@ const AGE: i64 = 1_000_000;
 /// The lease of who is killed, in ms.
 const LEASE: &str = "3000";
 
-fn nodes() -> Arc<Vec<RedisServer>> {
+fn nodes() -> Vec<RedisServer> {
     let nodes: Vec<_> = (0..3).map(|_| RedisServer::with_clock(&[])).collect();
     for node in &nodes {
         node.set_clock(AGE);
         node.command(&["SET", "leasehold:{}B", "1 1000"]);
     }
-    Arc::new(nodes)
+    nodes
+}
+
+fn ports(nodes: &[RedisServer]) -> String {
+    joined(&nodes.iter().map(RedisServer::port).collect::<Vec<_>>())
+}
+
+fn url(nodes: &[RedisServer], prefix: &str) -> String {
+    let nodes: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    format!("redlock://{}?prefix={prefix}", nodes.join(","))
 }
 
 fn locks(nodes: &[RedisServer], prefix: &str) -> Locks {
-    let nodes: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-    Locks::connect(&format!("redlock://{}?prefix={prefix}", nodes.join(","))).unwrap()
+    Locks::connect(&url(nodes, prefix)).unwrap()
 }
 
 fn theirs(kind: &str, what: &str, nodes: &[RedisServer], number: &str) -> Neighbour {
@@ -36,14 +48,13 @@ fn theirs(kind: &str, what: &str, nodes: &[RedisServer], number: &str) -> Neighb
     } else {
         ("node", "masters.cjs")
     };
-    let ports: Vec<_> = nodes.iter().map(|node| node.port().to_string()).collect();
     let mut command = Command::new(program);
-    command.arg(folder.join(script)).args([what, kind, &ports.join(","), "shared", number]);
+    command.arg(folder.join(script)).args([what, kind, &ports(nodes), "shared", number]);
     Neighbour::run(command)
 }
 
 fn stands_beside(kind: &str, prefix: &str) {
-    let nodes = nodes();
+    let nodes = Arc::new(nodes());
     let ours = locks(&nodes, prefix);
     let request = ours.mutex("shared").blocking();
     // One of theirs holds, and is killed: ours waits for its lease.
@@ -104,4 +115,43 @@ fn redlock_py() {
 #[test]
 fn pottery() {
     stands_beside("pottery", "redlock:");
+}
+
+/// Whoever is inside is killed, and a node hangs while somebody of each side is.
+#[test]
+fn redsync() {
+    let mut nodes = nodes();
+    let servers = ports(&nodes);
+    let mut other = go::start(&["hold", &servers, "lock:shared", LEASE]);
+    assert_eq!(other.says(), "held");
+    let ours = locks(&nodes, "lock:");
+    assert!(ours.mutex("shared").blocking().try_acquire().unwrap_err().is_taken());
+    other.finish();
+    let guard = ours.mutex("shared").blocking().acquire().unwrap();
+    let mut other = go::start(&["try", &servers, "lock:shared", LEASE]);
+    assert_eq!(other.says(), "taken");
+    other.finish();
+    guard.release_blocking().unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let theirs = go::words(&["until", &servers, "lock:shared"]);
+    let mut contest = Contest::of(dir.path(), &url(&nodes, "lock:"), theirs);
+    for at in 0..ROUNDS {
+        // Which node it is, is another each time.
+        let hangs: Strike<Vec<RedisServer>> = Strike {
+            begin: if at == 0 { |nodes| pause(nodes, 0) } else { |nodes| pause(nodes, 2) },
+            end: |nodes, node| nodes[node].resume(),
+            loses: false,
+        };
+        for side in SIDES {
+            contest.kill(side);
+            contest.strike(side, &mut nodes, &hangs);
+        }
+    }
+    expect_no_overlap(&contest.finish("redsync, three masters"));
+}
+
+fn pause(nodes: &mut [RedisServer], node: usize) -> usize {
+    nodes[node].pause();
+    node
 }
