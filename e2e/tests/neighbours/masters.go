@@ -62,7 +62,9 @@ func waited(locks *redsync.Redsync) *redsync.Mutex {
 func main() {
 	var pools []redis.Pool
 	for _, port := range strings.Split(ports, ",") {
-		pools = append(pools, goredis.NewPool(client.NewClient(&client.Options{Addr: "127.0.0.1:" + port})))
+		// Without the second of these redsync waits for a node that hangs for longer than the lease lasts, and never gets it.
+		options := client.Options{Addr: "127.0.0.1:" + port, ContextTimeoutEnabled: true}
+		pools = append(pools, goredis.NewPool(client.NewClient(&options)))
 	}
 	locks := redsync.New(pools...)
 	switch what {
