@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::queue::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE};
 
-use crate::{redis, task::TTL, zookeeper};
+use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 
 /// How quick an engine is.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,9 @@ impl Pace {
             ENSEMBLE
         } else if engine.starts_with("zookeeper") {
             ZOOKEEPER
-        } else if [redis::SENTINEL, redis::CLUSTER, redis::REDLOCK].contains(&engine) {
+        } else if [redis::SENTINEL, redis::CLUSTER, redis::REDLOCK].contains(&engine)
+            || engine.starts_with(PEER_OF_THREE)
+        {
             GROUP
         } else if engine == "sqlite" {
             SQLITE

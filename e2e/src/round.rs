@@ -32,6 +32,8 @@ use crate::{
 
 /// What stands before the name of another crate that is put in the place of leasehold on Redis.
 pub const PEER: &str = "peer ";
+/// The same on three independent masters.
+pub const PEER_OF_THREE: &str = "peer of three ";
 /// How much time of the machine what lapses may take to lapse: leases, kept names, places of dead waiters, of which one that speaks
 /// seldom has a minute (`MAX_ENTRY_LIFE`).
 const REST: Duration = Duration::from_secs(75);
@@ -128,6 +130,11 @@ impl Round<'_> {
             "sqlite" => self.through(&setting, Sqlite::start(&setting)?, tell)?,
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
             "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
+            other if other.starts_with(PEER_OF_THREE) => {
+                let peer = &other[PEER_OF_THREE.len()..];
+                let world = Served::<Nodes>::start_as(&setting, Promise::Exclusion, peer)?;
+                self.through(&setting, world, tell)?
+            }
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
