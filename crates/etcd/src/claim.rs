@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Mode, queue::MAX_WAITERS};
+use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, queue::MAX_WAITERS};
 
 use crate::{
     book::{Before, Place},
     card::{Card, State},
     client::{Client, Failed},
     conn::Conn,
+    door,
     error::{is_full, is_lease_gone, is_too_long, sort, unreadable},
     keys::{self, Dir},
     session::Session,
@@ -16,14 +17,25 @@ use crate::{
     wire::{Order, Put, Range, Txn, TxnResponse, compare},
 };
 
-/// How often a claim is sent again because an epoch was raised or a lease had ended meanwhile.
-const TRIES: u32 = 8;
+/// How often a claim is sent again because an epoch was raised, a lease had ended or others came meanwhile.
+const MAX_TRIES: u32 = 64;
+/// The longest pause before that.
+const LONGEST_PAUSE: Duration = Duration::from_millis(128);
 
-/// Where the reads of a transaction that made nothing stand: the key, the epoch, another kind of lock (and another limit), what
-/// came before, the key of clients that have no line.
+/// Where the reads of a transaction that made nothing stand: the key, the epoch, another kind of lock (and another limit), the
+/// first that came before; for permits also all of it, and the key of clients that have no line.
 const KEY: usize = 0;
 const EPOCH: usize = 1;
 const OTHERS: usize = 2;
+
+/// What becomes of a claim whose key was not created.
+enum Next {
+    Answer(Answer),
+    /// It is sent again. For a try for permits: at this revision there was room for it beside all that had come before.
+    Again {
+        room_at: Option<i64>,
+    },
+}
 
 /// What is read of the first one in the way.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,8 +65,8 @@ impl Client {
     }
 
     async fn make(&self, claim: &Claim) -> Result<Answer, EngineError> {
-        let mut first = First::Whole;
-        for _ in 0..TRIES {
+        let (mut first, mut room_at) = (First::Whole, None);
+        for round in 0..MAX_TRIES {
             let (session, key) = self.enter(claim).await?;
             let now = self.now();
             if self.flights.is_released(claim.id, now) {
@@ -62,7 +74,7 @@ impl Client {
             }
             let Some(ttl) = session.left(now).map(|left| left.min(claim.ttl)) else { continue };
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
-            let request = request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first));
+            let request = request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first, room_at));
             let flight = self.flights.start(claim.id, self.request(), now);
             let (conn, said) = match self.call(request).await {
                 Ok(answered) => answered,
@@ -96,8 +108,14 @@ impl Client {
             if said.succeeded {
                 return self.made(claim, &dir, &conn, said, ttl).await;
             }
-            if let Some(answer) = self.not_made(claim, &dir, &session, epoch, said).await? {
-                return Ok(answer);
+            match self.not_made(claim, &dir, &session, epoch, said).await? {
+                Next::Answer(answer) => return Ok(answer),
+                // Others came since there was room.
+                Next::Again { room_at: room } if room_at.is_some() => {
+                    room_at = room;
+                    door::sleep(pause(claim.id, round)).await;
+                }
+                Next::Again { room_at: room } => room_at = room,
             }
         }
         self.leave(claim);
@@ -150,14 +168,10 @@ impl Client {
             self.take_back(claim).await?;
             return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
         }
-        if standing.before.is_some() && !claim.may_queue {
-            self.take_back(claim).await?;
-            return Ok(Answer::Taken(Hint::default()));
-        }
         Ok(self.stands(claim, dir, conn, Told { revision, seen: revision, ttl, standing }))
     }
 
-    /// The key was not created: the answer, or nothing if it is to be tried again.
+    /// The key was not created.
     async fn not_made(
         &self,
         claim: &Claim,
@@ -165,12 +179,13 @@ impl Client {
         session: &Session,
         epoch: i64,
         mut said: TxnResponse,
-    ) -> Result<Option<Answer>, EngineError> {
+    ) -> Result<Next, EngineError> {
+        const AGAIN: Next = Next::Again { room_at: None };
         let own = said.range(KEY).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own) = own {
             if Card::read(&own.value).is_none_or(|card| card.id != claim.id) {
                 self.book().take_another_key(claim, dir);
-                return Ok(None);
+                return Ok(AGAIN);
             }
             let revision = own.create_revision;
             if let Some(entry) = self.book().get(claim.id)
@@ -179,12 +194,12 @@ impl Client {
                 let now = self.now();
                 entry.waits(revision, Before::Unknown, now);
             }
-            return self.ask_for(claim, revision).await.map(Some);
+            return self.ask_for(claim, revision).await.map(Next::Answer);
         }
         let raised = said.range(EPOCH).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
         if raised != epoch {
             session.set_epoch(raised);
-            return Ok(None);
+            return Ok(AGAIN);
         }
         let kinds = dir.others(claim.mode).len();
         for at in OTHERS..OTHERS + kinds {
@@ -197,12 +212,20 @@ impl Client {
             // Nothing stood in its way, and yet it was not made.
             return Err(unreadable());
         }
+        let first = said.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
+        if claim.mode.limit().is_some() {
+            let all = said.range(OTHERS + kinds + 1).ok_or_else(unreadable)?;
+            let there = Standing::read(dir, claim.mode, &all, None);
+            let foreign = said.range(OTHERS + kinds + 2).ok_or_else(unreadable)?.kvs.pop();
+            if there.beside(foreign).before.is_none() {
+                return Ok(Next::Again { room_at: Some(said.revision()) });
+            }
+        }
         self.leave(claim);
         self.end_only_use(session).await;
-        let first = said.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
         first.iter().for_each(|kv| self.hear_of(kv));
         let kept = first.and_then(|kv| Card::read(&kv.value)).filter(|card| card.state == State::Kept);
-        Ok(Some(Answer::Taken(Hint { ask_in: kept.map(|card| card.time), ..Hint::default() })))
+        Ok(Next::Answer(Answer::Taken(Hint { ask_in: kept.map(|card| card.time), ..Hint::default() })))
     }
 
     /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
@@ -217,14 +240,16 @@ impl Client {
 }
 
 /// Creates the key, if it is not there, its epoch is the newest, no other kind of lock is here and, for an attempt, nothing
-/// that it would have to wait for: no claim in line, and no client without a line that holds.
+/// that it would have to wait for: no claim in line, and no client without a line that holds. No condition counts permits, so
+/// an attempt of some first reads what is there, and is then made if nothing came since. Its key never stands in the way of
+/// other attempts before it holds (I13).
 fn request(
     dir: &Dir,
     claim: &Claim,
     (session, epoch): (&Session, i64),
     key: Vec<u8>,
     prefix: &str,
-    (ttl, first): (Duration, First),
+    (ttl, first, room_at): (Duration, First, Option<i64>),
 ) -> Txn {
     let epoch_key = keys::epoch(prefix, session.id);
     let others = dir.others(claim.mode);
@@ -234,15 +259,20 @@ fn request(
     let itself = dir.itself();
     if !claim.may_queue {
         conditions.push(compare::created(&itself, 0));
-        if claim.mode.limit().is_none() {
-            conditions.push(compare::empty(&blockers));
-        }
+        conditions.push(match room_at {
+            None => compare::empty(&blockers),
+            Some(revision) => compare::none_newer(&blockers, revision),
+        });
     }
     let card = Card { state: State::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
     reads.extend(others.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
     let blocks = Range::between(&blockers).by_age(Order::Ascend).limit(1);
     reads.push(if first == First::Whole { blocks } else { blocks.keys_only() }.into());
+    if claim.mode.limit().is_some() {
+        reads.push(what_blocks(dir, claim.mode).into());
+        reads.push(Range::key(&itself).keys_only().into());
+    }
     let put = Put { key, value: card.text(), lease: session.id };
     Txn {
         compare: conditions,
@@ -253,6 +283,13 @@ fn request(
         ],
         failure: reads,
     }
+}
+
+/// Of those that try at once only one gets what it wants in a round: the more there are, the longer they stay apart.
+fn pause(id: ClaimId, round: u32) -> Duration {
+    let longest = Duration::from_millis(1).saturating_mul(1 << round.min(16)).min(LONGEST_PAUSE);
+    // Ids are random numbers.
+    longest * u32::from(id.0[round as usize % id.0.len()]) / u32::from(u8::MAX)
 }
 
 fn clash(claim: &Claim, found: Mode) -> EngineError {

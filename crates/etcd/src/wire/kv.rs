@@ -229,6 +229,12 @@ pub(crate) mod compare {
     pub(crate) fn empty((from, to): &(Vec<u8>, Vec<u8>)) -> Compare {
         Compare { range_end: to.clone(), ..created(from, 0) }
     }
+
+    /// No key of the range was created or changed after this revision. Some may have gone.
+    pub(crate) fn none_newer((from, to): &(Vec<u8>, Vec<u8>), revision: i64) -> Compare {
+        let before = compare(from, What::Mod, Is::Less, Target::Mod(revision.saturating_add(1)));
+        Compare { range_end: to.clone(), ..before }
+    }
 }
 
 /// Does `success` if all of `compare` hold, else `failure`, in one step.

@@ -6,6 +6,9 @@ use std::{
     thread::scope,
 };
 
+use futures_util::future::try_join_all;
+use leasehold_core::{Guard, Locks};
+
 use crate::rig::{Rig, acquire};
 
 /// How often each task takes the name.
@@ -43,4 +46,28 @@ fn nobody_waits_by_a_watch_that_is_behind() {
         // One that begins while something is written may be behind for once.
         assert!(behind * 4 <= samples, "{behind} of {samples} looks found watches that are behind");
     });
+}
+
+/// I13: a try for permits is made only if nothing came since its look. That others get theirs meanwhile refuses nobody.
+#[test]
+fn as_many_tries_at_once_get_permits_as_there_are() {
+    const CLIENTS: u32 = 3;
+    const EACH: u32 = 16;
+    let rig = Rig::new();
+    let clients = [(); CLIENTS as usize].map(|()| rig.locks());
+    rig.run(async {
+        for locks in &clients {
+            acquire_once(locks).await.release().await.unwrap();
+        }
+        let semaphores = clients.iter().map(|locks| locks.semaphore("p", CLIENTS * EACH));
+        let tries =
+            semaphores.flat_map(|permits| (0..EACH).map(move |_| permits.clone().permits(1).try_acquire()));
+        let guards = try_join_all(tries).await.unwrap();
+        try_join_all(guards.into_iter().map(Guard::release)).await.unwrap();
+    });
+}
+
+/// So that it is connected.
+async fn acquire_once(locks: &Locks) -> Guard {
+    locks.mutex("connected").try_acquire().await.unwrap()
 }

@@ -1,6 +1,6 @@
 //! Exclusive, shared, permits: who stands beside whom.
 
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use leasehold_core::{EngineError, Fault, How, Mode};
 
 use super::{
@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     case!(permits_add_up_to_the_limit, skip = needs_modes),
     case!(a_permit_hold_of_many_counts_all, skip = needs_modes),
     case!(tries_at_once_refuse_nobody_for_whom_there_is_room, skip = needs_modes),
+    case!(a_try_that_finds_no_room_is_in_nobodys_way, skip = needs_modes),
     case!(permits_of_another_limit_are_refused, skip = needs_modes),
     case!(permits_and_locks_do_not_mix, skip = needs_modes),
     case!(a_free_name_forgets_its_kind, skip = needs_modes),
@@ -111,6 +112,29 @@ async fn tries_at_once_refuse_nobody_for_whom_there_is_room(bench: &Bench<'_>) -
         }
     }
     Ok(())
+}
+
+/// I13, of two tries at once: one wants more than is left, the other one no more than that.
+async fn a_try_that_finds_no_room_is_in_nobodys_way(bench: &Bench<'_>) -> Outcome {
+    let clients = [bench.client().await, bench.client().await, bench.client().await];
+    let [holder, large, small] = &clients;
+    let name = bench.name("");
+    holder.hold(&bench.claim(&name, permits(2, 3))).await?;
+    let refused = async {
+        for _ in 0..ROUNDS {
+            large.blocked(&bench.attempt(&name, permits(2, 3))).await?;
+        }
+        Ok(())
+    };
+    let granted = async {
+        for _ in 0..ROUNDS {
+            let claim = bench.attempt(&name, permits(1, 3));
+            let grant = small.hold(&claim).await?;
+            small.free(&claim, &grant).await?;
+        }
+        Ok(())
+    };
+    try_join(refused, granted).await.map(drop)
 }
 
 async fn permits_of_another_limit_are_refused(bench: &Bench<'_>) -> Outcome {
