@@ -94,6 +94,28 @@ fn a_minority_that_is_full_or_takes_no_writes_is_done_without_and_a_majority_is_
     }
 }
 
+/// By an operator, or by whoever manages it: from then on it takes no writes.
+#[test]
+fn a_minority_that_became_replicas_is_done_without_and_a_majority_is_told_of() {
+    let rig = RedlockRig::new(3);
+    let locks = rig.locks();
+    let held = acquire(&locks, "held");
+    // Of nobody, so that its data stay.
+    let ails = |node: usize| drop(rig.nodes[node].command(&["REPLICAOF", "127.0.0.1", "1"]));
+    ails(0);
+    let guard = acquire(&locks, "a");
+    rig.run(guard.confirm()).unwrap();
+    guard.release_blocking().unwrap();
+    ails(1);
+    let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
+    assert!(!error.is_taken() && error.to_string().contains("replica"), "{error}");
+    assert!(held.check(), "its lease is not over");
+    rig.nodes[..2].iter().for_each(|node| drop(node.command(&["REPLICAOF", "NO", "ONE"])));
+    rig.until("they are masters again", || locks.mutex("a").blocking().try_acquire().is_ok());
+    rig.run(held.confirm()).unwrap();
+    held.release_blocking().unwrap();
+}
+
 #[test]
 fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
     let rig = RedlockRig::new(3);
