@@ -265,8 +265,11 @@ fn holder(id: &str, votes: &[&Seen], quorum: usize) -> HolderView {
     let remaining = left.get(quorum - 1).copied().filter(|left| *left < Duration::MAX).map(validity);
     let foreign = votes.iter().any(|seen| holder_of(&seen.value) == seen.value);
     let known = votes.iter().filter_map(|seen| Some((seen, seen.token.as_ref()?)));
-    let newest = known.filter(|(_, token)| token.2 == id).max_by_key(|(_, token)| token.0);
-    let (token, held, owner) = match newest {
+    let known: Vec<_> = known.filter(|(_, token)| token.2 == id).collect();
+    // An attempt whose answers came too late may have written one of its own, and a larger one, on a minority.
+    let as_many = |first: u64| known.iter().filter(|(_, token)| token.1 == first).count();
+    let granted = known.iter().max_by_key(|(_, token)| (as_many(token.1), token.1)).copied();
+    let (token, held, owner) = match granted {
         Some((seen, (_, first, _, since, owner))) => {
             (Some(*first), Some(Duration::from_micros(seen.micros.saturating_sub(*since))), owner.clone())
         }
@@ -340,6 +343,18 @@ mod tests {
             of(vec![seen(&format!("{id}-3"), 500, ""), seen("", 0, "")]).holders.is_empty(),
             "not granted yet"
         );
+        // An attempt whose answers came too late wrote a token of its own; the hold has the one that a majority has.
+        let later = seen(&format!("{id}-4"), 900, &format!("28 27 {id} - c 2000000 me at home"));
+        for nodes in [[0, 1, 1], [1, 0, 1], [1, 1, 0]] {
+            let node = |which: usize| {
+                if which == 0 {
+                    Seen { token: later.token.clone(), ..seen(&later.value, 900, "") }
+                } else {
+                    ours(900)
+                }
+            };
+            assert_eq!(of(nodes.map(node).into()).holders[0].token, Some(17));
+        }
         let shown = of(vec![seen(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
         assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
     }
