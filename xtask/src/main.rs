@@ -1,13 +1,15 @@
 //! The project's own chores. `cargo xtask quick` is for after each save, `cargo xtask test` sets up, checks and tests before
 //! a change lands, `cargo xtask nightly` does the rest, `cargo xtask check` runs the checks alone,
 //! `cargo xtask torture` breaks an engine and says whether it kept its promises, `cargo xtask mutants` breaks our code and says
-//! whether the suite finds it.
+//! whether the suite finds it, `cargo xtask pictures` and `cargo xtask book` make what is seen of the documentation.
 
 mod again;
+mod book;
 mod check;
 mod mutants;
 mod nightly;
 mod own_rules;
+mod pictures;
 mod run;
 mod setup;
 mod side_by_side;
@@ -22,7 +24,7 @@ use run::{Failure, Steps};
 use workspace::Workspace;
 
 /// The chores, as typed: the README may name these and no others.
-const CHORES: [&str; 6] = ["quick", "check", "test", "nightly", "torture", "mutants"];
+const CHORES: [&str; 8] = ["quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book"];
 
 fn main() -> ExitCode {
     let mut steps = Steps::default();
@@ -34,6 +36,10 @@ fn main() -> ExitCode {
         ["nightly", ref words @ ..] => {
             Workspace::find().and_then(|workspace| nightly::run(&mut steps, &workspace, words))
         }
+        ["pictures"] => Workspace::find().and_then(|workspace| {
+            steps.step("draw the pictures", || pictures::write(&workspace))
+        }),
+        ["book"] => Workspace::find().and_then(|workspace| book::build(&mut steps, &workspace)),
         ["torture", ref orders @ ..] => return torture(orders),
         ["mutants", ref words @ ..] => {
             Workspace::find().and_then(|workspace| mutants::gate(&mut steps, &workspace, words))

@@ -2,11 +2,12 @@
 
 mod documents;
 mod engines;
+mod messages;
 mod sources;
 
 use std::{fs, io, path::Path, path::PathBuf};
 
-use crate::{mutants, workspace::Workspace};
+use crate::{mutants, pictures, workspace::Workspace};
 
 /// A file and what is in it.
 pub(crate) struct Text {
@@ -41,6 +42,8 @@ fn complaints(workspace: &Workspace) -> io::Result<Vec<String>> {
         found.extend(documents::links(&shown, &file.text, file.path.parent().unwrap_or(Path::new("."))));
     }
     found.extend(engines::complaints(workspace, &rust));
+    found.extend(messages::complaints(&rust, &markdown, |path| workspace.shown(path)));
+    found.extend(pictures::complaints(workspace));
     found.extend(mutants::complaints(workspace, &texts(workspace, "patch")?));
     found.extend(documents::one_command_for_all(
         &fs::read_to_string(workspace.root.join("README.md"))?,

@@ -13,6 +13,8 @@ use crate::{
 const CARGO_DENY: &str = "0.20.2";
 /// The release that runs what is in `fuzz/`.
 const CARGO_FUZZ: &str = "0.13.2";
+/// The release that renders the documentation.
+const MDBOOK: &str = "0.5.4";
 
 /// The optimisation that makes building these tools cheap: they run for a second, so they are not worth minutes of compiling.
 const BUILT_QUICKLY: [(&str, &str); 4] = [
@@ -87,6 +89,21 @@ pub(crate) fn for_fuzz(steps: &mut Steps, workspace: &Workspace) -> Result<(), F
 /// Our own copy of cargo-fuzz.
 pub(crate) fn cargo_fuzz(workspace: &Workspace) -> PathBuf {
     tools(workspace, "cargo-fuzz", CARGO_FUZZ).join("bin/cargo-fuzz")
+}
+
+/// Installs mdbook, unless it is there.
+pub(crate) fn for_book(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    if answers(Command::new(mdbook(workspace)).arg("--version")) {
+        return Ok(());
+    }
+    let what = "install mdbook";
+    steps.command(what, &mut install(workspace, "mdbook", MDBOOK))?;
+    clean_up(workspace).map_err(|reason| Failure::new(what, reason))
+}
+
+/// Our own copy of mdbook.
+pub(crate) fn mdbook(workspace: &Workspace) -> PathBuf {
+    tools(workspace, "mdbook", MDBOOK).join("bin/mdbook")
 }
 
 fn install(workspace: &Workspace, tool: &str, version: &str) -> Command {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{bench, cargo_fuzz, circle::Circle, fuzz, night::Night, servers, simulation, storms};
 use crate::{
-    check, mutants,
+    book, check, mutants,
     run::{Failure, Steps},
     setup,
     side_by_side::Job,
@@ -14,7 +14,7 @@ use crate::{
 /// A part of a night.
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// How many hundredths of the night. All work but that of `fenced` and `peers` is cut to it.
+    /// How many hundredths of the night. All work but that of `book`, `fenced` and `peers` is cut to it.
     pub(super) share: f64,
     /// Why it is worth that.
     pub(super) why: &'static str,
@@ -48,13 +48,16 @@ pub(super) enum Work {
     Bench(&'static str, &'static [&'static str]),
     /// Older and newer servers: as many as fit into its share.
     Servers,
+    /// The documentation as a book, with its links checked.
+    Book,
 }
 
 const ALIKE: &str = "as long as every engine";
 const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
 
 /// The table of shares.
-pub(super) const PARTS: [Part; 33] = [
+pub(super) const PARTS: [Part; 34] = [
+    part("book", 0.5, "a fixed amount: half a minute, and some minutes when mdbook is built", Work::Book),
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
@@ -94,7 +97,7 @@ pub(super) const PARTS: [Part; 33] = [
         "a third of them, about a minute each, and four for all tests on MySQL, Valkey and the newest Redis",
         Work::Servers,
     ),
-    part("mutants", 11.0, "fifty minutes: about a third of them, the others the next nights", Work::Mutants),
+    part("mutants", 10.5, "fifty minutes: about a third of them, the others the next nights", Work::Mutants),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 1.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part(
@@ -170,6 +173,7 @@ impl Part {
             }),
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),
+            Work::Book => book::build(steps, workspace),
             Work::CargoFuzz => cargo_fuzz::run(steps, night, share),
             Work::Fuzz => steps.step(self.name, || fuzz::run(night, share)),
             Work::Model => {

@@ -1,0 +1,171 @@
+//! The documentation as a book, by mdbook, with every link in it checked.
+//!
+//! The pages link to each other and to sources. They are copied to `target/book` as they lie in the repository, and a link that
+//! leads out of the book becomes plain words: what is rendered elsewhere has no sources beside it.
+
+use std::{
+    fs, io,
+    path::{Component, Path, PathBuf},
+    process::Command,
+};
+
+use crate::{
+    run::{Failure, Steps},
+    setup,
+    workspace::Workspace,
+};
+
+/// The folder of the pages, and the list of all that are in the book.
+const PAGES: &str = "docs";
+const SUMMARY: &str = "SUMMARY.md";
+/// The pages in the root of the repository.
+const ROOT: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
+
+/// Builds it, in `target/book/html`.
+pub(crate) fn build(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+    setup::for_book(steps, workspace)?;
+    let dir = workspace.target.join("book");
+    steps.step("copy the pages of the book", || {
+        copied(&workspace.root, &dir).map_err(|error| format!("{}: {error}", dir.display()))
+    })?;
+    steps.command("build the book", Command::new(setup::mdbook(workspace)).arg("build").arg(&dir))?;
+    steps.step("links of the book", || {
+        let html = dir.join("html");
+        let dead = dead_links(&html).map_err(|error| format!("{}: {error}", html.display()))?;
+        if dead.is_empty() { Ok(()) } else { Err(dead.join("\n  ")) }
+    })
+}
+
+fn copied(root: &Path, dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let src = dir.join("src");
+    fs::create_dir_all(&src)?;
+    fs::copy(root.join("book.toml"), dir.join("book.toml"))?;
+    for path in files(&root.join(PAGES))?.into_iter().chain(ROOT.map(|page| root.join(page))) {
+        let place = path.strip_prefix(root).unwrap_or(&path);
+        let is_summary = place == Path::new(PAGES).join(SUMMARY);
+        let to = src.join(if is_summary { Path::new(SUMMARY) } else { place });
+        fs::create_dir_all(to.parent().unwrap_or(&src))?;
+        if place.extension().is_some_and(|it| it == "md") {
+            fs::write(to, page(&fs::read_to_string(&path)?, place.parent().unwrap_or(Path::new("")), is_summary))?;
+        } else {
+            fs::copy(&path, to)?;
+        }
+    }
+    Ok(())
+}
+
+fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() { found.extend(files(&entry.path())?) } else { found.push(entry.path()) }
+    }
+    Ok(found)
+}
+
+/// A page that stands in `dir`, its links into the book as they are, or from the root.
+fn page(text: &str, dir: &Path, from_root: bool) -> String {
+    let mut parts = text.split("](");
+    let mut page = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (target, behind) = part.split_once(')').unwrap_or((part, ""));
+        let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+        let inside = folded(&dir.join(path));
+        let start = page.rfind('[');
+        if path.is_empty() || target.contains("://") || start.is_none() {
+            page += &format!("]({target})");
+        } else if inside.starts_with(PAGES) || ROOT.iter().any(|it| inside == Path::new(it)) {
+            let path = if from_root { inside.display().to_string() } else { path.to_owned() };
+            page += &format!("]({path}{})", anchor.map(|anchor| format!("#{anchor}")).unwrap_or_default());
+        } else if let Some(start) = start {
+            page.remove(start);
+        }
+        page += behind;
+    }
+    page
+}
+
+/// A path without `..`.
+fn folded(path: &Path) -> PathBuf {
+    let mut folded = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => _ = folded.pop(),
+            Component::CurDir => {}
+            part => folded.push(part),
+        }
+    }
+    folded
+}
+
+/// The links of rendered pages to pages, or places in pages, that are not there.
+fn dead_links(html: &Path) -> io::Result<Vec<String>> {
+    let mut dead = Vec::new();
+    for path in files(html)?.into_iter().filter(|path| is_page(path)) {
+        let text = fs::read_to_string(&path)?;
+        for part in text.split(" href=\"").skip(1).chain(text.split(" src=\"").skip(1)) {
+            let target = part.split('"').next().unwrap_or_default();
+            if !target.contains(':') && !leads_somewhere(&path, target) {
+                dead.push(format!("{}: {target}", path.strip_prefix(html).unwrap_or(&path).display()));
+            }
+        }
+    }
+    dead.sort();
+    dead.dedup();
+    Ok(dead)
+}
+
+/// `print.html` has all pages in one, with links as in each.
+fn is_page(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    path.extension().is_some_and(|it| it == "html") && !["print.html", "404.html"].iter().any(|it| name == *it)
+}
+
+fn leads_somewhere(page: &Path, target: &str) -> bool {
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = if path.is_empty() { page.to_owned() } else { page.parent().unwrap_or(page).join(path) };
+    if anchor.is_empty() || !is_page(&path) {
+        return path.exists();
+    }
+    fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("id=\"{anchor}\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_into_the_book_stay_and_others_become_words() {
+        let text = "[a](b.md#c) [code](../crates/x.rs), [r](../README.md) [w](https://x.org/) [h](#here)";
+        let inside = "[a](b.md#c) code, [r](../README.md) [w](https://x.org/) [h](#here)";
+        assert_eq!(page(text, Path::new("docs"), false), inside);
+        assert_eq!(page("[a](b.md#c) [r](../README.md)", Path::new("docs"), true), "[a](docs/b.md#c) [r](README.md)");
+    }
+
+    #[test]
+    fn a_dead_link_or_anchor_is_found() {
+        let dir = std::env::temp_dir().join(format!("xtask-book-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("a.html"), "<h1 id=\"x\"><a href=\"b.html#y\"><a href=\"https://no\"><a href=\"#x\">").unwrap();
+        fs::write(dir.join("b.html"), "<img src=\"no.svg\"><a href=\"a.html#x\"><a href=\"a.html#no\">").unwrap();
+        let dead = dead_links(&dir);
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(dead.unwrap(), ["a.html: b.html#y", "b.html: a.html#no", "b.html: no.svg"]);
+    }
+
+    /// A page that is not in the list would be in no book.
+    #[test]
+    fn every_page_is_in_the_summary() {
+        let root = crate::workspace::Workspace::find().unwrap().root;
+        let summary = fs::read_to_string(root.join(PAGES).join(SUMMARY)).unwrap();
+        for path in files(&root.join(PAGES)).unwrap() {
+            let shown = path.strip_prefix(root.join(PAGES)).unwrap().display().to_string();
+            let is_page = shown.ends_with(".md") && shown != SUMMARY;
+            assert!(!is_page || summary.contains(&format!("]({shown})")), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Every message that the shipped crates can show is explained: on the page about trouble, or on the page of its engine.
+//!
+//! A message is a string of at least [`WORDS`] plain words in the code that ships. A phrase is what stands between backticks in the
+//! first column of a table of those pages. A phrase explains a message if its words stand in it; `...` in a phrase, and `{}` in
+//! a message, stand for anything. The other way round, a phrase on the page about trouble that no message has is out of date.
+
+use std::path::Path;
+
+use super::Text;
+
+const PAGE: &str = "docs/troubleshooting.md";
+const ENGINES: &str = "docs/engines";
+/// The crates whose messages users see.
+const SHIPPED: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", "leasehold", "cli"];
+/// So many plain words in a row are a sentence to somebody, and no name, key or statement.
+const WORDS: usize = 4;
+/// Files whose sentences are no messages: help, and what `show` says of an engine, where each setting has its own line.
+const OTHER: [&str; 6] = ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
+/// What stands before a string that is told to programmers alone.
+const PROGRAMMERS: [&str; 6] = ["expect(", "reason = ", "must_use = ", "unreachable!(", "assert!(", "message = "];
+
+/// The messages that no page explains, and the phrases of the page about trouble that explain nothing.
+pub(super) fn complaints(rust: &[Text], markdown: &[Text], shown: impl Fn(&Path) -> String) -> Vec<String> {
+    let page_of = |file: &Text| shown(&file.path) == PAGE;
+    let pages = markdown.iter().filter(|file| page_of(file) || shown(&file.path).starts_with(ENGINES));
+    let known: Vec<&str> = pages.flat_map(|file| phrases(&file.text)).collect();
+    let mut found = Vec::new();
+    let mut messages = Vec::new();
+    for file in rust.iter().filter(|file| ships(&shown(&file.path))) {
+        for (number, message) in strings(&file.text) {
+            if is_sentence(&message) && !known.iter().any(|phrase| explains(phrase, &message)) {
+                let place = shown(&file.path);
+                found.push(format!("{place}:{number}: no phrase of {PAGE} or {ENGINES} explains `{message}`"));
+            }
+            messages.push(message);
+        }
+    }
+    for phrase in markdown.iter().filter(|file| page_of(file)).flat_map(|file| phrases(&file.text)) {
+        if !messages.iter().any(|message| explains(phrase, message)) {
+            found.push(format!("{PAGE}: no message says `{phrase}`"));
+        }
+    }
+    found
+}
+
+fn ships(shown: &str) -> bool {
+    let Some((name, inner)) = shown.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) else {
+        return false;
+    };
+    let file = inner.rsplit('/').next().unwrap_or_default();
+    let is_test = inner.contains("tests") || ["bed.rs", "judge.rs", "properties.rs"].contains(&file);
+    SHIPPED.contains(&name) && !is_test && !OTHER.contains(&file)
+}
+
+/// The phrases in the first column of the tables of a page: those of two words and more.
+fn phrases(page: &str) -> impl Iterator<Item = &str> {
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter(|phrase| phrase.contains(' '))
+}
+
+/// Whether all parts of a phrase stand in a message, in their order.
+fn explains(phrase: &str, message: &str) -> bool {
+    let mut rest = message;
+    phrase.split("...").map(str::trim).filter(|part| !part.is_empty()).all(|part| match rest.split_once(part) {
+        Some((_, behind)) => {
+            rest = behind;
+            true
+        }
+        None => false,
+    })
+}
+
+fn is_sentence(text: &str) -> bool {
+    let plain = |word: &str| {
+        let word = word.trim_end_matches([',', ':', ';', '.', '?']);
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c == '\'')
+    };
+    text.split(' ').map(plain).fold((0, 0), |(most, row), plain| {
+        let row = if plain { row + 1 } else { 0 };
+        (most.max(row), row)
+    }).0 >= WORDS
+}
+
+/// The strings of a source that ship, each with the number of its line.
+fn strings(source: &str) -> Vec<(usize, String)> {
+    let source = source.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let mut found = Vec::new();
+    let mut rest = source;
+    while let Some(at) = rest.find(['"', '\'', '/']) {
+        let (before, here) = rest.split_at(at);
+        if here.starts_with("//") {
+            rest = here.split_once('\n').map_or("", |(_, behind)| behind);
+        } else if before.ends_with("r#") && here.starts_with('"') {
+            rest = here.split_once("\"#").map_or("", |(_, behind)| behind);
+        } else if here.starts_with('"') {
+            let (text, behind) = string(&here[1..]);
+            let line = source[..source.len() - here.len()].lines().count();
+            if !PROGRAMMERS.iter().any(|it| before.trim_end().ends_with(it)) {
+                found.push((line, text));
+            }
+            rest = behind;
+        } else {
+            // A character, which may be a quote, or a lifetime.
+            let quoted = ["'\"'", "'\\\"'", "'\\''", "'/'"].iter().find(|it| here.starts_with(**it));
+            rest = &here[quoted.map_or(1, |it| it.len())..];
+        }
+    }
+    found
+}
+
+/// A string literal as it reads, from behind its first quote, and what is behind its last.
+fn string(literal: &str) -> (String, &str) {
+    let mut text = String::new();
+    let mut chars = literal.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (text, &literal[at + 1..]),
+            '\\' => match chars.next() {
+                Some((at, '\n')) => {
+                    let blank = literal[at..].len() - literal[at..].trim_start().len();
+                    let (more, behind) = string(&literal[at + blank..]);
+                    return (text + &more, behind);
+                }
+                Some((_, escaped)) => text.push(escaped),
+                None => {}
+            },
+            _ => text.push(c),
+        }
+    }
+    (text, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "//! \"words of a comment only\"\nfn f<'a>() -> char {\n    say(\"cannot connect to {host}: \\\n     \
+        no answer at all\");\n    x.expect(\"a bug of ours and nobody's\");\n    '\"'\n}\n#[cfg(test)]\nmod tests { \"of a test and no more\" }\n";
+
+    fn told(source: &str, page: &str) -> Vec<String> {
+        let text = |path: &str, text: &str| Text { path: path.into(), text: text.to_owned() };
+        let rust = [text("crates/core/src/a.rs", source), text("crates/testkit/src/a.rs", "\"not one of those that ship\"")];
+        complaints(&rust, &[text(PAGE, page)], |path| path.display().to_string())
+    }
+
+    #[test]
+    fn a_message_that_no_page_explains_is_told_with_its_line() {
+        let found = told(SOURCE, "");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("crates/core/src/a.rs:3: ") && found[0].contains("no answer at all"), "{found:?}");
+        assert_eq!(told(SOURCE, "| `cannot connect to ...: no answer`, `no answer at all` | why |\n"), [""; 0]);
+        assert_eq!(told(SOURCE, "| why | `no answer at all` |\n").len(), 1, "the first column counts");
+    }
+
+    #[test]
+    fn a_phrase_that_no_message_has_is_told() {
+        let found = told(SOURCE, "| `no answer at all`, `nobody says this` |\n");
+        assert_eq!(found, ["docs/troubleshooting.md: no message says `nobody says this`"]);
+    }
+
+    #[test]
+    fn a_sentence_has_four_plain_words_in_a_row() {
+        assert!(is_sentence("{x}: the server's disk is full, TLS"));
+        for other in ["names no host", "SELECT a FROM b", "leasehold_lock a_b c d", ""] {
+            assert!(!is_sentence(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_phrase_stand_in_their_order() {
+        assert!(explains("cannot ... by TLS", "cannot connect to {} by TLS: {}"));
+        assert!(!explains("by TLS ... cannot", "cannot connect to {} by TLS: {}"));
+    }
+}

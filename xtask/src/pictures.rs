@@ -1,0 +1,192 @@
+//! The pictures of the documentation: who says what to whom, drawn as SVG from the text beside it.
+//!
+//! A line of the text is one of: `title WORDS`; `lane KEY WORDS`, from left to right; `A > B WORDS`, an arrow; `A ! B WORDS`,
+//! one that comes to nothing; `A ~ WORDS`, a note; `A [` and `A ] WORDS`, where a hold begins and ends.
+
+use std::{fmt::Write as _, fs, path::PathBuf};
+
+use crate::workspace::Workspace;
+
+const TEXTS: &str = "docs/pictures";
+/// Distances, in pixels.
+const LANE: usize = 250;
+const ROW: usize = 30;
+const TOP: usize = 84;
+/// Where the first lane is.
+const LEFT: usize = 130;
+
+/// Draws all of them anew.
+pub(crate) fn write(workspace: &Workspace) -> Result<(), String> {
+    for (svg, drawn) in all(workspace)? {
+        fs::write(&svg, drawn).map_err(|error| format!("{}: {error}", svg.display()))?;
+    }
+    Ok(())
+}
+
+/// The pictures that are not what their text says.
+pub(crate) fn complaints(workspace: &Workspace) -> Vec<String> {
+    match all(workspace) {
+        Err(reason) => vec![reason],
+        Ok(all) => all
+            .into_iter()
+            .filter(|(svg, drawn)| fs::read_to_string(svg).ok().as_ref() != Some(drawn))
+            .map(|(svg, _)| format!("{}: is not drawn from its text: `cargo xtask pictures`", workspace.shown(&svg)))
+            .collect(),
+    }
+}
+
+fn all(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>, String> {
+    let failed = |error: std::io::Error| format!("{TEXTS}: {error}");
+    let mut pictures = Vec::new();
+    for entry in fs::read_dir(workspace.root.join(TEXTS)).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "txt") {
+            let text = fs::read_to_string(&path).map_err(failed)?;
+            let drawn = draw(&text).map_err(|reason| format!("{}: {reason}", workspace.shown(&path)))?;
+            pictures.push((path.with_extension("svg"), drawn));
+        }
+    }
+    pictures.sort();
+    if pictures.is_empty() { Err(format!("{TEXTS} holds no text of a picture")) } else { Ok(pictures) }
+}
+
+/// A picture in the making.
+#[derive(Default)]
+struct Picture<'t> {
+    title: &'t str,
+    /// The key of each lane, its words, and where the hold in it began.
+    lanes: Vec<(&'t str, &'t str, Option<usize>)>,
+    body: String,
+    rows: usize,
+}
+
+fn draw(text: &str) -> Result<String, String> {
+    let mut picture = Picture::default();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        picture.line(line).ok_or_else(|| format!("cannot be drawn: {line}"))?;
+    }
+    Ok(picture.svg())
+}
+
+impl<'t> Picture<'t> {
+    fn line(&mut self, line: &'t str) -> Option<()> {
+        let (first, rest) = line.split_once(' ')?;
+        match first {
+            "title" => self.title = rest,
+            "lane" => {
+                let (key, words) = rest.split_once(' ')?;
+                self.lanes.push((key, words, None));
+            }
+            _ => self.event(self.lane(first)?, rest)?,
+        }
+        Some(())
+    }
+
+    fn event(&mut self, lane: usize, rest: &str) -> Option<()> {
+        self.rows += 1;
+        let (sign, words) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (x, y) = (at(lane), TOP + self.rows * ROW);
+        match sign {
+            ">" | "!" => {
+                let (to, words) = words.split_once(' ')?;
+                self.arrow(x, at(self.lane(to)?), y, words, sign == ">");
+            }
+            "~" => self.words(x, y, words, "note"),
+            "[" => self.lanes[lane].2 = Some(y),
+            "]" => {
+                let from = self.lanes[lane].2.take()?;
+                let _ = writeln!(
+                    self.body,
+                    r#"<rect class="hold" x="{}" y="{from}" width="10" height="{}"/>"#,
+                    x - 5,
+                    y - from
+                );
+                self.words(x, y + 16, words, "note");
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn arrow(&mut self, from: usize, to: usize, y: usize, words: &str, arrives: bool) {
+        let class = if arrives { "arrow" } else { "lost" };
+        let _ = writeln!(
+            self.body,
+            r#"<line class="{class}" x1="{from}" y1="{y}" x2="{to}" y2="{y}" marker-end="url(#{class}-end)"/>"#
+        );
+        self.words(usize::midpoint(from, to), y - 5, words, class);
+    }
+
+    fn words(&mut self, x: usize, y: usize, words: &str, class: &str) {
+        if !words.is_empty() {
+            let _ = writeln!(self.body, r#"<text class="{class}" x="{x}" y="{y}">{}</text>"#, escaped(words));
+        }
+    }
+
+    fn lane(&self, key: &str) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.0 == key)
+    }
+
+    fn svg(&self) -> String {
+        let (width, height) = (2 * LEFT + (self.lanes.len() - 1) * LANE, TOP + (self.rows + 2) * ROW);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n{STYLE}",
+            escaped(self.title)
+        );
+        let _ = writeln!(svg, r#"<rect class="paper" width="{width}" height="{height}"/>"#);
+        let _ = writeln!(svg, r#"<text class="title" x="{}" y="28">{}</text>"#, width / 2, escaped(self.title));
+        for (number, (_, words, _)) in self.lanes.iter().enumerate() {
+            let x = at(number);
+            let _ = writeln!(svg, r#"<text class="lane" x="{x}" y="66">{}</text>"#, escaped(words));
+            let _ = writeln!(svg, r#"<line class="life" x1="{x}" y1="76" x2="{x}" y2="{}"/>"#, height - 12);
+        }
+        svg + &self.body + "</svg>\n"
+    }
+}
+
+const STYLE: &str = r##"<style>
+text{font:13px sans-serif;text-anchor:middle;fill:#222;paint-order:stroke;stroke:#fff;stroke-width:4px}
+.title{font-size:16px;font-weight:bold}.lane{font-weight:bold}.note{font-style:italic;fill:#555}.lost{fill:#b00}
+.paper{fill:#fff}.life{stroke:#aaa}.hold{fill:#4a8}line.arrow{stroke:#222}line.lost{stroke:#b00;stroke-dasharray:5 4}
+</style>
+<defs>
+<marker id="arrow-end" orient="auto" markerWidth="8" markerHeight="8" refX="8" refY="4"><path d="M0,0L8,4L0,8z" fill="#222"/></marker>
+<marker id="lost-end" orient="auto" markerWidth="8" markerHeight="8" refX="4" refY="4"><path d="M0,0L8,8M0,8L8,0" stroke="#b00"/></marker>
+</defs>
+"##;
+
+const fn at(lane: usize) -> usize {
+    LEFT + lane * LANE
+}
+
+fn escaped(words: &str) -> String {
+    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "title T & U\nlane A one\nlane B two\nA > B ask\nA [\nB ! A no answer\nA ~ a note\nA ] end\n";
+
+    #[test]
+    fn a_text_is_drawn() {
+        let svg = draw(TEXT).unwrap();
+        for part in [">T &amp; U</text>", ">one</text>", "class=\"arrow\"", "class=\"lost\"", "class=\"hold\"", ">a note<", ">end<"] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_told_with_its_line() {
+        for line in ["A > C ask", "A ] no hold began", "A ? B x", "word"] {
+            let told = draw(&format!("lane A one\n{line}\n")).unwrap_err();
+            assert!(told.ends_with(line), "{told}");
+        }
+    }
+
+    #[test]
+    fn every_picture_is_what_its_text_says() {
+        assert_eq!(complaints(&Workspace::find().unwrap()), [""; 0]);
+    }
+}
