@@ -50,7 +50,10 @@ fn copied(root: &Path, dir: &Path) -> io::Result<()> {
         let to = src.join(if is_summary { Path::new(SUMMARY) } else { place });
         fs::create_dir_all(to.parent().unwrap_or(&src))?;
         if place.extension().is_some_and(|it| it == "md") {
-            fs::write(to, page(&fs::read_to_string(&path)?, place.parent().unwrap_or(Path::new("")), is_summary))?;
+            fs::write(
+                to,
+                page(&fs::read_to_string(&path)?, place.parent().unwrap_or(Path::new("")), is_summary),
+            )?;
         } else {
             fs::copy(&path, to)?;
         }
@@ -62,7 +65,11 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() { found.extend(files(&entry.path())?) } else { found.push(entry.path()) }
+        if entry.file_type()?.is_dir() {
+            found.extend(files(&entry.path())?)
+        } else {
+            found.push(entry.path())
+        }
     }
     Ok(found)
 }
@@ -73,7 +80,8 @@ fn page(text: &str, dir: &Path, from_root: bool) -> String {
     let mut page = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (target, behind) = part.split_once(')').unwrap_or((part, ""));
-        let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+        let (path, anchor) =
+            target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
         let inside = folded(&dir.join(path));
         let start = page.rfind('[');
         if path.is_empty() || target.contains("://") || start.is_none() {
@@ -122,7 +130,8 @@ fn dead_links(html: &Path) -> io::Result<Vec<String>> {
 /// `print.html` has all pages in one, with links as in each.
 fn is_page(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
-    path.extension().is_some_and(|it| it == "html") && !["print.html", "404.html"].iter().any(|it| name == *it)
+    path.extension().is_some_and(|it| it == "html")
+        && !["print.html", "404.html"].iter().any(|it| name == *it)
 }
 
 fn leads_somewhere(page: &Path, target: &str) -> bool {
@@ -143,15 +152,23 @@ mod tests {
         let text = "[a](b.md#c) [code](../crates/x.rs), [r](../README.md) [w](https://x.org/) [h](#here)";
         let inside = "[a](b.md#c) code, [r](../README.md) [w](https://x.org/) [h](#here)";
         assert_eq!(page(text, Path::new("docs"), false), inside);
-        assert_eq!(page("[a](b.md#c) [r](../README.md)", Path::new("docs"), true), "[a](docs/b.md#c) [r](README.md)");
+        assert_eq!(
+            page("[a](b.md#c) [r](../README.md)", Path::new("docs"), true),
+            "[a](docs/b.md#c) [r](README.md)"
+        );
     }
 
     #[test]
     fn a_dead_link_or_anchor_is_found() {
         let dir = std::env::temp_dir().join(format!("xtask-book-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("a.html"), "<h1 id=\"x\"><a href=\"b.html#y\"><a href=\"https://no\"><a href=\"#x\">").unwrap();
-        fs::write(dir.join("b.html"), "<img src=\"no.svg\"><a href=\"a.html#x\"><a href=\"a.html#no\">").unwrap();
+        fs::write(
+            dir.join("a.html"),
+            "<h1 id=\"x\"><a href=\"b.html#y\"><a href=\"https://no\"><a href=\"#x\">",
+        )
+        .unwrap();
+        fs::write(dir.join("b.html"), "<img src=\"no.svg\"><a href=\"a.html#x\"><a href=\"a.html#no\">")
+            .unwrap();
         let dead = dead_links(&dir);
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(dead.unwrap(), ["a.html: b.html#y", "b.html: a.html#no", "b.html: no.svg"]);

@@ -36,9 +36,8 @@ fn main() -> ExitCode {
         ["nightly", ref words @ ..] => {
             Workspace::find().and_then(|workspace| nightly::run(&mut steps, &workspace, words))
         }
-        ["pictures"] => Workspace::find().and_then(|workspace| {
-            steps.step("draw the pictures", || pictures::write(&workspace))
-        }),
+        ["pictures"] => Workspace::find()
+            .and_then(|workspace| steps.step("draw the pictures", || pictures::write(&workspace))),
         ["book"] => Workspace::find().and_then(|workspace| book::build(&mut steps, &workspace)),
         ["torture", ref orders @ ..] => return torture(orders),
         ["mutants", ref words @ ..] => {

@@ -30,7 +30,9 @@ pub(crate) fn complaints(workspace: &Workspace) -> Vec<String> {
         Ok(all) => all
             .into_iter()
             .filter(|(svg, drawn)| fs::read_to_string(svg).ok().as_ref() != Some(drawn))
-            .map(|(svg, _)| format!("{}: is not drawn from its text: `cargo xtask pictures`", workspace.shown(&svg)))
+            .map(|(svg, _)| {
+                format!("{}: is not drawn from its text: `cargo xtask pictures`", workspace.shown(&svg))
+            })
             .collect(),
     }
 }
@@ -134,7 +136,8 @@ impl<'t> Picture<'t> {
             escaped(self.title)
         );
         let _ = writeln!(svg, r#"<rect class="paper" width="{width}" height="{height}"/>"#);
-        let _ = writeln!(svg, r#"<text class="title" x="{}" y="28">{}</text>"#, width / 2, escaped(self.title));
+        let _ =
+            writeln!(svg, r#"<text class="title" x="{}" y="28">{}</text>"#, width / 2, escaped(self.title));
         for (number, (_, words, _)) in self.lanes.iter().enumerate() {
             let x = at(number);
             let _ = writeln!(svg, r#"<text class="lane" x="{x}" y="66">{}</text>"#, escaped(words));
@@ -167,12 +170,21 @@ fn escaped(words: &str) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "title T & U\nlane A one\nlane B two\nA > B ask\nA [\nB ! A no answer\nA ~ a note\nA ] end\n";
+    const TEXT: &str =
+        "title T & U\nlane A one\nlane B two\nA > B ask\nA [\nB ! A no answer\nA ~ a note\nA ] end\n";
 
     #[test]
     fn a_text_is_drawn() {
         let svg = draw(TEXT).unwrap();
-        for part in [">T &amp; U</text>", ">one</text>", "class=\"arrow\"", "class=\"lost\"", "class=\"hold\"", ">a note<", ">end<"] {
+        for part in [
+            ">T &amp; U</text>",
+            ">one</text>",
+            "class=\"arrow\"",
+            "class=\"lost\"",
+            "class=\"hold\"",
+            ">a note<",
+            ">end<",
+        ] {
             assert!(svg.contains(part), "{part}: {svg}");
         }
     }

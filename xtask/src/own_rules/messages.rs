@@ -17,7 +17,8 @@ const WORDS: usize = 4;
 /// Files whose sentences are no messages: help, and what `show` says of an engine, where each setting has its own line.
 const OTHER: [&str; 6] = ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
 /// What stands before a string that is told to programmers alone.
-const PROGRAMMERS: [&str; 6] = ["expect(", "reason = ", "must_use = ", "unreachable!(", "assert!(", "message = "];
+const PROGRAMMERS: [&str; 5] =
+    ["expect(", "reason =", "must_use =", "unreachable!(", "message ="];
 
 /// The messages that no page explains, and the phrases of the page about trouble that explain nothing.
 pub(super) fn complaints(rust: &[Text], markdown: &[Text], shown: impl Fn(&Path) -> String) -> Vec<String> {
@@ -30,7 +31,8 @@ pub(super) fn complaints(rust: &[Text], markdown: &[Text], shown: impl Fn(&Path)
         for (number, message) in strings(&file.text) {
             if is_sentence(&message) && !known.iter().any(|phrase| explains(phrase, &message)) {
                 let place = shown(&file.path);
-                found.push(format!("{place}:{number}: no phrase of {PAGE} or {ENGINES} explains `{message}`"));
+                found
+                    .push(format!("{place}:{number}: no phrase of {PAGE} or {ENGINES} explains `{message}`"));
             }
             messages.push(message);
         }
@@ -61,12 +63,14 @@ fn phrases(page: &str) -> impl Iterator<Item = &str> {
 /// Whether all parts of a phrase stand in a message, in their order.
 fn explains(phrase: &str, message: &str) -> bool {
     let mut rest = message;
-    phrase.split("...").map(str::trim).filter(|part| !part.is_empty()).all(|part| match rest.split_once(part) {
-        Some((_, behind)) => {
-            rest = behind;
-            true
+    phrase.split("...").map(str::trim).filter(|part| !part.is_empty()).all(|part| {
+        match rest.split_once(part) {
+            Some((_, behind)) => {
+                rest = behind;
+                true
+            }
+            None => false,
         }
-        None => false,
     })
 }
 
@@ -75,10 +79,14 @@ fn is_sentence(text: &str) -> bool {
         let word = word.trim_end_matches([',', ':', ';', '.', '?']);
         !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c == '\'')
     };
-    text.split(' ').map(plain).fold((0, 0), |(most, row), plain| {
-        let row = if plain { row + 1 } else { 0 };
-        (most.max(row), row)
-    }).0 >= WORDS
+    text.split(' ')
+        .map(plain)
+        .fold((0, 0), |(most, row), plain| {
+            let row = if plain { row + 1 } else { 0 };
+            (most.max(row), row)
+        })
+        .0
+        >= WORDS
 }
 
 /// The strings of a source that ship, each with the number of its line.
@@ -139,7 +147,10 @@ mod tests {
 
     fn told(source: &str, page: &str) -> Vec<String> {
         let text = |path: &str, text: &str| Text { path: path.into(), text: text.to_owned() };
-        let rust = [text("crates/core/src/a.rs", source), text("crates/testkit/src/a.rs", "\"not one of those that ship\"")];
+        let rust = [
+            text("crates/core/src/a.rs", source),
+            text("crates/testkit/src/a.rs", "\"not one of those that ship\""),
+        ];
         complaints(&rust, &[text(PAGE, page)], |path| path.display().to_string())
     }
 
@@ -147,8 +158,14 @@ mod tests {
     fn a_message_that_no_page_explains_is_told_with_its_line() {
         let found = told(SOURCE, "");
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("crates/core/src/a.rs:3: ") && found[0].contains("no answer at all"), "{found:?}");
-        assert_eq!(told(SOURCE, "| `cannot connect to ...: no answer`, `no answer at all` | why |\n"), [""; 0]);
+        assert!(
+            found[0].starts_with("crates/core/src/a.rs:3: ") && found[0].contains("no answer at all"),
+            "{found:?}"
+        );
+        assert_eq!(
+            told(SOURCE, "| `cannot connect to ...: no answer`, `no answer at all` | why |\n"),
+            [""; 0]
+        );
         assert_eq!(told(SOURCE, "| why | `no answer at all` |\n").len(), 1, "the first column counts");
     }
 
