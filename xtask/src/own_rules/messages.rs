@@ -16,10 +16,10 @@ const SHIPPED: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", 
 const WORDS: usize = 4;
 /// Files whose sentences are no messages: help, and what `show` says of an engine, where each setting has its own line.
 const OTHER: [&str; 6] = ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
-/// What stands before a string that is told to programmers alone, or looked for in the words of a server.
-const PROGRAMMERS: [&str; 5] = ["expect(", "reason =", "must_use =", "unreachable!("];
-/// Words of servers that the code looks for, and cases of a message that is explained as a whole.
-const LOOKED_FOR: [&str; 12] = [
+/// What stands before a string that is told to programmers alone.
+const PROGRAMMERS: [&str; 4] = ["expect(", "reason =", "must_use =", "unreachable!("];
+/// Words of servers that the code looks for, cases of a message that is explained as a whole, and what the compiler asserts.
+const LOOKED_FOR: [&str; 13] = [
     "revision of auth store is old",
     "user name is empty",
     "authentication is not enabled",
@@ -32,6 +32,7 @@ const LOOKED_FOR: [&str; 12] = [
     "the registry key and a colon",
     "a node of a Redis Cluster",
     "it is no table",
+    "the three ranges do not overlap",
 ];
 
 /// The messages that no page explains, and the phrases of the page about trouble that explain nothing.
