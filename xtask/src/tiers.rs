@@ -48,7 +48,7 @@ const TABLE: [Row; 28] = [
     row("etcd", "etcd", Tier::Test, "conformance, oracle and faults of etcd"),
     row("zookeeper", "zookeeper", Tier::Test, "conformance, oracle and faults of ZooKeeper"),
     row("e2e", "storm", Tier::Test, "a short storm on two engines, drawn by the date"),
-    row("examples", "scenarios", Tier::Test, "the examples of the README"),
+    row("examples", "scenarios", Tier::Test, "the examples of docs/examples.md"),
     row("core", "locks", Tier::Quick, "waiting, renewal, loss and hand-over on the memory and file engines"),
     row("redis", "redis", Tier::Test, "conformance, oracle and faults of Redis"),
     row("testkit", "it", Tier::Test, "the checker's own histories, the decorators, the servers"),
