@@ -86,8 +86,10 @@ fn page(text: &str, dir: &Path, from_root: bool) -> String {
         let start = page.rfind('[');
         if path.is_empty() || target.contains("://") || start.is_none() {
             page += &format!("]({target})");
-        } else if inside.starts_with(PAGES) || ROOT.iter().any(|it| inside == Path::new(it)) {
-            let path = if from_root { inside.display().to_string() } else { path.to_owned() };
+        } else if is_in_book(&inside) {
+            // The page of a folder has another name when it is rendered.
+            let path =
+                if from_root { inside.display().to_string() } else { path.replace("README.md", "index.md") };
             page += &format!("]({path}{})", anchor.map(|anchor| format!("#{anchor}")).unwrap_or_default());
         } else if let Some(start) = start {
             page.remove(start);
@@ -95,6 +97,11 @@ fn page(text: &str, dir: &Path, from_root: bool) -> String {
         page += behind;
     }
     page
+}
+
+fn is_in_book(path: &Path) -> bool {
+    let is_summary = path == Path::new(PAGES).join(SUMMARY);
+    ROOT.iter().any(|it| path == Path::new(it)) || path.starts_with(PAGES) && !is_summary
 }
 
 /// A path without `..`.
@@ -150,7 +157,7 @@ mod tests {
     #[test]
     fn links_into_the_book_stay_and_others_become_words() {
         let text = "[a](b.md#c) [code](../crates/x.rs), [r](../README.md) [w](https://x.org/) [h](#here)";
-        let inside = "[a](b.md#c) code, [r](../README.md) [w](https://x.org/) [h](#here)";
+        let inside = "[a](b.md#c) code, [r](../index.md) [w](https://x.org/) [h](#here)";
         assert_eq!(page(text, Path::new("docs"), false), inside);
         assert_eq!(
             page("[a](b.md#c) [r](../README.md)", Path::new("docs"), true),
