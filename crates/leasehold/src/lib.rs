@@ -73,3 +73,19 @@ struct Etcd;
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/engines/postgres.md")]
 struct Postgres;
+
+/// The examples of the pages for people who begin.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/quick-start.md")]
+    struct QuickStart;
+
+    #[doc = include_str!("../../../docs/choosing-a-ttl.md")]
+    struct ChoosingATtl;
+
+    #[doc = include_str!("../../../docs/migrating.md")]
+    struct Migrating;
+
+    #[doc = include_str!("../../../docs/observability.md")]
+    struct Observability;
+}

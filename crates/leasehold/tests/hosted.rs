@@ -35,6 +35,20 @@ fn every_url_of_the_pages_is_read() {
     }
 }
 
+/// Those of the quick start, for each engine.
+#[cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "sqlite", feature = "file"))]
+#[test]
+fn every_url_of_the_quick_start_is_read() {
+    const PAGE: &str = include_str!("../../../docs/quick-start.md");
+    let spans =
+        PAGE.lines().filter(|line| line.starts_with("| [")).flat_map(|row| row.split('`').skip(1).step_by(2));
+    let urls: Vec<&str> = spans.filter(|it| it.contains(':') && !it.contains("...")).collect();
+    assert!(urls.len() >= 18, "{urls:?}");
+    for url in urls {
+        Locks::connect(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    }
+}
+
 /// What programs of other languages write into the URLs of their databases.
 #[test]
 fn usual_parameters_are_read_and_what_cannot_be_kept_is_refused() {
