@@ -9,7 +9,7 @@ use crate::workspace::Workspace;
 
 const TEXTS: &str = "docs/pictures";
 /// Distances, in pixels.
-const LANE: usize = 250;
+const LANE: usize = 280;
 const ROW: usize = 30;
 const TOP: usize = 84;
 /// Where the first lane is.
@@ -93,7 +93,7 @@ impl<'t> Picture<'t> {
                 let (to, words) = words.split_once(' ')?;
                 self.arrow(x, at(self.lane(to)?), y, words, sign == ">");
             }
-            "~" => self.words(x, y, words, "note"),
+            "~" => self.note(lane, y, words),
             "[" => self.lanes[lane].2 = Some(y),
             "]" => {
                 let from = self.lanes[lane].2.take()?;
@@ -103,7 +103,7 @@ impl<'t> Picture<'t> {
                     x - 5,
                     y - from
                 );
-                self.words(x, y + 16, words, "note");
+                self.note(lane, y + 16, words);
             }
             _ => return None,
         }
@@ -117,6 +117,15 @@ impl<'t> Picture<'t> {
             r#"<line class="{class}" x1="{from}" y1="{y}" x2="{to}" y2="{y}" marker-end="url(#{class}-end)"/>"#
         );
         self.words(usize::midpoint(from, to), y - 5, words, class);
+    }
+
+    /// Beside the first and the last lane, so that it does not leave the paper.
+    fn note(&mut self, lane: usize, y: usize, words: &str) {
+        match lane {
+            0 => self.words(at(lane) + 12, y, words, "note begins"),
+            _ if lane + 1 == self.lanes.len() => self.words(at(lane) - 12, y, words, "note ends"),
+            _ => self.words(at(lane), y, words, "note"),
+        }
     }
 
     fn words(&mut self, x: usize, y: usize, words: &str, class: &str) {
@@ -149,7 +158,7 @@ impl<'t> Picture<'t> {
 
 const STYLE: &str = r##"<style>
 text{font:13px sans-serif;text-anchor:middle;fill:#222;paint-order:stroke;stroke:#fff;stroke-width:4px}
-.title{font-size:16px;font-weight:bold}.lane{font-weight:bold}.note{font-style:italic;fill:#555}.lost{fill:#b00}
+.title{font-size:16px;font-weight:bold}.lane{font-weight:bold}.note{font-style:italic;fill:#555}.begins{text-anchor:start}.ends{text-anchor:end}.lost{fill:#b00}
 .paper{fill:#fff}.life{stroke:#aaa}.hold{fill:#4a8}line.arrow{stroke:#222}line.lost{stroke:#b00;stroke-dasharray:5 4}
 </style>
 <defs>

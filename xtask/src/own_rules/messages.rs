@@ -116,8 +116,8 @@ fn strings(source: &str) -> Vec<(usize, String)> {
             rest = here.split_once('\n').map_or("", |(_, behind)| behind);
         } else if before.ends_with("r#") && here.starts_with('"') {
             rest = here.split_once("\"#").map_or("", |(_, behind)| behind);
-        } else if here.starts_with('"') {
-            let (text, behind) = string(&here[1..]);
+        } else if let Some(literal) = here.strip_prefix('"') {
+            let (text, behind) = string(literal);
             let line = source[..source.len() - here.len()].lines().count();
             if !PROGRAMMERS.iter().any(|it| before.trim_end().ends_with(it)) {
                 found.push((line, text));
