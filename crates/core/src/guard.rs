@@ -80,14 +80,15 @@ impl Guard {
     /// Whether the hold is still valid, now. One atomic load and one reading of the clock.
     ///
     /// False from the deadline on, whatever else is stuck, and then never true again. False for a while when the engine's clock was
-    /// set forward, until the hold has been confirmed, or is lost. What happens *after* the check
-    /// is only safe with a fence: see [`token`](Self::token).
+    /// set forward, or another server has its locks now, or one that was started anew (Redis): until the hold has been confirmed, or is
+    /// lost, which [`lost`](Self::lost) tells. What happens *after* the check is only safe with a fence: see [`token`](Self::token).
     #[must_use]
     pub fn check(&self) -> bool {
         self.life.is_home() && self.life.now() < self.cell.deadline()
     }
 
-    /// How long the hold is valid if nothing is heard from the engine any more; zero once it is lost.
+    /// How long the hold is valid if nothing is heard from the engine any more; zero once it is lost, and while
+    /// [`check`](Self::check) is false.
     /// `None` where it cannot lapse (the file engine) and no `max_hold` was set.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
