@@ -101,13 +101,14 @@ impl Guard {
     /// When work under this hold has to be told to stop, and when it has to be over, if nothing more is heard from the engine:
     /// it wants `grace` to stop in. `None` where the hold cannot lapse (the file engine) and no `max_hold` was set.
     ///
-    /// Each renewal moves both, so ask again before acting. The grace counts as at most a third of what the engine granted, or
+    /// Each renewal moves both, so ask again before acting. A hold that is only unconfirmed, see [`check`](Self::check), moves neither: the
+    /// engine is asked, and most stand. Once it is lost both are zero. The grace counts as at most a third of what the engine granted, or
     /// of `max_hold`: a renewal that is answered in time never finds work that was told to stop already.
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // In this order: what was granted is then not newer than the deadline.
         let granted = self.cell.granted();
-        let (deadline, end, now) = (self.cell.deadline(), self.cell.end(), self.life.now());
+        let (deadline, end, now) = (self.cell.lasts(), self.cell.end(), self.life.now());
         let lease = (deadline < end).then(|| Stop::new(deadline.since(now), granted, grace, Loss::Lapsed));
         let max_hold = (end != Instant::NEVER)
             .then(|| Stop::new(end.since(now), end.since(self.since), grace, Loss::MaxHold));
