@@ -71,8 +71,11 @@ fn doubts(events: &[Event]) -> BTreeSet<usize> {
 
 /// Whose holds were in doubt when their users got them, and may not have been over.
 fn doubted_on_arrival(events: &[Event]) -> BTreeSet<AttemptId> {
-    let arrives = |event: &&Event| matches!(event.what, What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t);
-    events.iter().filter(arrives).map(|event| event.attempt).collect()
+    let arrivals = events.iter().filter_map(|event| match event.what {
+        What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t => Some(event.attempt),
+        _ => None,
+    });
+    arrivals.collect()
 }
 
 /// All that was told of what these attempts were granted: nobody knows whether it was.
