@@ -4,6 +4,7 @@ mod alone;
 mod cluster;
 mod sentinel;
 
+pub(crate) use alone::ANEW;
 pub use alone::Redis;
 pub use cluster::{CLUSTER, Cluster};
 pub use sentinel::{Group, SENTINEL};
