@@ -30,6 +30,7 @@ mod redis_handover;
 mod redis_holds;
 mod redis_line;
 mod redis_site;
+mod redlock_free;
 mod sentinel_failover;
 mod sqlite_bare;
 mod sqlite_free;
@@ -50,7 +51,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 31] = [
+const BENCHES: [Bench; 32] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -62,6 +63,11 @@ const BENCHES: [Bench; 31] = [
     ("redis-crowd", "10,000 tasks wait for one name in each of four processes", redis_line::crowds),
     ("redis-holds", "100,000 holds on Redis that are renewed, for five minutes", redis_holds::holds),
     ("redis-names", "what a million names leave on Redis", redis_holds::names),
+    (
+        "redlock-free",
+        "acquire and release of free names on a Redlock, also with a node that hangs",
+        redlock_free::bench,
+    ),
     (
         "cluster-free",
         "acquire and release of free names on a Redis Cluster, beside one server",

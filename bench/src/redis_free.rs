@@ -88,7 +88,11 @@ impl Client {
     }
 }
 
-fn rslock_pairs(runtime: &Runtime, peer: &Arc<rslock::LockManager>, tasks: usize) -> Result<f64, Failure> {
+pub(crate) fn rslock_pairs(
+    runtime: &Runtime,
+    peer: &Arc<rslock::LockManager>,
+    tasks: usize,
+) -> Result<f64, Failure> {
     let peer = Arc::clone(peer);
     per_second(runtime, SLICE, tasks, move |task| {
         let (peer, name) = (Arc::clone(&peer), format!("rslock-{task}"));

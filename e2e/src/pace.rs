@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::queue::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE};
 
-use crate::{redis, task::TTL, zookeeper};
+use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 
 /// How quick an engine is.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,7 @@ impl Pace {
     /// Of the engine of this name.
     #[must_use]
     pub fn of(engine: &str) -> Self {
-        if engine == "redis" {
+        if engine == "redis" || engine == redis::REDISSON {
             REDIS
         } else if engine.starts_with("etcd") {
             ETCD
@@ -111,7 +111,9 @@ impl Pace {
             ENSEMBLE
         } else if engine.starts_with("zookeeper") {
             ZOOKEEPER
-        } else if [redis::SENTINEL, redis::CLUSTER].contains(&engine) {
+        } else if [redis::SENTINEL, redis::CLUSTER, redis::REDLOCK].contains(&engine)
+            || engine.starts_with(PEER_OF_THREE)
+        {
             GROUP
         } else if engine == "sqlite" {
             SQLITE

@@ -1,12 +1,14 @@
-//! Redis: one server, a group with Sentinels, or a cluster.
+//! Redis: one server, a group with Sentinels, a cluster, or independent masters.
 
 mod alone;
 mod cluster;
+mod redlock;
 mod sentinel;
 
 pub(crate) use alone::ANEW;
-pub use alone::Redis;
+pub use alone::{REDISSON, Redis};
 pub use cluster::{CLUSTER, Cluster};
+pub use redlock::{Nodes, REDLOCK};
 pub use sentinel::{Group, SENTINEL};
 
 use std::collections::BTreeMap;
@@ -59,7 +61,8 @@ fn lapses(key: &str, says: impl Fn(&[&str]) -> Vec<String>) -> bool {
         left.is_ok_and(|left: i64| (1..=most).contains(&left))
     };
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-    match kind.and_then(|(_, kind)| kind.chars().next()) {
+    // With Redisson's locks a letter stands before.
+    match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
         Some('c') => lapses_within(HOLDS_LIFE) && says(&["EVAL", REMEMBERS, "1", key]).join("") == "1",
         Some('q' | 'z') => lapses_within(LINE_LIFE),
         Some('e' | 'h') => lapses_within(HOLDS_LIFE),

@@ -18,7 +18,7 @@ use crate::{
     pace::Pace,
     postgres::Postgres,
     pulse::Pulse,
-    redis::{self, Cluster, Group, Redis},
+    redis::{self, Cluster, Group, Nodes, Redis},
     served::Served,
     shelf::Shelf,
     sqlite::Sqlite,
@@ -32,6 +32,8 @@ use crate::{
 
 /// What stands before the name of another crate that is put in the place of leasehold on Redis.
 pub const PEER: &str = "peer ";
+/// The same on three independent masters.
+pub const PEER_OF_THREE: &str = "peer of three ";
 /// How much time of the machine what lapses may take to lapse: leases, kept names, places of dead waiters, of which one that speaks
 /// seldom has a minute (`MAX_ENTRY_LIFE`).
 const REST: Duration = Duration::from_secs(75);
@@ -79,8 +81,8 @@ impl Round<'_> {
         };
         start(&setting.recorder);
         let (figures, complaints) = match self.engine {
-            "redis" => {
-                let world = Redis::start(&setting, promise_of(self.seed), "client")?;
+            "redis" | redis::REDISSON => {
+                let world = Redis::start(&setting, promise_of(self.seed), self.engine, "client")?;
                 self.through(&setting, world, tell)?
             }
             redis::SENTINEL => {
@@ -89,6 +91,10 @@ impl Round<'_> {
             }
             redis::CLUSTER => {
                 let world = Served::<Cluster>::start(&setting, redis::promise_of_many(self.seed))?;
+                self.through(&setting, world, tell)?
+            }
+            redis::REDLOCK => {
+                let world = Served::<Nodes>::start(&setting, Promise::Exclusion)?;
                 self.through(&setting, world, tell)?
             }
             "etcd" => {
@@ -124,14 +130,21 @@ impl Round<'_> {
             "sqlite" => self.through(&setting, Sqlite::start(&setting)?, tell)?,
             "file" => self.through(&setting, Files::start(&setting)?, tell)?,
             "memory" => self.through(&setting, Memory::start(&setting)?, tell)?,
+            other if other.starts_with(PEER_OF_THREE) => {
+                let peer = &other[PEER_OF_THREE.len()..];
+                let world = Served::<Nodes>::start_as(&setting, Promise::Exclusion, peer)?;
+                self.through(&setting, world, tell)?
+            }
             other => {
                 let peer = other.strip_prefix(PEER);
                 let peer = peer.ok_or(format!(
-                    "no engine {other:?}: redis, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
+                    "no engine {other:?}: redis, {}, {}, {}, {}, etcd, {CLUSTER}, zookeeper, {ENSEMBLE}, postgres, mariadb, mysql, sqlite, file and memory are there",
+                    redis::REDISSON,
                     redis::SENTINEL,
-                    redis::CLUSTER
+                    redis::CLUSTER,
+                    redis::REDLOCK
                 ))?;
-                self.through(&setting, Redis::start(&setting, Promise::Exclusion, peer)?, tell)?
+                self.through(&setting, Redis::start(&setting, Promise::Exclusion, other, peer)?, tell)?
             }
         };
         Ok(Outcome { figures, complaints, dir })

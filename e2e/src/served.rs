@@ -67,6 +67,14 @@ impl<S: System> Served<S> {
     /// # Errors
     /// The operating system's; and when the engine says another level than the configuration deserves.
     pub fn start(setting: &Setting, promise: Promise) -> Result<Self, Failure> {
+        Self::start_as(setting, promise, "client")
+    }
+
+    /// The same with clients of this role.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_as(setting: &Setting, promise: Promise, role: &str) -> Result<Self, Failure> {
         let system = S::start(setting.seed);
         let admin = leasehold::Locks::connect(&system.lead(&system.ports()))?;
         let said = block_on(admin.guarantee())?;
@@ -76,7 +84,7 @@ impl<S: System> Served<S> {
         let before_all = |_| system.ports().into_iter().map(Proxy::start).collect();
         let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(before_all).collect();
         let to = |proxies: &Vec<Proxy>| system.lead(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
-        let crew = Crew::start(setting, "client", proxies.iter().map(to).collect())?;
+        let crew = Crew::start(setting, role, proxies.iter().map(to).collect())?;
         Ok(Self { system, proxies, crew, admin, promise })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-use leasehold_core::{Error, ErrorKind, Guard, Locks, Mode, Request};
+use leasehold_core::{Error, ErrorKind, Guard, Locks, Mode, Modes, Request};
 use leasehold_testkit::history::{Attempt, Granted, now_nanos};
 use tokio::time::{sleep, timeout};
 
@@ -93,7 +93,8 @@ async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
 }
 
 fn wish(desk: &Desk, lock: &str, dice: &mut Dice) -> (Request, Mode) {
-    match lock.as_bytes()[0] {
+    let kind = if desk.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
+    match kind {
         b'm' => (desk.locks.mutex(lock), Mode::Exclusive),
         b'r' if dice.percent(30) => (desk.locks.rw(lock).write(), Mode::Exclusive),
         b'r' => (desk.locks.rw(lock).read(), Mode::Shared),

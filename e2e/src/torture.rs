@@ -99,7 +99,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
     }
     if typed.engine.is_empty() {
         return Err(
-            "say which: --engine redis, redis-sentinel, redis-cluster, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, postgres, mariadb, mysql, sqlite, file or memory"
+            "say which: --engine redis, redis-redisson, redis-sentinel, redis-cluster, redlock, etcd, etcd-cluster, zookeeper, zookeeper-ensemble, postgres, mariadb, mysql, sqlite, file or memory"
                 .into(),
         );
     }

@@ -57,6 +57,11 @@ fn redis() {
 }
 
 #[test]
+fn redis_redisson() {
+    smoke("redis-redisson");
+}
+
+#[test]
 fn redis_sentinel() {
     smoke_for("redis-sentinel", 2 * ROUND, OF_CLUSTER);
 }
@@ -64,6 +69,11 @@ fn redis_sentinel() {
 #[test]
 fn redis_cluster() {
     smoke_for("redis-cluster", 2 * ROUND, OF_CLUSTER);
+}
+
+#[test]
+fn redlock() {
+    smoke_for("redlock", 2 * ROUND, OF_CLUSTER);
 }
 
 #[test]

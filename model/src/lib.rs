@@ -71,6 +71,7 @@ mod mistakes;
 #[cfg(test)]
 mod oracle;
 mod properties;
+pub mod redlock;
 mod resource;
 mod rules;
 mod runs;

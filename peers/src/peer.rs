@@ -1,6 +1,6 @@
 //! A crate that locks, as the workload sees it.
 //!
-//! Each is set up as its documentation advises for one server, with our lease time; where something is left open, in its favour.
+//! Each is set up as its documentation advises for one server, or for several independent ones, with our lease time; where something is left open, in its favour.
 //! What it believes is what its API tells the user.
 
 mod distributed_lock;
@@ -19,6 +19,9 @@ pub(crate) use rslock::Rslock;
 /// The crates, as cargo calls them; each is also the role of its clients.
 pub(crate) const NAMES: [&str; 3] = ["leasehold", "rslock", "distributed-lock"];
 
+/// Those of them that lock on a majority of independent servers as well.
+pub(crate) const OF_THREE: [&str; 2] = ["leasehold", "rslock"];
+
 /// The pause between two tries of a crate that knows no waiting: some times what it takes to hand over, and far less than any
 /// crate pauses by itself.
 const RETRY: Duration = Duration::from_millis(5);
@@ -28,7 +31,7 @@ pub(crate) trait Peer: Send + Sync + Sized + 'static {
     /// What its user owns while it holds.
     type Hold: Send;
 
-    /// A client of the server at `url`.
+    /// A client of the server at `url`, or of the servers of a `redlock://` URL.
     fn connect(url: &str) -> impl Future<Output = Result<Self, Failure>> + Send;
 
     /// Waits for at most `limit`; `None`: it is held by another.

@@ -6,12 +6,12 @@ use leasehold_e2e::{
     Failure,
     dice::Dice,
     figures::Figures,
-    round::{Outcome, PEER, Round},
+    round::{Outcome, PEER, PEER_OF_THREE, Round},
 };
 use leasehold_testkit::history::History;
 
 use crate::{
-    peer::{NAMES, version},
+    peer::{NAMES, OF_THREE, version},
     untold,
 };
 
@@ -26,7 +26,8 @@ const UNTOLD: &str = "losses not told";
 struct Typed {
     rounds: usize,
     seed: u64,
-    peers: Vec<&'static str>,
+    /// What the engine is called, up to the name of the peer, and that.
+    peers: Vec<(&'static str, &'static str)>,
 }
 
 /// Of one peer.
@@ -42,7 +43,7 @@ pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
     let typed = parse(args)?;
     let program = std::env::current_exe()?;
     println!(
-        "{:22} {:>10} {:>7} {:>6} {:>18} {:>15} {:>16} {:>13} {:>15} {:>15}",
+        "{:32} {:>10} {:>7} {:>6} {:>18} {:>15} {:>16} {:>13} {:>15} {:>15}",
         "",
         "operations",
         "grants",
@@ -55,14 +56,14 @@ pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
         "p99, us"
     );
     let mut all = Vec::new();
-    for peer in typed.peers {
-        let findings = compare(peer, typed.rounds, typed.seed, &program)?;
+    for (engine, peer) in typed.peers {
+        let findings = compare(&format!("{engine}{peer}"), typed.rounds, typed.seed, &program)?;
         let figures = &findings.figures;
         let [exclusion, limits, wake_ups] =
             COMPARED.map(|kind| figures.violations.get(kind).copied().unwrap_or(0));
         println!(
-            "{:22} {:>10} {:>7} {:>6} {exclusion:>18} {:>15} {limits:>16} {wake_ups:>13} {:>15} {:>15}",
-            format!("{peer} {}", version(peer).unwrap_or_default()),
+            "{:32} {:>10} {:>7} {:>6} {exclusion:>18} {:>15} {limits:>16} {wake_ups:>13} {:>15} {:>15}",
+            title(engine, peer),
             figures.operations,
             figures.grants,
             figures.all_faults(),
@@ -70,23 +71,28 @@ pub(crate) fn main(args: &[&str]) -> Result<(), Failure> {
             figures.hand_over_p50,
             figures.hand_over_p99,
         );
-        all.push((peer, findings.examples));
+        all.push((title(engine, peer), findings.examples));
     }
-    for (peer, examples) in all {
+    for (title, examples) in all {
         for (kind, example) in examples {
-            println!("\n{peer}, {kind}: for example\n{example}");
+            println!("\n{title}, {kind}: for example\n{example}");
         }
     }
     Ok(())
 }
 
+fn title(engine: &str, peer: &str) -> String {
+    let servers = if engine == PEER_OF_THREE { ", 3 masters" } else { "" };
+    format!("{peer} {}{servers}", version(peer).unwrap_or_default())
+}
+
 fn parse(args: &[&str]) -> Result<Typed, Failure> {
-    let mut typed = Typed { rounds: 1, seed: Dice::random_seed(), peers: NAMES.to_vec() };
+    let mut typed = Typed { rounds: 1, seed: Dice::random_seed(), peers: peers() };
     for pair in args.chunks(2) {
         match *pair {
             ["--rounds", value] => typed.rounds = value.parse()?,
             ["--seed", value] => typed.seed = value.parse()?,
-            ["--peer", value] if NAMES.contains(&value) => typed.peers.retain(|peer| *peer == value),
+            ["--peer", value] if NAMES.contains(&value) => typed.peers.retain(|(_, peer)| *peer == value),
             _ => {
                 return Err(format!("--rounds N, --seed S and --peer {} are known", NAMES.join("|")).into());
             }
@@ -95,12 +101,16 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
     Ok(typed)
 }
 
-fn compare(peer: &str, rounds: usize, seed: u64, program: &Path) -> Result<Findings, Failure> {
+fn peers() -> Vec<(&'static str, &'static str)> {
+    let of_one = NAMES.into_iter().map(|peer| (PEER, peer));
+    of_one.chain(OF_THREE.into_iter().map(|peer| (PEER_OF_THREE, peer))).collect()
+}
+
+fn compare(engine: &str, rounds: usize, seed: u64, program: &Path) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
     // Seeds of a server that keeps what it acknowledged: what forgets is nobody's fault.
     for seed in (seed..).filter(|seed| seed % 4 < 2).take(rounds) {
-        let engine = format!("{PEER}{peer}");
-        let round = Round { engine: &engine, seed, time: ROUND, program };
+        let round = Round { engine, seed, time: ROUND, program };
         findings.add(&round.run(|_| ())?)?;
     }
     Ok(findings)

@@ -39,7 +39,7 @@ pub(crate) struct Row {
 }
 
 /// Integration tests, the longest first: in this order they are started. Unit tests are quick, all of them.
-const TABLE: [Row; 27] = [
+const TABLE: [Row; 28] = [
     row("e2e", "rows", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
@@ -55,6 +55,7 @@ const TABLE: [Row; 27] = [
     row("e2e", "fenced", Tier::Test, "lost updates with and without a fence"),
     row("sim", "sim", Tier::Test, "300 seeds of the simulation"),
     row("model", "model", Tier::Test, "the model of the Redis protocol at its small bounds"),
+    row("model", "redlock", Tier::Test, "the model of Redlock"),
     row("cli", "crowd", Tier::Test, "many commands at once"),
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
     row("leasehold", "features", Tier::Quick, "the features that are compiled in"),
@@ -71,7 +72,12 @@ const TABLE: [Row; 27] = [
     row("", "unit tests", Tier::Quick, "the unit tests of every package"),
     row("", "doc tests", Tier::Test, "the examples in the documentation"),
     row("e2e", "smoke", Tier::Nightly, "longer storms on every engine, one after another"),
-    row("e2e", "neighbours", Tier::Nightly, "beside programs that lock with packages of PyPI and npm"),
+    row(
+        "e2e",
+        "neighbours",
+        Tier::Nightly,
+        "beside programs that lock with packages of PyPI, npm, Maven and Go",
+    ),
 ];
 
 const fn row(package: &'static str, target: &'static str, tier: Tier, why: &'static str) -> Row {

@@ -12,34 +12,53 @@ const REDIS: &[&str] = &[
     "rediss+cluster",
 ];
 
-/// The schemes of an engine, its name, which is that of its feature, and whether this build has it.
-static ENGINES: [(&[&str], &str, bool); 7] = [
-    (&["file"], "file", cfg!(feature = "file")),
-    (REDIS, "redis", cfg!(feature = "redis")),
-    (&["etcd", "etcds"], "etcd", cfg!(feature = "etcd")),
-    (&["zookeeper", "zookeepers"], "zookeeper", cfg!(feature = "zookeeper")),
-    (&["postgres", "postgresql"], "postgres", cfg!(feature = "postgres")),
-    (&["mysql", "mariadb"], "mysql", cfg!(feature = "mysql")),
-    (&["sqlite"], "sqlite", cfg!(feature = "sqlite")),
+/// An engine, as its locks call it.
+struct Engine {
+    schemes: &'static [&'static str],
+    name: &'static str,
+    feature: &'static str,
+    is_built_in: bool,
+}
+
+impl Engine {
+    const fn new(schemes: &'static [&'static str], name: &'static str, is_built_in: bool) -> Self {
+        Self { schemes, name, feature: name, is_built_in }
+    }
+
+    /// One that comes with the feature of another.
+    const fn with(self, feature: &'static str) -> Self {
+        Self { feature, ..self }
+    }
+}
+
+static ENGINES: [Engine; 8] = [
+    Engine::new(&["file"], "file", cfg!(feature = "file")),
+    Engine::new(REDIS, "redis", cfg!(feature = "redis")),
+    Engine::new(&["redlock"], "redlock", cfg!(feature = "redis")).with("redis"),
+    Engine::new(&["etcd", "etcds"], "etcd", cfg!(feature = "etcd")),
+    Engine::new(&["zookeeper", "zookeepers"], "zookeeper", cfg!(feature = "zookeeper")),
+    Engine::new(&["postgres", "postgresql"], "postgres", cfg!(feature = "postgres")),
+    Engine::new(&["mysql", "mariadb"], "mysql", cfg!(feature = "mysql")),
+    Engine::new(&["sqlite"], "sqlite", cfg!(feature = "sqlite")),
 ];
 
 /// The engine of a URL, as its locks call it. Locks in memory are of no use to a command.
 pub(crate) fn of(url: &str) -> &'static str {
-    entry(url).map_or("memory", |(_, engine, _)| engine)
+    entry(url).map_or("memory", |engine| engine.name)
 }
 
 /// Refuses a URL whose engine is not in this build, with the command that builds it in.
 pub(crate) fn built_in(url: &str) -> Result<(), Failure> {
     match entry(url) {
-        Some((_, feature, false)) => Err(Failure::new(CONFIG, not_built_in(feature))),
+        Some(engine) if !engine.is_built_in => Err(Failure::new(CONFIG, not_built_in(engine.feature))),
         // What is unknown is told where URLs are read.
         _ => Ok(()),
     }
 }
 
-fn entry(url: &str) -> Option<&'static (&'static [&'static str], &'static str, bool)> {
+fn entry(url: &str) -> Option<&'static Engine> {
     let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
-    ENGINES.iter().find(|(schemes, ..)| schemes.contains(&&*scheme))
+    ENGINES.iter().find(|engine| engine.schemes.contains(&&*scheme))
 }
 
 fn not_built_in(feature: &str) -> String {
@@ -56,11 +75,11 @@ mod tests {
 
     #[test]
     fn an_engine_is_in_this_build_or_its_command_is_told() {
-        for (schemes, feature, is_there) in ENGINES {
-            for scheme in schemes {
+        for Engine { schemes, feature, is_built_in: is_there, .. } in &ENGINES {
+            for scheme in *schemes {
                 let answer = built_in(&format!("{scheme}://user:secret@host"));
                 let code = answer.map_err(|failure| failure.code);
-                assert_eq!(code, if is_there { Ok(()) } else { Err(CONFIG) }, "{scheme}");
+                assert_eq!(code, if *is_there { Ok(()) } else { Err(CONFIG) }, "{scheme}");
             }
             let message = not_built_in(feature);
             assert!(message.contains("`cargo build --release -p leasehold-cli`"), "{message}");
@@ -71,8 +90,15 @@ mod tests {
 
     #[test]
     fn an_engine_is_called_as_its_locks_call_it() {
-        for url in ["file:", "rediss://h", "ETCD://h", "zookeeper://h", "postgresql://h/db", "mariadb://h/db"]
-        {
+        for url in [
+            "file:",
+            "rediss://h",
+            "redlock://h,i,j",
+            "ETCD://h",
+            "zookeeper://h",
+            "postgresql://h/db",
+            "mariadb://h/db",
+        ] {
             let locks = leasehold::Locks::connect(url).unwrap();
             assert_eq!(of(url), locks.profile().engine, "{url}");
         }

@@ -64,7 +64,7 @@ pub use observe::{Event, Observe};
 pub use owner::{MAX_OWNER_BYTES, Owner};
 pub use password::Password;
 pub use place::Place;
-pub use profile::{Breaking, Finding, Guarantee, Level, Life, Profile};
+pub use profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile};
 pub use request::{Acquire, Blocking, DEFAULT_TTL, Request};
 pub use server_clock::ServerClock;
 pub use stop::Stop;

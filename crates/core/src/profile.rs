@@ -21,6 +21,8 @@ pub struct Profile {
     /// How many tokens a grant brings: its own, and one for each time that it may be handed on inside the process before
     /// other processes get their turn (for 50 ms at most). 1 where the engine mints no blocks.
     pub tokens: u32,
+    /// In which modes names can be claimed.
+    pub modes: Modes,
     /// Claims are granted in the order in which they took their place in line.
     pub fifo: bool,
     /// A release can keep the name taken for a time. Where it cannot, the process goes on holding until then.
@@ -50,6 +52,7 @@ impl Profile {
             poll: Duration::from_millis(50)..=Duration::from_secs(1),
             inline: false,
             tokens: 1,
+            modes: Modes::All,
             fifo: false,
             can_keep: false,
             breaking: Breaking::No,
@@ -72,6 +75,16 @@ pub enum Life {
     Session,
     /// Until it is released or its process is gone: it never lapses.
     Process,
+}
+
+/// In which modes an engine can grant names. A claim in another is refused as misconfigured, with the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Modes {
+    /// In every [`Mode`](crate::Mode).
+    All,
+    /// Exclusively alone.
+    Exclusive,
 }
 
 /// What breaking a lock can do on an engine.

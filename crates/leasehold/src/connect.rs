@@ -46,6 +46,8 @@ impl Locks {
     /// `redis://[user:password@]host[:port][/db]`, `rediss://` (encrypted), `redis+unix:///path/to/socket`,
     /// `redis+sentinel://[user:password@]sentinel[:port],sentinel[:port].../master[/db]` or `rediss+sentinel://` (encrypted),
     /// `redis+cluster://[user:password@]node[:port],node[:port]...` or `rediss+cluster://` (encrypted),
+    /// `redlock://[user:password@]node[:port][/db],node...`, an odd number of independent masters, encrypted where `rediss://` stands
+    /// before a node,
     /// `etcd://[user:password@]host[:port],host[:port]...` or `etcds://` (encrypted),
     /// `zookeeper://[user:password@]host[:port],host[:port].../chroot` or `zookeepers://` (encrypted),
     /// `postgres://[user:password@]host[:port],host[:port].../database`, `mysql://[user[:password]@]host[:port]/database`,

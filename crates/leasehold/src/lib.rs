@@ -29,6 +29,8 @@ mod open;
 mod redis;
 #[cfg(feature = "redis")]
 mod redis_url;
+#[cfg(feature = "redis")]
+mod redlock_url;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod sql;
 #[cfg(feature = "tls")]

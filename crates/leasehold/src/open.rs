@@ -15,7 +15,10 @@ pub(crate) struct Opened {
 /// The engine itself, where it has more than the verbs.
 #[derive(Clone)]
 pub(crate) enum Own {
-    #[cfg_attr(not(feature = "memory"), expect(dead_code, reason = "every other engine has more"))]
+    #[cfg_attr(
+        not(any(feature = "memory", feature = "redis")),
+        expect(dead_code, reason = "every other engine has more")
+    )]
     Nothing,
     #[cfg(all(feature = "file", target_os = "linux"))]
     File(Arc<leasehold_core::file::FileEngine>),
@@ -40,6 +43,7 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "file" => open_file(url),
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
         | "rediss+cluster" => open_redis(url, connect),
+        "redlock" => open_redlock(url, connect),
         "etcd" | "etcds" => open_etcd(url, connect),
         "zookeeper" | "zookeepers" => open_zookeeper(url, connect),
         "postgres" | "postgresql" => open_postgres(url, connect),
@@ -47,7 +51,7 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         "sqlite" => open_sqlite(url),
         // The scheme is shown, never more: the rest may hold a password.
         other => Err(Error::misconfigured(format!(
-            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
+            "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, postgres, mysql and sqlite are known"
         ))),
     }
 }
@@ -119,10 +123,15 @@ fn open_file(_: &Url) -> Result<Opened, Error> {
 }
 
 #[cfg(feature = "redis")]
-use crate::redis_url::open_redis;
+use crate::{redis_url::open_redis, redlock_url::open_redlock};
 
 #[cfg(not(feature = "redis"))]
 fn open_redis(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
+    Err(not_compiled_in("redis"))
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_redlock(_: &mut Url, _: &Connect) -> Result<Opened, Error> {
     Err(not_compiled_in("redis"))
 }
 

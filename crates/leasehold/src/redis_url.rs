@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_core::Error;
-use leasehold_redis::{AddressMap, Config, RedisEngine, Servers};
+use leasehold_redis::{AddressMap, Config, Layout, RedisEngine, Servers};
 
 use crate::{
     connect::Connect,
@@ -27,6 +27,16 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     }
     if let Some(gap) = url.take_duration("gap")? {
         config = config.gap(gap);
+    }
+    match url.take("layout").as_deref() {
+        None => {}
+        Some("redisson") => config = config.layout(Layout::Redisson)?,
+        // It is not shown: it may be the end of a password with a `?` in it.
+        Some(_) => {
+            return Err(Error::misconfigured(
+                "the URL option layout is unknown: redis knows redisson; without it locks are plain strings",
+            ));
+        }
     }
     if let Some(bell) = url.take("bell") {
         config = config.bell(bell.parse()?)?;
@@ -118,6 +128,9 @@ mod tests {
             "rediss+cluster://a?ca=/ca.pem&cert=/c.pem&key=/k.pem",
             "redis+cluster://a?password_file=/p",
             "redis://a?wait=1",
+            "redis://a?layout=redisson&prefix=",
+            "redis+sentinel://a/mymaster?layout=redisson&gap=50ms&wait=1",
+            "redis+cluster://a?layout=redisson",
         ] {
             Locks::connect(url).unwrap();
         }
@@ -129,7 +142,8 @@ mod tests {
             ("redis+sentinel://u:hunter2@a/mymaster?wait=all", "wait"),
             ("redis+sentinel://u:hunter2@a/mymaster?wait=65", "wait"),
             ("redis+cluster://u:hunter2@a?sentinel_user=w", "\"sentinel_user\" is unknown"),
-            ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "\"layout\" is unknown to redis+sentinel"),
+            ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "layout is unknown: redis knows redisson"),
+            ("redis://u:hunter2@a?layout=redisson&bell=prl", "different programs"),
             ("redis+sentinel://u:hunter2@a/mymaster?fence=on", "\"fence\" is unknown to redis+sentinel"),
             ("redis+sentinel://u:hunter2@a/mymaster?bell=gong", "prl, walrus or spring"),
             ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is no number"),
@@ -139,7 +153,7 @@ mod tests {
             ("redis+cluster://u:hunter2@a?bell=prl", "python-redis-lock does not run on a Redis Cluster"),
             ("redis+cluster://u:hunter2@a?bell=walrus", "walrus does not run on a Redis Cluster"),
             ("redis+cluster://u:hunter2@a?prefix=x&bell=spring", "the registry key and a colon"),
-            ("redis+cluster://u:hunter2@a?layout=rw", "\"layout\" is unknown to redis+cluster"),
+            ("redis+cluster://u:hunter2@a?layout=", "layout is unknown: redis knows redisson"),
             ("redis+cluster://u:hunter2@a?list=all", "\"list\" is unknown to redis+cluster"),
             ("redis+cluster://u:hunter2@a?wait=-1", "wait"),
             ("redis+cluster://u:hunter2@a?map=a:1=", "map of addresses"),

@@ -27,8 +27,9 @@ const ENCRYPTED: [&str; 9] = [
 
 /// What was given for the encryption is of no use with a URL that is not encrypted.
 pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
-    // To the Sentinels alone.
-    let to_some = url.scheme == "redis+sentinel" && url.says("sentinel_tls", "on");
+    // To the Sentinels alone, or to some nodes.
+    let to_some = url.scheme == "redis+sentinel" && url.says("sentinel_tls", "on")
+        || url.scheme == "redlock" && url.rest.contains("rediss://");
     if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) || to_some {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 #![cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "tls"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use leasehold::{
     Connect, Error, Locks, Tls,
@@ -12,6 +12,9 @@ use leasehold::{
     },
 };
 use leasehold_testkit::server::{EtcdServer, RedisServer, ZookeeperServer};
+
+/// For what never comes if it does not come soon.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Shows the server its client's certificate, of the directory that it stands in, and trusts these authorities.
 fn tls(client: &Path, trusted: RootCertStore) -> Tls {
@@ -103,6 +106,38 @@ fn etcd_clients_come_in_by_the_files_of_their_url_and_not_without() {
     let plain = format!("etcd://localhost:{}?connect_timeout=500ms", server.port());
     let error = lock(&Locks::connect(&plain).unwrap()).unwrap_err();
     assert!(error.is_unreachable(), "nothing is told in the clear: {error}");
+}
+
+/// Of three nodes two are encrypted, and each has its own word on that in the URL.
+#[test]
+fn nodes_of_a_redlock_are_encrypted_each_for_itself() {
+    let first = RedisServer::encrypted();
+    let (second, plain) = (first.encrypted_alike(), RedisServer::start(&[]));
+    let file = |name| first.certificate(name).display().to_string();
+    let (ca, own) = (file("ca.pem"), format!("cert={}&key={}", file("client.pem"), file("client.key")));
+    let url = |of_tls: &str, options: &str| {
+        let (one, two, three) = (first.tls_port(), second.tls_port(), plain.port());
+        let nodes = format!("{of_tls}localhost:{one},{of_tls}localhost:{two},localhost:{three}");
+        format!("redlock://{nodes}?max_ttl=1s{options}")
+    };
+    let lock = |url: &str| Locks::connect(url).unwrap().mutex("a").ttl(Duration::from_secs(1)).blocking();
+    let right = url("rediss://", &format!("&ca={ca}&{own}"));
+    // Nodes that are new have no vote for some seconds.
+    let guard = lock(&right).acquire_within(PATIENCE).unwrap();
+    // Those that did not decide have it a little later.
+    let limit = std::time::Instant::now() + PATIENCE;
+    while [&first, &second, &plain].iter().any(|node| node.command(&["EXISTS", "lock:a"]) != ["1"]) {
+        assert!(std::time::Instant::now() < limit, "a node was not reached");
+    }
+    guard.release_blocking().unwrap();
+    for (url, words) in [
+        (url("rediss://", &format!("&ca={ca}")), "ertificate"),
+        (url("rediss://", ""), "ertificate"),
+        (url("", ""), "write rediss://"),
+    ] {
+        let error = lock(&url).try_acquire().unwrap_err();
+        assert!(error.to_string().contains(words), "{url}: {error}");
+    }
 }
 
 /// As after `openssl req -x509`, which makes authorities unless it is told otherwise.

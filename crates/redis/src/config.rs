@@ -6,6 +6,7 @@ use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
 
 use crate::{
     bell::Bell,
+    layout::Layout,
     server::{Address, Login, Server},
     servers::{AddressMap, Sentinels, Servers},
     url,
@@ -34,6 +35,9 @@ pub struct Config {
     pub(crate) bell: Option<(Bell, String)>,
     /// How many replicas have a grant before it is shown.
     pub(crate) wait: u32,
+    pub(crate) layout: Layout,
+    /// It is to be encrypted, by what is still to be said.
+    pub(crate) wants_tls: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
 }
@@ -68,6 +72,8 @@ impl Config {
             gap: None,
             bell: None,
             wait: 0,
+            layout: Layout::default(),
+            wants_tls: false,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -122,6 +128,34 @@ impl Config {
     pub fn wait(mut self, replicas: u32) -> Self {
         self.wait = replicas;
         self
+    }
+
+    /// What the lock of a name is; a plain string by default.
+    ///
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) together with a [`bell`](Self::bell): each belongs to locks of another program.
+    pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
+        self.layout = layout;
+        self.one_program()?;
+        Ok(self)
+    }
+
+    fn one_program(&self) -> Result<(), Error> {
+        if self.layout != Layout::Plain && self.bell.is_some() {
+            return Err(Error::misconfigured(
+                "bell and layout=redisson are for locks of different programs: leave one of them out. Redisson's waiters are woken without a bell",
+            ));
+        }
+        Ok(())
+    }
+
+    /// How the scripts are told whose waiters a release wakes: see `ring()` in `lua/bell.lua` and `lua/bell_redisson.lua`.
+    pub(crate) fn ring(&self) -> &str {
+        match (self.layout, &self.servers) {
+            (Layout::Redisson, Servers::Cluster(_)) => "redisson s",
+            (Layout::Redisson, _) => "redisson",
+            (Layout::Plain, _) => self.bell.as_ref().map_or("", |(_, words)| words),
+        }
     }
 
     /// The database number; 0 by default.
@@ -209,6 +243,7 @@ impl Config {
             bell.in_a_cluster()?;
         }
         self.bell = Some((bell, bell.words(&self.prefix)?));
+        self.one_program()?;
         Ok(self)
     }
 

@@ -88,10 +88,12 @@ impl Conn {
             still_master(&identity, *wanted, ears, server)?;
             let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
             ears.meets(&identity);
+            ears.started(identity.uptime, time);
             ears.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let (outbox, sender) = Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears), *slow);
+            let (outbox, sender) =
+                Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears), *slow, client.config.layout);
             let pulse = pulse(mux.clone(), dialed.news, Arc::clone(ears), Arc::clone(clock));
             let last_words = LastWords { dead: Arc::clone(&dead), broken };
             let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&ears.mailbox));

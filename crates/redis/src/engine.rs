@@ -14,6 +14,7 @@ use crate::{
     contention::Contention,
     error::said_in_script,
     keys::Keys,
+    layout::Layout,
     news::{LINEAGE, previous},
     reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
@@ -31,8 +32,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a claim is sent anew because news of it were not heard. More often only where a slot goes to and fro; the poll finds the
 /// rest.
 const MOST_TRIES: u32 = 3;
-/// What is told of a key that other programs may use for something else.
-const NO_LOCK: &str = "the key of this lock holds something else than a string, without an expiry: delete it, or choose another name or prefix";
 /// How long after it was sent a request may still be applied; `lua/name.lua` keeps tombstones as long.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
@@ -54,10 +53,9 @@ impl RedisEngine {
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
-        let bell = config.bell.as_ref().map_or("", |(_, words)| words);
-        if !bell.is_empty() {
+        if !config.ring().is_empty() {
             for_others += " ";
-            for_others += bell;
+            for_others += config.ring();
         }
         let client = Client::new(config, ClaimId(env.lineage().get().to_be_bytes()), Arc::clone(&env.clock));
         let contact = Contact::default();
@@ -67,7 +65,11 @@ impl RedisEngine {
     }
 
     pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
-        Keys::of(&self.client.config.prefix, name)
+        let config = &self.client.config;
+        let mut keys = Keys::of(&config.prefix, name)?;
+        config.layout.check(&keys, name, self.reach.shares_slots())?;
+        keys.mark = config.layout.mark();
+        Ok(keys)
     }
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
@@ -123,7 +125,7 @@ impl RedisEngine {
                 }
             }
         };
-        let answer = match answer(claim, &said) {
+        let answer = match answer(claim, &said, self.client.config.layout) {
             Ok(Answer::Held(grant)) => self.replicated(&via, claim, grant).await,
             answer => answer,
         };
@@ -222,13 +224,13 @@ impl Engine for RedisEngine {
 }
 
 /// What the script says of a claim, see `lua/claim.lua`.
-fn answer(claim: &Claim, said: &str) -> Result<Answer, EngineError> {
+fn answer(claim: &Claim, said: &str, layout: Layout) -> Result<Answer, EngineError> {
     let mut words = said.split(' ');
     let what = words.next().unwrap_or_default();
     match what {
         "held" => held(words).ok_or_else(unreadable),
-        "waiting" => Ok(Answer::Waiting(hint(words).ok_or_else(unreadable)?)),
-        "taken" => Ok(Answer::Taken(hint(words).ok_or_else(unreadable)?)),
+        "waiting" => Ok(Answer::Waiting(hint(words, layout).ok_or_else(unreadable)?)),
+        "taken" => Ok(Answer::Taken(hint(words, layout).ok_or_else(unreadable)?)),
         "gone" => Ok(Answer::Gone),
         "clash" => {
             let found = match words.next() {
@@ -244,11 +246,7 @@ fn answer(claim: &Claim, said: &str) -> Result<Answer, EngineError> {
             ))
         }
         "full" => Err(EngineError::new(Fault::Refused, "too many claims stand in line already")),
-        "counter" => Err(EngineError::new(
-            Fault::Misconfigured,
-            "the key of the newest token, leasehold:{}t and the prefix, holds something else: delete it, and tokens go on \
-             above the server's clock",
-        )),
+        "counter" => Err(EngineError::new(Fault::Misconfigured, layout.no_counter())),
         "layout" => Err(unknown_layout()),
         _ => Err(said_in_script(said)),
     }
@@ -261,10 +259,14 @@ fn held<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
     Some(Answer::Held(Grant { token, tokens, ttl, previous: previous(words.next()?) }))
 }
 
-fn hint<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Hint> {
+fn hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Option<Hint> {
     let ahead = words.next()?.parse().ok()?;
     let free_in: i64 = words.next()?.parse().ok()?;
-    let obstacle = (words.next()? == "2").then_some(NO_LOCK);
+    let obstacle = match words.next()? {
+        "2" => Some(layout.no_lock()),
+        "3" => Some(layout.other_layout()),
+        _ => None,
+    };
     Some(Hint {
         ahead: Some(ahead),
         ask_in: u64::try_from(free_in).ok().map(Duration::from_millis),

@@ -16,6 +16,8 @@ pub(crate) struct Identity {
     pub(crate) role: String,
     /// Names its process: another one has another. `None` where the user may not know.
     pub(crate) run: Option<String>,
+    /// For how many seconds that has been running, by its own clock, likewise.
+    pub(crate) uptime: Option<u64>,
     /// The groups that a Sentinel watches.
     pub(crate) masters: Vec<String>,
 }
@@ -25,6 +27,8 @@ pub(crate) struct Identity {
 pub(crate) enum Wanted {
     /// Alone, or behind a name: no node of a Cluster, and no Sentinel.
     Alone,
+    /// A master that stands for itself, one of several.
+    Independent,
     /// The master of a group that Sentinels watch.
     Master,
     /// A node of a Cluster.
@@ -75,7 +79,7 @@ impl Identity {
         let scheme = if server.is_encrypted() { "rediss" } else { "redis" };
         let (what, write) = match (self.mode.as_str(), wanted) {
             ("sentinel", Wanted::Sentinel) | ("cluster", Wanted::Node) | ("", _) => {
-                return self.role(wanted, server);
+                return self.place(wanted, server);
             }
             ("sentinel", _) => {
                 let known = match &self.masters[..] {
@@ -94,9 +98,20 @@ impl Identity {
             (_, Wanted::Node) => {
                 ("a server alone and no node of a Redis Cluster", format!("{scheme}://{address}"))
             }
-            _ => return self.role(wanted, server),
+            _ => return self.place(wanted, server),
         };
         Err(EngineError::new(Fault::Misconfigured, format!("{address} is {what}: write {write}")))
+    }
+
+    fn place(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
+        if wanted == Wanted::Independent && self.role == "replica" {
+            let message = format!(
+                "{} is a replica, and a Redlock wants masters that know nothing of each other: name its master, or another server",
+                server.address
+            );
+            return Err(EngineError::new(Fault::Misconfigured, message));
+        }
+        self.role(wanted, server)
     }
 
     fn role(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
@@ -113,13 +128,20 @@ impl Identity {
 
 /// The name of the server's process, if this user may know it.
 pub(crate) async fn run_id(mux: &MultiplexedConnection) -> RedisResult<Option<String>> {
+    Ok(process(mux).await?.0)
+}
+
+/// The name of the server's process, and for how many seconds it has been running, if this user may know them.
+pub(crate) async fn process(mux: &MultiplexedConnection) -> RedisResult<(Option<String>, Option<u64>)> {
     let said: RedisResult<String> = redis::cmd("INFO").arg("server").query_async(&mut mux.clone()).await;
     match said {
         Ok(text) => {
-            Ok(text.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned()))
+            let find = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+            let uptime = find("uptime_in_seconds:").and_then(|seconds| seconds.parse().ok());
+            Ok((find("run_id:").map(str::to_owned), uptime))
         }
         Err(error) if error.code().is_none() => Err(error),
-        Err(_) => Ok(None),
+        Err(_) => Ok((None, None)),
     }
 }
 
@@ -149,6 +171,10 @@ mod tests {
         for (mode, role, wanted, fault, said) in [
             ("standalone", "master", Wanted::Alone, None, ""),
             ("standalone", "replica", Wanted::Alone, None, ""),
+            ("standalone", "master", Wanted::Independent, None, ""),
+            ("standalone", "replica", Wanted::Independent, Some(Fault::Misconfigured), "name its master"),
+            ("sentinel", "", Wanted::Independent, Some(Fault::Misconfigured), "redis+sentinel://h:7/NAME"),
+            ("cluster", "master", Wanted::Independent, Some(Fault::Misconfigured), "redis+cluster://h:7"),
             ("", "", Wanted::Alone, None, ""),
             ("sentinel", "master", Wanted::Sentinel, None, ""),
             ("cluster", "replica", Wanted::Node, None, ""),
@@ -170,7 +196,8 @@ mod tests {
             ("standalone", "master", Wanted::Node, Some(Fault::Misconfigured), "redis://h:7"),
         ] {
             let masters = ["a", "b"].map(str::to_owned).to_vec();
-            let identity = Identity { mode: mode.to_owned(), role: role.to_owned(), run: None, masters };
+            let identity =
+                Identity { mode: mode.to_owned(), role: role.to_owned(), masters, ..Identity::default() };
             let judged = identity.judge(wanted, &server);
             assert_eq!(judged.as_ref().err().map(|error| error.fault), fault, "{mode} {role} {wanted:?}");
             let text = judged.err().map(|error| error.message).unwrap_or_default();

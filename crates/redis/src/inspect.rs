@@ -46,8 +46,9 @@ impl RedisEngine {
         })
         .await?;
         // Names that nobody holds now, but somebody waits for.
-        self.scan(&format!("leasehold:{{*}}q{escaped}*"), |key| {
-            if let Some((_, lock)) = key.split_once("}q") {
+        let line = format!("}}{}q", self.client.config.layout.mark());
+        self.scan(&format!("leasehold:{{*{line}{escaped}*"), |key| {
+            if let Some((_, lock)) = key.split_once(&line) {
                 locks.insert(lock.to_owned());
             }
         })
@@ -56,6 +57,10 @@ impl RedisEngine {
         for lock in locks {
             let name = lock.strip_prefix(ours).map(Name::new);
             let Some(Ok(name)) = name else { continue };
+            // Keys that nobody's lock can be: ours beside the locks, and Redisson's.
+            if self.keys(&name).is_err() {
+                continue;
+            }
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
                 Ok(view) => views.push(view),
@@ -113,7 +118,7 @@ impl RedisEngine {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
-        let bell = self.client.config.bell.as_ref().map_or("", |(_, words)| words);
+        let bell = self.client.config.ring();
         let item =
             |_: &Via| Ok([Item::new(&keys).number(token).number(force.into()).text(bell.as_bytes())].into());
         let said = self.reach.run(keys.slot, Script::Break, item).await?;
@@ -135,6 +140,7 @@ impl RedisEngine {
         if self.reach.shares_slots() {
             guarantee::of_cluster(&mut all, judged);
         }
+        self.client.config.layout.note(&mut all);
         Ok(all)
     }
 }
@@ -171,23 +177,16 @@ fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, Engine
         return Err(unknown_layout());
     }
     let server: u64 = reply.count()?;
-    let foreign = reply.text()?;
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
-    let remaining = reply.millis()?;
     for holder in reply.list()? {
         let (mode, holder) = holder_view(holder, server)?;
         view.add_holder(mode, holder);
     }
-    if !foreign.is_empty() {
-        view.mode = Some(Mode::Exclusive);
-        let (id, owner, token) = (foreign, "another program".to_owned(), None);
-        let (held, of_session) = (None, false);
-        view.holders.push(HolderView { id, owner, token, held, remaining, of_session, foreign: true });
-    }
     for mut waiter in reply.list()? {
         let (id, owner) = (waiter.text()?, waiter.text()?);
-        let waiting = Some(since(server, waiter.count()?));
+        let then = waiter.count()?;
+        let waiting = (then > 0).then(|| since(server, then));
         view.waiters.push(WaiterView { id, owner, waiting });
     }
     Ok(view)
@@ -195,17 +194,18 @@ fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, Engine
 
 fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), EngineError> {
     let (id, mode, count, limit) = (row.text()?, row.text()?, row.count()?, row.count()?);
-    let token = Some(row.count()?);
-    let held = Some(since(server, row.count()?));
+    let (token, then) = (row.count()?, row.count()?);
     let remaining = row.millis()?;
     let (owner, state) = (row.text()?, row.text()?);
+    let foreign = state == "foreign";
+    let (token, held) = ((!foreign).then_some(token), (!foreign).then(|| since(server, then)));
     let mode = match mode.as_str() {
         "x" => Mode::Exclusive,
         "s" => Mode::Shared,
         _ => Mode::Permits { count, limit },
     };
     let owner = if state == "kept" { KEPT_OWNER.to_owned() } else { owner };
-    Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign: false }))
+    Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign }))
 }
 
 fn since(server_micros: u64, then: u64) -> Duration {
@@ -213,7 +213,7 @@ fn since(server_micros: u64, then: u64) -> Duration {
 }
 
 /// A pattern that matches this text alone.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {

@@ -20,6 +20,8 @@ pub(crate) struct Keys<'a> {
     pub(crate) name: &'a str,
     /// Between braces, what its side keys begin with: in the hash slot of the lock key, whatever braces that one holds.
     pub(crate) tag: &'static str,
+    /// What follows that in the side keys of a layout.
+    pub(crate) mark: &'static str,
     /// In a Redis Cluster.
     pub(crate) slot: u16,
 }
@@ -34,7 +36,7 @@ impl<'a> Keys<'a> {
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
         let slot = slot(prefix.as_bytes(), name.as_bytes());
-        Ok(Self { prefix, name, tag: tag(slot), slot })
+        Ok(Self { prefix, name, tag: tag(slot), mark: "", slot })
     }
 
     pub(crate) fn lock(&self) -> String {
@@ -83,7 +85,7 @@ pub(crate) fn after_tag(channel: &str) -> &str {
 }
 
 /// The slot of a key that consists of these two parts: of its hash tag, if it has one.
-fn slot(prefix: &[u8], name: &[u8]) -> u16 {
+pub(crate) fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     let hash = |parts: [&[u8]; 2]| {
         let mut digest = CRC.digest();
         parts.iter().for_each(|part| digest.update(part));

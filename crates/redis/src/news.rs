@@ -65,6 +65,8 @@ pub(crate) struct Ears {
 struct Met {
     /// Of the newest connection, if there was one: its name, if we may know it.
     run: Option<Option<String>>,
+    /// Since when it runs, by its own clock in microseconds, likewise.
+    started: Option<u64>,
     /// It was a master once.
     was_master: bool,
     /// What we hold may be there: of a server that has none of it, it is all the same which one it is.
@@ -125,6 +127,19 @@ impl Ears {
             tracing::debug!("another server, or one that was started anew: holds are in doubt");
             self.mailbox.push(News::Doubt);
         }
+    }
+
+    /// Its process, of the newest connection: its name, and since when it runs, by its own clock in microseconds.
+    pub(crate) fn process(&self) -> Option<(String, u64)> {
+        let met = lock_of(&self.met);
+        met.run.clone().flatten().zip(met.started)
+    }
+
+    /// A process that has run for so many seconds when its clock said this.
+    pub(crate) fn started(&self, uptime: Option<u64>, micros: u64) {
+        // Whole seconds of both: it started not before this.
+        lock_of(&self.met).started =
+            uptime.map(|seconds| micros.saturating_sub(seconds.saturating_mul(1_000_000)));
     }
 
     /// From now on, what we hold may be there.

@@ -11,9 +11,8 @@ use redis::{
 
 use crate::{
     error::sort_connecting,
-    identity::{Identity, Wanted, run_id},
+    identity::{Identity, Wanted, process},
     news::{Hear, Listener},
-    scripts::Script,
     server::Server,
     stream,
 };
@@ -120,7 +119,7 @@ impl Dialed {
         let (mux, old) = (&self.mux, self.news.is_some());
         let asked = join4(
             Identity::ask(mux, old),
-            async { if run == Run::Ask { run_id(mux).await } else { Ok(None) } },
+            async { if run == Run::Ask { process(mux).await } else { Ok((None, None)) } },
             async { redis::cmd("TIME").query_async(&mut mux.clone()).await },
             async { if old { Ok(()) } else { listen(mux, channel).await } },
         );
@@ -129,7 +128,7 @@ impl Dialed {
         let mut identity = identity.map_err(failed)?;
         identity.judge(wanted, server)?;
         listening.map_err(failed)?;
-        identity.run = run.map_err(failed)?;
+        (identity.run, identity.uptime) = run.map_err(failed)?;
         Ok((identity, micros(time.map_err(failed)?)))
     }
 }
@@ -167,6 +166,6 @@ pub(crate) async fn second(
 
 /// Teaches a server a script that it does not know: each is sent once to a server, not once on each connection, for it may write
 /// down what it is sent.
-pub(crate) async fn teach(mux: &mut MultiplexedConnection, script: Script) -> RedisResult<()> {
-    redis::cmd("SCRIPT").arg("LOAD").arg(script.text()).exec_async(mux).await
+pub(crate) async fn teach(mux: &mut MultiplexedConnection, script: &str) -> RedisResult<()> {
+    redis::cmd("SCRIPT").arg("LOAD").arg(script).exec_async(mux).await
 }

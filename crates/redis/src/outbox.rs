@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     error::{Refused, demoted},
     evidence::Evidence,
+    layout::Layout,
     news::Ears,
     open,
     scripts::{Item, Script},
@@ -48,6 +49,7 @@ pub(crate) struct Sender {
     clock: Arc<dyn Clock>,
     ears: Arc<Ears>,
     evidence: Arc<Evidence>,
+    layout: Layout,
 }
 
 struct Call {
@@ -88,11 +90,12 @@ impl Sender {
         clock: Arc<dyn Clock>,
         ears: Arc<Ears>,
         slow: Option<Duration>,
+        layout: Layout,
     ) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
         let evidence = Arc::new(Evidence::new(slow));
         let outbox = Outbox { calls: outbox, evidence: Arc::clone(&evidence) };
-        (outbox, Self { calls, mux, clock, ears, evidence })
+        (outbox, Self { calls, mux, clock, ears, evidence, layout })
     }
 
     /// Sends until the outbox is gone.
@@ -122,8 +125,9 @@ impl Sender {
         let mut mux = self.mux.clone();
         let (clock, ears, evidence) =
             (Arc::clone(&self.clock), Arc::clone(&self.ears), Arc::clone(&self.evidence));
+        let layout = self.layout;
         async move {
-            let with = With { clock: &*clock, ears: &ears, evidence: &evidence };
+            let with = With { clock: &*clock, ears: &ears, evidence: &evidence, layout };
             let all = with.all_once(&mut mux, &mut load).await;
             for (said, batch) in all.into_iter().zip(load) {
                 with.finish(&mut mux, said, batch).await;
@@ -204,6 +208,7 @@ struct With<'a> {
     clock: &'a dyn Clock,
     ears: &'a Ears,
     evidence: &'a Evidence,
+    layout: Layout,
 }
 
 impl With<'_> {
@@ -237,7 +242,7 @@ impl With<'_> {
     ) -> Result<Vec<Value>, Trouble> {
         match batch.first() {
             Some(call) if said.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
-                open::teach(mux, call.script).await?;
+                open::teach(mux, self.layout.text(call.script)).await?;
                 self.once(mux, batch).await
             }
             _ => said,
@@ -299,7 +304,7 @@ impl With<'_> {
         let Call { script, to, .. } = batch.first()?;
         let counter = self.ears.counter(to.slot);
         let items = batch.iter().flat_map(|call| &call.items);
-        Some((*to, script.call(*to, &counter, self.ears.floor(), items)))
+        Some((*to, script.call(self.layout, *to, &counter, self.ears.floor(), items)))
     }
 
     /// What the answer to a request says of each of its items.

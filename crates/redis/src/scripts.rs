@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::{
     keys::{COUNTER_OF_ALL, Keys, RESERVED},
+    layout::Layout,
     outbox::To,
     texts,
 };
@@ -34,10 +35,17 @@ pub(crate) enum Script {
     /// The same, in whatever slots of one node of several that share them.
     ClaimNode,
     ReleaseNode,
+    /// On one node of a Redlock.
+    LockNode,
+    WriteToken,
+    RenewNode,
+    ReleaseVote,
+    BreakNode,
+    LookNode,
 }
 
 /// Their texts, in the order of the enum.
-pub(crate) const TEXTS: [&str; 15] = [
+pub(crate) const TEXTS: [&str; 21] = [
     texts::CLAIM,
     texts::RENEW,
     texts::RELEASE,
@@ -53,6 +61,12 @@ pub(crate) const TEXTS: [&str; 15] = [
     texts::RELEASE_FREE,
     texts::CLAIM_NODE,
     texts::RELEASE_NODE,
+    texts::LOCK_NODE,
+    texts::WRITE_TOKEN,
+    texts::RENEW_NODE,
+    texts::RELEASE_VOTE,
+    texts::BREAK_NODE,
+    texts::LOOK_NODE,
 ];
 
 /// What a server that knows them calls the scripts
@@ -73,6 +87,12 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(12)),
     LazyLock::new(|| digest(13)),
     LazyLock::new(|| digest(14)),
+    LazyLock::new(|| digest(15)),
+    LazyLock::new(|| digest(16)),
+    LazyLock::new(|| digest(17)),
+    LazyLock::new(|| digest(18)),
+    LazyLock::new(|| digest(19)),
+    LazyLock::new(|| digest(20)),
 ];
 
 fn digest(at: usize) -> String {
@@ -94,6 +114,8 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 /// Every key of a name beside its lock: see `lua/name.lua`.
 const SIDE_KEYS: &[u8] = b"cqezhds";
+/// The same, and one that is never there: see [`Layout::looks_at_more`].
+const SIDE_KEYS_AND_NONE: &[u8] = b"cqezhdsn";
 /// What most items have room in.
 const ITEM_BYTES: usize = 320;
 
@@ -101,7 +123,7 @@ impl Item {
     pub(crate) fn new(keys: &Keys<'_>) -> Self {
         let mut item = Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() };
         item.bytes.extend_from_slice(keys.prefix.as_bytes());
-        item.text(keys.name.as_bytes()).side(keys.tag)
+        item.text(keys.name.as_bytes()).side(keys.tag, keys.mark)
     }
 
     /// About a key that is no lock.
@@ -133,10 +155,11 @@ impl Item {
         self.text(keys.name.as_bytes())
     }
 
-    fn side(mut self, tag: &str) -> Self {
-        self.bytes.extend_from_slice(RESERVED.as_bytes());
-        self.bytes.extend_from_slice(tag.as_bytes());
-        self.text(b"}")
+    fn side(mut self, tag: &str, mark: &str) -> Self {
+        for part in [RESERVED, tag, "}"] {
+            self.bytes.extend_from_slice(part.as_bytes());
+        }
+        self.text(mark.as_bytes())
     }
 
     pub(crate) fn text(mut self, text: &[u8]) -> Self {
@@ -204,7 +227,16 @@ impl Item {
 impl Script {
     /// Whether it takes any number of items, and answers each for itself.
     pub(crate) const fn takes_many(self) -> bool {
-        matches!(self, Self::Claim | Self::Renew | Self::Release) || self.is_short()
+        matches!(
+            self,
+            Self::Claim
+                | Self::Renew
+                | Self::Release
+                | Self::LockNode
+                | Self::WriteToken
+                | Self::RenewNode
+                | Self::ReleaseVote
+        ) || self.is_short()
     }
 
     /// Whether it leaves what is not plain to the whole verb. It is told of names in whatever slots, none of whose keys it declares.
@@ -222,11 +254,15 @@ impl Script {
     }
 
     /// The keys that it is told of besides the locks of its items, where servers share the slots: all that it may touch.
-    const fn side_keys(self, to: To) -> &'static [u8] {
+    const fn side_keys(self, to: To, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewSeat | Self::ReleaseSeat => b"h",
             Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look if to.slot.is_some() => {
-                SIDE_KEYS
+                if layout.looks_at_more() {
+                    SIDE_KEYS_AND_NONE
+                } else {
+                    SIDE_KEYS
+                }
             }
             _ => b"",
         }
@@ -234,16 +270,14 @@ impl Script {
 
     /// Whether it mints tokens, or is called as those that do.
     const fn has_counter(self) -> bool {
-        !matches!(
-            self,
-            Self::Names | Self::RenewLock | Self::ReleaseLock | Self::RenewSeat | Self::ReleaseSeat
-        )
+        matches!(self, Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence)
     }
 
     /// The call of the script for these items. `counter` is the key of the newest
     /// token, `floor` the server's time when the connection was made, in microseconds.
     pub(crate) fn call<'a>(
         self,
+        layout: Layout,
         to: To,
         counter: &str,
         floor: u64,
@@ -254,13 +288,14 @@ impl Script {
         }
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
-        let (sides, locks) = (self.side_keys(to), if self == Self::Names { 0 } else { count });
+        let (sides, locks) = (self.side_keys(to, layout), if self == Self::Names { 0 } else { count });
         let keys = usize::from(self.has_counter()) + locks * (1 + sides.len());
         // A side key is as long as the lock, what is before it, and a letter.
         let names = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
         let side_bytes = items.clone().map(names).sum::<usize>() * sides.len();
         let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes + side_bytes + 128);
-        command.arg("EVALSHA").arg(&*DIGESTS[self as usize]).arg(keys);
+        let digest = layout.digest(self).unwrap_or_else(|| DIGESTS[self as usize].as_str());
+        command.arg("EVALSHA").arg(digest).arg(keys);
         if self.has_counter() {
             command.arg(counter);
         }

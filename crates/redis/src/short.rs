@@ -14,6 +14,7 @@ use crate::{
     error::Refused,
     holds::Batch,
     keys::{Keys, after_tag},
+    layout::Layout,
     news::LINEAGE,
     outbox::{BATCH, Items},
     reach::Via,
@@ -31,6 +32,8 @@ impl RedisEngine {
     pub(crate) fn may_be_quick(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive
+            // The short scripts know the lock that is a string alone.
+            && self.client.config.layout == Layout::Plain
             && !self.contention.is_likely(slot, self.client.clock.now())
     }
 

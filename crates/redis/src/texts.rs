@@ -5,11 +5,13 @@ macro_rules! text {
     ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file, ".lua"))),+) };
 }
 
-pub(crate) const CLAIM: &str = text!("head", "claim_quick", "quick_end", "name", "claim");
-pub(crate) const RENEW: &str = text!("head", "renew_quick", "quick_end", "name", "renew");
-pub(crate) const RELEASE: &str = text!("head", "release_quick", "quick_end", "name", "bell", "release");
-pub(crate) const BREAK: &str = text!("head", "name", "bell", "break");
-pub(crate) const LOOK: &str = text!("head", "name", "look");
+pub(crate) const CLAIM: &str =
+    text!("head", "asked", "claim_quick", "quick_end", "lock_string", "name", "claim");
+pub(crate) const RENEW: &str = text!("head", "renew_quick", "quick_end", "lock_string", "name", "renew");
+pub(crate) const RELEASE: &str =
+    text!("head", "release_quick", "quick_end", "lock_string", "name", "bell", "release");
+pub(crate) const BREAK: &str = text!("head", "lock_string", "name", "bell", "break");
+pub(crate) const LOOK: &str = text!("head", "lock_string", "name", "look");
 pub(crate) const NAMES: &str = text!("head", "names");
 pub(crate) const FENCE: &str = text!("fence");
 pub(crate) const RENEW_LOCK: &str = text!("head", "renew_lock");
@@ -20,3 +22,32 @@ pub(crate) const CLAIM_FREE: &str = text!("claim_lone", "claim_free_head", "clai
 pub(crate) const RELEASE_FREE: &str = text!("release_free");
 pub(crate) const CLAIM_NODE: &str = text!("claim_lone", "claim_free_head", "claim_node");
 pub(crate) const RELEASE_NODE: &str = text!("release_node");
+
+/// The same over the lock of Redisson.
+pub(crate) mod redisson {
+    pub(crate) const CLAIM: &str = text!("head", "asked", "lock_redisson", "name", "claim");
+    pub(crate) const RENEW: &str = text!("head", "lock_redisson", "name", "renew");
+    pub(crate) const RELEASE: &str = text!("head", "lock_redisson", "name", "bell_redisson", "release");
+    pub(crate) const BREAK: &str = text!("head", "lock_redisson", "name", "bell_redisson", "break");
+    pub(crate) const LOOK: &str = text!("head", "lock_redisson", "name", "look");
+    pub(crate) const RENEW_LOCK: &str = text!("head", "lock_redisson", "renew_lock_redisson");
+    pub(crate) const RELEASE_LOCK: &str =
+        text!("head", "lock_redisson", "bell_redisson", "release_lock_redisson");
+    pub(crate) const RENEW_SEAT: &str = text!("head", "lock_redisson", "renew_seat_redisson");
+    pub(crate) const RELEASE_SEAT: &str =
+        text!("head", "lock_redisson", "bell_redisson", "release_seat_redisson");
+}
+
+/// A verb on one node of a Redlock.
+macro_rules! vote {
+    ($file:literal) => {
+        concat!(include_str!("lua/redlock/head.lua"), include_str!(concat!("lua/redlock/", $file, ".lua")))
+    };
+}
+
+pub(crate) const LOCK_NODE: &str = vote!("claim");
+pub(crate) const WRITE_TOKEN: &str = vote!("write");
+pub(crate) const RENEW_NODE: &str = vote!("renew");
+pub(crate) const RELEASE_VOTE: &str = vote!("release");
+pub(crate) const BREAK_NODE: &str = vote!("break");
+pub(crate) const LOOK_NODE: &str = vote!("look");

@@ -17,6 +17,11 @@ use crate::{
     world::{Fault, Promise, Setting, World, block_on},
 };
 
+/// What the same server is called where locks are Redisson's.
+pub const REDISSON: &str = "redis-redisson";
+/// What its URLs end with then.
+const LAYOUT: &str = "?layout=redisson";
+
 /// How many client processes a round has.
 const CLIENTS: usize = 4;
 /// How often a server that is loading is told something, and how soon again.
@@ -37,22 +42,24 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts a server that keeps or forgets, as promised, and its clients, which are processes of this role.
+    /// Starts a server that keeps or forgets, as promised, and its clients, which are processes of this role. On the engine
+    /// [`REDISSON`] locks are Redisson's.
     ///
     /// # Errors
     /// The operating system's; and when the engine says another level than the configuration deserves.
-    pub fn start(setting: &Setting, promise: Promise, role: &str) -> Result<Self, Failure> {
+    pub fn start(setting: &Setting, promise: Promise, engine: &str, role: &str) -> Result<Self, Failure> {
         let arguments = |fsync| ["--appendonly", "yes", "--appendfsync", fsync];
         let (server, level) = match promise {
             Promise::Exclusion => (RedisServer::start(&arguments("always")), Level::LeaseBounded),
             Promise::Doubt => (RedisServer::with_clock(&arguments("always")), Level::LeaseBounded),
             Promise::Fence => (RedisServer::start(&arguments("everysec")), Level::BestEffort),
         };
-        let admin = leasehold::Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
+        let layout = if engine == REDISSON { LAYOUT } else { "" };
+        let at = |port| format!("redis://127.0.0.1:{port}{layout}");
+        let admin = leasehold::Locks::connect(&at(server.port()))?;
         expect_label(&block_on(admin.guarantee())?, level)?;
         let proxies: Vec<_> = (0..CLIENTS).map(|_| Proxy::start(server.port())).collect();
-        let to = |proxy: &Proxy| format!("redis://127.0.0.1:{}", proxy.port());
-        let crew = Crew::start(setting, role, proxies.iter().map(to).collect())?;
+        let crew = Crew::start(setting, role, proxies.iter().map(|proxy| at(proxy.port())).collect())?;
         Ok(Self { server, proxies, crew, admin, promise })
     }
 

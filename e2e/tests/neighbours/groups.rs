@@ -17,30 +17,30 @@ use crate::{
 
 /// Programs of each side.
 const OF_EACH: usize = 3;
-const SIDES: [&str; 2] = ["ours", "theirs"];
+pub(crate) const SIDES: [&str; 2] = ["ours", "theirs"];
 /// Longer than a fail-over takes: the time after which a server is taken for down is at most 1.5 s here.
 const TTL: Duration = Duration::from_secs(8);
 /// How many turns each side has after each event before the next.
 const TURNS: usize = 15;
 /// How often each event strikes a holder of each side.
-const ROUNDS: usize = 2;
+pub(crate) const ROUNDS: usize = 2;
 /// For what never comes if it does not come soon.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Of both sides.
 const NAME: &str = "shared";
 
 /// What happens to servers.
-struct Strike<T> {
+pub(crate) struct Strike<T> {
     /// Answers which of them is struck.
-    begin: fn(&mut T) -> usize,
+    pub(crate) begin: fn(&mut T) -> usize,
     /// Ends it: afterwards all is as it was.
-    end: fn(&mut T, usize),
+    pub(crate) end: fn(&mut T, usize),
     /// Whether it may lose what was acknowledged.
-    loses: bool,
+    pub(crate) loses: bool,
 }
 
 /// Servers, and the programs that take turns there.
-struct Contest<'a> {
+pub(crate) struct Contest<'a> {
     dir: &'a Path,
     /// How a program of each side is started, up to the directory.
     commands: [Vec<String>; 2],
@@ -51,14 +51,19 @@ struct Contest<'a> {
 impl<'a> Contest<'a> {
     /// Starts all: ours at this URL, theirs by the client of this kind at these places.
     fn start(dir: &'a Path, url: &str, kind: &str, places: &str) -> Self {
+        let key = format!("lock:{NAME}");
+        let theirs = ["python3", "turns.py", kind, places, &key];
+        Self::of(dir, url, theirs.map(str::to_owned).to_vec())
+    }
+
+    /// The same, theirs by these words. They are told the time of a lease besides.
+    pub(crate) fn of(dir: &'a Path, url: &str, mut theirs: Vec<String>) -> Self {
         fs::write(dir.join("journal"), "").unwrap();
         let ttl = TTL.as_millis().to_string();
-        let key = format!("lock:{NAME}");
-        let commands = [
-            vec![env!("CARGO_BIN_EXE_leasehold-e2e"), "turns", url, NAME, &ttl],
-            vec!["python3", "turns.py", kind, places, &key, &ttl],
-        ];
-        let commands = commands.map(|words| words.into_iter().map(str::to_owned).collect());
+        let ours =
+            [env!("CARGO_BIN_EXE_leasehold-e2e"), "turns", url, NAME, &ttl].map(str::to_owned).to_vec();
+        theirs.push(ttl);
+        let commands = [ours, theirs];
         let mut contest = Self { dir, commands, programs: Vec::new(), started: 0 };
         for _ in 0..OF_EACH {
             SIDES.iter().for_each(|side| contest.admit(side));
@@ -114,7 +119,7 @@ impl<'a> Contest<'a> {
     }
 
     /// Kills whoever of a side is inside. Another takes its place.
-    fn kill(&mut self, side: &str) {
+    pub(crate) fn kill(&mut self, side: &str) {
         let who = self.linger(side);
         let place = self.programs.iter().position(|(known, _)| *known == who).unwrap();
         drop(self.programs.swap_remove(place));
@@ -124,7 +129,7 @@ impl<'a> Contest<'a> {
     }
 
     /// Something happens to the servers while somebody of a side is inside.
-    fn strike<T>(&mut self, side: &str, servers: &mut T, strike: &Strike<T>) {
+    pub(crate) fn strike<T>(&mut self, side: &str, servers: &mut T, strike: &Strike<T>) {
         self.linger(side);
         if strike.loses {
             self.note("lossy begins");
@@ -159,7 +164,7 @@ impl<'a> Contest<'a> {
     }
 
     /// Ends all programs, and judges what they wrote down.
-    fn finish(mut self, what: &str) -> Tally {
+    pub(crate) fn finish(mut self, what: &str) -> Tally {
         fs::write(self.dir.join("over"), "").unwrap();
         self.programs.drain(..).for_each(|(_, program)| program.finish());
         let tally = judge(&self.journal());
@@ -168,12 +173,12 @@ impl<'a> Contest<'a> {
     }
 }
 
-fn expect_no_overlap(tally: &Tally) {
+pub(crate) fn expect_no_overlap(tally: &Tally) {
     assert_eq!([tally.overlaps, tally.tokens], [0, 0], "{tally:?}");
     assert_eq!(tally.killed, [ROUNDS; 2], "{tally:?}");
 }
 
-fn joined(ports: &[u16]) -> String {
+pub(crate) fn joined(ports: &[u16]) -> String {
     ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
 
@@ -260,7 +265,7 @@ fn fail_over(servers: &mut RedisCluster) -> usize {
     replica
 }
 
-fn move_slot(servers: &mut RedisCluster) -> usize {
+pub(crate) fn move_slot(servers: &mut RedisCluster) -> usize {
     let (slot, owner) = (slot(servers), owner(servers));
     let mut others = (0..servers.ports().len()).filter(|&node| node != owner && servers.is_master(node));
     let to = others.next_back().unwrap();

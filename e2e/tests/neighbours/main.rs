@@ -4,7 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod files;
+mod go;
 mod groups;
+mod java;
 mod journal;
 mod packages;
 mod redis;
+mod redisson;
+mod redlock;

@@ -10,10 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PYTHON: [&str; 6] = [
+const PYTHON: [&str; 8] = [
     "redis==8.1.0",
     "python-redis-lock==4.0.1",
     "walrus==0.9.8",
+    "redlock-py==1.0.8",
+    "pottery==3.0.1",
     "filelock==4.2.11",
     "portalocker==4.4.2",
     "fasteners==0.20",
@@ -46,9 +48,9 @@ static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
     place
 });
 
-fn installed(command: &mut Command) {
+pub(crate) fn installed(command: &mut Command) {
     let said = command.output().unwrap_or_else(|error| {
-        panic!("{command:?}: {error}: this needs python3 with pip, and node with npm, and their registries")
+        panic!("{command:?}: {error}: this needs python3 with pip, node with npm, a JDK with mvn, go, and their registries")
     });
     assert!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr));
 }

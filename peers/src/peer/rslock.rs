@@ -21,7 +21,7 @@ impl Peer for Rslock {
     type Hold = Hold;
 
     async fn connect(url: &str) -> Result<Self, Failure> {
-        let mut manager = LockManager::new(vec![url.to_owned()]);
+        let mut manager = LockManager::new(servers(url));
         manager.set_retry(1, RETRY);
         Ok(Self(manager))
     }
@@ -52,5 +52,23 @@ impl Peer for Rslock {
     async fn release(&self, hold: Hold) -> Result<(), Failure> {
         self.0.unlock(&hold.lock).await;
         Ok(())
+    }
+}
+
+/// The servers of a URL, of which leasehold reads the options too.
+fn servers(url: &str) -> Vec<String> {
+    let Some(nodes) = url.strip_prefix("redlock://") else { return vec![url.to_owned()] };
+    let nodes = nodes.split_once('?').map_or(nodes, |(nodes, _)| nodes);
+    nodes.split(',').map(|node| format!("redis://{node}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::servers;
+
+    #[test]
+    fn each_master_is_a_server() {
+        assert_eq!(servers("redis://h:1"), ["redis://h:1"]);
+        assert_eq!(servers("redlock://h:1,i:2?max_ttl=1s"), ["redis://h:1", "redis://i:2"]);
     }
 }

@@ -11,7 +11,7 @@ pub(super) const LOCAL: &[&str] = &["free", "contended", "handover", "command", 
 pub(super) const REDIS: &[&str] =
     &["redis-free", "redis-handover", "redis-contended", "redis-crowd", "redis-names", "redis-holds"];
 pub(super) const REDIS_GROUPS: &[&str] =
-    &["cluster-free", "cluster-holds", "cluster-move", "sentinel-failover"];
+    &["cluster-free", "cluster-holds", "cluster-move", "sentinel-failover", "redlock-free"];
 pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-line", "etcd-holds"];
 pub(super) const ZOOKEEPER: &[&str] =
     &["zookeeper-free", "zookeeper-handover", "zookeeper-holds", "zookeeper-recipes"];

@@ -54,7 +54,7 @@ const ALIKE: &str = "as long as every engine";
 const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
 
 /// The table of shares.
-pub(super) const PARTS: [Part; 31] = [
+pub(super) const PARTS: [Part; 33] = [
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),
     part("tests", 6.0, "all in eight hours: two storms on every engine, the tests of the peers", Work::Tests),
     part("fenced", 0.5, "a fixed amount: the minute of docs/proof.md", Work::Fenced),
@@ -66,11 +66,13 @@ pub(super) const PARTS: [Part; 31] = [
         Work::CargoFuzz,
     ),
     part("model", 1.5, "all in eight hours: the worlds within the large bounds", Work::Model),
-    part("simulation", 8.0, "two million seeds: it finds most for its time", Work::Simulation),
+    part("simulation", 7.0, "two million seeds: it finds most for its time", Work::Simulation),
     part("storm on redis", 4.0, "several minutes for each of its three configurations", Work::Storm("redis")),
+    part("storm on redis-redisson", 2.0, HALF, Work::Storm("redis-redisson")),
     part("storm on etcd", 4.0, ALIKE, Work::Storm("etcd")),
     part("storm on redis-sentinel", 2.0, HALF, Work::Storm("redis-sentinel")),
     part("storm on redis-cluster", 2.0, HALF, Work::Storm("redis-cluster")),
+    part("storm on redlock", 2.0, HALF, Work::Storm("redlock")),
     part("storm on etcd-cluster", 4.0, ALIKE, Work::Storm("etcd-cluster")),
     part("storm on zookeeper", 4.0, ALIKE, Work::Storm("zookeeper")),
     part("storm on zookeeper-ensemble", 4.0, ALIKE, Work::Storm("zookeeper-ensemble")),
@@ -92,12 +94,7 @@ pub(super) const PARTS: [Part; 31] = [
         "a third of them, about a minute each, and four for all tests on MySQL, Valkey and the newest Redis",
         Work::Servers,
     ),
-    part(
-        "mutants",
-        14.0,
-        "seventy minutes: about a third of them, the others the next nights",
-        Work::Mutants,
-    ),
+    part("mutants", 11.0, "fifty minutes: about a third of them, the others the next nights", Work::Mutants),
     part("benches", 1.5, "all in eight hours, as the other benches", Work::Bench("", bench::LOCAL)),
     part("benches of redis", 1.0, "five minutes of holds among them", Work::Bench("Redis", bench::REDIS)),
     part(

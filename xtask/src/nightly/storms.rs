@@ -27,14 +27,14 @@ pub(super) fn run(
 /// The tables of docs/proof.md, with what is in each.
 const TABLES: [(&[&str], &[Row]); 4] = [
     (
-        &["redis", "file", "memory"],
+        &["redis", "redis-redisson", "file", "memory"],
         &[
             MINUTES, OPERATIONS, CHECKS, FAULTS, GRANTS, HAND_OVERS, SLOWEST, WAIT, APPENDS, OVERLAPS,
             STALLED, VIOLATIONS,
         ],
     ),
     (
-        &["redis-sentinel", "redis-cluster"],
+        &["redis-sentinel", "redis-cluster", "redlock"],
         &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, OVERLAPS, STALLED, VIOLATIONS],
     ),
     (

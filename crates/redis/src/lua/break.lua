@@ -29,8 +29,8 @@ local function break_alone(h)
   call('HDEL', s.entries, id)
   call('ZREM', s.places, id)
   if h.state == 'kept' or force then
-    call('DEL', s.lock)
-    s.value, c.mode, c.holder = false, nil, nil
+    drop_lock(s)
+    c.mode, c.holder = nil, nil
     if h.state ~= 'kept' then
       note_end(s, h.token, 'b')
       bury(s, id)
@@ -40,7 +40,7 @@ local function break_alone(h)
   end
   h.state = '!'
   s.value = value_of(h)
-  call('SET', s.lock, s.value, 'KEEPTTL')
+  keep_lock(s)
   tell(id, h)
 end
 

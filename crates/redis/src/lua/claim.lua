@@ -7,7 +7,8 @@
 -- Answers {server us, then for each claim one of:
 --   held <token> <tokens> <ttl ms> <how the hold before ended> · waiting <ahead> <free in ms or -1> <foreign>
 --   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or the server's error}.
--- foreign is 1 while another program holds, 2 while what is no string stands there without an expiry, else 0.
+-- foreign is 1 while another program holds, 2 while what is no lock stands there without an expiry, 3 while leasehold holds in
+-- its other layout, else 0.
 -- Invariant: ask creates nothing; a dead claim is gone; nobody passes a live claim in line.
 local function one(at)
   local a, id = asked(at), ARGV[3 * at - 1]
@@ -25,7 +26,9 @@ local function one(at)
   local function hint(what, ahead)
     local told = (what == 'taken' or ahead < WATCHERS) and frees_in(s) or -1
     local foreign = is_foreign(s) and 1 or 0
-    if foreign == 1 and s.typed and call('PTTL', s.lock) == -1 then
+    if foreign == 1 and is_other_layout(s) then
+      foreign = 3
+    elseif foreign == 1 and s.typed and call('PTTL', s.lock) == -1 then
       foreign = 2 -- as likely no lock at all
     end
     return table.concat({ what, ahead, told, foreign }, ' ')
@@ -95,7 +98,7 @@ local function one(at)
     local e = entry(s, id)
     local ahead = e and call('ZRANK', s.line, id)
     if ahead then
-      if ahead == 0 and fits(s, e) and not newest_token() then
+      if ahead == 0 and fits(s, e) and not newest_token(s) then
         return 'counter'
       end
       spoke(e)
@@ -119,10 +122,10 @@ local function one(at)
     end
     ahead = call('ZCARD', s.line)
     if ahead == 0 and fits(s, new) then
-      if not newest_token() then
+      if not newest_token(s) then
         return 'counter'
       end
-      seat(s, id, new, mint(new), ttl, '')
+      seat(s, id, new, mint(s, new), ttl, '')
       return held(new)
     elseif a.may_queue == '0' then
       return hint('taken', ahead)

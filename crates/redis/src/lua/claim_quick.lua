@@ -1,22 +1,6 @@
 -- Takes names that are free and that nobody waits for, and stands in line for names that one of ours holds alone: most
 -- claims. Stands before name.lua and claim.lua, which do everything else; apart, because defining their functions costs
 -- more than this.
-local asks = {} -- most claims of a batch ask for the same
-
-local function asked(at)
-  local text = ARGV[3 * at]
-  local a = asks[text]
-  if not a then
-    a = {}
-    a.how, a.mode, a.count, a.limit, a.ttl, a.claim, a.place, a.may_queue, a.tokens, a.speaker = text:match(
-      '^(%l+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (.*)$')
-    a.card_life = int(a.ttl + ENDED_LIFE)
-    a.first, a.rest, a.said = ' ' .. a.tokens .. ' ', ' - ' .. a.speaker, ' ' .. a.tokens .. ' ' .. a.ttl .. ' c'
-    asks[text] = a
-  end
-  return a
-end
-
 -- Stands in line if the name is held by a claim of ours that is written as words.
 local function stand_behind(at, card)
   local a, lock, side, id = asked(at), KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]

@@ -2,8 +2,9 @@
 --
 -- KEYS 2 lock
 -- ARGV 1 side
--- Answers {server us, seen, server us, foreign value or '', its ms or -1, holders, waiters} or {server us, layout}; a holder is {id, mode, count,
--- limit, token, since us, remaining ms, owner, state}, a waiter {id, owner, since us}.
+-- Answers {server us, seen, server us, holders, waiters} or {server us, layout}; a holder is {id, mode, count, limit, token, since us,
+-- remaining ms, owner, state}, and of another program with the state foreign; a waiter {id, owner, since us}, or of another
+-- program {id, owner, 0}.
 local s = load(KEYS[2], ARGV[1])
 if not s then
   return { us, 'layout' }
@@ -20,14 +21,10 @@ local function show(id, h, mode, remaining)
   end
 end
 
-local foreign = s.value
-if c.mode == 'x' then
-  if s.value == value_of(c.holder) then
-    foreign = nil
-    show(c.holder.id, c.holder, 'x', call('PTTL', s.lock))
-  end
-elseif c.mode and s.value == 'shared.' .. c.nonce then
-  foreign = nil
+local ours = c.mode and s.value == (c.mode == 'x' and value_of(c.holder) or 'shared.' .. (c.nonce or ''))
+if ours and c.mode == 'x' then
+  show(c.holder.id, c.holder, 'x', call('PTTL', s.lock))
+elseif ours then
   local ends = call('ZRANGE', s.holds, 0, MAX_HOLDERS - 1, 'WITHSCORES')
   for at = 1, #ends, 2 do
     local h, remaining = entry(s, ends[at]), tonumber(ends[at + 1]) - now
@@ -38,8 +35,13 @@ elseif c.mode and s.value == 'shared.' .. c.nonce then
   end
 end
 
-if foreign == '' then
-  foreign = '(empty)'
+for _, row in ipairs(strangers(s, ours)) do
+  local id, mode, remaining, owner = unpack(row)
+  table.insert(holders, { id:sub(1, SHOWN), mode, 1, 0, 0, 0, remaining, owner, 'foreign' })
+end
+
+for _, id in ipairs(strangers_in_line(s)) do
+  table.insert(waiters, { id:sub(1, SHOWN), 'Redisson', 0 })
 end
 
 local function wait(id)
@@ -62,4 +64,4 @@ for _, id in ipairs(call('ZRANGE', s.places, 0, MAX_WAITERS - 1)) do
     wait(id)
   end
 end
-return { us, 'seen', us, (foreign or ''):sub(1, SHOWN), foreign and call('PTTL', s.lock) or -1, holders, waiters }
+return { us, 'seen', us, holders, waiters }

@@ -2,9 +2,11 @@
 --
 -- The algorithm is that of the pure machine in crates/core/src/queue; this is its storage. Keys of a name, all in one slot
 -- (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
---   <lock>           STRING  exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
+--   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" while nobody holds a kept name; "shared.<id>" beside shared holds and permits.
 --                            Expires with the hold. Anything else, of whatever type, is a foreign lock, and never touched.
+--                            A STRING by lock_string.lua, one of which stands before this file; by lock_redisson.lua a HASH
+--                            that says the same.
 --   <side>c<lock>    STRING  the card: layout version, kind, exclusive holder, how the last hold ended. There whenever
 --                            somebody holds or stands in line (msgpack, or words: head.lua).
 --   <side>q<lock>    ZSET    the line: claim id by order of arrival
@@ -69,29 +71,17 @@ local function in_words(c)
   }, ' ')
 end
 
--- What stands under the key of a lock; if that is no string, its type in brackets, which no value of ours is, and true.
-local function value_under(lock)
-  local value = string_at(lock, redis.pcall)
-  if type(value) ~= 'table' then
-    return value
-  elseif not value.err:find('WRONGTYPE', 1, true) then
-    return string_at(lock, call) -- fails as before
-  end
-  local kind = redis.pcall('TYPE', lock)
-  return '(' .. (kind.ok or 'no string') .. ')', true
-end
-
 local function load(lock, side)
   local s = {
     lock = lock, side = side, card = side .. 'c' .. lock, line = side .. 'q' .. lock,
     entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock, dead = side .. 'd' .. lock,
   }
-  s.value, s.typed = value_under(lock)
   local card = string_at(s.card, call)
   s.c = card and read(card) or { v = VERSION }
   if s.c.v ~= VERSION then
     return nil
   end
+  find_lock(s)
   s.carded = card and true
   if s.value and not s.c.mode then
     -- A hold of ours whose card is gone: all that the lock itself says still counts.
@@ -143,14 +133,10 @@ local function has_line(s)
   return call('EXISTS', s.line) == 1
 end
 
--- True if somebody else's lock stands under the key.
-local function is_foreign(s)
-  return s.value and not s.c.mode
-end
-
 -- Writes the card if it changed (s.dirty), or removes it when nothing is left to remember. `held` is how long a hold lasts
 -- at least, in ms. A card that did not change is kept alive for longer than what it tells of.
 local function save(s, held)
+  mind_others(s)
   local c, life = s.c, 0
   if not s.dirty then
     if c.mode then
@@ -260,12 +246,11 @@ local function shrink(s)
   local longest = call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
   local stands = s.value == 'shared.' .. s.c.nonce
   if longest and stands then
-    call('PEXPIRE', s.lock, int(longest - now))
+    cut_lock(s, int(longest - now))
     return
   end
   if stands then
-    call('DEL', s.lock)
-    s.value = false
+    drop_lock(s)
   end
   s.c.mode = nil
 end
@@ -302,7 +287,7 @@ end
 
 local function fits(s, e)
   local c = s.c
-  if is_foreign(s) then
+  if bars(s, e) then
     return false
   elseif e.mode == 'x' then
     return not c.mode
@@ -314,22 +299,23 @@ end
 
 -- The newest token. nil if its key holds something else, which is not ours, or what cannot be counted on from exactly: then
 -- nothing is granted, and who asks is told.
-local function newest_token()
-  local text = string_at(counter, redis.pcall) or '0'
-  local newest = type(text) == 'string' and text:match('^%d+$') and tonumber(text)
+local function newest_token(s)
+  local text, others = string_at(counter, redis.pcall) or '0', newest_of_others(s)
+  local newest = others and type(text) == 'string' and text:match('^%d+$') and math.max(tonumber(text), others)
   return newest and newest < LARGEST and newest or nil
 end
 
 -- Mints the tokens of a claim and answers the first: larger than all before, and than the server's microseconds, so that a
 -- server that lost its data goes on above what it gave before. For the same reason only one where the counter is ahead.
-local function mint(e)
-  local last = newest_token()
+local function mint(s, e)
+  local last = newest_token(s)
   local first = math.max(last + 1, us)
   if first > us + LEAD then
     e.tokens = 1
   end
   local newest = first + e.tokens - 1
   call('SET', counter, int(newest), 'PX', int(math.floor(newest / 1000) - now + ENDED_LIFE))
+  tell_others(s, newest)
   return first
 end
 
@@ -347,7 +333,7 @@ local function seat(s, id, e, token, lasts, state)
       channel = e.channel,
     }
     s.value = value_of(c.holder)
-    call('SET', s.lock, s.value, 'PX', lasts)
+    keep_lock(s, lasts)
   else
     local first = not c.mode
     if first then
@@ -362,9 +348,9 @@ local function seat(s, id, e, token, lasts, state)
     outlive(s.entries, lasts + ENDED_LIFE)
     -- Last of all: a step above that fails leaves no lock behind.
     if first then
-      call('SET', s.lock, s.value, 'PX', lasts)
+      keep_lock(s, lasts)
     else
-      outlive(s.lock, lasts)
+      prolong_lock(s, lasts)
     end
   end
 end
@@ -400,14 +386,14 @@ local function settle(s)
     end
     local e = entry(s, id)
     local gone = e and is_foreign(s) and id ~= speaker and not listens(e)
-    if e and not gone and not (fits(s, e) and newest_token()) then
+    if e and not gone and not (fits(s, e) and newest_token(s)) then
       return
     end
     call('ZREM', s.line, id)
     if gone then
       silence(s, id, e)
     elseif e then
-      local token = mint(e)
+      local token = mint(s, e)
       if id == speaker or heard(e.channel, {
         'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
       }) then
@@ -441,11 +427,11 @@ local function confirm(s, id, ttl)
       local lasts = math.max(ttl, call('PTTL', s.lock))
       c.holder.state, s.dirty = '', true
       s.value = value_of(c.holder)
-      call('SET', s.lock, s.value, 'PX', lasts)
+      keep_lock(s, lasts)
       call('HDEL', s.entries, id)
       call('ZREM', s.places, id)
     else
-      prolong(s.lock, ttl)
+      prolong_lock(s, ttl)
     end
     return
   end
@@ -457,7 +443,7 @@ local function confirm(s, id, ttl)
   if tonumber(call('ZSCORE', s.holds, id)) < now + ttl then
     call('ZADD', s.holds, now + ttl, id)
   end
-  prolong(s.lock, ttl)
+  prolong_lock(s, ttl)
   outlive(s.holds, ttl + ENDED_LIFE)
   outlive(s.entries, ttl + ENDED_LIFE)
 end

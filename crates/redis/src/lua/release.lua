@@ -18,7 +18,8 @@ local function one(at)
   if not s then
     return 'layout'
   end
-  gap = tonumber(gap) or call('EXISTS', side .. 's' .. s.lock) * USUAL
+  local others = gap == 'a' and awaited(s, bell)
+  gap = tonumber(gap) or others and USUAL or 0
   arm(s)
   prune(s)
   local c = s.c
@@ -44,10 +45,10 @@ local function one(at)
     if keep > 0 and h.state ~= '!' then
       h.state = 'kept'
       s.value = value_of(h)
-      call('SET', s.lock, s.value, 'PX', keep)
+      keep_lock(s, keep)
     else
-      call('DEL', s.lock)
-      s.value, c.mode, c.holder = false, nil, nil
+      drop_lock(s)
+      c.mode, c.holder = nil, nil
     end
   end
 
@@ -94,10 +95,11 @@ local function one(at)
   end
 
   -- Leaves a name to other programs, which do not stand in our line, for a while: after each stretch in which it went from
-  -- one of ours to the next for RUN times as long. The first in line ask when that is over.
+  -- one of ours to the next for RUN times as long; as long where somebody listens, who takes it at once. The first in line ask
+  -- when that is over.
   local function leave_gap()
     local first = call('ZRANGE', s.line, 0, WATCHERS - 1)
-    if #first == 0 or c.mode or not c.run or now - c.run < RUN * gap then
+    if #first == 0 or c.mode or not c.run or now - c.run < (others == 'listens' and 1 or RUN) * gap then
       return
     end
     c.run, c.rest, s.dirty = nil, now + math.min(gap, LONGEST_GAP), true

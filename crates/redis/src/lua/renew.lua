@@ -5,15 +5,16 @@
 -- Answers {server us, then for each hold: kept, gone, broken, layout, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
 local function one(at)
-  local lock, side, mine, ttl = KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1], tonumber(ARGV[3 * at])
-  local value, id, token = (value_under(lock)), mine:match('^(%x+)%.(%d+)$')
-  if value == mine .. '!' then
-    return 'broken'
-  end
+  local mine, ttl = ARGV[3 * at - 1], tonumber(ARGV[3 * at])
+  local id, token = mine:match('^(%x+)%.(%d+)$')
   speaker = id
-  local s = load(lock, side)
+  local s = load(KEYS[at + 1], ARGV[3 * at - 2])
   if not s then
     return 'layout'
+  end
+  local value = s.value
+  if value == mine .. '!' then
+    return 'broken'
   end
   arm(s)
   prune(s)

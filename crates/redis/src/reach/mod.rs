@@ -18,7 +18,7 @@ mod verdict;
 mod waiting;
 mod way;
 
-pub(crate) use one::Dialer;
+pub(crate) use one::{Dialer, One};
 pub(crate) use way::{Via, Way};
 
 use crate::{
@@ -31,7 +31,6 @@ use crate::{
     servers::Servers,
 };
 use cluster::Cluster;
-use one::One;
 use sentinel::Sentinel;
 
 /// What all connections of one client share.
@@ -57,8 +56,17 @@ pub(crate) enum Reach {
 
 impl Client {
     pub(crate) fn new(config: Config, id: ClaimId, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let (channel, mailbox) = (channel(id), Arc::default());
-        Arc::new(Self { config, channel, clock, mailbox, connections: AtomicU64::new(1) })
+        Self::hearing(config, id, clock, Arc::default())
+    }
+
+    /// One whose news come to this mailbox.
+    pub(crate) fn hearing(
+        config: Config,
+        id: ClaimId,
+        clock: Arc<dyn Clock>,
+        mailbox: Arc<Mailbox>,
+    ) -> Arc<Self> {
+        Arc::new(Self { config, channel: channel(id), clock, mailbox, connections: AtomicU64::new(1) })
     }
 
     /// To hear one server with.
@@ -103,7 +111,7 @@ impl Reach {
     /// The connection to the server that has the keys of this slot, if it is made, and nothing is to be asked there first.
     pub(crate) fn via_made(&self, slot: u16) -> Option<Via> {
         let conn = match self {
-            Self::One(one) => one.made()?,
+            Self::One(one) => one.live()?,
             Self::Sentinel(sentinel) => sentinel.made()?,
             Self::Cluster(cluster) => return cluster.via_made(slot),
         };

@@ -37,12 +37,18 @@ impl One {
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
+    /// One of several that know nothing of each other.
+    pub(crate) fn independent(client: &Arc<Client>, server: Server) -> Self {
+        let dialer = Dialer { wanted: Wanted::Independent, ..Dialer::new(client, server) };
+        Self(Link::new(dialer, Arc::clone(&client.clock), Contact::default()))
+    }
+
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         self.0.conn().await
     }
 
-    /// The connection, if it is made.
-    pub(crate) fn made(&self) -> Option<Arc<Conn>> {
+    /// The connection, if there is one now.
+    pub(crate) fn live(&self) -> Option<Arc<Conn>> {
         self.0.live()
     }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{BoxFuture, Engine, Env};
+use leasehold_core::{BoxFuture, Engine, Env, Name};
 use leasehold_redis::RedisEngine;
 use leasehold_testkit::{
     server::{RedisServer, redis_command},
@@ -42,6 +42,12 @@ impl Harness for ClusterRig {
 
     fn at_once(&self) -> usize {
         AT_ONCE
+    }
+
+    fn takes(&self, name: &Name) -> bool {
+        // In braces a hash tag, or none.
+        let (_, behind) = name.as_str().split_once('{').unwrap_or(("", "tag}"));
+        !self.redisson || behind.find('}').is_some_and(|length| length > 0)
     }
 
     fn patience(&self) -> Duration {

@@ -16,6 +16,8 @@ use crate::rig::{PATIENCE, claim_of};
 pub(crate) struct ClusterRig {
     cluster: Mutex<RedisCluster>,
     pub(crate) config: Config,
+    /// Names that are to have locks of Redisson's.
+    pub(crate) redisson: bool,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -35,7 +37,7 @@ impl ClusterRig {
     pub(crate) fn of(cluster: RedisCluster) -> Self {
         let seeds = cluster.ports().into_iter().map(here).collect();
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        Self { config: Config::cluster(seeds), cluster: Mutex::new(cluster), runtime }
+        Self { config: Config::cluster(seeds), redisson: false, cluster: Mutex::new(cluster), runtime }
     }
 
     pub(crate) fn cluster(&self) -> MutexGuard<'_, RedisCluster> {
@@ -105,11 +107,12 @@ impl ClusterRig {
         for node in masters {
             for key in cluster.command(node, &["KEYS", "*"]) {
                 let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-                let lapses = match kind.and_then(|(_, kind)| kind.chars().next()) {
-                    Some('c') => cluster.command(node, &["EVAL", remembers, "1", &key]).concat() == "1",
-                    Some(kind) => matches!(kind, 'd' | 's' | 't'),
-                    None => false,
-                };
+                let lapses =
+                    match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
+                        Some('c') => cluster.command(node, &["EVAL", remembers, "1", &key]).concat() == "1",
+                        Some(kind) => matches!(kind, 'd' | 's' | 't'),
+                        None => false,
+                    };
                 if !key.is_empty() && !lapses {
                     left.push(key);
                 }

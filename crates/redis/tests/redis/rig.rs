@@ -117,7 +117,8 @@ pub(crate) fn leftovers(says: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
     let lapses = |key: &str| {
         let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
-        match kind.and_then(|(_, kind)| kind.chars().next()) {
+        // In the layout of Redisson there is a letter before.
+        match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
             // The card of a name whose hold ended, or lapsed, without having been released.
             Some('c') => says(&["EVAL", remembers, "1", key]).concat() == "1",
             Some(kind) => matches!(kind, 'd' | 's' | 'w') || key.starts_with("leasehold:{}t"),

@@ -62,14 +62,29 @@ impl RedisServer {
         Self::showing("ca")
     }
 
+    /// Starts one with the authority and the certificate of this one.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn encrypted_alike(&self) -> Self {
+        Self::prepared(&[]).showing_of(self.node.directory(), "server")
+    }
+
     #[cfg(feature = "tls")]
     fn showing(own: &str) -> Self {
-        let mut server = Self::prepared(&[]);
+        let server = Self::prepared(&[]);
         super::certificates::write(server.node.directory());
         let certificates = server.node.directory().to_owned();
-        server.tls_port = Some(redis_tls::encrypt(&mut server.node, &certificates, own, Bus::Plain));
-        server.restart();
-        server
+        server.showing_of(&certificates, own)
+    }
+
+    #[cfg(feature = "tls")]
+    fn showing_of(mut self, certificates: &std::path::Path, own: &str) -> Self {
+        self.tls_port = Some(redis_tls::encrypt(&mut self.node, certificates, own, Bus::Plain));
+        self.restart();
+        self
     }
 
     fn prepared(arguments: &[&str]) -> Self {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Claim, Engine, EngineError, Fault, Grant, Hint, Hold, How, Mode, Name, Previous, Profile,
+    Answer, Claim, Engine, EngineError, Fault, Grant, Hint, Hold, How, Mode, Modes, Name, Previous, Profile,
     Release, Released,
 };
 
@@ -100,9 +100,23 @@ impl<'a> Bench<'a> {
         self.profile
     }
 
+    /// Whether names can be claimed so.
+    pub(super) fn grants(&self, mode: Mode) -> bool {
+        mode == Mode::Exclusive || self.profile.modes == Modes::All
+    }
+
+    /// This mode, or an exclusive one where that is the only one.
+    pub(super) fn or_exclusive(&self, mode: Mode) -> Mode {
+        if self.grants(mode) { mode } else { Mode::Exclusive }
+    }
+
     /// A name of this case and run alone, ending in `suffix`.
     pub(super) fn name(&self, suffix: &str) -> Name {
         Name::new(&format!("{}{suffix}", self.prefix)).expect("names of cases are short and plain")
+    }
+
+    pub(super) fn takes(&self, name: &Name) -> bool {
+        self.harness.takes(name)
     }
 
     pub(super) async fn client(&'a self) -> Client<'a> {

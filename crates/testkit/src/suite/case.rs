@@ -66,6 +66,11 @@ macro_rules! want {
 
 pub(super) use {case, ensure, want};
 
+/// For cases about readers or permits.
+pub(super) fn needs_modes(profile: &Profile) -> Option<&'static str> {
+    (profile.modes != leasehold_core::Modes::All).then_some("names can be claimed exclusively alone")
+}
+
 /// For cases that need holds that lapse.
 pub(super) fn needs_lease(profile: &Profile) -> Option<&'static str> {
     (profile.life != leasehold_core::Life::Lease).then_some("a hold is not a lease of its own")

@@ -4,14 +4,17 @@ use leasehold_core::{Claim, Mode, Previous, Released, Renewed};
 
 use super::{
     bench::{Bench, hold_of},
-    case::{Case, Outcome, case, ensure, needs_fifo, needs_lease, want},
+    case::{Case, Outcome, case, ensure, needs_fifo, needs_lease, needs_modes, want},
 };
 
 pub(super) const CASES: &[Case] = &[
     case!(an_expired_name_is_free, skip = needs_lease),
     case!(an_expired_hold_is_lost, skip = needs_lease),
-    case!(an_expired_reader_lets_the_writer_in, skip = needs_lease),
-    case!(an_expired_permit_comes_back, skip = needs_lease),
+    case!(
+        an_expired_reader_lets_the_writer_in,
+        skip = |profile| needs_lease(profile).or(needs_modes(profile))
+    ),
+    case!(an_expired_permit_comes_back, skip = |profile| needs_lease(profile).or(needs_modes(profile))),
     case!(a_waiter_gets_an_expired_name, skip = needs_lease),
     case!(
         the_hint_tells_when_the_lease_runs_out,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{BoxFuture, Engine};
+use leasehold_core::{BoxFuture, Engine, Name};
 
 /// Places in line end after a minute at the latest.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
@@ -28,6 +28,11 @@ pub trait Harness: Sync {
     /// How many claims wait on one name in the largest case. By default as many as one name meets in a flash sale.
     fn crowd(&self) -> usize {
         1_000
+    }
+
+    /// Whether the system can have a lock of this name. One that cannot refuses it.
+    fn takes(&self, _name: &Name) -> bool {
+        true
     }
 
     /// How long, in real time, news may take before they count as lost: not a measure of speed.

@@ -49,7 +49,9 @@ async fn a_free_name_is_shown_free(bench: &Bench<'_>) -> Outcome {
 
 async fn a_holder_is_shown(bench: &Bench<'_>) -> Outcome {
     let (one, other) = (bench.client().await, bench.client().await);
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }] {
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }]
+        .map(|mode| bench.or_exclusive(mode))
+    {
         let claim = bench.claim(&bench.name(""), mode);
         let grant = one.hold(&claim).await?;
         let view = show(bench, &other).await?;

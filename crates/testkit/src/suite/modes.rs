@@ -5,20 +5,20 @@ use leasehold_core::{EngineError, Fault, How, Mode};
 
 use super::{
     bench::{Bench, Client},
-    case::{Case, Outcome, case, ensure, want},
+    case::{Case, Outcome, case, ensure, needs_modes, want},
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(readers_share),
-    case!(a_reader_excludes_a_writer),
-    case!(a_writer_excludes_a_reader),
-    case!(permits_add_up_to_the_limit),
-    case!(a_permit_hold_of_many_counts_all),
-    case!(tries_at_once_refuse_nobody_for_whom_there_is_room),
-    case!(a_try_that_finds_no_room_is_in_nobodys_way),
-    case!(permits_of_another_limit_are_refused),
-    case!(permits_and_locks_do_not_mix),
-    case!(a_free_name_forgets_its_kind),
+    case!(readers_share, skip = needs_modes),
+    case!(a_reader_excludes_a_writer, skip = needs_modes),
+    case!(a_writer_excludes_a_reader, skip = needs_modes),
+    case!(permits_add_up_to_the_limit, skip = needs_modes),
+    case!(a_permit_hold_of_many_counts_all, skip = needs_modes),
+    case!(tries_at_once_refuse_nobody_for_whom_there_is_room, skip = needs_modes),
+    case!(a_try_that_finds_no_room_is_in_nobodys_way, skip = needs_modes),
+    case!(permits_of_another_limit_are_refused, skip = needs_modes),
+    case!(permits_and_locks_do_not_mix, skip = needs_modes),
+    case!(a_free_name_forgets_its_kind, skip = needs_modes),
 ];
 
 /// How often some try at once.

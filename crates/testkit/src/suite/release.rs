@@ -61,7 +61,9 @@ async fn a_doubled_release_finds_nothing(bench: &Bench<'_>) -> Outcome {
 
 async fn a_release_of_an_unknown_claim_finds_nothing(bench: &Bench<'_>) -> Outcome {
     let client = bench.client().await;
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }]
+        .map(|mode| bench.or_exclusive(mode))
+    {
         let claim = bench.claim(&bench.name(""), mode);
         want!(client.release(&claim, None).await?, Released::NotThere => (), "the release of a claim never made");
     }
@@ -82,7 +84,9 @@ async fn a_release_of_another_id_touches_nothing(bench: &Bench<'_>) -> Outcome {
 
 async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(bench: &Bench<'_>) -> Outcome {
     let (one, other) = (bench.client().await, bench.client().await);
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }]
+        .map(|mode| bench.or_exclusive(mode))
+    {
         let claim = bench.claim(&bench.name(""), mode);
         let grant = one.hold(&claim).await?;
         let token = Token { number: grant.token.number + 1_000_000, ..grant.token };
@@ -167,8 +171,10 @@ async fn a_late_release_spares_the_next_holder(bench: &Bench<'_>) -> Outcome {
 
 async fn releases_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
     let client = bench.client().await;
-    let (a, b) =
-        (bench.claim(&bench.name("-a"), Mode::Exclusive), bench.claim(&bench.name("-b"), Mode::Shared));
+    let (a, b) = (
+        bench.claim(&bench.name("-a"), Mode::Exclusive),
+        bench.claim(&bench.name("-b"), bench.or_exclusive(Mode::Shared)),
+    );
     let (grant_a, grant_b) = (client.hold(&a).await?, client.hold(&b).await?);
     let unknown = bench.claim(&bench.name("-c"), Mode::Exclusive);
     let orders = [release_of(&a, Some(&grant_a)), release_of(&unknown, None), release_of(&b, Some(&grant_b))];
@@ -196,7 +202,9 @@ async fn a_late_claim_after_its_release_holds_nothing(bench: &Bench<'_>) -> Outc
 
 async fn a_claim_released_before_it_arrived_holds_nothing(bench: &Bench<'_>) -> Outcome {
     let (one, other) = (bench.client().await, bench.client().await);
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }]
+        .map(|mode| bench.or_exclusive(mode))
+    {
         let claim = bench.claim(&bench.name(""), mode);
         want!(one.release(&claim, None).await?, Released::NotThere => (), "the release of a claim still under way");
         let answer = one.ask(&claim, How::Create).await?;

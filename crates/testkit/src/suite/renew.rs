@@ -26,6 +26,7 @@ async fn renew_keeps_a_hold(bench: &Bench<'_>) -> Outcome {
     for (suffix, mode) in
         [("-x", Mode::Exclusive), ("-s", Mode::Shared), ("-p", Mode::Permits { count: 2, limit: 3 })]
     {
+        let mode = bench.or_exclusive(mode);
         let claim = bench.claim(&bench.name(suffix), mode);
         let grant = one.hold(&claim).await?;
         let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
@@ -126,8 +127,10 @@ async fn renew_after_the_release_is_lost(bench: &Bench<'_>) -> Outcome {
 
 async fn renewals_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
     let client = bench.client().await;
-    let (a, b) =
-        (bench.claim(&bench.name("-a"), Mode::Exclusive), bench.claim(&bench.name("-b"), Mode::Shared));
+    let (a, b) = (
+        bench.claim(&bench.name("-a"), Mode::Exclusive),
+        bench.claim(&bench.name("-b"), bench.or_exclusive(Mode::Shared)),
+    );
     let (grant_a, grant_b) = (client.hold(&a).await?, client.hold(&b).await?);
     let foreign = Hold { id: claims::fresh_id(), ..hold_of(&a, &grant_a) };
     let nowhere = Hold { name: bench.name("-c"), ..hold_of(&b, &grant_b) };

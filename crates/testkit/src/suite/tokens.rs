@@ -4,12 +4,12 @@ use leasehold_core::{Claim, Grant, Mode};
 
 use super::{
     bench::Bench,
-    case::{Case, Outcome, case, ensure, needs_fifo, needs_lease},
+    case::{Case, Outcome, case, ensure, needs_fifo, needs_lease, needs_modes},
 };
 
 pub(super) const CASES: &[Case] = &[
     case!(tokens_grow_across_clients),
-    case!(tokens_grow_across_modes),
+    case!(tokens_grow_across_modes, skip = needs_modes),
     case!(tokens_grow_after_an_expiry, skip = needs_lease),
     case!(tokens_grow_along_the_line, skip = needs_fifo),
     case!(blocks_of_tokens_do_not_overlap),
@@ -76,7 +76,7 @@ async fn blocks_of_tokens_do_not_overlap(bench: &Bench<'_>) -> Outcome {
     for (tokens, mode) in
         [(64, Mode::Exclusive), (1, Mode::Exclusive), (1_000, Mode::Shared), (7, Mode::Exclusive)]
     {
-        let claim = Claim { tokens, ..bench.claim(&name, mode) };
+        let claim = Claim { tokens, ..bench.claim(&name, bench.or_exclusive(mode)) };
         let grant = other.hold(&claim).await?;
         let again = other.hold(&claim).await?;
         ensure!(

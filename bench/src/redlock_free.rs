@@ -1,0 +1,84 @@
+//! Acquire and release of free names on a Redlock: leasehold beside the crate that others use, on the same nodes; and with a node that
+//! hangs, beside none.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold::{Connect, Keeper, Locks};
+use leasehold_testkit::server::RedisServer;
+use tokio::runtime::Runtime;
+
+use crate::{Failure, contest::Contest, pairs::pairs, redis_free::rslock_pairs};
+
+const TASKS: usize = 64;
+const SLICE: Duration = Duration::from_millis(150);
+const ROUNDS: usize = 15;
+/// What the clocks of the nodes are ahead, in seconds: so long they seem to have run, and each has a vote.
+const AGE: i64 = 1_000_000;
+/// For how long a node has hung when the measurement begins: it was found to be late.
+const SETTLED: Duration = Duration::from_millis(500);
+
+pub(crate) fn bench() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let three = nodes(3);
+    let (own, ridden) = (Locks::connect(&url(&three))?, on(&runtime, &three)?);
+    let urls = three.iter().map(|node| format!("redis://127.0.0.1:{}", node.port())).collect();
+    let peer = Arc::new(runtime.block_on(async { rslock::LockManager::new(urls) }));
+    println!("  three nodes, {TASKS} tasks of one thread, a name each");
+    Contest::new("pairs/s")
+        .rounds(ROUNDS)
+        .way("rslock", || rslock_pairs(&runtime, &peer, TASKS))
+        .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
+        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &ridden))
+        .run()?;
+    drop((own, ridden, peer, three));
+    for count in [3, 5] {
+        let nodes = nodes(count);
+        let (whole, hung) = (Locks::connect(&url(&nodes))?, Locks::connect(&url(&nodes))?);
+        for (title, tasks) in [("1 task", 1), ("64 tasks", TASKS)] {
+            println!("  {count} nodes, {title}");
+            let time = |pairs: Result<f64, Failure>| pairs.map(|pairs| tasks as f64 * 1e6 / pairs);
+            Contest::new("us a pair")
+                .rounds(ROUNDS)
+                .way("all nodes answer", || time(pairs(&runtime, SLICE, tasks, &whole)))
+                .way("one node hangs", || {
+                    nodes[0].pause();
+                    settle(&runtime, tasks, &hung)?;
+                    let measured = time(pairs(&runtime, SLICE, tasks, &hung));
+                    nodes[0].resume();
+                    measured
+                })
+                .run()?;
+        }
+    }
+    Ok(())
+}
+
+/// Uses the locks until the node that hangs has been found.
+fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while begun.elapsed() < SETTLED {
+        pairs(runtime, SLICE, tasks, locks)?;
+    }
+    Ok(())
+}
+
+fn nodes(count: usize) -> Vec<RedisServer> {
+    let nodes: Vec<_> = (0..count).map(|_| RedisServer::with_clock(&[])).collect();
+    for node in &nodes {
+        node.set_clock(AGE);
+        node.command(&["SET", "leasehold:{}B", "1 1000"]);
+    }
+    nodes
+}
+
+fn url(nodes: &[RedisServer]) -> String {
+    let nodes: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    format!("redlock://{}", nodes.join(","))
+}
+
+fn on(runtime: &Runtime, nodes: &[RedisServer]) -> Result<Locks, Failure> {
+    Ok(Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url(nodes))?)
+}

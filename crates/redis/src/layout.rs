@@ -1,0 +1,142 @@
+//! How the lock of a name stands on the server: as the string of every other client, or as the hash of Redisson.
+
+use std::sync::OnceLock;
+
+use leasehold_core::{EngineError, Fault, Guarantee, Name};
+
+use crate::{
+    keys::{Keys, slot},
+    scripts::{Script, TEXTS},
+    texts::redisson,
+};
+
+/// What the lock of a name is, so that programs with other libraries see it. All programs of one lock need the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// A string, as by `SET key id NX PX`.
+    #[default]
+    Plain,
+    /// A hash, as Redisson's locks for Java.
+    Redisson,
+}
+
+/// What keys of Redisson's own begin with, and what those of its readers hold.
+const THEIRS: &str = "redisson_";
+const READERS: &str = ":rwlock_timeout:";
+
+impl Layout {
+    /// What follows the tag in a side key: a name that is locked in both layouts has two cards, of which neither tells of the other.
+    pub(crate) const fn mark(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Redisson => "r",
+        }
+    }
+
+    pub(crate) const fn text(self, script: Script) -> &'static str {
+        match (self, of_redisson(script)) {
+            (Self::Redisson, Some(text)) => text,
+            _ => script.text(),
+        }
+    }
+
+    /// What a server that knows it calls the script, where that is one of this layout's own.
+    pub(crate) fn digest(self, script: Script) -> Option<&'static str> {
+        static DIGESTS: [OnceLock<String>; TEXTS.len()] = [const { OnceLock::new() }; TEXTS.len()];
+        let text = of_redisson(script).filter(|_| self == Self::Redisson)?;
+        let digest =
+            DIGESTS[script as usize].get_or_init(|| sha1_smol::Sha1::from(text).digest().to_string());
+        Some(digest)
+    }
+
+    /// Whether servers that share the slots are to hear of a key that is never there. While some of its keys are on their way, a script
+    /// then does nothing, also where those that it was told of are all there: it looks at some that nobody knows beforehand.
+    pub(crate) const fn looks_at_more(self) -> bool {
+        matches!(self, Self::Redisson)
+    }
+
+    /// Refuses the names of keys that Redisson keeps for itself, and, where servers share the slots, those of which its keys would be
+    /// in several.
+    pub(crate) fn check(self, keys: &Keys<'_>, name: &Name, in_slots: bool) -> Result<(), EngineError> {
+        if self == Self::Plain {
+            return Ok(());
+        }
+        let lock = keys.lock();
+        let refused = |message: String| Err(EngineError::new(Fault::Misconfigured, message));
+        if lock.starts_with(THEIRS) || lock.contains(READERS) {
+            return refused(format!(
+                "keys that begin with {THEIRS:?} or hold {READERS:?} are Redisson's own: choose another name or prefix"
+            ));
+        }
+        let theirs = if lock.contains('{') { format!("x:{lock}") } else { format!("x:{{{lock}}}") };
+        if in_slots && slot(theirs.as_bytes(), b"") != keys.slot {
+            return refused(format!(
+                "on a Redis Cluster Redisson has the keys of {:?} in several slots: choose a name without braces, or with one pair of them",
+                name.as_str()
+            ));
+        }
+        Ok(())
+    }
+
+    /// What to know of locks in this layout.
+    pub(crate) fn note(self, guarantee: &mut Guarantee) {
+        if self == Self::Redisson {
+            guarantee.note(
+                "Locks are those of Redisson (layout=redisson): first come, first served among ours; of Redisson's whoever is first takes a free one, and in the line of a FairLock ours stand as one.",
+            );
+        }
+    }
+
+    /// What is told of a key that other programs may use for something else.
+    pub(crate) const fn no_lock(self) -> &'static str {
+        match self {
+            Self::Plain => {
+                "the key of this lock holds something else than a string, without an expiry: delete it, or choose another name or prefix"
+            }
+            Self::Redisson => {
+                "the key of this lock holds something else than a lock of Redisson's, without an expiry: delete it, or choose another name or prefix"
+            }
+        }
+    }
+
+    /// What is told while leasehold holds the name in the other layout.
+    pub(crate) const fn other_layout(self) -> &'static str {
+        match self {
+            Self::Plain => {
+                "leasehold holds it in another layout, as a lock of Redisson's: put layout=redisson into the URL of all programs of this lock, or of none"
+            }
+            Self::Redisson => {
+                "leasehold holds it in another layout, as a string: put layout=redisson into the URL of all programs of this lock, or of none"
+            }
+        }
+    }
+
+    /// What is told of a counter that cannot be counted on from.
+    pub(crate) const fn no_counter(self) -> &'static str {
+        match self {
+            Self::Plain => {
+                "the key of the newest token, leasehold:{}t and the prefix, holds something else: delete it, and tokens go on above the server's clock"
+            }
+            Self::Redisson => {
+                "the key of the newest token, leasehold:{}t and the prefix, or that of Redisson's FencedLock, redisson_lock_token:{...}, holds something else: delete it, and tokens go on above the server's clock"
+            }
+        }
+    }
+}
+
+/// The script over the lock of Redisson; `None` for one that looks at no lock, or is for plain strings alone.
+const fn of_redisson(script: Script) -> Option<&'static str> {
+    Some(match script {
+        Script::Claim => redisson::CLAIM,
+        Script::Renew => redisson::RENEW,
+        Script::Release => redisson::RELEASE,
+        Script::Break => redisson::BREAK,
+        Script::Look => redisson::LOOK,
+        Script::RenewLock => redisson::RENEW_LOCK,
+        Script::ReleaseLock => redisson::RELEASE_LOCK,
+        Script::RenewSeat => redisson::RENEW_SEAT,
+        Script::ReleaseSeat => redisson::RELEASE_SEAT,
+        _ => return None,
+    })
+}

@@ -1,0 +1,17 @@
+-- What a claim asks for, read from its words: see claim.lua.
+local asks = {} -- most claims of a batch ask for the same
+
+local function asked(at)
+  local text = ARGV[3 * at]
+  local a = asks[text]
+  if not a then
+    a = {}
+    a.how, a.mode, a.count, a.limit, a.ttl, a.claim, a.place, a.may_queue, a.tokens, a.speaker = text:match(
+      '^(%l+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (.*)$')
+    a.card_life = int(a.ttl + ENDED_LIFE)
+    a.first, a.rest, a.said = ' ' .. a.tokens .. ' ', ' - ' .. a.speaker, ' ' .. a.tokens .. ' ' .. a.ttl .. ' c'
+    asks[text] = a
+  end
+  return a
+end
+

@@ -1,0 +1,351 @@
+-- The lock of a name as Redisson has it: a hash. Stands between head.lua and name.lua in the place of lock_string.lua.
+--
+-- Each value that name.lua knows of is one field, beside `mode`:
+--   <uuid>:0<token>:write   1, 2 or 3   "<id>.<token>", nothing, "?" or "!" behind it; the id as a UUID
+--   <nil uuid>:0<token>:write   1       "kept.<token>"
+--   <uuid>:00:write             1       "shared.<id>" of permits
+--   <uuid>:00                   1       "shared.<id>" of shared holds: for Redisson one reader, who has the key of a reader as well:
+--                                       <timeout of the field>  STRING 1, lives as long as the longest of the holds
+-- Redisson's fields are <uuid>:<thread>, or of a writer <uuid>:<thread>:write; no number of a thread begins with a zero. All that is
+-- alone is a writer, for a writer keeps out every kind of Redisson's locks. Other keys of Redisson's that are looked at:
+--   redisson_lock_queue:{<lock>}, redisson_lock_timeout:{<lock>}   who waits for a FairLock, and until when. While one of ours waits,
+--                                                                  all of them stand there as one: OURS
+--   redisson_lock_token:{<lock>}                                   the newest token of a FencedLock
+local OWNER = '^(%x+)%-(%x+)%-(%x+)%-(%x+)%-(%x+):'
+local NOBODY = ('0'):rep(32)
+local COUNTS = { [''] = '1', ['?'] = '2', ['!'] = '3' }
+local STATES = { ['1'] = '', ['2'] = '?', ['3'] = '!' }
+local MOST_FIELDS = 1024  -- of more, only what is ours is read
+local MOST_ENTRIES = 1024 -- so often nobody enters a lock again; a count is a number of keys to look at
+local MOST_IN_LINE = 100  -- of Redisson's own line no more is looked at
+local OURS = '00000000-0000-0000-0000-000000000000:0'
+local FAIR_LIFE = 300000  -- how long each that waits there expects to wait behind the one before, in ms
+local TURN_LIFE = 15000   -- whose turn it is has so long, in ms: many times the pace of the first of ours
+
+-- As Redisson's clients make names of names.
+local function prefixed(what, lock)
+  return lock:find('{', 1, true) and what .. ':' .. lock or what .. ':{' .. lock .. '}'
+end
+
+local function timeout_key(lock, owner, entry)
+  return (lock:find('{', 1, true) and lock or '{' .. lock .. '}') .. ':' .. owner .. ':rwlock_timeout:' .. entry
+end
+
+-- The field for a value of ours, and what stands in it.
+local function field_of(value, mode)
+  local function owner(id, number)
+    return table.concat({ id:sub(1, 8), id:sub(9, 12), id:sub(13, 16), id:sub(17, 20), id:sub(21) }, '-') .. ':0' .. number
+  end
+  local kept, nonce = value:match('^kept%.(%d+)$'), value:match('^shared%.(%x+)$')
+  if kept then
+    return owner(NOBODY, kept) .. ':write', '1'
+  elseif nonce then
+    return owner(nonce, '0') .. (mode == 's' and '' or ':write'), '1'
+  end
+  local id, token, state = value:match('^(%x+)%.(%d+)([?!]?)$')
+  return owner(id, token) .. ':write', COUNTS[state]
+end
+
+-- The value of ours that a field says; nil if it is another's.
+local function value_in(field, count)
+  local a, b, c, d, e, token, write = field:match(OWNER .. '0(%d+)(:?%l*)$')
+  local id, state = a and a .. b .. c .. d .. e, STATES[count]
+  if not id or #id ~= 32 or not state or write ~= ':write' and (write ~= '' or token ~= '0') then
+    return nil
+  elseif token == '0' or id == NOBODY then
+    return count == '1' and (token == '0' and 'shared.' .. id or 'kept.' .. token) or nil
+  end
+  return id .. '.' .. token .. state
+end
+
+local function is_reader(field)
+  return not field:find(':write', -6, true)
+end
+
+-- What the card says that stands under the key, where there is too much to read.
+local function find_ours(s)
+  local c = s.c
+  local value = c.mode and (c.mode == 'x' and c.holder.id .. '.' .. int(c.holder.token) or 'shared.' .. (c.nonce or ''))
+  if c.mode == 'x' and c.holder.state == 'kept' then
+    value = 'kept.' .. int(c.holder.token)
+  end
+  local field = value and field_of(value, c.mode)
+  local count = field and call('HGET', s.lock, field)
+  if count then
+    s.field, s.value = field, value_in(field, count)
+  end
+end
+
+-- Finds the hash under the key: what is ours, s.value and s.field; who else holds, s.others: 'r' for readers of Redisson's alone,
+-- 'x' for all else; s.typed if that is no lock of Redisson's.
+local function find_fields(s)
+  s.value, s.strangers = false, {}
+  local size = redis.pcall('HLEN', s.lock)
+  if type(size) == 'table' then
+    if not size.err:find('WRONGTYPE', 1, true) then
+      call('HLEN', s.lock) -- fails as before
+    end
+    s.others, s.typed = 'x', true
+    return
+  elseif size > MOST_FIELDS then
+    s.others = 'x'
+    find_ours(s)
+    return
+  end
+  local all = size > 0 and call('HGETALL', s.lock) or {}
+  local mode, reads, known = nil, true, true
+  for at = 1, #all, 2 do
+    local field, count = all[at], all[at + 1]
+    local value = not s.value and value_in(field, count)
+    if value then
+      s.value, s.field = value, field
+    elseif field == 'mode' then
+      mode = count
+    else
+      local owned = field:find(OWNER .. '%-?%d+$') or field:find(OWNER .. '%-?%d+:write$')
+      known = known and owned and count:find('^%d+$')
+      reads = reads and is_reader(field)
+      s.strangers[#s.strangers + 1] = { field, count }
+    end
+  end
+  if #s.strangers > 0 then
+    s.others = mode == 'read' and reads and known and 'r' or 'x'
+    s.typed = not known
+  elseif size > 0 and not s.value then
+    s.others, s.typed = 'x', true -- a mode alone
+  end
+end
+
+-- Those who wait for a FairLock and whose time is not over: {owner, until when} each.
+local function fair_line(lock)
+  local now, waiting, till = math.floor(us / 1000), {}, prefixed('redisson_lock_timeout', lock)
+  for _, owner in ipairs(redis.pcall('LRANGE', prefixed('redisson_lock_queue', lock), 0, MOST_IN_LINE - 1)) do
+    local over = redis.pcall('ZSCORE', till, owner)
+    if type(over) == 'string' and tonumber(over) > now then
+      waiting[#waiting + 1] = { owner, tonumber(over) }
+    end
+  end
+  return waiting
+end
+
+-- Finds what stands under the key, and whose turn it is by Redisson's own line, s.fair, if it is not ours.
+local function find_lock(s)
+  find_fields(s)
+  s.fair_line = fair_line(s.lock)
+  local first = s.fair_line[1]
+  s.fair = first and first[1] ~= OURS and first[1]
+end
+
+-- Takes the place of ours out of Redisson's line. Whoever stands behind it expects to wait for so much less.
+local function leave_fair_line(s)
+  local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
+  local behind = false
+  for _, waiter in ipairs(s.fair_line) do
+    if behind then
+      call('ZINCRBY', till, -FAIR_LIFE, waiter[1])
+    end
+    behind = behind or waiter[1] == OURS
+  end
+  call('LREM', queue, 1, OURS)
+  call('ZREM', till, OURS)
+end
+
+-- Stands in Redisson's line, while others do: at its end. Or speaks for the place there.
+local function stand_in_fair_line(s)
+  local queue, till = prefixed('redisson_lock_queue', s.lock), prefixed('redisson_lock_timeout', s.lock)
+  local now, before = math.floor(us / 1000), nil
+  for at, waiter in ipairs(s.fair_line) do
+    if waiter[1] == OURS then
+      call('ZADD', till, int(before and before + FAIR_LIFE or now + TURN_LIFE), OURS)
+      return
+    end
+    before = waiter[2]
+  end
+  if before then
+    call('LREM', queue, 1, OURS) -- one whose time was over
+    call('ZADD', till, int(before + FAIR_LIFE), OURS)
+    call('RPUSH', queue, OURS)
+  end
+end
+
+-- After each verb: ours stand in Redisson's line if some of them wait, at its end again whenever one of them had its turn.
+local function mind_others(s)
+  local stands = false
+  for _, waiter in ipairs(s.fair_line) do
+    stands = stands or waiter[1] == OURS
+  end
+  local wait = call('EXISTS', s.line) == 1
+  if stands and (s.took or not wait) then
+    leave_fair_line(s)
+    s.fair_line = fair_line(s.lock)
+  end
+  if wait then
+    stand_in_fair_line(s)
+  end
+end
+
+-- For how long Redisson's readers under the key hold, in ms; nil if that cannot be told.
+local function last_of_others(s)
+  if s.others ~= 'r' then
+    return nil
+  end
+  local longest = 0
+  for _, stranger in ipairs(s.strangers) do
+    local owner, count = stranger[1], tonumber(stranger[2])
+    if count > MOST_ENTRIES then
+      return nil
+    end
+    for entry = 1, count do
+      local left = call('PTTL', timeout_key(s.lock, owner, entry))
+      if left == -1 then
+        return nil
+      end
+      longest = math.max(longest, left)
+    end
+  end
+  return longest
+end
+
+-- Writes what s.value says, for so long; without a time for as long as it stands already.
+local function keep_lock(s, ms)
+  local field, count = field_of(s.value, s.c.mode)
+  local stands = s.others and call('PTTL', s.lock) or 0
+  local life = ms and stands ~= -1 and int(math.max(stands, ms))
+  if ms and is_reader(field) then
+    call('SET', timeout_key(s.lock, field, 1), '1', 'PX', int(ms))
+  end
+  if life then
+    call('PEXPIRE', s.lock, life) -- who may not do this is to leave no lock without an end
+  end
+  if s.field and s.field ~= field then
+    call('HDEL', s.lock, s.field)
+  end
+  s.took = s.took or s.field ~= field
+  s.field = field
+  call('HSET', s.lock, 'mode', is_reader(field) and 'read' or 'write', field, count)
+  if life then
+    call('PEXPIRE', s.lock, life)
+  end
+end
+
+-- Takes away what is ours: the key with it, or, as each of them does, as much of its time as no reader of Redisson's needs.
+local function drop_lock(s)
+  if s.field then
+    call('HDEL', s.lock, s.field)
+    if is_reader(s.field) then
+      call('DEL', timeout_key(s.lock, s.field, 1))
+    end
+  end
+  local longest = last_of_others(s)
+  if not s.others or longest == 0 then
+    call('DEL', s.lock)
+    s.others = nil
+  elseif longest then
+    call('PEXPIRE', s.lock, int(longest))
+  end
+  s.value, s.field = false, nil
+end
+
+local function prolong_lock(s, ms)
+  prolong(s.lock, ms)
+  if is_reader(s.field) then
+    local timeout = timeout_key(s.lock, s.field, 1)
+    call('SET', timeout, '1', 'PX', int(math.max(ms, call('PTTL', timeout))))
+  end
+end
+
+-- As keep_lock(), of a lock that stands already.
+local function cut_lock(s, ms)
+  if is_reader(s.field) then
+    call('PEXPIRE', timeout_key(s.lock, s.field, 1), ms)
+  end
+  local longest = last_of_others(s)
+  if not s.others or longest then
+    call('PEXPIRE', s.lock, int(math.max(tonumber(ms), longest or 0)))
+  end
+end
+
+-- True if somebody else's lock stands under the key.
+local function is_foreign(s)
+  return s.others or s.value and not s.c.mode
+end
+
+-- True if others are in the way of a claim: who holds, but readers of Redisson's share with ours; and who waits in Redisson's line.
+local function bars(s, e)
+  if s.fair or s.value and not s.c.mode then
+    return true
+  end
+  return s.others and not (s.others == 'r' and e.mode == 's')
+end
+
+-- Whether Redisson's may wait for a turn, which they do not get by standing in line: 'listens' if one listens for the end of the lock,
+-- and so would take its turn at once; or if one was seen.
+local function awaited(s, bell)
+  local lock, read_write = prefixed('redisson_lock__channel', s.lock), prefixed('redisson_rwlock', s.lock)
+  for _, which in ipairs(bell == 'redisson s' and { 'NUMSUB', 'SHARDNUMSUB' } or { 'NUMSUB' }) do
+    local listening = redis.pcall('PUBSUB', which, lock, read_write)
+    if not listening.err and listening[2] + listening[4] > 0 then
+      return 'listens'
+    end
+  end
+  return s.fair or call('EXISTS', s.side .. 's' .. s.lock) == 1
+end
+
+-- True if what stands under the key is a lock of ours in the other layout: see lock_string.lua.
+local function is_other_layout(s)
+  local text = s.typed and string_at(s.lock, redis.pcall)
+  return type(text) == 'string' and (text:find('^%x+%.%d+[?!]?$') or text:find('^shared%.%x+$') or text:find('^kept%.%d+$')) and true
+end
+
+-- Who else holds, as look.lua tells it; `ours`: of what stands under the key, the field of ours is a hold.
+local function strangers(s, ours)
+  local rows, left = {}, call('PTTL', s.lock)
+  if s.typed then
+    local text, kind = string_at(s.lock, redis.pcall), redis.pcall('TYPE', s.lock)
+    local shown = type(text) == 'string' and text or '(' .. (kind.ok or 'unknown') .. ')'
+    local owner = is_other_layout(s) and 'leasehold without layout=redisson' or 'another program'
+    return { { shown, 'x', left, owner } }
+  elseif s.others and #s.strangers == 0 then
+    return { { '(hash)', 'x', left, 'another program' } }
+  end
+  for _, stranger in ipairs(s.strangers) do
+    local field, count, till = stranger[1], tonumber(stranger[2]), left
+    if s.others == 'r' then
+      -- Its own time, if it has entered once; the longest is that of the lock.
+      local own = count == 1 and call('PTTL', timeout_key(s.lock, field, 1)) or left
+      till = own >= 0 and own or left
+    end
+    local owner = count > 1 and 'Redisson, entered ' .. int(count) .. ' times' or 'Redisson'
+    rows[#rows + 1] = { field:gsub(':write$', ''), s.others == 'r' and 's' or 'x', till, owner }
+  end
+  if s.value and not ours then
+    rows[#rows + 1] = { s.field, is_reader(s.field) and 's' or 'x', left, 'leasehold' }
+  end
+  return rows
+end
+
+-- Who else waits, in Redisson's line, as look.lua tells it.
+local function strangers_in_line(s)
+  local owners = {}
+  for _, waiter in ipairs(s.fair_line) do
+    owners[#owners + 1] = waiter[1] ~= OURS and waiter[1] or nil
+  end
+  return owners
+end
+
+-- The newest token of the FencedLock of this name: 0 without one; nil if its key holds what is none.
+local function newest_of_others(s)
+  local text = string_at(prefixed('redisson_lock_token', s.lock), redis.pcall)
+  if not text then
+    return 0
+  end
+  return type(text) == 'string' and text:match('^%d+$') and tonumber(text) or nil
+end
+
+-- A FencedLock goes on above our tokens, where there is one.
+local function tell_others(s, newest)
+  local token = prefixed('redisson_lock_token', s.lock)
+  if call('EXISTS', token) == 1 then
+    call('SET', token, int(newest), 'KEEPTTL')
+  end
+end

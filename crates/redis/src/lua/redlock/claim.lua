@@ -1,0 +1,94 @@
+-- Locks this node for claims, and tells all that decides whether its vote counts.
+--
+-- KEYS[i] lock · ARGV, 3 each: side · id · "<how> <attempt> <ttl ms> <first> <tokens> <waits> <longest ttl ms> <channel> <owner>"
+--   how      "create", or "ask", which creates nothing
+--   first    a token to be written in the same step, if it is larger than the one that is there; 0 for none
+--   waits    1: if the name is taken, this claim is to hear of its release; 2: it may have been told so before
+-- Answers "<word> <us> <newest token> <how that ended> <first> <tokens> <us since born> <longest ttl ms> <left ms>"
+--   word     "locked", "stood" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed" (something else than a string is there)
+--   first    of the block that is written here for this claim; 0 if there is none
+--   left     of a lock that is in the way; -1 if it never ends
+-- Writes, of what is not ours, nothing.
+local since, longest_known -- the same for all items
+
+local function known_age(longest)
+  if since then
+    return since, longest_known
+  end
+  local born, most = (call('GET', BORN) or ''):match('^(%d+) (%d+)$')
+  born, most = tonumber(born), tonumber(most or 0)
+  if not born or born > us then
+    born, most = us, 0
+    call('SET', BORN, int(us) .. ' ' .. int(longest))
+  elseif most < longest then
+    call('SET', BORN, int(born) .. ' ' .. int(longest))
+  end
+  since, longest_known = us - born, math.max(most, longest)
+  return since, longest_known
+end
+
+local function stand(side, lock, id, channel, owner)
+  local line, info = side .. 'W' .. lock, side .. 'V' .. lock
+  if call('ZSCORE', line, id) or call('ZCARD', line) < MAX_WAITERS then
+    if call('ZADD', line, 'NX', int(us), id) == 1 then
+      call('HSET', info, id, int(us) .. ' ' .. channel .. ' ' .. owner)
+    end
+    call('PEXPIRE', line, WAIT_LIFE)
+    call('PEXPIRE', info, WAIT_LIFE)
+  end
+end
+
+local function one(lock, side, id, text)
+  local how, attempt, ttl, first, tokens, waits, longest, channel, owner = text:match(
+    '^(%l+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (%S+) (.*)$')
+  attempt, first, tokens, longest = tonumber(attempt), tonumber(first), tonumber(tokens), tonumber(longest)
+  local value, born, word, left = value_under(lock), nil, nil, -1
+  born, longest = known_age(longest)
+  local key = side .. 'T' .. lock
+  local t = read(call('GET', key))
+  local newest, how_ended = t.last, t.id == id and t.before or ended(t)
+  if is_of(value, id) then
+    word = 'stood'
+    if how == 'ask' then
+      call('PEXPIRE', lock, ttl)
+    elseif tonumber(value:sub(34)) > attempt then
+      word = 'dead' -- a later attempt of the same claim is there
+    else
+      call('SET', lock, id .. '-' .. int(attempt), 'PX', ttl)
+    end
+  elseif value == 'broken-' .. id then
+    word = 'dead'
+  elseif value and how == 'ask' and value:sub(1, 1) ~= '(' then
+    word = 'absent'
+  elseif value and is_dead(side .. 'D' .. lock, id) then
+    word = 'dead'
+  elseif value then
+    word, left = value:sub(1, 1) == '(' and 'typed' or 'taken', call('PTTL', lock)
+    if waits ~= '0' and word == 'taken' then
+      stand(side, lock, id, channel, owner)
+    end
+  elseif how == 'ask' then
+    word = 'absent'
+  elseif is_dead(side .. 'D' .. lock, id) then
+    word = 'dead'
+  else
+    -- An empty string is another program's, too.
+    word = call('SET', lock, id .. '-' .. int(attempt), 'NX', 'PX', ttl) and 'locked' or 'taken'
+  end
+  local mine = word == 'locked' or word == 'stood'
+  if mine then
+    if waits == '2' then
+      forget(side, lock, id)
+    end
+    if first > 0 and word == 'locked' and t.id ~= id then
+      mint(key, t, first, tokens, id, owner)
+    end
+  end
+  mine = mine and t.id == id
+  return table.concat({
+    word, int(us), int(newest), how_ended, mine and int(t.first) or '0', mine and int(t.last - t.first + 1) or '0', int(born),
+    int(longest), int(left),
+  }, ' ')
+end
+
+return each(3, one)

@@ -1,0 +1,35 @@
+-- Ends what claims have on this node.
+--
+-- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <token> <how it ended> <grave> <quarantine ms>"
+--   attempt  "any", or the one attempt whose lock is to go
+--   token    0 where it is not known whether the claim holds
+--   grave    1: an earlier request of the claim may still arrive
+-- Answers "freed", "other" (it had the lock, and another token is written for it) "absent", or "young" (absent, and
+-- the node may have forgotten it).
+local function one(lock, side, id, text)
+  local attempt, token, how, grave, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
+  token = tonumber(token)
+  local value, word = value_under(lock), 'absent'
+  local is_ours = attempt == 'any' and (is_of(value, id) or value == 'broken-' .. id)
+  if is_ours or value == id .. '-' .. attempt then
+    local key = side .. 'T' .. lock
+    local t = read(call('GET', key))
+    call('DEL', lock)
+    -- A vote that came late, or was given again, may lack the token.
+    word = token ~= 0 and t.id == id and t.first ~= token and 'other' or 'freed'
+    if t.id == id and t.ended == '-' then
+      t.ended = token ~= 0 and t.first == token and how or t.before
+      put(key, t)
+    end
+    ring(side, lock)
+  end
+  if attempt == 'any' then
+    forget(side, lock, id)
+  end
+  if grave == '1' then
+    bury(side .. 'D' .. lock, id)
+  end
+  return word == 'absent' and not value and is_young(quarantine) and 'young' or word
+end
+
+return each(3, one)

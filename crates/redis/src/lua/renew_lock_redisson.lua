@@ -1,0 +1,10 @@
+-- As renew_lock.lua, where the lock is a hash. Stands after head.lua and lock_redisson.lua.
+local lock, mine, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
+local count = redis.pcall('HGET', lock, (field_of(mine, 'x')))
+if type(count) == 'table' then
+  return { us, count.err }
+elseif count == COUNTS[''] or count == COUNTS['?'] then
+  prolong(lock, ttl)
+  return { us, 'kept' }
+end
+return { us, count == COUNTS['!'] and 'broken' or 'gone' }

@@ -1,0 +1,20 @@
+-- As renew_seat.lua, where the lock is a hash. Stands after head.lua and lock_redisson.lua. The key of the reader that our shared
+-- holds are is not told of beforehand: if it is on the other server, nothing is done.
+local s, holds, id, ttl = { lock = KEYS[1], c = {} }, KEYS[2], ARGV[2]:match('^%x+'), tonumber(ARGV[3])
+local now = math.floor(us / 1000)
+find_fields(s)
+local till = s.value and s.value:sub(1, 7) == 'shared.' and tonumber(call('ZSCORE', holds, id) or 0)
+if not till or till <= now then
+  return { us, 'gone' }
+end
+local longest = math.max(ttl, call('PTTL', s.lock))
+if is_reader(s.field) then
+  local said = redis.pcall('SET', timeout_key(s.lock, s.field, 1), '1', 'PX', int(longest))
+  if said.err then
+    return { us, 'TRYAGAIN ' .. said.err }
+  end
+end
+prolong(s.lock, ttl)
+call('ZADD', holds, math.max(till, now + ttl), id)
+outlive(holds, ttl + ENDED_LIFE)
+return { us, 'kept' }

@@ -1,0 +1,80 @@
+//! Which nodes agree on the time. Votes of clocks that do not agree are not counted together: the lease of one may be over, unknown to
+//! who was not there when its clock stepped.
+
+use std::time::Duration;
+
+use super::offset::Ahead;
+
+/// A part of the ttl, and the longest time, by which the clocks of nodes may differ that decide together.
+const PART: u32 = 20;
+const MOST: Duration = Duration::from_millis(200);
+
+/// By how much the clocks of nodes may differ that grant this ttl together.
+pub(super) fn tolerance(ttl: Duration) -> Duration {
+    (ttl / PART).min(MOST)
+}
+
+/// How long a grant of this ttl is valid. A clock may go forward by twice the tolerance, from one end of it to the other, before
+/// others see it; the margins for drift are core's.
+pub(super) fn validity(ttl: Duration) -> Duration {
+    ttl.saturating_sub(tolerance(ttl) * 2)
+}
+
+/// The largest set of these nodes whose clocks certainly differ by no more than this.
+pub(super) fn largest(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usize> {
+    let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
+    let beside = |first: &Ahead| -> Vec<usize> {
+        let fits =
+            |ahead: &Ahead| ahead.least >= first.least && ahead.most.saturating_sub(first.least) <= most;
+        clocks.iter().filter(|(_, ahead)| fits(ahead)).map(|(node, _)| *node).collect()
+    };
+    clocks.iter().map(|(_, first)| beside(first)).max_by_key(Vec::len).unwrap_or_default()
+}
+
+/// The largest set of these nodes whose clocks may differ by no more than this, as far as is known.
+pub(super) fn possible(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usize> {
+    let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
+    let beside = |first: &Ahead| -> Vec<usize> {
+        let fits = |ahead: &Ahead| {
+            ahead.least.saturating_sub(first.most) <= most && first.least.saturating_sub(ahead.most) <= most
+        };
+        clocks.iter().filter(|(_, ahead)| fits(ahead)).map(|(node, _)| *node).collect()
+    };
+    clocks.iter().map(|(_, first)| beside(first)).max_by_key(Vec::len).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ahead(least: i64, most: i64) -> Ahead {
+        Ahead { least, most }
+    }
+
+    #[test]
+    fn the_largest_set_that_agrees_for_certain_decides() {
+        let tolerance = Duration::from_micros(100);
+        let largest = |clocks: &[Ahead]| {
+            let clocks: Vec<_> = clocks.iter().copied().enumerate().collect();
+            largest(&clocks, tolerance)
+        };
+        assert_eq!(largest(&[]), Vec::<usize>::new());
+        assert_eq!(largest(&[ahead(0, 10), ahead(20, 30), ahead(90, 100)]), [0, 1, 2]);
+        assert_eq!(largest(&[ahead(0, 10), ahead(20, 30), ahead(900, 910)]), [0, 1]);
+        assert_eq!(largest(&[ahead(-900, -890), ahead(20, 30), ahead(0, 10)]), [1, 2]);
+        // So little is known of one that it may differ by more.
+        assert_eq!(largest(&[ahead(0, 10), ahead(5, 102), ahead(1, 2)]), [0, 2]);
+        assert_eq!(largest(&[ahead(0, 101)]), Vec::<usize>::new(), "not even of itself");
+        // With more answers they may turn out to agree.
+        let clocks = [(0, ahead(0, 300)), (1, ahead(350, 500)), (2, ahead(900, 950))];
+        assert_eq!(possible(&clocks, tolerance), [0, 1]);
+    }
+
+    #[test]
+    fn what_others_cannot_see_is_taken_off_the_lease() {
+        let millis = Duration::from_millis;
+        for (ttl, valid) in [(100, 90), (1000, 900), (4000, 3600), (30_000, 29_600)] {
+            assert_eq!(validity(millis(ttl)), millis(valid));
+        }
+    }
+}

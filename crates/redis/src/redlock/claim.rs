@@ -1,0 +1,280 @@
+//! Claims: the lock on a majority, then the token.
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use leasehold_core::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Mode, Token};
+
+use super::{
+    agreement::{largest, tolerance, validity},
+    engine::RedlockEngine,
+    node::{Node, Times},
+    round::{Asking, round},
+    tally::{Ballot, Decision, Tally, Vote},
+    words::{Asked, End, Locked, Waits, Word, read_locked, read_written, write_item},
+};
+use crate::{keys::Keys, news::LINEAGE, scripts::Script};
+
+/// A guessed token is so far ahead of the nodes' clocks, in microseconds: it is to be larger than their time when they are asked.
+const LEAD: u64 = 5_000;
+/// How often another token is tried where one as large was there already.
+const MOST_TOKENS: u32 = 3;
+/// A node that has less than this behind it may have forgotten how the last hold ended; `lua/redlock/head.lua` remembers it as long.
+const MEMORY: Duration = Duration::from_secs(3600);
+/// What a lease may last longer on a node than on our clock, and what its token may be ahead: see [`RedlockEngine::quarantine`].
+const QUARANTINE_MARGIN: Duration = Duration::from_secs(1);
+
+/// One attempt of a claim.
+struct Attempt<'a> {
+    claim: &'a Claim,
+    keys: &'a Keys<'a>,
+    number: u32,
+}
+
+impl RedlockEngine {
+    pub(super) async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
+        if claim.mode != Mode::Exclusive {
+            return Err(refused(claim.mode));
+        }
+        let keys = self.keys(&claim.name)?;
+        if self.nodes[0].flights.is_released(claim.id, self.clock.now()) {
+            return Ok(Answer::Gone);
+        }
+        if claim.ttl > self.config.longest {
+            let (ttl, longest) = (claim.ttl, self.config.longest);
+            let message = format!(
+                "a ttl of {ttl:?} is longer than max_ttl ({longest:?}): a node that forgot it would vote too early"
+            );
+            return Err(EngineError::new(Fault::Misconfigured, message));
+        }
+        self.ready().await?;
+        let attempt = Attempt { claim, keys: &keys, number: self.attempts.fetch_add(1, Ordering::Relaxed) };
+        let guess = if how == How::Ask { 0 } else { self.guess(claim.ttl) };
+        let mut tally = Tally::new(self.nodes.len(), claim.ttl, guess);
+        let mut decision = self.lock(&attempt, how, guess, &mut tally).await?;
+        if let Decision::Write { first, tokens } = decision {
+            decision = self.write(&attempt, first, tokens.unwrap_or(claim.tokens), &mut tally).await?;
+        }
+        self.conclude(&attempt, how, &tally, decision)
+    }
+
+    /// What the claim is answered. Of one that is not granted nothing stays on the nodes.
+    fn conclude(
+        &self,
+        attempt: &Attempt<'_>,
+        how: How,
+        tally: &Tally,
+        decision: Decision,
+    ) -> Result<Answer, EngineError> {
+        let claim = attempt.claim;
+        if let Decision::Held { first, tokens, previous } = decision {
+            self.waits(claim.id, false);
+            let token = Token { lineage: LINEAGE, number: first };
+            return Ok(Answer::Held(Grant { token, tokens, ttl: Some(validity(claim.ttl)), previous }));
+        }
+        if how == How::Create {
+            let (id, token, ended) = (claim.id, 0, leasehold_core::Previous::Clean);
+            let end = End { id, attempt: Some(attempt.number), goes_on: claim.may_queue, token, ended };
+            let may_have =
+                |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
+            let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have(ballot));
+            nodes.for_each(|(node, _)| node.clear(&claim.name, end));
+        }
+        match decision {
+            Decision::Taken(ask_in) => {
+                self.waits(claim.id, claim.may_queue);
+                Ok(Answer::Taken(Hint { ask_in, ..Hint::default() }))
+            }
+            Decision::Gone => Ok(Answer::Gone),
+            Decision::Failed(error) => Err(error),
+            _ => Err(EngineError::new(Fault::Retry, "the nodes did not answer in time")),
+        }
+    }
+
+    /// A token larger than any that was granted, unless it was granted just now: by the clocks of the nodes. 0 if they are not known.
+    fn guess(&self, ttl: Duration) -> u64 {
+        let now = self.clock.now();
+        let clocks: Vec<_> =
+            self.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.ahead(now)?))).collect();
+        let agreed = largest(&clocks, tolerance(ttl));
+        if agreed.len() < self.quorum() {
+            return 0;
+        }
+        let ahead = clocks.iter().filter(|(at, _)| agreed.contains(at)).map(|(_, ahead)| ahead.most).max();
+        let ours = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX);
+        ahead.map_or(0, |ahead| u64::try_from(ahead.saturating_add(ours)).unwrap_or(0).saturating_add(LEAD))
+    }
+
+    async fn lock(
+        &self,
+        attempt: &Attempt<'_>,
+        how: How,
+        guess: u64,
+        tally: &mut Tally,
+    ) -> Result<Decision, EngineError> {
+        let claim = attempt.claim;
+        let waits = match (claim.may_queue, self.is_waiting(claim.id)) {
+            (_, true) => Waits::Still,
+            (true, false) => Waits::Now,
+            (false, false) => Waits::Never,
+        };
+        let asked = |node: &Node| {
+            let (longest, channel) = (self.longest(), node.client.channel.as_str());
+            Asked { claim, how, attempt: attempt.number, guess, waits, longest, channel }.item(attempt.keys)
+        };
+        let mut asking = Vec::with_capacity(self.nodes.len());
+        let with_late = self.live() < self.quorum();
+        for (at, node) in self.nodes.iter().enumerate() {
+            let Some(conn) = node.live().or_else(|| node.conn().filter(|_| with_late)) else {
+                tally.ballots[at] = Ballot::Failed(node.absent());
+                continue;
+            };
+            let (item, id) = (asked(node), claim.id);
+            let (this, to) = (Arc::clone(node), Arc::clone(&conn));
+            let answer = Box::pin(async move {
+                let flight = this.flights.start(id, to.number, this.client.clock.now());
+                let said = this.ask(&to, Script::LockNode, [item].into()).await;
+                if !said.as_ref().is_err_and(|error| error.fault.may_be_applied()) {
+                    flight.land();
+                }
+                said.and_then(|(said, times)| Ok((read_locked(said)?, times)))
+            });
+            asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+        }
+        let mut decision = tally.decide(asking.is_empty());
+        if matches!(decision, Decision::Open) {
+            round(asking, self.config.patience(claim.ttl), |at, said| {
+                tally.ballots[at] = self.ballot(at, said, how);
+                decision = tally.decide(false);
+                !matches!(decision, Decision::Open)
+            })
+            .await;
+        }
+        Ok(if matches!(decision, Decision::Open) { tally.decide(true) } else { decision })
+    }
+
+    /// What the answer of a node is worth.
+    fn ballot(&self, at: usize, said: Result<(Locked, Times), EngineError>, how: How) -> Ballot {
+        let node = &self.nodes[at];
+        let (locked, times) = match said {
+            Ok(said) => said,
+            Err(error) => return Ballot::Failed(error),
+        };
+        let ahead = node.learn(times, locked.micros);
+        self.lasts(locked.longest);
+        match locked.word {
+            Word::Taken => return Ballot::Taken(locked.left),
+            Word::Absent => return Ballot::Absent,
+            Word::Dead => return Ballot::Dead,
+            Word::Typed => {
+                let message =
+                    "the key of this lock holds something else than a string: choose another name or prefix";
+                return Ballot::Failed(node.said(&EngineError::new(Fault::Misconfigured, message)));
+            }
+            Word::Locked | Word::Stood => {}
+        }
+        let Some(ahead) = ahead else {
+            return Ballot::Failed(node.said(&EngineError::new(Fault::Retry, "its clock is not known")));
+        };
+        // What it kept needs no quarantine: the lock stands.
+        if how == How::Create
+            && let Some(error) = self.no_vote(node, &locked, times.came)
+        {
+            return Ballot::Failed(error);
+        }
+        let Locked { micros, newest, ended, first, tokens, born, .. } = locked;
+        let (stood, is_new) = (locked.word == Word::Stood, born < MEMORY);
+        Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, stood, is_new })
+    }
+
+    /// Why the vote of this node does not count: locks that it gave may not be over, and it does not know of them.
+    fn no_vote(&self, node: &Node, locked: &Locked, now: Instant) -> Option<EngineError> {
+        let Some((_, started)) = node.process() else {
+            let message = "may not be asked for INFO, without which nobody knows when it started: give the user the rights of docs/engines/redlock.md";
+            return Some(node.said(&EngineError::new(Fault::Denied, message)));
+        };
+        let runs = Duration::from_micros(locked.micros.saturating_sub(started));
+        let (has, wants) = (runs.min(locked.born), self.quarantine());
+        if has < wants {
+            let (since, left) = (has.as_secs(), (wants - has).as_secs() + 1);
+            let what = if runs <= locked.born { "started" } else { "was emptied, or first used," };
+            let message = format!(
+                "{what} {since} s ago, and has no vote for {left} s more: it may have forgotten locks of up to max_ttl"
+            );
+            return Some(node.said(&EngineError::new(Fault::Full, message)));
+        }
+        let left = node.stepped(now, self.quarantine())?;
+        let message = format!("its clock was set forward, and it has no vote for {left:?} more");
+        Some(node.said(&EngineError::new(Fault::Full, message)))
+    }
+
+    /// For how long a node has no vote that started anew. Longer than the longest lease, by a clock that goes faster by a hundredth; and so
+    /// much longer that tokens which it forgot are smaller than the clocks of all nodes that agree with it.
+    pub(super) fn quarantine(&self) -> Duration {
+        let longest = self.longest();
+        longest + longest / 50 + QUARANTINE_MARGIN
+    }
+
+    /// Writes a token where the lock is, and another one where that is too small.
+    async fn write(
+        &self,
+        attempt: &Attempt<'_>,
+        mut first: u64,
+        tokens: u32,
+        tally: &mut Tally,
+    ) -> Result<Decision, EngineError> {
+        let claim = attempt.claim;
+        for _ in 0..MOST_TOKENS {
+            tally.writes(first, tokens);
+            let mut asking = Vec::with_capacity(self.nodes.len());
+            for (at, node) in self.nodes.iter().enumerate() {
+                if !matches!(tally.ballots[at], Ballot::Vote(_)) {
+                    continue;
+                }
+                let Some(conn) = node.conn() else {
+                    tally.lost(at, node.absent());
+                    continue;
+                };
+                let item = write_item(attempt.keys, claim, attempt.number, first, tokens);
+                let (this, to) = (Arc::clone(node), Arc::clone(&conn));
+                let answer = Box::pin(async move {
+                    let (said, times) = this.ask(&to, Script::WriteToken, [item].into()).await?;
+                    Ok::<_, EngineError>((read_written(said)?, times))
+                });
+                asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+            }
+            let mut decision = Decision::Open;
+            round(asking, self.config.patience(claim.ttl), |at, said| {
+                match said {
+                    Ok(((is_written, micros, newest), times)) => {
+                        let ahead = self.nodes[at].learn(times, micros);
+                        tally.wrote(at, is_written, ahead, newest);
+                    }
+                    Err(error) => tally.lost(at, error),
+                }
+                decision = tally.decide(false);
+                matches!(decision, Decision::Held { .. })
+            })
+            .await;
+            if matches!(decision, Decision::Held { .. }) {
+                return Ok(decision);
+            }
+            match tally.again() {
+                Some(next) => first = next,
+                None => break,
+            }
+        }
+        Ok(tally.decide(true))
+    }
+}
+
+fn refused(mode: Mode) -> EngineError {
+    let message = match mode {
+        Mode::Permits { .. } => {
+            "permits cannot be had on a Redlock: each node counts its own, and a majority of the nodes can be found for more of them than there are; use one durable server (redis://) or another engine"
+        }
+        _ => {
+            "shared locks cannot be had on a Redlock: what other programs read on the nodes is one value of one holder; use one durable server (redis://) or another engine"
+        }
+    };
+    EngineError::new(Fault::Misconfigured, message)
+}

@@ -1,0 +1,105 @@
+//! What must still go from a node that could not be told: releases, in the background, with a budget of their own.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{EngineError, Instant, Name};
+
+use super::{
+    node::{Node, lock_of},
+    words::End,
+};
+use crate::{door, engine::REQUEST_LIFE, keys::Keys, outbox::BATCH, scripts::Script};
+
+/// Beyond this many, the oldest are left to the end of their leases.
+const MOST: usize = 65_536;
+/// The pause between two tries, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// What is not done by then was over by itself, or may stay until its lease is over: the longest that an operator is likely to wait for.
+const BUDGET: Duration = Duration::from_secs(120);
+
+/// What one node still owes.
+#[derive(Default)]
+pub(super) struct Debts {
+    all: Mutex<VecDeque<Debt>>,
+    is_paid: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Debt {
+    name: Name,
+    end: End,
+    until: Instant,
+}
+
+impl Node {
+    /// Something of a claim is to go, now or when the node can be told.
+    pub(super) fn clear(self: &Arc<Self>, name: &Name, end: End) {
+        let until = self.client.clock.now().after(BUDGET);
+        {
+            let mut all = lock_of(&self.debts.all);
+            if all.len() >= MOST {
+                all.pop_front();
+            }
+            all.push_back(Debt { name: name.clone(), end, until });
+        }
+        if !self.debts.is_paid.swap(true, Ordering::AcqRel) {
+            let node = Arc::clone(self);
+            door::detach(async move { node.pay().await });
+        }
+    }
+
+    async fn pay(self: Arc<Self>) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let now = self.client.clock.now();
+            let some: Vec<Debt> = {
+                let mut all = lock_of(&self.debts.all);
+                all.retain(|debt| debt.until > now);
+                if all.is_empty() {
+                    // Under the lock, so that who comes next begins anew.
+                    self.debts.is_paid.store(false, Ordering::Release);
+                    return;
+                }
+                all.iter().take(BATCH).cloned().collect()
+            };
+            if self.try_to(&some).await.is_ok() {
+                let mut all = lock_of(&self.debts.all);
+                let paid = some.len().min(all.len());
+                all.drain(..paid);
+                pause = FIRST_PAUSE;
+            } else {
+                door::pause(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    async fn try_to(self: &Arc<Self>, some: &[Debt]) -> Result<(), EngineError> {
+        self.dial();
+        let conn = self.conn().ok_or_else(|| self.absent())?;
+        let (now, prefix) = (self.client.clock.now(), &self.client.config.prefix);
+        let mut items = crate::outbox::Items::new();
+        for Debt { name, end, .. } in some {
+            let Ok(keys) = Keys::of(prefix, name) else { continue };
+            let grave = match end.attempt {
+                None => self.flights.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
+                // What a late request of this attempt locks, a later attempt takes over, or the release of the claim ends.
+                Some(_) => !end.goes_on && self.flights.is_unsettled(end.id, now),
+            };
+            items.push(end.item(&keys, grave, Duration::ZERO));
+        }
+        self.ask(&conn, Script::ReleaseVote, items).await?;
+        some.iter()
+            .filter(|debt| debt.end.attempt.is_none())
+            .for_each(|debt| self.flights.settle(debt.end.id));
+        Ok(())
+    }
+}

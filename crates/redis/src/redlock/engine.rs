@@ -1,0 +1,170 @@
+//! One client of the nodes.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use leasehold_core::{
+    Answer, BoxFuture, Breaking, Claim, ClaimId, Clock, Contact, Engine, EngineError, Env, Hold, How, Life,
+    Mailbox, Name, News, Profile, Release, Released, Renewed,
+};
+
+use super::{
+    config::RedlockConfig,
+    node::{Node, lock_of},
+};
+use crate::{engine::REQUEST_LIFE, keys::Keys, scripts::millis};
+
+/// The paces at which waiting claims try. Releases ring some of them, so this is for lapses, and for who was not rung.
+const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(250);
+/// Its own, and one for each of so many tasks of this process before another gets its turn.
+const TOKENS: u32 = 1 + 64;
+/// How long a request may take before its outcome is unknown: a first one connects to all nodes, which takes most of it.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// For how long the nodes that do not decide are waited for at the first contact.
+const FIRST_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Locks on a majority of independent servers.
+pub struct RedlockEngine {
+    pub(super) config: RedlockConfig,
+    pub(super) nodes: Vec<Arc<Node>>,
+    pub(super) clock: Arc<dyn Clock>,
+    mailbox: Arc<Mailbox>,
+    /// Counts attempts to claim: each has a value of its own under the locks.
+    pub(super) attempts: AtomicU32,
+    /// A majority was connected once.
+    pub(super) met: AtomicBool,
+    pub(super) contact: Contact,
+    /// The longest ttl that any client of the nodes names, in milliseconds.
+    longest: AtomicU64,
+    /// Claims that were told "taken", and wait.
+    waiting: Mutex<HashSet<ClaimId>>,
+    profile: Profile,
+}
+
+impl RedlockEngine {
+    /// A client of the nodes. They are contacted at the first request, not here.
+    ///
+    /// The futures of this engine run on a tokio runtime with its timers and I/O, as the keeper's.
+    #[must_use]
+    pub fn new(config: RedlockConfig, env: &Env) -> Self {
+        let (mailbox, id) = (Arc::default(), ClaimId(env.lineage().get().to_be_bytes()));
+        let node = |node| Node::new(node, config.nodes.len(), id, &env.clock, &mailbox);
+        let nodes = config.nodes.iter().map(node).collect();
+        let contact = Contact::default();
+        let (attempts, met, waiting) = Default::default();
+        Self {
+            nodes,
+            clock: Arc::clone(&env.clock),
+            mailbox,
+            attempts,
+            met,
+            longest: AtomicU64::new(millis(config.longest)),
+            waiting,
+            profile: profile(&config, contact.clone()),
+            contact,
+            config,
+        }
+    }
+
+    /// How many nodes decide.
+    pub(super) fn quorum(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    pub(super) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
+        Keys::of(&self.config.nodes[0].prefix, name)
+    }
+
+    pub(super) fn patience_at_first(&self) -> Duration {
+        self.config.node_timeout.unwrap_or(FIRST_PATIENCE)
+    }
+
+    /// The longest ttl that any client of the nodes names.
+    pub(super) fn longest(&self) -> Duration {
+        Duration::from_millis(self.longest.load(Ordering::Relaxed))
+    }
+
+    /// Some client names this one.
+    pub(super) fn lasts(&self, longest: Duration) {
+        self.longest.fetch_max(millis(longest), Ordering::Relaxed);
+    }
+
+    pub(super) fn is_waiting(&self, claim: ClaimId) -> bool {
+        lock_of(&self.waiting).contains(&claim)
+    }
+
+    /// The claim waits, or does not.
+    pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
+        let mut waiting = lock_of(&self.waiting);
+        let changed = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
+        drop(waiting);
+        if changed {
+            self.nodes.iter().for_each(|node| node.waits(claim, waits));
+        }
+    }
+}
+
+impl Engine for RedlockEngine {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn group(&self, _: &Name) -> Option<u16> {
+        None
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
+        Box::pin(self.claim_now(claim, how))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
+        Box::pin(self.renew_now(holds))
+    }
+
+    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
+        Box::pin(self.release_now(releases))
+    }
+
+    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+        Box::pin(async move {
+            let mend = join_all(self.nodes.iter().map(|node| node.mend()));
+            let news = tokio::select! {
+                biased;
+                news = self.mailbox.read() => news,
+                _ = mend => Vec::new(),
+            };
+            // One node started anew, or its clock went forward: what others have still counts, and a renewal mends it.
+            let of_all = |news| if matches!(news, News::Doubt) { News::AskAll } else { news };
+            news.into_iter().map(of_all).collect()
+        })
+    }
+}
+
+fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
+    let mut profile = Profile::new("redlock");
+    profile.life = Life::Lease;
+    profile.push = true;
+    profile.poll = POLL;
+    profile.tokens = TOKENS;
+    profile.modes = leasehold_core::Modes::Exclusive;
+    profile.breaking = Breaking::Lease;
+    profile.ttl = Duration::from_millis(100)..=config.longest;
+    profile.request_timeout = REQUEST_TIMEOUT;
+    profile.request_life = REQUEST_LIFE;
+    profile.contact = Some(contact);
+    profile
+}
+
+impl fmt::Debug for RedlockEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedlockEngine").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! What is promised: less than a consensus gives, and what of it depends on the nodes as they are now.
+
+use std::sync::Arc;
+
+use leasehold_core::{EngineError, Guarantee, Level};
+
+use super::{
+    agreement::tolerance,
+    engine::RedlockEngine,
+    node::{Node, Times},
+};
+use crate::{
+    guarantee::{self, WayThere},
+    open::micros,
+    reply::unreadable,
+};
+
+/// What a single server is told of, and is no matter here: nodes that forget have no vote.
+const NO_MATTER: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
+
+impl RedlockEngine {
+    pub(super) async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
+        self.ready().await?;
+        let mut all = Guarantee::new(Level::LeaseBounded, &[]);
+        all.lower(
+            "the nodes",
+            &format!("{} servers without a consensus", self.nodes.len()),
+            "a durable server alone with a fence, or an engine with a consensus (etcd, ZooKeeper)",
+            "when the clocks of a majority are set forward, or a majority fails and forgets while clocks are set, two may hold one lock",
+        );
+        for node in &self.nodes {
+            match look(node).await {
+                Ok(said) => add(&mut all, node, said),
+                Err(error) => all.lower(
+                    &node.place,
+                    &format!("not to be asked ({})", error.message),
+                    "an independent master that answers",
+                    "while one of the nodes gives no vote, fewer others may fail",
+                ),
+            }
+        }
+        let now = self.clock.now();
+        let known: Vec<_> = self.nodes.iter().filter_map(|node| node.ahead(now)).collect();
+        let (least, most) = (known.iter().map(|a| a.most).min(), known.iter().map(|a| a.least).max());
+        if let (Some(least), Some(most)) = (least, most) {
+            let (apart, may) = (most.saturating_sub(least), tolerance(self.config.longest));
+            if apart > i64::try_from(may.as_micros()).unwrap_or(i64::MAX) {
+                all.lower(
+                    "the clocks",
+                    &format!("{} ms apart", apart / 1000),
+                    &format!("within {} ms, and a twentieth of the ttl", may.as_millis()),
+                    "nodes whose clocks do not agree have no vote together",
+                );
+            }
+        }
+        let quarantine = self.quarantine();
+        all.note(format!(
+            "A node that was started or emptied has no vote for {quarantine:?}, which max_ttl makes: persistence is not needed, and does not shorten it."
+        ));
+        all.note("Tokens are written on a majority and grow while no more than a minority forgets at a time: the fence refuses what a lock cannot.");
+        all.note("Other programs with the plain lock are excluded, but compare no clocks, and wait for no node that started anew.");
+        Ok(all)
+    }
+}
+
+async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
+    let conn = node.conn().ok_or_else(|| node.absent())?;
+    let sent = node.client.clock.now();
+    let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.said(&error))?;
+    let times = Times { sent, came: node.client.clock.now() };
+    node.learn(times, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
+    guarantee::look(&conn, WayThere::default()).await
+}
+
+/// What is said of one node, by its name.
+fn add(all: &mut Guarantee, node: &Node, said: Guarantee) {
+    for finding in said.findings.into_iter().filter(|finding| !NO_MATTER.contains(&finding.what.as_str())) {
+        let what = format!("{} of {}", finding.what, node.place);
+        all.lower(&what, &finding.found, &finding.wanted, &finding.risk);
+    }
+}

@@ -1,0 +1,398 @@
+//! Renewals and releases: of many holds at once, on all nodes, decided by a majority.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use leasehold_core::{BoxFuture, EngineError, Fault, Hold, Loss, Mode, Name, Release, Released, Renewed};
+
+use super::{
+    agreement::validity,
+    engine::RedlockEngine,
+    node::Node,
+    round::{Asking, round},
+    words::{End, renew_item},
+};
+use crate::{
+    conn::Conn,
+    door,
+    engine::REQUEST_LIFE,
+    keys::Keys,
+    outbox::{BATCH, Items},
+    reply::{Reply, unreadable},
+    scripts::Script,
+};
+
+/// How long a majority has for an answer to renewals and releases, of which nothing is lost by waiting: the deadline of a hold stands,
+/// and a minority that hangs is not waited for. Of a lease a part, so that the next renewal is not late.
+const PATIENCE: Duration = Duration::from_secs(3);
+const RENEWAL_PART: u32 = 4;
+
+/// What one node said of each item.
+type Said = Vec<Result<String, EngineError>>;
+
+impl RedlockEngine {
+    pub(super) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
+        if holds.is_empty() {
+            return Vec::new();
+        }
+        // Who cannot be asked is told of by the answers.
+        let _ = self.ready().await;
+        let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
+        let quarantine = self.quarantine();
+        let mut answers: Vec<_> = holds.iter().map(|_| Answers::default()).collect();
+        let again: Arc<[Again]> =
+            holds.iter().map(|hold| Again { hold: hold.clone(), may: AtomicBool::new(false) }).collect();
+        let asking = self.all_nodes(|node, conn| {
+            let items =
+                holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false, quarantine)));
+            let said = asks(node, conn, Script::RenewNode, items.collect());
+            let said = counted(Arc::clone(node), quarantine, said);
+            repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&again), said)
+        });
+        let (nodes, quorum) = (self.nodes.len(), self.quorum());
+        round(asking, limit, |at, said: Said| {
+            for ((answers, said), again) in answers.iter_mut().zip(said).zip(&*again) {
+                answers.hear(at, said);
+                again.may.store(answers.ours >= quorum, Ordering::Release);
+            }
+            answers.iter().all(|answers| answers.is_decided(nodes, quorum))
+        })
+        .await;
+        let renewed = holds.iter().zip(&answers).map(|(hold, answers)| {
+            if hold.mode != Mode::Exclusive {
+                return Renewed::Lost(Loss::Gone);
+            }
+            let renewed = answers.renewed(nodes, quorum, hold.ttl);
+            if matches!(renewed, Renewed::Kept { .. }) {
+                for node in answers.missing.iter().map(|at| &self.nodes[*at]) {
+                    if let Some(conn) = node.conn() {
+                        repair(node, conn, hold);
+                    }
+                }
+            }
+            renewed
+        });
+        renewed.collect()
+    }
+
+    pub(super) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
+        if releases.is_empty() {
+            return Vec::new();
+        }
+        let _ = self.ready().await;
+        releases.iter().for_each(|release| self.waits(release.id, false));
+        let ends: Arc<[(Name, End)]> =
+            releases.iter().map(|release| (release.name.clone(), end(release))).collect();
+        let quarantine = self.quarantine();
+        let mut answers: Vec<_> = releases.iter().map(|_| Answers::default()).collect();
+        let asking = self.all_nodes(|node, conn| {
+            let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
+            let items = ends.iter().map(|(name, end)| {
+                let grave = node.flights.release(end.id, conn.number, now, until);
+                Some(end.item(&keys(node, name)?, grave, quarantine))
+            });
+            let said = asks(node, conn, Script::ReleaseVote, items.collect());
+            owed(Arc::clone(node), Arc::clone(&ends), said)
+        });
+        // Who cannot be asked now is told later.
+        let asked: Vec<usize> = asking.iter().map(|asking| asking.at).collect();
+        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| !asked.contains(at)) {
+            let now = self.clock.now();
+            for (name, end) in &*ends {
+                // Nothing of the claim is asked of it any more.
+                if at == 0 {
+                    node.flights.release(end.id, 0, now, now.after(REQUEST_LIFE));
+                }
+                node.clear(name, *end);
+            }
+        }
+        let (nodes, quorum) = (self.nodes.len(), self.quorum());
+        round(asking, PATIENCE, |at, said: Said| {
+            for (answers, said) in answers.iter_mut().zip(said) {
+                answers.hear(at, said);
+            }
+            answers.iter().all(|answers| answers.is_decided(nodes, quorum) || answers.is_freed(quorum))
+        })
+        .await;
+        answers.iter().map(|answers| answers.released(nodes, quorum)).collect()
+    }
+
+    /// A request for each node that can be asked.
+    fn all_nodes(
+        &self,
+        request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, Said>,
+    ) -> Vec<Asking<Said>> {
+        let all = self.nodes.iter().enumerate().filter_map(|(at, node)| {
+            let conn = node.conn()?;
+            Some(Asking { at, node: Arc::clone(node), answer: request(node, &conn), conn })
+        });
+        all.collect()
+    }
+}
+
+fn keys<'a>(node: &'a Node, name: &'a Name) -> Option<Keys<'a>> {
+    Keys::of(&node.client.config.prefix, name).ok()
+}
+
+fn end(release: &Release) -> End {
+    let token = release.token.map_or(0, |token| token.number);
+    End { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
+}
+
+/// Asks a node for all items, some at a time. An item of a name that no claim can have is answered as absent.
+fn asks(
+    node: &Arc<Node>,
+    conn: &Arc<Conn>,
+    script: Script,
+    items: Vec<Option<crate::scripts::Item>>,
+) -> BoxFuture<'static, Said> {
+    let (node, conn) = (Arc::clone(node), Arc::clone(conn));
+    Box::pin(async move {
+        let known: Vec<bool> = items.iter().map(Option::is_some).collect();
+        let mut batches: Vec<Items> = Vec::new();
+        for item in items.into_iter().flatten() {
+            match batches.last_mut().filter(|batch| batch.len() < BATCH) {
+                Some(batch) => batch.push(item),
+                None => batches.push([item].into()),
+            }
+        }
+        let ask = |items: Items| {
+            let (node, conn, count) = (&node, &conn, items.len());
+            async move {
+                match node.ask(conn, script, items).await {
+                    Ok((said, _)) => texts(said, count),
+                    Err(error) => (0..count).map(|_| Err(error.again())).collect(),
+                }
+            }
+        };
+        let mut said = join_all(batches.into_iter().map(ask)).await.into_iter().flatten();
+        let one = |is_known: bool| {
+            if is_known { said.next().unwrap_or_else(|| Err(unreadable())) } else { Ok("absent".to_owned()) }
+        };
+        known.into_iter().map(one).collect()
+    })
+}
+
+fn texts(said: crate::outbox::Values, count: usize) -> Said {
+    let mut reply = Reply::new(said);
+    (0..count).map(|_| reply.text()).collect()
+}
+
+/// What a node has kept counts, unless it started anew: it may have given its vote to another and forgotten that, and where a lock was set
+/// again since, two would have it.
+fn counted(
+    node: Arc<Node>,
+    quarantine: Duration,
+    said: BoxFuture<'static, Said>,
+) -> BoxFuture<'static, Said> {
+    Box::pin(async move {
+        let count = |said: String| match said.strip_prefix("kept ") {
+            Some(times) if has_vote(&node, times, quarantine) => "kept".to_owned(),
+            Some(_) => "new".to_owned(),
+            None => said,
+        };
+        said.await.into_iter().map(|said| said.map(count)).collect()
+    })
+}
+
+/// Whether the node has run, and had what it has, for so long: by its time, and since when it has what it has.
+fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
+    let mut words = times.split(' ').map(|word| word.parse::<u64>().ok());
+    let (Some(Some(micros)), Some(Some(born)), Some((_, started))) =
+        (words.next(), words.next(), node.process())
+    else {
+        return false;
+    };
+    Duration::from_micros(born.min(micros.saturating_sub(started))) >= quarantine
+}
+
+/// A hold that is set again where it is missing, if a majority has it.
+struct Again {
+    hold: Hold,
+    may: AtomicBool,
+}
+
+/// A node that is the last to say that a lock is missing: that others have kept it was heard before. Who is earlier is seen to when all
+/// are counted.
+fn repairs(
+    node: Arc<Node>,
+    conn: Arc<Conn>,
+    again: Arc<[Again]>,
+    said: BoxFuture<'static, Said>,
+) -> BoxFuture<'static, Said> {
+    Box::pin(async move {
+        let said = said.await;
+        for (Again { hold, may }, said) in again.iter().zip(&said) {
+            if matches!(said.as_deref(), Ok("missing" | "young")) && may.load(Ordering::Acquire) {
+                repair(&node, Arc::clone(&conn), hold);
+            }
+        }
+        said
+    })
+}
+
+/// A majority has the lock: it is set again where it is missing, so that the next node that fails does not end the hold.
+fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
+    let Some(keys) = keys(node, &hold.name) else { return };
+    let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, true, Duration::ZERO), hold.id);
+    door::detach(async move {
+        let flight = node.flights.start(id, conn.number, node.client.clock.now());
+        if node.flights.is_released(id, node.client.clock.now())
+            || node.ask(&conn, Script::RenewNode, [item].into()).await.is_ok()
+        {
+            flight.land();
+        }
+    });
+}
+
+/// What a node did not say of a release, it owes.
+fn owed(
+    node: Arc<Node>,
+    ends: Arc<[(Name, End)]>,
+    said: BoxFuture<'static, Said>,
+) -> BoxFuture<'static, Said> {
+    Box::pin(async move {
+        let said = said.await;
+        for ((name, end), said) in ends.iter().zip(&said) {
+            match said {
+                Ok(_) => node.flights.settle(end.id),
+                Err(_) => node.clear(name, *end),
+            }
+        }
+        said
+    })
+}
+
+/// What the nodes said of one hold, or of its end.
+#[derive(Default)]
+struct Answers {
+    /// The lock was there, and is kept or gone.
+    ours: usize,
+    /// It was not there.
+    not: usize,
+    /// The node may have forgotten it, or has it without having a vote; nobody else has had its vote since.
+    young: usize,
+    missing: Vec<usize>,
+    broken: bool,
+    error: Option<EngineError>,
+}
+
+impl Answers {
+    fn hear(&mut self, at: usize, said: Result<String, EngineError>) {
+        match said.as_deref() {
+            Ok("kept" | "freed") => self.ours += 1,
+            Ok("new") => self.young += 1,
+            Ok("young") => {
+                self.young += 1;
+                self.missing.push(at);
+            }
+            Ok(word) => {
+                self.not += 1;
+                self.broken |= word == "broken";
+                if word == "missing" {
+                    self.missing.push(at);
+                }
+            }
+            Err(error) => self.error = Some(error.again()),
+        }
+    }
+
+    /// Whether a majority has it, or certainly none can have it.
+    fn is_decided(&self, nodes: usize, quorum: usize) -> bool {
+        self.ours >= quorum || self.not > nodes - quorum
+    }
+
+    /// Whether it was there until now, and nobody else can have had it.
+    fn is_freed(&self, quorum: usize) -> bool {
+        self.ours > 0 && self.ours + self.young >= quorum
+    }
+
+    fn unknown(&self) -> EngineError {
+        let why = self.error.as_ref().map_or("the others do not answer in time", |error| &error.message);
+        EngineError::new(Fault::Unknown, format!("no majority of the nodes answered: {why}"))
+    }
+
+    fn renewed(&self, nodes: usize, quorum: usize, ttl: Duration) -> Renewed {
+        if self.ours >= quorum {
+            return Renewed::Kept { ttl: Some(validity(ttl)) };
+        }
+        if self.not > nodes - quorum {
+            return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
+        }
+        // The hold stands until its deadline, and the next renewal may bring it further.
+        Renewed::Unknown(self.unknown())
+    }
+
+    fn released(&self, nodes: usize, quorum: usize) -> Released {
+        if self.is_freed(quorum) {
+            Released::Freed
+        } else if self.not > nodes - quorum || self.ours == 0 && self.not + self.young == nodes {
+            Released::NotThere
+        } else {
+            Released::Unknown(self.unknown())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(words: &[&str]) -> Answers {
+        let mut answers = Answers::default();
+        for (at, word) in words.iter().enumerate() {
+            match *word {
+                "-" => {}
+                "error" => answers.hear(at, Err(EngineError::new(Fault::Unknown, "broke"))),
+                word => answers.hear(at, Ok(word.to_owned())),
+            }
+        }
+        answers
+    }
+
+    #[test]
+    fn a_majority_keeps_a_hold_and_only_the_lack_of_one_loses_it() {
+        for (words, said) in [
+            (["kept", "kept", "-"], "Kept { ttl: Some(900ms) }"),
+            (["kept", "missing", "-"], "Unknown"),
+            (["kept", "error", "-"], "Unknown"),
+            (["error", "error", "error"], "Unknown"),
+            (["kept", "missing", "kept"], "Kept { ttl: Some(900ms) }"),
+            (["missing", "missing", "-"], "Lost(Gone)"),
+            (["kept", "gone", "gone"], "Lost(Gone)"),
+            (["missing", "broken", "-"], "Lost(Broken)"),
+            // Who forgot it gives its vote to nobody else before the deadline.
+            (["kept", "young", "missing"], "Unknown"),
+            (["kept", "new", "-"], "Unknown"),
+            (["kept", "new", "kept"], "Kept"),
+            (["young", "young", "missing"], "Unknown"),
+        ] {
+            let renewed = format!("{:?}", told(&words).renewed(3, 2, Duration::from_secs(1)));
+            assert!(renewed.starts_with(said), "{words:?}: {renewed}");
+        }
+        assert_eq!(told(&["kept", "missing", "kept"]).missing, [1]);
+    }
+
+    #[test]
+    fn a_release_is_sure_only_by_a_majority() {
+        for (words, said) in [
+            (["freed", "freed", "-"], "Freed"),
+            (["freed", "absent", "-"], "Unknown"),
+            (["freed", "absent", "other"], "NotThere"),
+            (["absent", "absent", "-"], "NotThere"),
+            (["freed", "error", "error"], "Unknown"),
+            (["freed", "young", "-"], "Freed"),
+            (["young", "absent", "-"], "Unknown"),
+            (["young", "absent", "young"], "NotThere"),
+        ] {
+            let released = format!("{:?}", told(&words).released(3, 2));
+            assert!(released.starts_with(said), "{words:?}: {released}");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! What operators ask of the nodes: who holds, who waits, break a hold.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use leasehold_core::{
+    BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
+};
+
+use super::{
+    agreement::validity,
+    engine::RedlockEngine,
+    node::Node,
+    round::{Asking, round},
+};
+use crate::{
+    door,
+    inspect::escape,
+    news::LINEAGE,
+    outbox::{Items, Values},
+    reply::Reply,
+    scripts::{Item, Script},
+};
+
+/// For how long a node is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Listing reads all keys of a node, a step at a time.
+const LIST_PATIENCE: Duration = Duration::from_secs(4);
+const SCAN_COUNT: u64 = 1000;
+
+/// What one node says stands under a name.
+struct Seen {
+    /// What stands under the lock; empty if nothing does.
+    value: String,
+    left: Option<Duration>,
+    /// Of the newest token: last, first, id, since in microseconds, owner; none if that hold is over.
+    token: Option<(u64, u64, String, u64, String)>,
+    micros: u64,
+    /// The node may have forgotten what it had.
+    is_young: bool,
+    waiters: Vec<(String, u64, String)>,
+}
+
+impl RedlockEngine {
+    /// What every node says that can be asked; an error if that is no majority.
+    async fn ask_all(
+        &self,
+        script: Script,
+        items: impl Fn() -> Items,
+    ) -> Result<Vec<(usize, Values)>, EngineError> {
+        self.ready().await?;
+        let mut asking = Vec::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            let Some(conn) = node.conn() else { continue };
+            let (this, to, items) = (Arc::clone(node), Arc::clone(&conn), items());
+            let answer = Box::pin(async move { this.ask(&to, script, items).await });
+            asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+        }
+        let (mut said, mut errors) = (Vec::new(), Vec::new());
+        round(asking, PATIENCE, |at, answer| {
+            match answer {
+                Ok((values, _)) => said.push((at, values)),
+                Err(error) => errors.push(error),
+            }
+            false
+        })
+        .await;
+        if said.len() >= self.quorum() {
+            return Ok(said);
+        }
+        let fault = errors.first().map_or(Fault::Retry, |error| error.fault);
+        let (count, nodes) = (said.len(), self.nodes.len());
+        let why: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
+        Err(EngineError::new(fault, format!("{count} of {nodes} nodes answered: {}", why.join("; "))))
+    }
+
+    async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
+        let keys = self.keys(name)?;
+        let said = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
+        let quarantine = self.quarantine();
+        let seen = said.into_iter().map(|(at, values)| seen(&self.nodes[at], values, quarantine));
+        Ok(view(name, keys.lock(), seen.collect::<Result<_, _>>()?, self.nodes.len()))
+    }
+
+    async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
+        self.ready().await?;
+        let ours = &self.config.nodes[0].prefix;
+        let pattern = format!("{}*", escape(&format!("{ours}{prefix}")));
+        let mut asking = Vec::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            let Some(conn) = node.conn() else { continue };
+            let (this, to, pattern) = (Arc::clone(node), Arc::clone(&conn), pattern.clone());
+            let answer = Box::pin(async move { scan(&this, &to, &pattern).await });
+            asking.push(Asking { at, node: Arc::clone(node), conn, answer });
+        }
+        let (mut locks, mut nodes, mut error) = (BTreeSet::new(), 0, None);
+        let asked = asking.len();
+        round(asking, LIST_PATIENCE, |_, answer: Result<Vec<String>, EngineError>| {
+            match answer {
+                Ok(keys) => {
+                    locks.extend(keys);
+                    nodes += 1;
+                }
+                Err(failed) => error = Some(failed),
+            }
+            nodes == asked
+        })
+        .await;
+        if nodes < self.quorum() {
+            return Err(
+                error.unwrap_or_else(|| EngineError::new(Fault::Retry, "no majority of the nodes answered"))
+            );
+        }
+        let mut views = Vec::new();
+        for lock in locks {
+            let Some(Ok(name)) = lock.strip_prefix(ours).map(Name::new) else { continue };
+            match self.show_now(&name).await {
+                Ok(view) if view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none() => {}
+                Ok(view) => views.push(view),
+                Err(error)
+                    if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
+                {
+                    views.push(View::unreadable(name, lock, &error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        views.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(views)
+    }
+
+    async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
+        let keys = self.keys(name)?;
+        let item = || [Item::new(&keys).number(token).number(force.into())].into();
+        let said = self.ask_all(Script::BreakNode, item).await?;
+        let mut done = 0;
+        for (_, values) in said {
+            done += usize::from(Reply::new(values).text()? == "done");
+        }
+        match done {
+            0 => Ok(Broken::NotHeld),
+            _ if done >= self.quorum() => Ok(Broken::Done),
+            _ => {
+                let (nodes, name) = (self.nodes.len(), name.as_str());
+                let message = format!(
+                    "{done} of {nodes} nodes have ended the hold of {name:?}: try again when the others answer"
+                );
+                Err(EngineError::new(Fault::Retry, message))
+            }
+        }
+    }
+
+    async fn ping_now(&self) -> Result<(), EngineError> {
+        self.ready().await?;
+        let ask = |node: &Arc<Node>| {
+            let node = Arc::clone(node);
+            async move {
+                let conn = node.conn().ok_or_else(|| node.absent())?;
+                let said = door::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
+                said.unwrap_or_else(|| Err(node.absent())).map(drop)
+            }
+        };
+        let said = futures_util::future::join_all(self.nodes.iter().map(ask)).await;
+        let answered = said.iter().filter(|said| said.is_ok()).count();
+        match said.into_iter().find_map(Result::err) {
+            Some(error) if answered < self.quorum() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Vec<String>, EngineError> {
+    let (mut keys, mut cursor) = (Vec::new(), 0);
+    loop {
+        let item = Item::of_key("").number(cursor).text(pattern.as_bytes()).number(SCAN_COUNT);
+        let (said, _) = node.ask(conn, Script::Names, [item].into()).await?;
+        let mut reply = Reply::new(said);
+        cursor = reply.count()?;
+        keys.extend(reply.texts()?);
+        if cursor == 0 {
+            return Ok(keys);
+        }
+    }
+}
+
+fn seen(node: &Node, values: Values, quarantine: Duration) -> Result<Seen, EngineError> {
+    let mut reply = Reply::new(values);
+    let (value, left) = (reply.text()?, reply.millis()?);
+    let token = token(&reply.text()?);
+    let rows = reply.texts()?;
+    let waiters = rows.chunks_exact(2).filter_map(|row| {
+        let mut words = row[1].splitn(3, ' ');
+        let since = words.next()?.parse().ok()?;
+        Some((row[0].clone(), since, words.nth(1)?.to_owned()))
+    });
+    let waiters = waiters.collect();
+    let age = reply.number()?;
+    let is_young = u64::try_from(age).map_or(true, |age| Duration::from_micros(age) < quarantine);
+    // What its clock says, as far as that is known.
+    let now = node.client.clock.now();
+    let ahead = node.ahead(now).map_or(0, |ahead| ahead.least);
+    let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(ahead);
+    Ok(Seen { value, left, token, micros: u64::try_from(micros).unwrap_or(0), is_young, waiters })
+}
+
+fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
+    let mut words = text.splitn(7, ' ');
+    let (last, first) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let id = words.next()?.to_owned();
+    let since = words.nth(2)?.parse().ok()?;
+    Some((last, first, id, since, words.next()?.to_owned()))
+}
+
+/// Who holds by the votes of these nodes, of so many in all, and who waits on any of them. Who has lost votes on nodes that forgot them, or
+/// may have those of nodes that do not answer, holds still: nobody else can be granted the name before its lease is over.
+fn view(name: &Name, key: String, seen: Vec<Seen>, nodes: usize) -> View {
+    let quorum = nodes / 2 + 1;
+    let open = nodes - seen.len() + seen.iter().filter(|seen| seen.is_young && seen.value.is_empty()).count();
+    let mut view = View::free(name.clone(), key);
+    view.lineage = Some(LINEAGE);
+    let mut votes: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
+    for seen in seen.iter().filter(|seen| !seen.value.is_empty()) {
+        votes.entry(holder_of(&seen.value)).or_default().push(seen);
+    }
+    let is_granted = |id: &str, votes: &[&Seen]| {
+        votes.iter().any(|seen| seen.token.as_ref().is_some_and(|token| token.2 == id))
+    };
+    let holds = |(id, votes): &(&str, Vec<&Seen>)| {
+        votes.len() >= quorum || votes.len() + open >= quorum && is_granted(id, votes)
+    };
+    if let Some((id, votes)) = votes.into_iter().find(holds) {
+        let holder = holder(id, &votes, quorum.min(votes.len()));
+        view.add_holder(Mode::Exclusive, holder);
+    }
+    let mut known = BTreeSet::new();
+    for (id, since, owner) in seen.iter().flat_map(|seen| &seen.waiters) {
+        if known.insert(id.clone()) {
+            let now = seen.iter().map(|seen| seen.micros).max().unwrap_or(0);
+            let waiting = Some(Duration::from_micros(now.saturating_sub(*since)));
+            view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting });
+        }
+    }
+    view.waiters.sort_by_key(|waiter| std::cmp::Reverse(waiter.waiting));
+    view
+}
+
+/// The claim that a value under the lock is of; the value itself, if it is another program's.
+fn holder_of(value: &str) -> &str {
+    let is_id = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match value.split_once('-') {
+        Some(("broken", id)) if is_id(id) => id,
+        Some((id, attempt)) if is_id(id) && attempt.parse::<u32>().is_ok() => id,
+        _ => value,
+    }
+}
+
+fn holder(id: &str, votes: &[&Seen], quorum: usize) -> HolderView {
+    // The lock is over when so many of its votes are that no majority is left.
+    let mut left: Vec<_> = votes.iter().map(|seen| seen.left.unwrap_or(Duration::MAX)).collect();
+    left.sort_unstable_by(|one, other| other.cmp(one));
+    // As its holder counts it.
+    let remaining = left.get(quorum - 1).copied().filter(|left| *left < Duration::MAX).map(validity);
+    let foreign = votes.iter().any(|seen| holder_of(&seen.value) == seen.value);
+    let known = votes.iter().filter_map(|seen| Some((seen, seen.token.as_ref()?)));
+    let known: Vec<_> = known.filter(|(_, token)| token.2 == id).collect();
+    // An attempt whose answers came too late may have written one of its own, and a larger one, on a minority.
+    let as_many = |first: u64| known.iter().filter(|(_, token)| token.1 == first).count();
+    let granted = known.iter().max_by_key(|(_, token)| (as_many(token.1), token.1)).copied();
+    let (token, held, owner) = match granted {
+        Some((seen, (_, first, _, since, owner))) => {
+            (Some(*first), Some(Duration::from_micros(seen.micros.saturating_sub(*since))), owner.clone())
+        }
+        None if foreign => (None, None, "another program".to_owned()),
+        None => (None, None, String::new()),
+    };
+    HolderView { id: id.to_owned(), owner, token, held, remaining, of_session: false, foreign }
+}
+
+impl Inspect for RedlockEngine {
+    fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.ping_now())
+    }
+
+    fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
+        Box::pin(self.guarantee_now())
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
+        Box::pin(self.list_now(prefix))
+    }
+
+    fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
+        Box::pin(self.show_now(name))
+    }
+
+    fn break_hold<'a>(
+        &'a self,
+        name: &'a Name,
+        token: u64,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Broken, EngineError>> {
+        Box::pin(self.break_now(name, token, force))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(value: &str, left: u64, token: &str) -> Seen {
+        let left = Some(Duration::from_millis(left));
+        Seen {
+            value: value.to_owned(),
+            left,
+            token: super::token(token),
+            micros: 5_000_000,
+            is_young: false,
+            waiters: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_majority_holds_and_a_minority_does_not() {
+        let (name, id) = (Name::new("a").unwrap(), "0123456789abcdef0123456789abcdef");
+        let of = |nodes: Vec<Seen>| view(&name, "lock:a".to_owned(), nodes, 3);
+        let ours = |left| seen(&format!("{id}-3"), left, &format!("18 17 {id} - c 1000000 me at home"));
+        let shown = of(vec![ours(500), ours(900), seen("other", 70, "")]);
+        let [holder] = &shown.holders[..] else { panic!("{shown:?}") };
+        assert_eq!((holder.id.as_str(), holder.token, holder.foreign), (id, Some(17), false));
+        assert_eq!((holder.owner.as_str(), holder.held), ("me at home", Some(Duration::from_secs(4))));
+        assert_eq!(holder.remaining, Some(Duration::from_millis(450)));
+        assert!(of(vec![ours(500), seen("other", 70, ""), seen("", 0, "")]).holders.is_empty());
+        let shown = of(vec![seen("x", 500, ""), seen("x", 900, ""), ours(70)]);
+        assert!(shown.holders[0].foreign && shown.holders[0].token.is_none(), "{shown:?}");
+        // A node forgot it, or does not answer: so long nobody else can be granted the name.
+        let forgot = Seen { is_young: true, ..seen("", 0, "") };
+        assert_eq!(of(vec![ours(500), forgot, seen("", 0, "")]).holders.len(), 1);
+        assert_eq!(of(vec![ours(500), seen("", 0, "")]).holders.len(), 1);
+        assert!(
+            of(vec![seen(&format!("{id}-3"), 500, ""), seen("", 0, "")]).holders.is_empty(),
+            "not granted yet"
+        );
+        // An attempt whose answers came too late wrote a token of its own; the hold has the one that a majority has.
+        let later = seen(&format!("{id}-4"), 900, &format!("28 27 {id} - c 2000000 me at home"));
+        for nodes in [[0, 1, 1], [1, 0, 1], [1, 1, 0]] {
+            let node = |which: usize| {
+                if which == 0 {
+                    Seen { token: later.token.clone(), ..seen(&later.value, 900, "") }
+                } else {
+                    ours(900)
+                }
+            };
+            assert_eq!(of(nodes.map(node).into()).holders[0].token, Some(17));
+        }
+        let shown = of(vec![seen(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
+        assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
+    }
+}

@@ -1,0 +1,214 @@
+//! One node: its connection, what is known of its clock and its process, and what it still owes.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{ClaimId, Clock, EngineError, Fault, Flights, Instant, Mailbox};
+
+use super::{
+    debts::Debts,
+    offset::{Ahead, Offset},
+};
+use crate::{
+    config::Config,
+    conn::Conn,
+    door,
+    error::Refused,
+    outbox::{Items, To, Values},
+    reach::{Client, One},
+    scripts::Script,
+    servers::Servers,
+};
+
+/// A node that was not reached is not tried again before this.
+const DIAL_PACE: Duration = Duration::from_millis(20);
+
+/// One of the servers.
+pub(super) struct Node {
+    /// Where it is, for messages.
+    pub(super) place: String,
+    pub(super) client: Arc<Client>,
+    one: One,
+    /// Which requests to it may still arrive.
+    pub(super) flights: Flights,
+    clock: Mutex<Offset>,
+    /// The connection on which an answer was not in time, until one comes; 0 for none.
+    late: AtomicU64,
+    dialing: AtomicBool,
+    /// It was connected to once, as what it is to be.
+    met: AtomicBool,
+    trouble: Mutex<Trouble>,
+    pub(super) debts: Debts,
+}
+
+/// What the last attempt to connect met.
+#[derive(Default)]
+struct Trouble {
+    error: Option<EngineError>,
+    again_at: Option<Instant>,
+}
+
+/// When a node was asked, and when it answered.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    pub(super) sent: Instant,
+    pub(super) came: Instant,
+}
+
+impl Node {
+    pub(super) fn new(
+        config: &Config,
+        nodes: usize,
+        id: ClaimId,
+        clock: &Arc<dyn Clock>,
+        mailbox: &Arc<Mailbox>,
+    ) -> Arc<Self> {
+        let (place, server) = match &config.servers {
+            Servers::One(address) => (address.to_string(), config.server(address.clone(), nodes)),
+            other => unreachable!("nodes are judged when they are named: {other:?}"),
+        };
+        let client = Client::hearing(config.clone(), id, Arc::clone(clock), Arc::clone(mailbox));
+        let one = One::independent(&client, server);
+        let (flights, late, dialing, met, trouble, debts) = Default::default();
+        let clock = Mutex::default();
+        Arc::new(Self { place, client, one, flights, clock, late, dialing, met, trouble, debts })
+    }
+
+    /// The connection, if there is one that answers in time.
+    pub(super) fn live(&self) -> Option<Arc<Conn>> {
+        self.one.live().filter(|conn| self.late.load(Ordering::Relaxed) != conn.number)
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn conn(&self) -> Option<Arc<Conn>> {
+        self.one.live()
+    }
+
+    /// Why it cannot be asked.
+    pub(super) fn absent(&self) -> EngineError {
+        if self.one.live().is_some() {
+            return self.said(&EngineError::new(Fault::Retry, "answers late"));
+        }
+        match &lock_of(&self.trouble).error {
+            Some(error) => self.said(error),
+            None => self.said(&EngineError::new(Fault::Retry, "not connected")),
+        }
+    }
+
+    /// An error of this node.
+    pub(super) fn said(&self, error: &EngineError) -> EngineError {
+        let is_told = error.message.contains(&self.place);
+        let message =
+            if is_told { error.message.clone() } else { format!("{}: {}", self.place, error.message) };
+        EngineError::new(error.fault, message)
+    }
+
+    /// Connects, and waits for what comes of it.
+    pub(super) async fn connect(&self) -> Result<(), EngineError> {
+        let made = self.one.conn().await;
+        let mut trouble = lock_of(&self.trouble);
+        trouble.again_at = Some(self.client.clock.now().after(DIAL_PACE));
+        match made {
+            Ok(_) => {
+                trouble.error = None;
+                self.met.store(true, Ordering::Release);
+                Ok(())
+            }
+            Err(error) => {
+                trouble.error = Some(error.again());
+                Err(self.said(&error))
+            }
+        }
+    }
+
+    /// Connects in the background, unless that is tried already.
+    pub(super) fn dial(self: &Arc<Self>) {
+        let too_soon = lock_of(&self.trouble).again_at.is_some_and(|at| self.client.clock.now() < at);
+        if self.one.live().is_some() || too_soon || self.dialing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let node = Arc::clone(self);
+        door::detach(async move {
+            let _ = node.connect().await;
+            node.dialing.store(false, Ordering::Release);
+        });
+    }
+
+    /// It is no server for this, and never was one.
+    pub(super) fn misfit(&self) -> Option<EngineError> {
+        if self.met.load(Ordering::Acquire) {
+            return None;
+        }
+        let trouble = lock_of(&self.trouble);
+        let error = trouble.error.as_ref().filter(|error| error.fault == Fault::Misconfigured);
+        error.map(|error| self.said(error))
+    }
+
+    /// Runs a script there.
+    pub(super) async fn ask(
+        &self,
+        conn: &Conn,
+        script: Script,
+        items: Items,
+    ) -> Result<(Values, Times), EngineError> {
+        let clock = &self.client.clock;
+        let sent = clock.now();
+        let said = conn.run(To::default(), script, items).await;
+        // Whatever it says, it answers.
+        if !said.as_ref().is_err_and(Refused::is_unknown) {
+            let _ = self.late.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        match said {
+            Ok(said) => Ok((said, Times { sent, came: clock.now() })),
+            Err(Refused::Demoted(error)) => Err(self.said(&self.one.demoted(conn.number, error))),
+            Err(refused) => Err(self.said(&EngineError::from(refused))),
+        }
+    }
+
+    /// An answer on this connection was not in time: it is not waited for again before one came.
+    pub(super) fn is_late(&self, connection: u64) {
+        self.late.store(connection, Ordering::Relaxed);
+    }
+
+    /// The node's clock said this in an answer: by how much it is ahead.
+    pub(super) fn learn(&self, times: Times, micros: u64) -> Option<Ahead> {
+        let mut clock = lock_of(&self.clock);
+        clock.learn(times.sent, times.came, micros);
+        clock.ahead(times.came)
+    }
+
+    /// By how much its clock is ahead, if that is known.
+    pub(super) fn ahead(&self, now: Instant) -> Option<Ahead> {
+        lock_of(&self.clock).ahead(now)
+    }
+
+    /// For how long still its clock went forward too lately.
+    pub(super) fn stepped(&self, now: Instant, longest: Duration) -> Option<Duration> {
+        lock_of(&self.clock).stepped(now, longest)
+    }
+
+    /// Its process, of the newest connection: its name, and since when it runs, by its own clock in microseconds.
+    pub(super) fn process(&self) -> Option<(String, u64)> {
+        self.one.ears().process()
+    }
+
+    /// The claim waits, or does not: while some do, the node is asked for signs of life.
+    pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
+        self.one.ears().waits(claim, waits);
+    }
+
+    /// Keeps a connection that was made once. Never returns.
+    pub(super) async fn mend(&self) {
+        self.one.mend().await;
+    }
+}
+
+pub(super) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,110 @@
+//! What is known of the clock of one node: by how much it is ahead of ours, between which bounds. A pure machine.
+
+use std::time::Duration;
+
+use leasehold_core::Instant;
+
+/// Bounds that hold over time grow by a hundredth of it: by so much may clocks differ in their pace.
+const DRIFT: i64 = 100;
+/// A step of less is none.
+const LEAST_STEP: i64 = 2_000;
+
+/// By how much the clock of a node is ahead of ours, in microseconds, at least and at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ahead {
+    pub(super) least: i64,
+    pub(super) most: i64,
+}
+
+/// What is known of the clock of one node.
+#[derive(Debug, Default)]
+pub(super) struct Offset {
+    known: Option<(Ahead, Instant)>,
+    /// It went forward: until then leases may be over there that are not over elsewhere.
+    until: Option<Instant>,
+}
+
+impl Offset {
+    /// The node's clock said `micros` in an answer, come at `came`, to a request that left at `sent`.
+    pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
+        let micros = i64::try_from(micros).unwrap_or(i64::MAX);
+        let new = Ahead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
+        // Answers may be learned out of turn.
+        let now = self.known.map_or(came, |(_, at)| came.max(at));
+        let next = match self.ahead(now) {
+            Some(old) if new.least > old.most + LEAST_STEP => {
+                let by = Duration::from_micros(new.most.abs_diff(old.least));
+                self.until = self.until.max(Some(came.after(by)));
+                new
+            }
+            Some(old) if new.most + LEAST_STEP < old.least => new,
+            Some(old) => {
+                let (least, most) = (new.least.max(old.least), new.most.min(old.most));
+                // Less than a step apart.
+                Ahead { least: least.min(most), most: most.max(least) }
+            }
+            None => new,
+        };
+        self.known = Some((next, now));
+    }
+
+    /// By how much it is ahead now.
+    pub(super) fn ahead(&self, now: Instant) -> Option<Ahead> {
+        let (known, at) = self.known?;
+        let grown = i64::try_from(now.since(at).as_micros()).unwrap_or(i64::MAX) / DRIFT;
+        Some(Ahead { least: known.least.saturating_sub(grown), most: known.most.saturating_add(grown) })
+    }
+
+    /// For how long still it went forward too lately to have a vote, where leases last `longest` at most.
+    pub(super) fn stepped(&self, now: Instant, longest: Duration) -> Option<Duration> {
+        let left = self.until?.since(now).min(longest);
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+fn ours(at: Instant) -> i64 {
+    i64::try_from(at.as_nanos() / 1000).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn learn(offset: &mut Offset, sent: u64, came: u64, server_millis: u64) {
+        offset.learn(at(sent), at(came), server_millis * 1000);
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn answers_narrow_what_is_known_and_time_widens_it() {
+        let mut offset = Offset::default();
+        learn(&mut offset, 1000, 1100, 51_050);
+        assert_eq!(offset.ahead(at(1100)), Some(Ahead { least: 49_950_000, most: 50_050_000 }));
+        learn(&mut offset, 1200, 1210, 51_205);
+        assert_eq!(offset.ahead(at(1210)), Some(Ahead { least: 49_995_000, most: 50_005_000 }));
+        // A slow answer says no more.
+        learn(&mut offset, 1210, 1310, 51_260);
+        assert_eq!(offset.ahead(at(1310)), Some(Ahead { least: 49_994_000, most: 50_006_000 }));
+        assert_eq!(offset.ahead(at(2310)), Some(Ahead { least: 49_984_000, most: 50_016_000 }));
+        assert_eq!(offset.stepped(at(2310), LONG), None);
+    }
+
+    #[test]
+    fn a_clock_that_went_forward_costs_the_vote_for_as_long_as_leases_may_have_ended_early() {
+        let mut offset = Offset::default();
+        learn(&mut offset, 1000, 1001, 50_000);
+        learn(&mut offset, 2000, 2001, 56_000);
+        assert!(offset.stepped(at(2001), LONG).unwrap() >= Duration::from_secs(5));
+        assert_eq!(offset.stepped(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
+        assert_eq!(offset.stepped(at(8000), LONG), None);
+        // Set back, leases last longer.
+        learn(&mut offset, 9000, 9001, 40_000);
+        assert_eq!(offset.stepped(at(9001), LONG), None);
+        assert_eq!(offset.ahead(at(9001)), Some(Ahead { least: 30_999_000, most: 31_000_000 }));
+    }
+}

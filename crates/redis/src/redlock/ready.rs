@@ -1,0 +1,89 @@
+//! Before a claim: enough nodes are connected, and they are what they should be.
+
+use std::{collections::HashMap, sync::atomic::Ordering};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use leasehold_core::{EngineError, Fault};
+
+use super::engine::RedlockEngine;
+use crate::door;
+
+impl RedlockEngine {
+    /// Waits until a majority of the nodes is connected. The first time, the others get a moment too, so that what is wrong with them is
+    /// found.
+    ///
+    /// # Errors
+    /// There is none; nodes are one server, or no independent masters.
+    pub(super) async fn ready(&self) -> Result<(), EngineError> {
+        let live = self.connected();
+        if live < self.nodes.len() {
+            self.nodes.iter().for_each(|node| node.dial());
+            if live < self.quorum() || !self.met.load(Ordering::Acquire) {
+                self.connect().await?;
+            }
+        }
+        if !self.met.swap(true, Ordering::AcqRel) {
+            self.contact.made();
+        }
+        self.twins().map_or(Ok(()), Err)
+    }
+
+    /// How many nodes answer in time.
+    pub(super) fn live(&self) -> usize {
+        self.nodes.iter().filter(|node| node.live().is_some()).count()
+    }
+
+    fn connected(&self) -> usize {
+        self.nodes.iter().filter(|node| node.conn().is_some()).count()
+    }
+
+    async fn connect(&self) -> Result<(), EngineError> {
+        let dial = |node: &std::sync::Arc<super::node::Node>| {
+            let node = std::sync::Arc::clone(node);
+            async move { node.connect().await }
+        };
+        let mut dialed: FuturesUnordered<_> =
+            self.nodes.iter().filter(|node| node.conn().is_none()).map(dial).collect();
+        let mut why = Vec::new();
+        while self.connected() < self.quorum() {
+            match dialed.next().await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => why.push(error),
+                None => break,
+            }
+        }
+        if self.connected() >= self.quorum() {
+            let rest = async { while dialed.next().await.is_some() {} };
+            door::within(self.patience_at_first(), rest).await;
+        }
+        if let Some(misfit) = self.nodes.iter().find_map(|node| node.misfit()) {
+            return Err(misfit);
+        }
+        if self.connected() >= self.quorum() {
+            return Ok(());
+        }
+        let (live, nodes) = (self.connected(), self.nodes.len());
+        let for_good = |error: &&EngineError| !matches!(error.fault, Fault::Retry | Fault::Unknown);
+        let fault = why.iter().find(for_good).map_or(Fault::Retry, |error| error.fault);
+        let told: Vec<_> = why.iter().map(|error| error.message.as_str()).collect();
+        let message = format!("{live} of {nodes} nodes can be asked: {}", told.join("; "));
+        self.contact.failed(fault, &message);
+        Err(EngineError::new(fault, message))
+    }
+
+    /// Two names that lead to one server, if there are.
+    fn twins(&self) -> Option<EngineError> {
+        let mut known = HashMap::new();
+        for node in self.nodes.iter().filter(|node| node.conn().is_some()) {
+            let Some((run, _)) = node.process() else { continue };
+            if let Some(other) = known.insert(run, &node.place) {
+                let message = format!(
+                    "{other} and {} lead to one server, whose vote would count twice: name independent masters",
+                    node.place
+                );
+                return Some(EngineError::new(Fault::Misconfigured, message));
+            }
+        }
+        None
+    }
+}

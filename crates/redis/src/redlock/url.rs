@@ -1,0 +1,131 @@
+//! Reads the nodes of a URL, and judges how many there are.
+
+use std::collections::HashSet;
+
+use leasehold_core::Error;
+
+use crate::{config::Config, server::Address, servers::Servers};
+
+/// More than anybody has: a list by mistake.
+const MOST_NODES: usize = 15;
+
+/// What follows `redlock:`.
+pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
+    let malformed = |what: &str| {
+        Error::misconfigured(format!(
+            "the redlock URL {what}: write it like redlock://user:password@h1:6379,h2:6379/1,rediss://h3:6380"
+        ))
+    };
+    let rest = rest.strip_prefix("//").ok_or_else(|| malformed("has no //"))?;
+    let mut nodes: Vec<Config> = Vec::new();
+    for part in rest.split(',') {
+        let (scheme, part) = match part.split_once("://") {
+            Some((scheme @ ("redis" | "rediss"), part)) => (scheme, part),
+            Some(_) => return Err(malformed("has a node that is neither redis:// nor rediss://")),
+            None => ("redis", part),
+        };
+        let mut node = Config::from_url(scheme, &format!("//{part}"))?;
+        node.wants_tls = scheme == "rediss";
+        if !part.contains('@')
+            && let Some(first) = nodes.first()
+        {
+            node.login = first.login.clone();
+        }
+        nodes.push(node);
+    }
+    Ok(nodes)
+}
+
+/// Refuses numbers of nodes of which nothing good comes, with what to use instead.
+pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
+    let refuse = |what: &str| Err(Error::misconfigured(format!("a Redlock of {what}")));
+    match nodes.len() {
+        0 => return refuse("no nodes: name 3 or 5 independent masters"),
+        1 => {
+            return refuse(
+                "one node is a lock on that server alone: write redis:// (or name 3 or 5 independent masters)",
+            );
+        }
+        2 => {
+            return refuse(
+                "two nodes stops when either fails: name 3 independent masters, or write redis:// for one durable server",
+            );
+        }
+        many if many > MOST_NODES => {
+            return refuse(&format!("{many} nodes asks too many servers for each lock: name 3 or 5"));
+        }
+        even if even.is_multiple_of(2) => {
+            return refuse(&format!(
+                "{even} nodes stands no more failures than one of {}, for it needs a majority: name {} or {}",
+                even - 1,
+                even - 1,
+                even + 1
+            ));
+        }
+        _ => {}
+    }
+    let mut places = HashSet::new();
+    for node in nodes {
+        let Servers::One(address) = &node.servers else {
+            return refuse("Sentinels or a Cluster is none: name independent masters");
+        };
+        if !matches!(address, Address::Tcp(_)) {
+            return refuse("servers on one machine is lost with it: name hosts and ports");
+        }
+        if !places.insert(address.clone()) {
+            return refuse(&format!(
+                "these nodes names {address} twice, which would count its vote twice: name another server"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RedlockConfig;
+
+    #[test]
+    fn each_node_has_its_own_credentials_database_and_encryption() {
+        let nodes = read("//u:p%2Cq@a:1/2,rediss://b,@c:3,rediss://v:w@d/4,e").unwrap();
+        let said = |node: &Config| {
+            let Servers::One(address) = &node.servers else { panic!("one server") };
+            let user = node.login.user.clone().unwrap_or_default();
+            format!("{address} {} {user} {} {}", node.db, node.login.password.is_some(), node.wants_tls)
+        };
+        let said: Vec<String> = nodes.iter().map(said).collect();
+        assert_eq!(
+            said,
+            [
+                "a:1 2 u true false",
+                "b:6379 0 u true true",
+                "c:3 0  false false",
+                "d:6379 4 v true true",
+                "e:6379 0 u true false"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_redlock_is_refused_with_what_to_use_instead() {
+        for (rest, said) in [
+            ("//a", "write redis://"),
+            ("//a,b", "name 3 independent masters"),
+            ("//a,b,c,d", "name 3 or 5"),
+            ("//a,b,c,d,e,f", "name 5 or 7"),
+            ("//a,b,a:6379", "a:6379 twice"),
+            ("//a,b,http://c", "neither redis:// nor rediss://"),
+            ("a,b,c", "has no //"),
+            ("//a,b,", "names no host"),
+            ("//a,b,c:x", "port"),
+            ("//u:hunter2@a,b,c/x", "database"),
+            (&format!("//{}", ["a"; 17].join(",")), "too many servers"),
+        ] {
+            let error = RedlockConfig::from_url(rest).unwrap_err();
+            assert!(error.is_misconfigured() && error.to_string().contains(said), "{rest}: {error}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+        assert!(!format!("{:?}", RedlockConfig::from_url("//u:hunter2@a,b,c")).contains("hunter2"));
+    }
+}

@@ -1,0 +1,236 @@
+//! What the scripts of nodes are told, and what they say: see the heads of `lua/redlock`.
+
+use std::time::Duration;
+
+use leasehold_core::{Claim, ClaimId, EngineError, How, Previous};
+
+use crate::{
+    keys::Keys,
+    news::previous,
+    outbox::Values,
+    reply::{Reply, unreadable},
+    scripts::{Item, millis},
+};
+
+/// What a claim asks of every node.
+pub(super) struct Asked<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) how: How,
+    pub(super) attempt: u32,
+    /// The first token of a block, if one is to be tried at once.
+    pub(super) guess: u64,
+    pub(super) waits: Waits,
+    pub(super) longest: Duration,
+    pub(super) channel: &'a str,
+}
+
+/// Whether a claim is to hear of releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    Never,
+    Now,
+    /// It may have been told "taken" before.
+    Still,
+}
+
+/// What a node says of a claim.
+#[derive(Debug)]
+pub(super) struct Locked {
+    pub(super) word: Word,
+    pub(super) micros: u64,
+    /// The newest token that was there before, and how its hold ended.
+    pub(super) newest: u64,
+    pub(super) ended: Previous,
+    /// The block that is there for this claim; none if the first is 0.
+    pub(super) first: u64,
+    pub(super) tokens: u32,
+    /// Since when the node has what it has.
+    pub(super) born: Duration,
+    pub(super) longest: Duration,
+    pub(super) left: Option<Duration>,
+}
+
+/// Whether a node has the lock of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Locked,
+    /// It had been locked before.
+    Stood,
+    Taken,
+    Absent,
+    Dead,
+    Typed,
+}
+
+impl Asked<'_> {
+    pub(super) fn item(&self, keys: &Keys<'_>) -> Item {
+        let Claim { id, ttl, tokens, owner, .. } = self.claim;
+        let how = if self.how == How::Ask { "ask" } else { "create" };
+        let waits = match self.waits {
+            Waits::Never => 0,
+            Waits::Now => 1,
+            Waits::Still => 2,
+        };
+        Item::new(keys).id(*id).words(format_args!(
+            "{how} {} {} {} {tokens} {waits} {} {} {owner}",
+            self.attempt,
+            millis(*ttl),
+            self.guess,
+            millis(self.longest),
+            self.channel,
+        ))
+    }
+}
+
+pub(super) fn read_locked(said: Values) -> Result<Locked, EngineError> {
+    let text = Reply::new(said).text()?;
+    locked(&text).ok_or_else(unreadable)
+}
+
+fn locked(text: &str) -> Option<Locked> {
+    let mut words = text.split(' ');
+    let word = match words.next()? {
+        "locked" => Word::Locked,
+        "stood" => Word::Stood,
+        "taken" => Word::Taken,
+        "absent" => Word::Absent,
+        "dead" => Word::Dead,
+        "typed" => Word::Typed,
+        _ => return None,
+    };
+    let (micros, newest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let ended = previous(words.next()?);
+    let (first, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let born = Duration::from_micros(words.next()?.parse().ok()?);
+    let longest = Duration::from_millis(words.next()?.parse().ok()?);
+    let left: i64 = words.next()?.parse().ok()?;
+    let left = u64::try_from(left).ok().map(Duration::from_millis);
+    Some(Locked { word, micros, newest, ended, first, tokens, born, longest, left })
+}
+
+/// A block of tokens that is written for an attempt.
+pub(super) fn write_item(keys: &Keys<'_>, claim: &Claim, attempt: u32, first: u64, tokens: u32) -> Item {
+    Item::new(keys).id(claim.id).words(format_args!("{attempt} {first} {tokens} {}", claim.owner))
+}
+
+/// What a node says of that: whether it is written, its time, and the newest token there.
+pub(super) fn read_written(said: Values) -> Result<(bool, u64, u64), EngineError> {
+    let text = Reply::new(said).text()?;
+    let mut words = text.split(' ');
+    let written = match words.next() {
+        Some("written") => true,
+        Some("raced" | "lost") => false,
+        _ => return Err(unreadable()),
+    };
+    let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or_else(unreadable);
+    Ok((written, number()?, number()?))
+}
+
+/// What is to go of a claim.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) id: ClaimId,
+    /// Of this attempt only.
+    pub(super) attempt: Option<u32>,
+    /// The claim may try again.
+    pub(super) goes_on: bool,
+    /// 0 where it is not known whether the claim holds.
+    pub(super) token: u64,
+    /// How it ended.
+    pub(super) ended: Previous,
+}
+
+impl End {
+    /// `quarantine`: for so long a node that started anew may have forgotten it.
+    pub(super) fn item(&self, keys: &Keys<'_>, grave: bool, quarantine: Duration) -> Item {
+        let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
+        let (token, ended, grave) = (self.token, crate::news::letter(self.ended), u8::from(grave));
+        Item::new(keys)
+            .id(self.id)
+            .words(format_args!("{attempt} {token} {ended} {grave} {}", millis(quarantine)))
+    }
+}
+
+/// A renewal; `again`: to be set again where it is missing. `quarantine`: for so long a node that started anew may have forgotten it.
+pub(super) fn renew_item(
+    keys: &Keys<'_>,
+    hold: &leasehold_core::Hold,
+    again: bool,
+    quarantine: Duration,
+) -> Item {
+    let (token, ttl) = (hold.token.number, millis(hold.ttl));
+    Item::new(keys).id(hold.id).words(format_args!(
+        "{token} {ttl} {} {}",
+        u8::from(again),
+        millis(quarantine)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_testkit::server::RedisServer;
+
+    use super::*;
+    use crate::texts;
+
+    #[test]
+    fn what_a_node_says_is_read() {
+        let said = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
+        assert_eq!((said.word, said.newest, said.ended), (Word::Locked, 17, Previous::Lapsed));
+        assert_eq!((said.first, said.tokens, said.left), (18, 4, None));
+        assert_eq!((said.born, said.longest), (Duration::from_secs(5), Duration::from_secs(60)));
+        assert_eq!(locked("taken 1 0 c 0 0 1 1 250").unwrap().left, Some(Duration::from_millis(250)));
+        for bad in
+            ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"]
+        {
+            assert!(locked(bad).is_none(), "{bad}");
+        }
+    }
+
+    /// What a script says of one lock, for a claim.
+    fn eval(server: &RedisServer, text: &str, id: &str, words: &str) -> String {
+        let said = server.command(&["EVAL", text, "1", "lock:a", "leasehold:{t}", id, words, "0"]);
+        said[1].clone()
+    }
+
+    /// Two who write one number have a node in common: there the second is refused.
+    #[test]
+    fn a_node_takes_only_a_token_that_is_larger_than_its_own_and_only_with_the_lock() {
+        let server = RedisServer::start(&[]);
+        let (one, other) = ("1".repeat(32), "2".repeat(32));
+        let lock = |id: &str| server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]);
+        let write = |id: &str, first: u64| {
+            let said = eval(&server, texts::WRITE_TOKEN, id, &format!("1 {first} 4 me"));
+            let mut words = said.split(' ');
+            format!("{} {}", words.next().unwrap(), words.nth(1).unwrap())
+        };
+        assert_eq!(write(&one, 10), "lost 0");
+        lock(&one);
+        assert_eq!(write(&one, 10), "written 13");
+        assert_eq!(write(&one, 10), "written 13", "again");
+        lock(&other);
+        for first in [9, 10, 13] {
+            assert_eq!(write(&other, first), "raced 13");
+        }
+        assert_eq!(write(&other, 14), "written 17");
+        assert_eq!(write(&one, 18), "lost 17");
+    }
+
+    /// The third node of three may have given its vote when the other two had decided.
+    #[test]
+    fn a_vote_without_a_token_is_freed_and_one_of_another_token_is_not() {
+        let server = RedisServer::start(&[]);
+        let id = "1".repeat(32);
+        let release = |token: u64| eval(&server, texts::RELEASE_VOTE, &id, &format!("any {token} c 0 60000"));
+        let lock = || drop(server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]));
+        assert_eq!(release(7), "young", "it may have forgotten it");
+        server.command(&["SET", "leasehold:{}B", "1 1000"]);
+        lock();
+        assert_eq!(release(7), "freed");
+        assert_eq!(release(7), "absent");
+        lock();
+        eval(&server, texts::WRITE_TOKEN, &id, "1 10 1 me");
+        assert_eq!(release(7), "other");
+        assert_eq!(server.command(&["EXISTS", "lock:a"]), ["0"]);
+    }
+}

@@ -1,0 +1,270 @@
+//! Our locks are Redisson's: whoever holds alone.
+
+use std::{
+    thread::{JoinHandle, spawn},
+    time::Duration,
+};
+
+use leasehold_core::{
+    Answer, Broken, Claim, Engine, Grant, Guard, Hold, How, Inspect, Loss, Mode, Name, Previous, Release,
+    Released, Renewed,
+};
+use leasehold_redis::RedisEngine;
+
+use crate::{
+    redisson_rig::{OWNER, redisson},
+    rig::{PATIENCE, Rig, acquire},
+};
+
+const LOCK: &str = "redisson_lock__channel:{lock:a}";
+const READ_WRITE: &str = "redisson_rwlock:{lock:a}";
+
+async fn held(engine: &RedisEngine, claim: &Claim) -> Grant {
+    match engine.claim(claim, How::Create).await {
+        Ok(Answer::Held(grant)) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hold(claim: &Claim, grant: &Grant) -> Hold {
+    let Claim { id, name, mode, ttl, .. } = claim.clone();
+    Hold { id, name, mode, token: grant.token, ttl }
+}
+
+fn end(claim: &Claim, grant: &Grant) -> Release {
+    let Claim { id, name, mode, .. } = claim.clone();
+    Release { id, name, mode, token: Some(grant.token), ended: Previous::Clean, keep: None }
+}
+
+fn waits(rig: &Rig) -> JoinHandle<Guard> {
+    let locks = rig.locks();
+    let before = rig.show("a").waiters.len();
+    let waiting = spawn(move || acquire(&locks, "a"));
+    rig.until("it waits", || rig.show("a").waiters.len() > before);
+    waiting
+}
+
+/// Each way in which a program of Redisson's holds alone, and lets go.
+const HOLDS: [(&[&str], &[&str]); 6] = [
+    (&["lock"], &["unlock"]),
+    (&["lock", "lock again", "unlock once", "renew"], &["unlock"]),
+    (&["lock"], &["force unlock"]),
+    (&["lock"], &["unlock spin"]),
+    (&["lock fenced"], &["unlock"]),
+    (&["write", "renew"], &["write unlock"]),
+];
+
+#[test]
+fn what_redisson_holds_alone_is_taken_in_every_mode_and_ours_when_it_lets_go() {
+    let rig = redisson();
+    let locks = rig.locks();
+    for (takes, frees) in HOLDS {
+        rig.plays(takes);
+        for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 3)].map(|r| r.blocking())
+        {
+            let error = request.try_acquire().unwrap_err();
+            assert!(error.is_taken(), "{takes:?}: {error}");
+        }
+        let view = rig.show("a");
+        let [holder] = &view.holders[..] else { panic!("{takes:?}: {view:?}") };
+        assert_eq!((&*holder.id, holder.foreign, holder.token), (OWNER, true, None), "{takes:?}");
+        assert!(holder.owner.starts_with("Redisson") && view.mode == Some(Mode::Exclusive), "{view:?}");
+        assert!(holder.remaining.is_some_and(|left| left <= PATIENCE), "{holder:?}");
+        let waiting = waits(&rig);
+        rig.plays(frees);
+        let guard = waiting.join().unwrap();
+        assert!(!rig.lock_would_take() && !rig.read_would_take(), "{takes:?}");
+        guard.release_blocking().unwrap();
+        assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{takes:?}");
+    }
+    assert_eq!(rig.show("a").holders.len(), 0);
+}
+
+#[test]
+fn a_holder_that_entered_twice_holds_until_it_left_twice() {
+    let rig = redisson();
+    rig.plays(&["lock", "lock again"]);
+    assert_eq!(rig.show("a").holders[0].owner, "Redisson, entered 2 times");
+    rig.plays(&["unlock once"]);
+    assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());
+    assert_eq!(rig.show("a").holders[0].owner, "Redisson");
+}
+
+#[test]
+fn a_hold_that_redisson_let_lapse_is_ours() {
+    let rig = redisson();
+    rig.plays(&["lock"]);
+    let waiting = waits(&rig);
+    rig.says(&["PEXPIRE", "lock:a", "50"]);
+    waiting.join().unwrap().release_blocking().unwrap();
+}
+
+#[test]
+fn what_we_hold_alone_keeps_out_each_kind_of_redissons_locks() {
+    let rig = redisson();
+    let locks = rig.locks();
+    for request in [locks.mutex("a"), locks.rw("a").write(), locks.semaphore("a", 2)] {
+        let guard = request.blocking().acquire_within(PATIENCE).unwrap();
+        assert!(!rig.lock_would_take() && !rig.read_would_take() && !rig.write_would_take());
+        let left = rig.millis_left("lock:a");
+        assert!(left > 0 && left <= 30_000, "what its waiters sleep by: {left}");
+        let hash = rig.hash();
+        assert_eq!((hash.len(), hash["mode"].as_str()), (2, "write"), "{hash:?}");
+        let owner = hash.keys().find_map(|field| field.strip_suffix(":write")).unwrap();
+        let (uuid, thread) = owner.split_once(':').unwrap();
+        let parts: Vec<usize> = uuid.split('-').map(str::len).collect();
+        assert_eq!(
+            (parts, hash[&format!("{owner}:write")].as_str()),
+            (vec![8, 4, 4, 4, 12], "1"),
+            "{hash:?}"
+        );
+        assert!(thread.starts_with('0') && thread.parse::<u64>().is_ok(), "{hash:?}");
+        guard.release_blocking().unwrap();
+        assert!(rig.lock_would_take() && rig.write_would_take());
+    }
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+/// By push on Redisson's side: its waiters sleep for as long as the lock lasted when they looked.
+#[test]
+fn a_release_wakes_each_kind_of_redissons_waiters() {
+    let rig = redisson();
+    let locks = rig.locks();
+    let mut ear = rig.listens(&[LOCK, READ_WRITE]);
+    for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
+        request.blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
+        assert_eq!(ear.hears(), (LOCK.to_owned(), "0".to_owned()));
+        assert_eq!(ear.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
+    }
+    let guard = acquire(&locks, "a");
+    let (engine, name) = (rig.engine(), Name::new("a").unwrap());
+    rig.run(engine.break_hold(&name, guard.token().number, true)).unwrap();
+    assert_eq!(ear.hears(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
+}
+
+/// Nobody of Redisson's need wake for a lock that goes to the next of ours.
+#[test]
+fn a_hand_over_replaces_the_hash_and_rings_nobody() {
+    let mut rig = redisson();
+    rig.config = rig.config.gap(Duration::ZERO);
+    let mut ear = rig.listens(&[LOCK]);
+    let (engine, other) = (rig.engine(), rig.engine());
+    let (first, second) = (rig.claim("a"), rig.claim("a"));
+    rig.run(async {
+        let grant = held(&engine, &first).await;
+        let before = rig.hash();
+        assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
+        assert!(matches!(engine.release(&[end(&first, &grant)]).await[..], [Released::Freed]));
+        let after = rig.hash();
+        assert!(before.len() == 2 && after.len() == 2 && before != after, "{before:?} {after:?}");
+        assert!(after.values().any(|count| count == "2"), "nobody has taken it up: {after:?}");
+        let Ok(Answer::Held(grant)) = other.claim(&second, How::Ask).await else { panic!("it was granted") };
+        assert!(rig.hash().values().any(|count| count == "1"));
+        assert!(matches!(other.release(&[end(&second, &grant)]).await[..], [Released::Freed]));
+    });
+    assert_eq!(ear.hears().1, "0");
+    assert_eq!(rig.says(&["PUBLISH", LOCK, "last"]), "1");
+    assert_eq!(ear.hears().1, "last", "the second release alone rang");
+}
+
+#[test]
+fn a_renewal_extends_and_shortens_nothing_and_a_lost_hold_is_told() {
+    let rig = redisson();
+    let engine = rig.engine();
+    let claim = rig.claim("a");
+    rig.run(async {
+        let grant = held(&engine, &claim).await;
+        rig.says(&["PEXPIRE", "lock:a", "5000"]);
+        let kept = hold(&claim, &grant);
+        assert!(matches!(engine.renew(std::slice::from_ref(&kept)).await[..], [Renewed::Kept { .. }]));
+        assert!(rig.millis_left("lock:a") > 20_000);
+        let short = Hold { ttl: Duration::from_secs(1), ..kept.clone() };
+        assert!(matches!(engine.renew(&[short]).await[..], [Renewed::Kept { .. }]));
+        assert!(rig.millis_left("lock:a") > 20_000);
+        let mut wrong = kept.clone();
+        wrong.token.number += 1;
+        assert!(matches!(engine.renew(&[wrong]).await[..], [Renewed::Lost(Loss::Gone)]));
+        rig.plays(&["force unlock", "lock"]);
+        assert!(matches!(engine.renew(&[kept]).await[..], [Renewed::Lost(Loss::Gone)]));
+        assert!(matches!(engine.release(&[end(&claim, &grant)]).await[..], [Released::NotThere]));
+    });
+    assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "what is Redisson's stands");
+}
+
+/// What the lock itself says still counts, as with a string.
+#[test]
+fn a_hold_whose_side_keys_are_gone_is_renewed_and_released() {
+    let rig = redisson();
+    let engine = rig.engine();
+    let claim = rig.claim("a");
+    rig.run(async {
+        let grant = held(&engine, &claim).await;
+        for key in rig.server.command(&["--raw", "KEYS", "leasehold:{*}r*"]) {
+            rig.says(&["DEL", &key]);
+        }
+        assert!(matches!(engine.renew(&[hold(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
+        assert!(matches!(engine.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
+        assert!(matches!(engine.release(&[end(&claim, &grant)]).await[..], [Released::Freed]));
+    });
+}
+
+#[test]
+fn a_broken_hold_keeps_redisson_out_until_its_holder_let_go() {
+    let rig = redisson();
+    let (engine, name) = (rig.engine(), Name::new("a").unwrap());
+    let claim = rig.claim("a");
+    rig.run(async {
+        let grant = held(&engine, &claim).await;
+        let broken = engine.break_hold(&name, grant.token.number, false).await.unwrap();
+        assert_eq!(broken, Broken::Done);
+        assert!(!rig.lock_would_take() && !rig.read_would_take());
+        assert!(rig.millis_left("lock:a") > 0);
+        assert!(matches!(engine.renew(&[hold(&claim, &grant)]).await[..], [Renewed::Lost(Loss::Broken)]));
+        engine.release(&[end(&claim, &grant)]).await;
+        assert!(rig.lock_would_take());
+        rig.plays(&["lock"]);
+        let broken = engine.break_hold(&name, grant.token.number, true).await.unwrap();
+        assert_eq!(broken, Broken::NotHeld, "a holder of Redisson's has no token of ours");
+    });
+    assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER]);
+}
+
+#[test]
+fn a_kept_name_is_taken_for_redisson_too() {
+    let rig = redisson();
+    let guard = acquire(&rig.locks(), "a");
+    rig.run(guard.release_at_least(PATIENCE)).unwrap();
+    assert!(!rig.lock_would_take() && !rig.read_would_take() && !rig.write_would_take());
+    assert!(rig.hash().keys().any(|field| field.starts_with("00000000-0000-0000-0000-000000000000:0")));
+    assert!(rig.millis_left("lock:a") > 10_000);
+}
+
+/// Whose waiters only listen, and stand in no line of ours, get their turn all the same.
+#[test]
+fn ours_that_take_turns_without_a_break_leave_gaps_for_whoever_listens() {
+    let rig = redisson();
+    let mut ear = rig.listens(&[LOCK]);
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let turns: Vec<_> = (0..2)
+        .map(|_| {
+            let (locks, over) = (rig.locks(), std::sync::Arc::clone(&over));
+            spawn(move || {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    acquire(&locks, "a").release_blocking().unwrap();
+                }
+            })
+        })
+        .collect();
+    let took = |_: &u32| {
+        assert_eq!(ear.hears().1, "0");
+        // In one step, as its script does.
+        let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+            redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], 30000)";
+        rig.says(&["EVAL", take, "1", "lock:a", OWNER]) == "1"
+    };
+    let tries = (0..1000).find(took);
+    assert!(tries.is_some(), "it is woken, and never finds it free");
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    rig.plays(&["unlock"]);
+    turns.into_iter().for_each(|turn| turn.join().unwrap());
+}

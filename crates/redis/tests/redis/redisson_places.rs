@@ -1,0 +1,184 @@
+//! The layout of Redisson conforms, on each kind of servers, with the rights of its page.
+
+use leasehold_core::{Answer, Claim, Engine, How, Mode, Renewed};
+use leasehold_redis::{Config, Layout};
+use leasehold_testkit::suite;
+
+use crate::{
+    cluster_rig::{ClusterRig, end, held, hold},
+    conformance::{PASSWORD, has_rights_on_channels, without_channels},
+    oracle::answers_as_the_oracle,
+    redisson_rig::{redisson, redisson_with},
+    rig::{PATIENCE, Rig, acquire},
+    sentinel_rig::{SentinelRig, calm},
+};
+
+fn in_layout(config: Config) -> Config {
+    config.layout(Layout::Redisson).unwrap()
+}
+
+/// The rights that docs/engines/redisson.md tells operators to give.
+const USERS: &str = include_str!("../../../../docs/engines/redisson.acl");
+const USERS_OF_CLUSTERS: &str = include_str!("../../../../docs/engines/redisson-cluster.acl");
+
+fn file_of(users: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("users.acl");
+    let everyone = format!("user default on nopass ~* &* +@all\n{}", users.replace("CHANGE-ME", PASSWORD));
+    let everyone = if has_rights_on_channels() { everyone } else { without_channels(&everyone) };
+    std::fs::write(&file, everyone).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    (directory, file)
+}
+
+fn as_user(name: &str) -> (tempfile::TempDir, Rig) {
+    let (directory, file) = file_of(USERS);
+    let mut rig = redisson_with(&["--aclfile", &file]);
+    rig.config = rig.config.login(name, PASSWORD);
+    (directory, rig)
+}
+
+#[test]
+fn the_layout_conforms_with_the_rights_of_an_operator() {
+    let (_directory, rig) = as_user("leasehold-operator");
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_layout_conforms_on_a_server_that_knows_the_old_protocol_only() {
+    let report = suite::engine(&redisson_with(&["--rename-command", "HELLO", ""]));
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_layout_conforms_by_sentinels() {
+    let options = leasehold_testkit::server::RedisSentinelOptions {
+        down_after: std::time::Duration::from_secs(120),
+        ..calm()
+    };
+    let mut rig = SentinelRig::new(options);
+    rig.config = in_layout(rig.config);
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+fn cluster(name: &str, replicas: usize) -> (tempfile::TempDir, ClusterRig) {
+    let (directory, file) = file_of(USERS_OF_CLUSTERS);
+    let mut rig = ClusterRig::with(3, replicas, &["--aclfile", &file]);
+    rig.config = in_layout(rig.config).login(name, PASSWORD);
+    rig.redisson = true;
+    (directory, rig)
+}
+
+#[test]
+fn the_layout_conforms_on_a_cluster_with_the_rights_of_an_operator() {
+    let (_directory, rig) = cluster("leasehold-operator", 3);
+    let report = suite::engine(&rig);
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+#[test]
+fn the_layout_answers_as_the_oracle_does() {
+    let rig = redisson();
+    answers_as_the_oracle(|| rig.engine(), 300);
+    let rig = ClusterRig::with(3, 0, &[]);
+    let config = in_layout(rig.config.clone());
+    let engine = || {
+        std::sync::Arc::new(leasehold_redis::RedisEngine::new(config.clone(), &leasehold_core::Env::system()))
+    };
+    answers_as_the_oracle(engine, 100);
+}
+
+#[test]
+fn the_rights_of_a_locker_suffice_and_its_releases_ring() {
+    let (_directory, rig) = as_user("leasehold");
+    let locks = rig.locks();
+    rig.plays(&["lock fenced", "unlock", "read"]);
+    let reader = locks.rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
+    reader.release_blocking().unwrap();
+    rig.plays(&["read unlock", "fair wait"]);
+    assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken(), "it sees who waits");
+    rig.says(&["DEL", "redisson_lock_queue:{lock:a}"]);
+    let mut ear = rig.listens(&["redisson_lock__channel:{lock:a}"]);
+    acquire(&locks, "a").release_blocking().unwrap();
+    assert_eq!(ear.hears().1, "0");
+    assert_eq!(rig.run(locks.show("a")).unwrap().holders.len(), 0);
+    assert!(rig.run(locks.list("")).unwrap_err().is_denied());
+}
+
+/// While a slot is on its way: see `lua/renew_lock_redisson.lua` and those beside it.
+#[test]
+fn holds_are_renewed_and_released_while_their_slot_is_on_its_way() {
+    let (_directory, rig) = cluster("leasehold", 0);
+    let engine = rig.engine();
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 3 }] {
+        let claim = Claim { mode, ..rig.claim("m") };
+        let grant = rig.run(held(&engine, &claim));
+        let (slot, from, to) = rig.ends("m");
+        let field =
+            rig.cluster().command(from, &["HKEYS", "lock:m"]).into_iter().find(|field| field != "mode");
+        let timeout = format!("{{lock:m}}:{}:rwlock_timeout:1", field.unwrap());
+        rig.cluster().open_slot(slot, to).unwrap();
+        rig.cluster().command(from, &["PEXPIRE", "lock:m", "9000"]);
+        if mode == Mode::Shared {
+            rig.cluster().command(from, &["PEXPIRE", &timeout, "9000"]);
+        }
+        let renewed = rig.run(engine.renew(&[hold(&claim, &grant)]));
+        assert!(matches!(renewed[..], [Renewed::Kept { .. }]), "{mode}: {renewed:?}");
+        let left = |key: &str| rig.cluster().command(from, &["PTTL", key]).concat().parse::<i64>().unwrap();
+        assert!(left("lock:m") > 20_000, "{mode}");
+        assert!(mode != Mode::Shared || left(&timeout) > 20_000, "what Redisson's readers go by");
+        // A name with side keys elsewhere is for nobody now.
+        let other = rig.run(engine.claim(&rig.claim("m"), How::Create));
+        assert!(other.is_err() || !matches!(other, Ok(Answer::Held(_))), "{mode}: {other:?}");
+        rig.run(engine.release(&[end(&claim, Some(&grant))]));
+        let there = rig.cluster().command(from, &["KEYS", "*"]);
+        assert!(!there.iter().any(|key| *key == "lock:m" || *key == timeout), "{mode}: {there:?}");
+        rig.cluster().move_keys(slot, 100).unwrap();
+        rig.cluster().close_slot(slot).unwrap();
+        rig.until("it is released for good", || {
+            rig.run(engine.release(&[end(&claim, Some(&grant))]));
+            rig.show("m").holders.is_empty()
+        });
+    }
+}
+
+/// Where Redisson itself has the keys of a lock in several slots, none of its programs can unlock it.
+#[test]
+fn names_that_redisson_cannot_lock_on_a_cluster_are_refused() {
+    let rig = ClusterRig::with(3, 0, &[]);
+    let locks = crate::sentinel_rig::locks_of(in_layout(rig.config.clone()));
+    for name in ["a}b", "{", "{}", "}{b}{"] {
+        let error = locks.mutex(name).blocking().acquire_within(PATIENCE);
+        match error {
+            Ok(guard) => {
+                assert_eq!(name, "}{b}{", "one pair of braces is a tag");
+                guard.release_blocking().unwrap();
+            }
+            Err(error) => {
+                assert!(error.is_misconfigured() && error.to_string().contains("several slots"), "{error}");
+            }
+        }
+    }
+    let guard = locks.rw("x{tag}y").read().blocking().acquire_within(PATIENCE).unwrap();
+    let slot = rig.cluster().slot("tag");
+    let owner = rig.cluster().owner(slot);
+    let keys = rig.cluster().command(owner, &["KEYS", "lock:x{tag}y:*:rwlock_timeout:1"]);
+    assert_eq!(keys.iter().filter(|key| !key.is_empty()).count(), 1, "{keys:?}");
+    guard.release_blocking().unwrap();
+}
+
+/// Its clients listen by the slot, or by all servers.
+#[test]
+fn a_release_on_a_cluster_rings_in_both_ways() {
+    let (_directory, rig) = cluster("leasehold", 0);
+    let (_, owner, _) = rig.ends("a");
+    let port = rig.cluster().ports()[owner];
+    let channel = "redisson_lock__channel:{lock:a}";
+    let (mut all, mut slot) =
+        (crate::redisson_rig::Ear::at(port, &[channel]), crate::redisson_rig::Ear::by_slot(port, channel));
+    acquire(&rig.locks(), "a").release_blocking().unwrap();
+    assert_eq!(all.hears().1, "0");
+    assert_eq!(slot.hears_by_slot().1, "0");
+}

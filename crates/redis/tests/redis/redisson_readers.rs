@@ -1,0 +1,271 @@
+//! Our locks are Redisson's: whoever shares, and whoever waits for a turn in Redisson's own line.
+
+use std::{thread::spawn, time::Duration};
+
+use leasehold_core::Mode;
+
+use crate::{
+    redisson_rig::{OTHER, OWNER, redisson},
+    rig::{PATIENCE, Rig, acquire},
+};
+
+const READ_WRITE: &str = "redisson_rwlock:{lock:a}";
+const TIMEOUT: &str = "{lock:a}:285475da-9152-4c83-822a-67ee2f116a79:52:rwlock_timeout:1";
+
+/// The one reader that our shared holds are, and how long Redisson's readers find that it holds.
+fn our_reader(rig: &Rig) -> (String, i64) {
+    let field = rig.hash().into_keys().find(|field| field.ends_with(":00")).expect("ours reads");
+    assert_eq!(rig.hash()[&field], "1");
+    let left = rig.millis_left(&format!("{{lock:a}}:{field}:rwlock_timeout:1"));
+    (field, left)
+}
+
+#[test]
+fn ours_share_with_readers_of_redisson_and_no_writer_comes_between() {
+    let rig = redisson();
+    let locks = rig.locks();
+    rig.plays(&["read"]);
+    for alone in [locks.rw("a").write(), locks.mutex("a"), locks.semaphore("a", 2)] {
+        assert!(alone.blocking().try_acquire().unwrap_err().is_taken());
+    }
+    let ours = locks.rw("a").read().blocking().try_acquire().unwrap();
+    let view = rig.show("a");
+    assert_eq!((view.holders.len(), view.mode), (2, Some(Mode::Shared)), "{view:?}");
+    let theirs = view.holders.iter().find(|holder| holder.foreign).unwrap();
+    assert_eq!((&*theirs.id, &*theirs.owner), (OWNER, "Redisson"));
+    for request in [locks.rw("a").write(), locks.mutex("a"), locks.semaphore("a", 2)] {
+        let error = request.blocking().try_acquire().unwrap_err();
+        assert!(error.is_taken() || error.is_misconfigured(), "{error}");
+    }
+    assert!(!rig.write_would_take() && rig.read_would_take() && !rig.lock_would_take());
+    let (_, left) = our_reader(&rig);
+    assert!(left > 20_000, "another that unlocks cuts the lock to the longest of these: {left}");
+
+    // Ours goes first: theirs stands, for its own time.
+    rig.says(&["PEXPIRE", TIMEOUT, "15000"]);
+    ours.release_blocking().unwrap();
+    let left = rig.millis_left("lock:a");
+    assert!(left > 5000 && left <= 15_000, "{left}");
+    assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
+    assert_eq!(rig.says(&["--raw", "KEYS", "{lock:a}*"]), TIMEOUT);
+    assert!(!rig.write_would_take());
+    rig.plays(&["read unlock"]);
+    locks.rw("a").write().blocking().try_acquire().unwrap().release_blocking().unwrap();
+    let theirs = |key: &String| key.starts_with("redisson_unlock_latch:");
+    assert_eq!(
+        rig.leftovers().into_iter().filter(|key| !theirs(key)).collect::<Vec<_>>(),
+        Vec::<String>::new()
+    );
+}
+
+/// As Redisson's own do: a reader that died without a word holds no longer than its time, although others held the key.
+#[test]
+fn the_last_of_ours_frees_a_lock_whose_other_readers_are_dead() {
+    let rig = redisson();
+    let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
+    rig.plays(&["read"]);
+    rig.says(&["DEL", TIMEOUT]);
+    let mut ear = rig.listens(&[READ_WRITE]);
+    ours.release_blocking().unwrap();
+    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
+    assert_eq!(ear.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
+}
+
+#[test]
+fn a_reader_of_redisson_that_leaves_takes_nothing_from_ours() {
+    let rig = redisson();
+    rig.plays(&["read"]);
+    let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
+    // What it does while others are left: out with its own, then the time of the longest that is left.
+    let (field, left) = our_reader(&rig);
+    rig.says(&["HDEL", "lock:a", OWNER]);
+    rig.says(&["DEL", TIMEOUT]);
+    rig.says(&["PEXPIRE", "lock:a", &left.to_string()]);
+    let timeout = format!("{{lock:a}}:{field}:rwlock_timeout:1");
+    rig.says(&["PEXPIRE", &timeout, "9000"]);
+    rig.run(ours.confirm()).unwrap();
+    assert!(ours.check());
+    assert_eq!(rig.hash().len(), 2);
+    assert!(rig.millis_left(&timeout) > 20_000);
+    ours.release_blocking().unwrap();
+    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
+}
+
+#[test]
+fn a_writer_of_ours_waits_for_readers_of_redisson_and_hears_of_their_end() {
+    let rig = redisson();
+    for frees in ["read unlock", "force unlock"] {
+        rig.plays(&["read", "read renew"]);
+        let locks = rig.locks();
+        let waiting = spawn(move || locks.rw("a").write().blocking().acquire_within(PATIENCE).unwrap());
+        rig.until("it waits", || rig.show("a").waiters.len() == 1);
+        let reader = rig.locks().rw("a").read().blocking().try_acquire();
+        assert!(reader.unwrap_err().is_taken(), "a writer waits already");
+        rig.plays(&[frees]);
+        waiting.join().unwrap().release_blocking().unwrap();
+        rig.says(&["DEL", TIMEOUT]);
+    }
+}
+
+/// A writer that reads as well and then goes on as a reader: no message tells of that.
+#[test]
+fn a_writer_that_became_a_reader_lets_readers_of_ours_in() {
+    let rig = redisson();
+    rig.plays(&["write", "write then read"]);
+    let locks = rig.locks();
+    assert!(locks.rw("a").read().blocking().try_acquire().unwrap_err().is_taken());
+    let waiting = spawn(move || locks.rw("a").read().blocking().acquire_within(PATIENCE).unwrap());
+    rig.until("it waits", || rig.show("a").waiters.len() == 1);
+    rig.plays(&["write unlock that leaves a reader"]);
+    let ours = waiting.join().unwrap();
+    assert!(!rig.write_would_take());
+    ours.release_blocking().unwrap();
+    assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
+}
+
+/// Many of ours are one reader of Redisson's, which lasts as long as the longest.
+#[test]
+fn the_reader_that_ours_are_lasts_as_long_as_the_longest_of_them() {
+    let rig = redisson();
+    let (one, two) = (rig.locks(), rig.locks());
+    let read = |locks: &leasehold_core::Locks, ttl| {
+        locks.rw("a").read().ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap()
+    };
+    let long = read(&one, Duration::from_secs(600));
+    let short = read(&two, Duration::from_secs(20));
+    let (_, left) = our_reader(&rig);
+    assert!(rig.hash().len() == 2 && left > 300_000, "{left}");
+    long.release_blocking().unwrap();
+    let (_, left) = our_reader(&rig);
+    assert!(left <= 20_000 && rig.millis_left("lock:a") <= 20_000, "{left}");
+    short.release_blocking().unwrap();
+    assert_eq!(rig.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn tokens_of_a_fenced_lock_and_ours_are_one_sequence() {
+    let rig = redisson();
+    let locks = rig.locks();
+    let key = "redisson_lock_token:{lock:a}";
+    let read = || rig.says(&["GET", key]).parse::<u64>().unwrap();
+    acquire(&locks, "a").release_blocking().unwrap();
+    assert_eq!(rig.says(&["EXISTS", key]), "0", "where there is no FencedLock, we make no key for it");
+    rig.plays(&["lock fenced", "unlock"]);
+    assert_eq!(read(), 1);
+    let mut newest = 1;
+    for _ in 0..3 {
+        let guard = acquire(&locks, "a");
+        assert!(guard.token().number > newest && read() >= guard.token().number);
+        guard.release_blocking().unwrap();
+        let before = read();
+        rig.plays(&["lock fenced", "unlock"]);
+        newest = read();
+        assert_eq!(newest, before + 1, "Redisson counts on from ours");
+    }
+    // Far ahead, as of a clock that was set back.
+    let ahead = newest + 3_600_000_000;
+    rig.says(&["SET", key, &ahead.to_string()]);
+    let guard = acquire(&locks, "a");
+    assert!(guard.token().number > ahead && read() >= guard.token().number);
+    assert_eq!(rig.millis_left(key), -1, "it lasts");
+}
+
+#[test]
+fn nobody_of_ours_goes_before_who_waits_for_a_fair_lock() {
+    let rig = redisson();
+    rig.plays(&["fair lock", "fair wait"]);
+    let locks = rig.locks();
+    let waiting = spawn({
+        let locks = locks.clone();
+        move || acquire(&locks, "a")
+    });
+    let ours = || rig.show("a").waiters.iter().filter(|waiter| waiter.owner != "Redisson").count();
+    rig.until("it waits", || ours() == 1);
+    assert_eq!(rig.show("a").waiters[0].id, OTHER, "who goes first is shown first");
+    rig.plays(&["fair unlock to who waits"]);
+    for request in [locks.mutex("a"), locks.rw("a").read()] {
+        assert!(request.blocking().try_acquire().unwrap_err().is_taken(), "it is free, and another's turn");
+    }
+    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
+    rig.plays(&["fair lock of who waited"]);
+    assert_eq!(rig.show("a").holders[0].id, OTHER);
+    rig.plays(&["fair unlock"]);
+    waiting.join().unwrap().release_blocking().unwrap();
+}
+
+/// All of ours that wait stand in that line as one, at its end again after a turn, and not when none of them waits.
+#[test]
+fn ours_stand_in_the_line_of_a_fair_lock_as_one() {
+    const OURS: &str = "00000000-0000-0000-0000-000000000000:0";
+    let rig = redisson();
+    let line = || rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]);
+    let waits = |locks: &leasehold_core::Locks| {
+        let before = rig.show("a").waiters.len();
+        let request = locks.mutex("a").blocking();
+        let waiting = spawn(move || request.acquire_within(PATIENCE).unwrap());
+        rig.until("it waits", || rig.show("a").waiters.len() > before);
+        waiting
+    };
+    let (one, two) = (rig.locks(), rig.locks());
+    rig.plays(&["fair lock"]);
+    let first = waits(&one);
+    assert_eq!(line(), "", "nobody waits there");
+    rig.plays(&["fair wait"]);
+    let second = waits(&two);
+    assert_eq!(line(), format!("{OTHER} {OURS}"));
+    let till = |owner: &str| -> u64 {
+        rig.says(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap()
+    };
+    assert!(till(OURS) > till(OTHER));
+
+    // Another comes behind ours; then who was first has its turn, then one of ours, then who came behind, then ours again.
+    rig.says(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
+    let later = (till(OURS) + 300_000).to_string();
+    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
+    rig.plays(&["fair unlock to who waits", "fair lock of who waited", "fair unlock"]);
+    let guard = first.join().unwrap();
+    rig.until("the other stands behind", || line() == format!("behind:1 {OURS}"));
+    assert!(till("behind:1") < later.parse().unwrap(), "it waits for one less");
+    guard.release_blocking().unwrap();
+    assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "it is the turn of who came behind");
+    rig.says(&["LPOP", "redisson_lock_queue:{lock:a}"]);
+    rig.says(&["ZREM", "redisson_lock_timeout:{lock:a}", "behind:1"]);
+    second.join().unwrap().release_blocking().unwrap();
+    assert_eq!(line(), "");
+
+    // Who gives up stands there no longer.
+    rig.plays(&["fair lock", "fair wait"]);
+    let error = one.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
+    assert!(error.is_timed_out(), "{error}");
+    rig.until("it left", || line() == OTHER);
+}
+
+#[test]
+fn a_release_of_ours_calls_the_first_who_waits_for_a_fair_lock() {
+    let rig = redisson();
+    let channel = format!("redisson_lock__channel:{{lock:a}}:{OTHER}");
+    let guard = acquire(&rig.locks(), "a");
+    rig.plays(&["fair wait"]);
+    let mut ear = rig.listens(&[&channel]);
+    guard.release_blocking().unwrap();
+    assert_eq!(ear.hears(), (channel, "0".to_owned()));
+}
+
+/// Whoever died while it waited for a FairLock, before any other of Redisson's came and took it out.
+#[test]
+fn who_waited_for_a_fair_lock_until_its_time_was_over_is_in_nobodys_way() {
+    let rig = redisson();
+    rig.plays(&["fair wait"]);
+    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", "1795385657385", OTHER]);
+    let locks = rig.locks();
+    let past = rig.says(&["TIME"]).split(' ').next().unwrap().parse::<u64>().unwrap() * 1000 - 1;
+    rig.says(&["ZADD", "redisson_lock_timeout:{lock:a}", "XX", &past.to_string(), OTHER]);
+    locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
+    rig.says(&["DEL", "redisson_lock_timeout:{lock:a}"]);
+    locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
+    assert_eq!(
+        rig.says(&["LRANGE", "redisson_lock_queue:{lock:a}", "0", "-1"]),
+        OTHER,
+        "and is left as it is"
+    );
+}

@@ -1,0 +1,145 @@
+//! A server whose locks are Redisson's, and what Redisson's programs do there: the commands that its scripts were seen to send. The
+//! programs themselves run each night: `e2e/tests/neighbours/redisson.rs`.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use leasehold_redis::Layout;
+
+use crate::rig::{PATIENCE, Rig};
+
+/// A thread of a Redisson client.
+pub(crate) const OWNER: &str = "285475da-9152-4c83-822a-67ee2f116a79:52";
+/// A thread of another one.
+pub(crate) const OTHER: &str = "5d2ff9f5-6ba5-4c3a-a6cf-1dc1f22ba1a5:27";
+
+const EFFECTS: &str = include_str!("redisson_effects.txt");
+
+pub(crate) fn redisson() -> Rig {
+    redisson_with(&[])
+}
+
+pub(crate) fn redisson_with(arguments: &[&str]) -> Rig {
+    let mut rig = Rig::with(arguments);
+    rig.config = rig.config.layout(Layout::Redisson).unwrap();
+    rig
+}
+
+impl Rig {
+    /// Does what Redisson did at these steps, under the key of the name `a`.
+    pub(crate) fn plays(&self, steps: &[&str]) {
+        for step in steps {
+            let mut lines = EFFECTS.lines().skip_while(|line| line != step);
+            assert!(lines.next().is_some(), "{step} is no step that was recorded");
+            for line in lines.take_while(|line| line.starts_with(' ')) {
+                let words: Vec<String> = line.split_whitespace().map(word).collect();
+                self.says(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// The hash under the key of the name `a`.
+    pub(crate) fn hash(&self) -> BTreeMap<String, String> {
+        let said = self.server.command(&["HGETALL", "lock:a"]);
+        said.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+    }
+
+    pub(crate) fn millis_left(&self, key: &str) -> i64 {
+        self.says(&["PTTL", key]).parse().unwrap()
+    }
+
+    /// Whether `lock()` of an `RLock`, a `SpinLock` or a `FencedLock` of another program would take it now.
+    pub(crate) fn lock_would_take(&self) -> bool {
+        self.says(&["EXISTS", "lock:a"]) == "0" || self.says(&["HEXISTS", "lock:a", OTHER]) == "1"
+    }
+
+    /// The same of its readers and writers.
+    pub(crate) fn read_would_take(&self) -> bool {
+        matches!(&*self.says(&["HGET", "lock:a", "mode"]), "" | "read")
+    }
+
+    pub(crate) fn write_would_take(&self) -> bool {
+        self.says(&["HGET", "lock:a", "mode"]).is_empty()
+    }
+
+    /// Listens to the channels of the name `a` as Redisson's waiters do.
+    pub(crate) fn listens(&self, channels: &[&str]) -> Ear {
+        Ear::at(self.server.port(), channels)
+    }
+}
+
+fn word(word: &str) -> String {
+    let named = |text: &str| match text {
+        "N" => "lock:a".to_owned(),
+        "O" => OWNER.to_owned(),
+        "P" => OTHER.to_owned(),
+        "SOON" => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            (now.as_millis() + 300_000).to_string()
+        }
+        other => other.to_owned(),
+    };
+    let parts: Vec<String> = word
+        .split(':')
+        .map(|part| match part {
+            "{N}" => "{lock:a}".to_owned(),
+            part => named(part),
+        })
+        .collect();
+    parts.join(":")
+}
+
+/// A connection that hears channels.
+pub(crate) struct Ear(BufReader<TcpStream>);
+
+impl Ear {
+    pub(crate) fn at(port: u16, channels: &[&str]) -> Self {
+        Self::listening(port, "SUBSCRIBE", channels)
+    }
+
+    /// As clients of a cluster do on the node that has the slot of the channel.
+    pub(crate) fn by_slot(port: u16, channel: &str) -> Self {
+        Self::listening(port, "SSUBSCRIBE", &[channel])
+    }
+
+    fn listening(port: u16, how: &str, channels: &[&str]) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(format!("{how} {}\r\n", channels.join(" ")).as_bytes()).unwrap();
+        let mut ear = Self(BufReader::new(stream));
+        for _ in channels {
+            while !ear.line().starts_with(':') {}
+        }
+        ear
+    }
+
+    /// The next message, and where it came from.
+    pub(crate) fn hears(&mut self) -> (String, String) {
+        self.next("message")
+    }
+
+    pub(crate) fn hears_by_slot(&mut self) -> (String, String) {
+        self.next("smessage")
+    }
+
+    fn next(&mut self, kind: &str) -> (String, String) {
+        while self.line() != kind {}
+        let mut text = || loop {
+            let line = self.line();
+            if !line.starts_with('$') {
+                return line;
+            }
+        };
+        (text(), text())
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection ended");
+        line.trim_end().to_owned()
+    }
+}

@@ -1,0 +1,131 @@
+//! A Redlock conforms, with three nodes and with five.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Answer, BoxFuture, Engine, Env, How, Mode};
+use leasehold_redis::RedlockEngine;
+use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
+
+use crate::{
+    redlock_rig::RedlockRig,
+    rig::{AT_ONCE, PATIENCE, claim_of},
+};
+
+impl Harness for RedlockRig {
+    fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+        Box::pin(async {
+            Arc::new(RedlockEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine>
+        })
+    }
+
+    fn advance(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
+        // A node that forgot has no vote for as long as the longest lease: see `redlock_faults`.
+        let cuts = kind == Disturbance::Cut;
+        if cuts {
+            self.says(&["CLIENT", "KILL", "TYPE", "normal"]);
+            self.says(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+        Box::pin(std::future::ready(cuts))
+    }
+
+    fn at_once(&self) -> usize {
+        // Where every answer is late, the clocks of nodes cannot be compared.
+        AT_ONCE / self.nodes.len()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(left_at_rest(|| self.leftovers()))
+    }
+}
+
+fn conforms(nodes: usize) {
+    let report = suite::engine(&RedlockRig::new(nodes));
+    assert!(report.passed.len() > 45, "{report}");
+}
+
+#[test]
+fn three_nodes_conform() {
+    conforms(3);
+}
+
+#[test]
+fn five_nodes_conform() {
+    conforms(5);
+}
+
+/// What stands on the nodes is what every other Redlock writes there: one string, the same on all of them, with an expiry.
+#[test]
+fn the_same_plain_string_stands_on_every_node() {
+    let rig = RedlockRig::new(3);
+    let guard = rig.locks().mutex("a").blocking().acquire().unwrap();
+    rig.until("it is on all nodes", || rig.says(&["GET", "lock:a"]).iter().all(|value| !value.is_empty()));
+    let values = rig.says(&["GET", "lock:a"]);
+    assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+    for left in rig.says(&["PTTL", "lock:a"]) {
+        assert!((1..=30_000).contains(&left.parse::<i64>().unwrap()), "{left}");
+    }
+    assert!(values[0].starts_with(&guard.id().to_string()), "{values:?}");
+    guard.release_blocking().unwrap();
+    rig.until("it is gone", || rig.says(&["GET", "lock:a"]).iter().all(String::is_empty));
+}
+
+#[test]
+fn readers_and_permits_are_refused_with_the_reason() {
+    let rig = RedlockRig::new(3);
+    let locks = rig.locks();
+    let shared = locks.rw("a").read().blocking().acquire().unwrap_err();
+    assert!(shared.is_misconfigured() && shared.to_string().contains("one value of one holder"), "{shared}");
+    let permits = locks.semaphore("a", 2).blocking().acquire().unwrap_err();
+    assert!(
+        permits.is_misconfigured() && permits.to_string().contains("each node counts its own"),
+        "{permits}"
+    );
+    assert_eq!(locks.profile().modes, leasehold_core::Modes::Exclusive);
+}
+
+/// Once the clocks of the nodes are known, a free name costs one request to each node.
+#[test]
+fn a_free_name_is_granted_by_one_request_to_each_node() {
+    let rig = RedlockRig::new(3);
+    let engine: Arc<dyn Engine> = rig.engine();
+    let scripts = || {
+        let calls = |stats: &String| {
+            let calls =
+                stats.split("cmdstat_evalsha:calls=").nth(1).map(|rest| rest.split(',').next().unwrap());
+            calls.map_or(0, |calls| calls.parse::<u32>().unwrap())
+        };
+        rig.says(&["INFO", "commandstats"]).iter().map(calls).sum::<u32>()
+    };
+    rig.run(async {
+        let claim = claim_of("first");
+        assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
+    });
+    // Whatever the machine does meanwhile: one of some tries is quick enough for the guess.
+    let costs = (0..20).map(|at| {
+        let before = scripts();
+        let claim = claim_of(&format!("a{at}"));
+        rig.run(async {
+            assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
+        });
+        rig.until("all are asked", || scripts() >= before + 3);
+        scripts() - before
+    });
+    assert_eq!(costs.min(), Some(3));
+}
+
+#[test]
+fn a_claim_of_another_mode_leaves_nothing() {
+    let rig = RedlockRig::new(3);
+    let engine = rig.engine();
+    let claim = leasehold_core::Claim { mode: Mode::Shared, ..claim_of("a") };
+    rig.run(async { engine.claim(&claim, How::Create).await.unwrap_err() });
+    assert!(rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
+}

@@ -1,0 +1,326 @@
+//! A Redlock whose nodes hang, answer late, forget, or whose clocks step.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Answer, Claim, Engine, EngineError, Env, Fault, Grant, Guard, How, Locks, Renewed};
+use leasehold_redis::{RedlockConfig, RedlockEngine};
+
+use crate::{
+    cluster_rig::{end, hold},
+    redlock_rig::{AGE, RedlockRig, at},
+    rig::{PATIENCE, acquire, claim_of},
+};
+
+/// A shorter longest lease, so that a node which forgot has its vote soon.
+const LONGEST: Duration = Duration::from_secs(5);
+
+fn claim(name: &str) -> Claim {
+    Claim { ttl: LONGEST, claim_time: LONGEST, ..claim_of(name) }
+}
+
+fn engine(config: &RedlockConfig) -> Arc<RedlockEngine> {
+    Arc::new(RedlockEngine::new(config.clone().max_ttl(LONGEST).unwrap(), &Env::system()))
+}
+
+fn locks(config: &RedlockConfig) -> Locks {
+    Locks::builder(engine(config)).build()
+}
+
+fn take(locks: &Locks, name: &str) -> Guard {
+    locks.mutex(name).ttl(LONGEST).blocking().acquire_within(PATIENCE).unwrap()
+}
+
+async fn granted(engine: &RedlockEngine, claim: &Claim) -> Grant {
+    match engine.claim(claim, How::Create).await {
+        Ok(Answer::Held(grant)) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Tries again while nodes are late or gone, until something else is said.
+async fn settled(engine: &RedlockEngine, claim: &Claim) -> Result<Answer, EngineError> {
+    loop {
+        match engine.claim(claim, How::Create).await {
+            Err(error) if matches!(error.fault, Fault::Retry | Fault::Full) => {}
+            said => return said,
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn a_node_that_hangs_is_not_waited_for() {
+    let rig = RedlockRig::new(3);
+    let locks = rig.locks();
+    acquire(&locks, "first").release_blocking().unwrap();
+    rig.nodes[0].pause();
+    // All of it happens while the node says nothing.
+    for at in 0..50 {
+        let guard = acquire(&locks, &format!("a{at}"));
+        rig.run(guard.confirm()).unwrap();
+        guard.release_blocking().unwrap();
+    }
+    // Who comes to know the nodes now, too.
+    let other = rig.locks();
+    acquire(&other, "b").release_blocking().unwrap();
+    rig.nodes[0].resume();
+    rig.until("nothing is left", || rig.says(&["KEYS", "lock:*"]).iter().all(String::is_empty));
+}
+
+#[test]
+fn a_node_that_answers_late_with_success_leaves_nothing() {
+    let rig = RedlockRig::new(3);
+    let (proxies, config) = rig.proxied();
+    let engine = engine(&config);
+    let (first, second) = (claim("first"), claim("a"));
+    rig.run(async {
+        let grant = granted(&engine, &first).await;
+        engine.release(&[end(&first, Some(&grant))]).await;
+    });
+    rig.until("all are connected", || proxies.iter().all(|proxy| proxy.connections() > 0));
+    proxies[2].hold_answers();
+    rig.run(async {
+        let grant = granted(&engine, &second).await;
+        rig.until("the last one has it too", || rig.nodes[2].command(&["EXISTS", "lock:a"]) == ["1"]);
+        engine.release(&[end(&second, Some(&grant))]).await;
+    });
+    proxies[2].let_go();
+    rig.run(async {
+        let third = claim("b");
+        let grant = granted(&engine, &third).await;
+        engine.release(&[end(&third, Some(&grant))]).await;
+    });
+    rig.until("nothing is left", || rig.says(&["KEYS", "lock:*"]).iter().all(String::is_empty));
+}
+
+/// A holds by two nodes; the third was not reached.
+fn held_by_two(
+    rig: &RedlockRig,
+) -> (Vec<leasehold_testkit::server::Proxy>, Arc<RedlockEngine>, Claim, Grant) {
+    let (proxies, config) = rig.proxied();
+    proxies[2].sever();
+    let engine = engine(&config);
+    let claim = claim("a");
+    let grant = rig.run(granted(&engine, &claim));
+    assert_eq!(rig.nodes[2].command(&["EXISTS", "lock:a"]), ["0"]);
+    (proxies, engine, claim, grant)
+}
+
+#[test]
+fn a_node_whose_clock_stepped_has_no_vote() {
+    let rig = RedlockRig::new(3);
+    let (_proxies, one, held, grant) = held_by_two(&rig);
+    rig.nodes[0].set_clock(AGE + 60);
+    assert_eq!(rig.nodes[0].command(&["EXISTS", "lock:a"]), ["0"], "its lease is over there");
+    // Two nodes are free, for who comes now.
+    let other = engine(&rig.config);
+    let said = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
+    let kept = rig.run(one.renew(&[hold(&held, &grant)]));
+    assert!(matches!(kept[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{kept:?}");
+    // Those that agree decide.
+    rig.run(one.release(&[end(&held, Some(&grant))]));
+    let said = rig.run(settled(&other, &claim("b")));
+    assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
+}
+
+/// Who saw the step does without the node for as long as leases may have ended early there, also when it agrees with others again.
+#[test]
+fn clocks_of_a_majority_that_step_are_told_of_by_the_guarantee_and_end_holds() {
+    let rig = RedlockRig::new(3);
+    let one = locks(&rig.config);
+    let guard = take(&one, "a");
+    let said = rig.run(one.guarantee()).unwrap();
+    assert_eq!(said.level, leasehold_core::Level::BestEffort);
+    assert!(said.to_string().contains("clocks of a majority"), "{said}");
+    rig.nodes[..2].iter().for_each(|node| node.set_clock(AGE + 60));
+    rig.until("both are free", || {
+        rig.nodes[..2].iter().all(|node| node.command(&["EXISTS", "lock:a"]) == ["0"])
+    });
+    // Nobody can keep others out now; the holder is told at its next renewal.
+    let confirmed = rig.run(guard.confirm());
+    assert!(confirmed.as_ref().is_err_and(|error| error.is_lost()), "{confirmed:?}");
+    let said = rig.run(one.guarantee()).unwrap().to_string();
+    assert!(said.contains("the clocks is") && said.contains("ms apart"), "{said}");
+}
+
+#[test]
+fn a_node_that_restarted_empty_has_no_vote() {
+    let mut rig = RedlockRig::new(3);
+    let (_proxies, one, held, grant) = held_by_two(&rig);
+    rig.nodes[0].kill();
+    rig.nodes[0].restart();
+    // Two nodes are free, for who comes now.
+    let other = engine(&rig.config);
+    let said = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
+    let released = rig.run(one.release(&[end(&held, Some(&grant))]));
+    assert_eq!(released.len(), 1);
+    let said = rig.run(settled(&other, &claim("b")));
+    assert!(matches!(said, Ok(Answer::Held(_))), "two nodes are old: {said:?}");
+}
+
+/// As a file that was not synced, or a snapshot, brings back what was there before.
+#[test]
+fn a_node_that_restarted_with_an_older_copy_has_no_vote() {
+    let mut rig = RedlockRig::new(3);
+    let (_proxies, one, held, grant) = held_by_two(&rig);
+    rig.nodes[0].kill();
+    rig.nodes[0].restart();
+    rig.nodes[0].command(&["SET", "leasehold:{}B", "1 1000"]);
+    let other = engine(&rig.config);
+    let said = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
+    rig.run(one.release(&[end(&held, Some(&grant))]));
+}
+
+#[test]
+fn a_node_that_was_emptied_has_no_vote() {
+    let rig = RedlockRig::new(3);
+    let (_proxies, one, held, grant) = held_by_two(&rig);
+    rig.nodes[0].command(&["FLUSHALL"]);
+    let other = engine(&rig.config);
+    let said = rig.run(other.claim(&claim("a"), How::Create));
+    assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
+    rig.run(one.release(&[end(&held, Some(&grant))]));
+}
+
+#[test]
+fn nodes_that_all_restarted_empty_grant_nothing_until_every_lease_is_over() {
+    let mut rig = RedlockRig::new(3);
+    let one = engine(&rig.config);
+    let held = claim("a");
+    let grant = rig.run(granted(&one, &held));
+    for node in &mut rig.nodes {
+        node.kill();
+        node.restart();
+    }
+    let other = engine(&rig.config);
+    let error = rig.run(other.claim(&claim("a"), How::Create)).unwrap_err();
+    assert!(error.fault == Fault::Full && error.message.contains("has no vote for"), "{error:?}");
+    rig.until("its loss is told", || {
+        matches!(rig.run(one.renew(&[hold(&held, &grant)]))[..], [Renewed::Lost(_)])
+    });
+    let waiting = locks(&rig.config);
+    let next = take(&waiting, "a");
+    assert!(next.token().number > grant.token.number, "{:?} after {grant:?}", next.token());
+}
+
+#[test]
+fn a_failed_renewal_releases_nothing_while_the_lease_lasts() {
+    let rig = RedlockRig::new(3);
+    let (proxies, config) = rig.proxied();
+    let locks = Locks::builder(Arc::new(RedlockEngine::new(config, &Env::system()))).build();
+    let guard = acquire(&locks, "a");
+    rig.until("it is on all nodes", || rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"));
+    proxies[..2].iter().for_each(|proxy| proxy.sever());
+    let failed = rig.run(guard.confirm());
+    assert!(failed.as_ref().is_err_and(|error| !error.is_lost()), "{failed:?}");
+    assert!(guard.check());
+    assert!(rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"), "nothing was released");
+    proxies[..2].iter().for_each(|proxy| proxy.mend());
+    rig.until("it is renewed again", || rig.run(guard.confirm()).is_ok());
+    guard.release_blocking().unwrap();
+}
+
+#[test]
+fn rolling_restarts_end_no_hold_that_is_renewed_between_them() {
+    let mut rig = RedlockRig::new(3);
+    let locks = locks(&rig.config);
+    let guard = take(&locks, "a");
+    for at in 0..3 {
+        rig.nodes[at].kill();
+        rig.nodes[at].restart();
+        rig.until("it is set again there", || {
+            rig.run(guard.confirm()).unwrap();
+            rig.nodes[at].command(&["EXISTS", "lock:a"]) == ["1"]
+        });
+        // Until then what was set again has no vote.
+        rig.until("it has its vote again", || {
+            rig.run(guard.confirm()).unwrap();
+            let micros: Vec<u64> =
+                rig.nodes[at].command(&["TIME"]).iter().map(|word| word.parse().unwrap()).collect();
+            let born = rig.nodes[at].command(&["GET", "leasehold:{}B"]).join("");
+            let born = born.split(' ').next().and_then(|born| born.parse::<u64>().ok());
+            let now = micros[0] * 1_000_000 + micros[1];
+            born.is_some_and(|born| now.saturating_sub(born) > (LONGEST + LONGEST).as_micros() as u64)
+        });
+    }
+    guard.release_blocking().unwrap();
+    rig.until("it is gone", || rig.says(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
+}
+
+#[test]
+fn a_name_that_leads_to_another_node_counts_no_vote_twice() {
+    let rig = RedlockRig::new(3);
+    let (proxies, config) = rig.proxied();
+    let engine = engine(&config);
+    rig.run(granted(&engine, &claim("first")));
+    rig.until("all are connected", || proxies.iter().all(|proxy| proxy.connections() > 0));
+    proxies[1].point_to(rig.nodes[0].port());
+    proxies[1].lose();
+    rig.until("it is seen", || {
+        let said = rig.run(engine.claim(&claim("a"), How::Create));
+        said.is_err_and(|error| error.fault == Fault::Misconfigured && error.message.contains("one server"))
+    });
+}
+
+/// Trap 24 of the field notes: where locks lapse on single nodes between the lock and the token, tokens stay unique.
+#[test]
+fn tokens_are_unique_amid_lapses() {
+    const CLIENTS: usize = 4;
+    const CLAIMS: usize = 60;
+    let rig = RedlockRig::new(3);
+    let engines: Vec<_> = (0..CLIENTS).map(|_| engine(&rig.config)).collect();
+    let mut tokens = rig.run(async {
+        let work = engines.iter().enumerate().map(|(client, engine)| {
+            let nodes = &rig.nodes;
+            async move {
+                let mut tokens = Vec::new();
+                for turn in 0..CLAIMS {
+                    let claim = claim("a");
+                    if let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await {
+                        tokens.push(grant.token.number);
+                        // Its hold ends somewhere; where, is another each time.
+                        nodes[(client + turn) % 3].command(&["DEL", "lock:a"]);
+                        engine.release(&[end(&claim, Some(&grant))]).await;
+                    } else {
+                        nodes[(client + turn) % 3].command(&["DEL", "lock:a"]);
+                    }
+                }
+                tokens
+            }
+        });
+        futures_util::future::join_all(work).await.concat()
+    });
+    let granted = tokens.len();
+    assert!(granted > CLAIMS / 2, "{granted} were granted");
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), granted);
+}
+
+/// Trap 25: one node restarted empty, its clock set forward, another unreachable.
+#[test]
+fn no_token_is_below_an_earlier_one_though_a_node_forgot_and_its_clock_went_forward() {
+    let mut rig = RedlockRig::new(3);
+    let (_proxies, one, held, grant) = held_by_two(&rig);
+    rig.run(one.release(&[end(&held, Some(&grant))]));
+    rig.nodes[0].kill();
+    rig.nodes[0].restart();
+    let ports: Vec<_> = rig.nodes.iter().map(|node| node.port()).collect();
+    rig.nodes[1].kill();
+    let config = RedlockConfig::new(ports.iter().map(|port| at(*port)).collect()).unwrap();
+    let other = engine(&config);
+    assert!(rig.run(other.claim(&claim("a"), How::Create)).is_err(), "it started a moment ago");
+    // Now it seems to have run for long.
+    rig.nodes[0].set_clock(AGE + 86_400);
+    for engine in [other, engine(&config)] {
+        let said = rig.run(engine.claim(&claim("a"), How::Create));
+        assert!(!matches!(said, Ok(Answer::Held(_))), "{said:?}");
+    }
+    // Set right, it has its vote when every lease is over that it may have forgotten.
+    rig.nodes[0].set_clock(AGE);
+    let next = take(&locks(&config), "a");
+    assert!(next.token().number > grant.token.number, "{:?} after {grant:?}", next.token());
+}

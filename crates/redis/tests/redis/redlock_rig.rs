@@ -1,0 +1,91 @@
+//! Independent masters, and clients of all of them.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Env, Inspect, Locks, Name, Place, View};
+use leasehold_redis::{Address, Config, RedlockConfig, RedlockEngine};
+use leasehold_testkit::server::{Proxy, RedisServer};
+
+use crate::rig::PATIENCE;
+
+/// So many seconds the nodes' clocks are ahead of ours, which is how long they seem to have run: each has a vote at once.
+pub(crate) const AGE: i64 = 1_000_000;
+
+/// Nodes, and what clients are told of them.
+pub(crate) struct RedlockRig {
+    pub(crate) nodes: Vec<RedisServer>,
+    pub(crate) config: RedlockConfig,
+    runtime: tokio::runtime::Runtime,
+}
+
+pub(crate) fn at(port: u16) -> Config {
+    Config::new(Address::Tcp(Place { host: "127.0.0.1".to_owned(), port }))
+}
+
+impl RedlockRig {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self::with(nodes, &[])
+    }
+
+    pub(crate) fn with(nodes: usize, arguments: &[&str]) -> Self {
+        let nodes: Vec<_> = (0..nodes).map(|_| RedisServer::with_clock(arguments)).collect();
+        nodes.iter().for_each(old);
+        let config = RedlockConfig::new(nodes.iter().map(|node| at(node.port())).collect()).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        Self { nodes, config, runtime }
+    }
+
+    pub(crate) fn engine(&self) -> Arc<RedlockEngine> {
+        Arc::new(RedlockEngine::new(self.config.clone(), &Env::system()))
+    }
+
+    /// A client that reaches each node through a proxy.
+    pub(crate) fn proxied(&self) -> (Vec<Proxy>, RedlockConfig) {
+        let proxies: Vec<_> = self.nodes.iter().map(|node| Proxy::start(node.port())).collect();
+        let config = RedlockConfig::new(proxies.iter().map(|proxy| at(proxy.port())).collect()).unwrap();
+        (proxies, config)
+    }
+
+    pub(crate) fn locks(&self) -> Locks {
+        Locks::builder(self.engine()).build()
+    }
+
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    pub(crate) fn show(&self, name: &str) -> View {
+        let engine = self.engine();
+        self.run(Inspect::show(&*engine, &Name::new(name).unwrap())).unwrap()
+    }
+
+    /// What each node says to a command, in one line.
+    pub(crate) fn says(&self, command: &[&str]) -> Vec<String> {
+        self.nodes.iter().map(|node| node.command(command).join(" ")).collect()
+    }
+
+    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let limit = std::time::Instant::now() + PATIENCE;
+        while !done() {
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let keys = self.nodes.iter().flat_map(|node| node.command(&["--raw", "KEYS", "*"]));
+        keys.filter(|key| !key.is_empty() && !lapses(key)).collect()
+    }
+}
+
+/// The node seems to have run, and to have had what it has, for long.
+pub(crate) fn old(node: &RedisServer) {
+    node.set_clock(AGE);
+    node.command(&["SET", "leasehold:{}B", "1 1000"]);
+}
+
+/// Newest tokens, tombstones, and since when the node has what it has.
+fn lapses(key: &str) -> bool {
+    let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
+    kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D']))
+}

@@ -1,0 +1,50 @@
+//! A program with redsync for Go. It is built once for each list of versions, below `target/tmp`, by `go`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use crate::packages::{Neighbour, installed};
+
+/// What it is built with.
+const MODULES: [&str; 2] =
+    ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
+
+/// Where it is.
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-go");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
+    let source = fs::read_to_string(folder.join("masters.go")).unwrap();
+    let (list, wanted) = (place.join("list"), format!("{MODULES:?}\n{source}"));
+    let program = place.join("masters");
+    if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
+        return program;
+    }
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    fs::write(place.join("main.go"), source).unwrap();
+    let go = |orders: &[&str]| {
+        let mut go = Command::new("go");
+        installed(go.args(orders).current_dir(&place));
+    };
+    go(&["mod", "init", "neighbours"]);
+    go(&[&["get"], &MODULES[..]].concat());
+    go(&["build", "-o", "masters", "."]);
+    fs::write(list, wanted).unwrap();
+    program
+});
+
+/// The words that start the program.
+pub(crate) fn words(orders: &[&str]) -> Vec<String> {
+    [&[PROGRAM.to_str().unwrap()], orders].concat().into_iter().map(str::to_owned).collect()
+}
+
+/// Starts it: see `masters.go` for its orders.
+pub(crate) fn start(orders: &[&str]) -> Neighbour {
+    let mut command = Command::new(&*PROGRAM);
+    command.args(orders);
+    Neighbour::run(command)
+}

@@ -1,0 +1,75 @@
+//! A program with Redisson for Java. Its packages are fetched once for each list of versions, below `target/tmp`, by `mvn`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use crate::packages::{Neighbour, installed};
+
+/// Where they are found, what, and which version.
+const PACKAGES: [[&str; 3]; 2] =
+    [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
+
+/// What Java is to look through for classes.
+static CLASSES: LazyLock<String> = LazyLock::new(|| {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("neighbours-java");
+    let source = fs::read_to_string(folder().join("Neighbour.java")).unwrap();
+    let (list, wanted) = (place.join("list"), format!("{PACKAGES:?}\n{source}"));
+    let (jars, classes) = (place.join("jars"), place.join("classes"));
+    let path = format!("{}/*:{}", jars.display(), classes.display());
+    if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
+        return path;
+    }
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&classes).unwrap();
+    let needed = PACKAGES.map(|[group, name, version]| {
+        format!(
+            "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+        )
+    });
+    let project = format!(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>leasehold</groupId><artifactId>neighbours</artifactId>\
+         <version>1</version><dependencies>{}</dependencies></project>",
+        needed.concat()
+    );
+    fs::write(place.join("pom.xml"), project).unwrap();
+    let mut fetch = Command::new("mvn");
+    fetch.args(["--quiet", "--batch-mode", "--file"]).arg(place.join("pom.xml"));
+    installed(fetch.args([
+        "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
+        &format!("-DoutputDirectory={}", jars.display()),
+    ]));
+    let mut compile = Command::new("javac");
+    installed(compile.args(["-cp", &path, "-d"]).arg(&classes).arg(folder().join("Neighbour.java")));
+    fs::write(list, wanted).unwrap();
+    path
+});
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours")
+}
+
+/// The words that start the program: one that is small, and soon there.
+pub(crate) fn words(orders: &[&str]) -> Vec<String> {
+    let java = [
+        "java",
+        "-Xmx160m",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-cp",
+        CLASSES.as_str(),
+        "Neighbour",
+    ];
+    java.iter().chain(orders).map(|&word| word.to_owned()).collect()
+}
+
+/// Starts the program: see `Neighbour.java` for its orders.
+pub(crate) fn start(orders: &[&str]) -> Neighbour {
+    let words = words(orders);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    Neighbour::run(command)
+}

@@ -1,0 +1,126 @@
+// A program in Go that takes turns under a lock of redsync on three servers, and writes down each turn.
+//
+// usage:
+//
+//	masters until PORTS KEY TTL DIRECTORY WHO    until it is told that it is over
+//	masters hold  PORTS KEY TTL                  holds until its standard input ends; says "held"
+//	masters try   PORTS KEY TTL                  tries once; says "held" or "taken"
+//
+// TTL is in milliseconds. The directory is that of leasehold's own programs, see e2e/src/turns.rs.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	client "github.com/redis/go-redis/v9"
+)
+
+// Whoever does not get it tries again after this time: redsync's own pause is longer, and a try may end when all is over.
+const retry = 20 * time.Millisecond
+
+var what, ports, key = os.Args[1], os.Args[2], os.Args[3]
+
+func ttl() time.Duration {
+	millis, err := strconv.Atoi(os.Args[4])
+	must(err)
+	return time.Duration(millis) * time.Millisecond
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A new one for each turn, as redsync's own examples have it. It has been taken when this is there.
+func taken(locks *redsync.Redsync) (*redsync.Mutex, bool) {
+	mutex := locks.NewMutex(key, redsync.WithExpiry(ttl()), redsync.WithTries(1))
+	err := mutex.Lock()
+	return mutex, err == nil
+}
+
+func waited(locks *redsync.Redsync) *redsync.Mutex {
+	for {
+		if mutex, ok := taken(locks); ok {
+			return mutex
+		}
+		time.Sleep(retry)
+	}
+}
+
+func main() {
+	var pools []redis.Pool
+	for _, port := range strings.Split(ports, ",") {
+		// Without the second of these redsync waits for a node that hangs for longer than the lease lasts, and never gets it.
+		options := client.Options{Addr: "127.0.0.1:" + port, ContextTimeoutEnabled: true}
+		pools = append(pools, goredis.NewPool(client.NewClient(&options)))
+	}
+	locks := redsync.New(pools...)
+	switch what {
+	case "until":
+		takeTurns(locks, os.Args[5], os.Args[6])
+	case "try":
+		if _, ok := taken(locks); ok {
+			fmt.Println("held")
+		} else {
+			fmt.Println("taken")
+		}
+	default:
+		mutex := waited(locks)
+		fmt.Println("held")
+		_, _ = io.ReadAll(os.Stdin)
+		_, _ = mutex.Unlock()
+	}
+}
+
+func takeTurns(locks *redsync.Redsync, directory, who string) {
+	side := strings.Split(who, "-")[0]
+	journal, err := os.OpenFile(filepath.Join(directory, "journal"), os.O_WRONLY|os.O_APPEND, 0)
+	must(err)
+	// In one step, so that no other line comes between.
+	note := func(line string) {
+		_, err := journal.WriteString(line + "\n")
+		must(err)
+	}
+	lingers := func() bool {
+		told, err := os.ReadFile(filepath.Join(directory, "linger"))
+		return err == nil && string(told) == side
+	}
+	isOver := func() bool {
+		_, err := os.Stat(filepath.Join(directory, "over"))
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	for !isOver() {
+		mutex, ok := taken(locks)
+		if !ok {
+			time.Sleep(retry)
+			continue
+		}
+		// It renews nothing, so it is out before its lease ends.
+		end := mutex.Until()
+		if time.Until(end) > ttl()*3/4 {
+			note("enter " + who + " -")
+			for lingers() && time.Until(end) > ttl()/4 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			how := "held"
+			if time.Until(end) < 0 {
+				how = "slept"
+			}
+			note("leave " + who + " " + how)
+		}
+		_, _ = mutex.Unlock()
+		time.Sleep(2 * time.Millisecond)
+	}
+}

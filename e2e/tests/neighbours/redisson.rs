@@ -1,0 +1,223 @@
+//! Beside Redisson, under the same names: URLs with `layout=redisson`.
+
+use std::{path::Path, sync::Arc, thread::spawn, time::Duration};
+
+use leasehold::{Locks, Request};
+use leasehold_testkit::server::{RedisCluster, RedisSentinels, RedisServer};
+
+use crate::{
+    groups::{Contest, ROUNDS, SIDES, Strike, expect_no_overlap, joined, move_slot},
+    java,
+};
+
+const KEY: &str = "lock:shared";
+/// Programs of each side, and how often each of them has its turn.
+const OF_EACH: usize = 2;
+const SECTIONS: usize = 40;
+/// For so long a waiter of Redisson's sleeps without a message: longer than anybody here waits for it.
+const LONG: Duration = Duration::from_secs(3600);
+
+fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}?layout=redisson")
+}
+
+fn locks(server: &RedisServer) -> Locks {
+    Locks::connect(&url(server.port())).unwrap()
+}
+
+/// Ours and theirs take turns: nobody meets another, and everybody gets through.
+fn take_turns(kind: &str, ours: fn(&Locks) -> Request) {
+    let server = Arc::new(RedisServer::start(&[]));
+    let port = server.port().to_string();
+    let sections = SECTIONS.to_string();
+    let theirs: Vec<_> = (0..OF_EACH).map(|_| java::start(&["turns", kind, &port, KEY, &sections])).collect();
+    let threads: Vec<_> = (0..OF_EACH)
+        .map(|_| {
+            // A client of its own each, as processes have.
+            let (locks, server) = (locks(&server), Arc::clone(&server));
+            spawn(move || {
+                let says = |command: &[&str]| server.command(command).join("");
+                for _ in 0..SECTIONS {
+                    let guard = ours(&locks).blocking().acquire().unwrap();
+                    if says(&["SET", "inside", "rust", "NX"]) != "OK" {
+                        says(&["INCR", "overlaps"]);
+                    }
+                    let count: usize = says(&["GET", "count"]).parse().unwrap_or(0);
+                    says(&["SET", "count", &(count + 1).to_string()]);
+                    says(&["DEL", "inside"]);
+                    guard.release_blocking().unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    theirs.into_iter().for_each(crate::packages::Neighbour::finish);
+    let says = |command: &[&str]| server.command(command).join("");
+    assert_eq!(says(&["GET", "overlaps"]), "", "nobody was inside with another");
+    assert_eq!(says(&["GET", "count"]), (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
+}
+
+#[test]
+fn r_lock() {
+    take_turns("lock", |locks| locks.mutex("shared"));
+}
+
+#[test]
+fn spin_lock() {
+    take_turns("spin", |locks| locks.mutex("shared"));
+}
+
+#[test]
+fn fenced_lock() {
+    take_turns("fenced", |locks| locks.mutex("shared"));
+}
+
+#[test]
+fn fair_lock() {
+    take_turns("fair", |locks| locks.mutex("shared"));
+}
+
+#[test]
+fn write_lock() {
+    take_turns("write", |locks| locks.rw("shared").write());
+}
+
+/// Each kind of theirs, and what of ours shares with it.
+#[test]
+fn each_side_is_told_that_the_other_holds_and_readers_share() {
+    let server = RedisServer::start(&[]);
+    let port = server.port().to_string();
+    let locks = locks(&server);
+    let ours = [
+        locks.mutex("shared"),
+        locks.rw("shared").write(),
+        locks.rw("shared").read(),
+        locks.semaphore("shared", 2),
+    ];
+    for kind in ["lock", "spin", "fenced", "fair", "write", "read"] {
+        let mut theirs = java::start(&["hold", kind, &port, KEY]);
+        assert_eq!(theirs.says(), "held", "{kind}");
+        for (at, request) in ours.iter().enumerate() {
+            let got = request.blocking().try_acquire();
+            assert_eq!(got.is_ok(), kind == "read" && at == 2, "{kind}, {at}: {:?}", got.err());
+        }
+        theirs.finish();
+        for (at, request) in ours.iter().enumerate() {
+            let guard = request.blocking().acquire().unwrap();
+            let mut theirs = java::start(&["hold", kind, &port, KEY]);
+            let shares = kind == "read" && at == 2;
+            assert_eq!(theirs.says(), if shares { "held" } else { "taken" }, "{kind}, {at}");
+            theirs.finish();
+            assert!(guard.check(), "{kind}, {at}");
+            guard.release_blocking().unwrap();
+        }
+    }
+    assert_eq!(server.command(&["EXISTS", KEY]), ["0"]);
+}
+
+/// By a message: they sleep for as long as ours lasted when they looked.
+#[test]
+fn who_waits_of_redissons_wakes_at_once_when_ours_lets_go_and_ours_when_redissons_does() {
+    let server = RedisServer::start(&[]);
+    let port = server.port().to_string();
+    let locks = locks(&server);
+    for kind in ["lock", "fenced", "fair", "write", "read"] {
+        let guard = locks.mutex("shared").ttl(LONG).blocking().acquire().unwrap();
+        let theirs = java::start(&["turns", kind, &port, KEY, "1"]);
+        let listens = || {
+            let fair = server.command(&["EXISTS", "redisson_lock_queue:{lock:shared}"]) == ["1"];
+            fair || server.command(&["PUBSUB", "CHANNELS", "redisson_*"]).iter().any(|line| !line.is_empty())
+        };
+        while !listens() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        guard.release_blocking().unwrap();
+        theirs.finish();
+        let mut theirs = java::start(&["hold", kind, &port, KEY]);
+        assert_eq!(theirs.says(), "held", "{kind}");
+        let request = locks.mutex("shared").blocking();
+        let waits = spawn(move || request.acquire());
+        theirs.finish();
+        waits.join().unwrap().unwrap().release_blocking().unwrap();
+    }
+}
+
+/// One after the other inside, whoever is killed there; and tokens grow over both sides.
+fn killed_inside(kind: &str) {
+    let server = RedisServer::start(&[]);
+    // A FencedLock is in use: from then on its tokens and ours are one sequence.
+    server.command(&["SET", "redisson_lock_token:{lock:shared}", "0"]);
+    let dir = tempfile::tempdir().unwrap();
+    let places = server.port().to_string();
+    let mut contest =
+        Contest::of(dir.path(), &url(server.port()), java::words(&["until", kind, &places, KEY]));
+    for _ in 0..ROUNDS {
+        SIDES.iter().for_each(|side| contest.kill(side));
+    }
+    expect_no_overlap(&contest.finish(&format!("Redisson, {kind}")));
+}
+
+#[test]
+fn r_locks_and_ours_whose_holders_are_killed() {
+    killed_inside("lock");
+}
+
+#[test]
+fn fenced_locks_and_ours_whose_holders_are_killed() {
+    killed_inside("fenced");
+}
+
+#[test]
+fn fair_locks_and_ours_whose_holders_are_killed() {
+    killed_inside("fair");
+}
+
+#[test]
+fn by_sentinels() {
+    let mut servers = RedisSentinels::start();
+    let places = format!("{}/{}", joined(&servers.sentinel_ports()), servers.name());
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("{}?layout=redisson", servers.url());
+    let mut contest = Contest::of(dir.path(), &url, java::words(&["until", "lock", &places, KEY]));
+    let planned = Strike { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
+    for _ in 0..ROUNDS {
+        for side in SIDES {
+            contest.kill(side);
+            contest.strike(side, &mut servers, &planned);
+        }
+    }
+    expect_no_overlap(&contest.finish("Redisson, Sentinel"));
+}
+
+#[test]
+fn on_a_cluster() {
+    let servers = RedisCluster::start();
+    let dir = tempfile::tempdir().unwrap();
+    let mut contest = in_cluster(&servers, "cluster", dir.path());
+    for _ in 0..ROUNDS {
+        SIDES.iter().for_each(|side| contest.kill(side));
+    }
+    expect_no_overlap(&contest.finish("Redisson, Cluster"));
+}
+
+/// Redisson 4.7.0 by `SUBSCRIBE`: once it listened by `SSUBSCRIBE`, as by default, in a slot that moves, it never does so again.
+#[test]
+fn on_a_cluster_whose_slot_moves() {
+    let mut servers = RedisCluster::start();
+    let dir = tempfile::tempdir().unwrap();
+    let mut contest = in_cluster(&servers, "plain-cluster", dir.path());
+    let moved = Strike { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
+    for _ in 0..ROUNDS {
+        for side in SIDES {
+            contest.kill(side);
+            contest.strike(side, &mut servers, &moved);
+        }
+    }
+    expect_no_overlap(&contest.finish("Redisson, Cluster, slots move"));
+}
+
+fn in_cluster<'a>(servers: &RedisCluster, kind: &str, dir: &'a Path) -> Contest<'a> {
+    let places = format!("{kind}:{}", joined(&servers.ports()));
+    let url = format!("{}?layout=redisson", servers.url());
+    Contest::of(dir, &url, java::words(&["until", "lock", &places, KEY]))
+}

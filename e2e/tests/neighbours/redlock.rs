@@ -1,0 +1,157 @@
+//! On three independent Redis masters, beside the Redlocks of other programs: each excludes the other, also when a holder is killed.
+
+use std::{path::Path, process::Command, sync::Arc, thread::spawn};
+
+use leasehold::Locks;
+use leasehold_testkit::server::RedisServer;
+
+use crate::{
+    go,
+    groups::{Contest, ROUNDS, SIDES, Strike, expect_no_overlap, joined},
+    packages::Neighbour,
+};
+
+/// Programs of each side, and how often each of them has its turn.
+const OF_EACH: usize = 2;
+const SECTIONS: usize = 15;
+/// What the clocks of nodes are ahead, in seconds: so long they seem to have run, and each has a vote.
+const AGE: i64 = 1_000_000;
+/// The lease of who is killed, in ms.
+const LEASE: &str = "3000";
+
+fn nodes() -> Vec<RedisServer> {
+    let nodes: Vec<_> = (0..3).map(|_| RedisServer::with_clock(&[])).collect();
+    for node in &nodes {
+        node.set_clock(AGE);
+        node.command(&["SET", "leasehold:{}B", "1 1000"]);
+    }
+    nodes
+}
+
+fn ports(nodes: &[RedisServer]) -> String {
+    joined(&nodes.iter().map(RedisServer::port).collect::<Vec<_>>())
+}
+
+fn url(nodes: &[RedisServer], prefix: &str) -> String {
+    let nodes: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    format!("redlock://{}?prefix={prefix}", nodes.join(","))
+}
+
+fn locks(nodes: &[RedisServer], prefix: &str) -> Locks {
+    Locks::connect(&url(nodes, prefix)).unwrap()
+}
+
+fn theirs(kind: &str, what: &str, nodes: &[RedisServer], number: &str) -> Neighbour {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neighbours");
+    let (program, script) = if kind.starts_with("redlock-") || kind == "pottery" {
+        ("python3", "masters.py")
+    } else {
+        ("node", "masters.cjs")
+    };
+    let mut command = Command::new(program);
+    command.arg(folder.join(script)).args([what, kind, &ports(nodes), "shared", number]);
+    Neighbour::run(command)
+}
+
+fn stands_beside(kind: &str, prefix: &str) {
+    let nodes = Arc::new(nodes());
+    let ours = locks(&nodes, prefix);
+    let request = ours.mutex("shared").blocking();
+    // One of theirs holds, and is killed: ours waits for its lease.
+    let mut holder = theirs(kind, "hold", &nodes, LEASE);
+    assert_eq!(holder.says(), "held");
+    assert!(request.try_acquire().unwrap_err().is_taken());
+    drop(holder);
+    let guard = request.acquire().unwrap();
+    let mut other = theirs(kind, "try", &nodes, LEASE);
+    assert_eq!(other.says(), "taken");
+    other.finish();
+    guard.release_blocking().unwrap();
+    take_turns(kind, prefix, &nodes);
+}
+
+fn take_turns(kind: &str, prefix: &str, nodes: &Arc<Vec<RedisServer>>) {
+    let others: Vec<_> = (0..OF_EACH).map(|_| theirs(kind, "turns", nodes, &SECTIONS.to_string())).collect();
+    let ours: Vec<_> = (0..OF_EACH)
+        .map(|_| {
+            let (locks, nodes) = (locks(nodes, prefix), Arc::clone(nodes));
+            spawn(move || {
+                let says = |command: &[&str]| nodes[0].command(command).join("");
+                for _ in 0..SECTIONS {
+                    let guard = locks.mutex("shared").blocking().acquire().unwrap();
+                    if says(&["SET", "inside", "rust", "NX"]) != "OK" {
+                        says(&["INCR", "overlaps"]);
+                    }
+                    let count: usize = says(&["GET", "count"]).parse().unwrap_or(0);
+                    says(&["SET", "count", &(count + 1).to_string()]);
+                    says(&["DEL", "inside"]);
+                    guard.release_blocking().unwrap();
+                }
+            })
+        })
+        .collect();
+    ours.into_iter().for_each(|thread| thread.join().unwrap());
+    others.into_iter().for_each(Neighbour::finish);
+    let says = |command: &[&str]| nodes[0].command(command).join("");
+    assert_eq!(says(&["GET", "overlaps"]), "", "nobody was inside with another");
+    assert_eq!(says(&["GET", "count"]), (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
+}
+
+#[test]
+fn npm_redlock_4_on_three_masters() {
+    stands_beside("redlock4", "lock:");
+}
+
+#[test]
+fn npm_redlock_5_on_three_masters() {
+    stands_beside("redlock5", "lock:");
+}
+
+#[test]
+fn redlock_py() {
+    stands_beside("redlock-py", "lock:");
+}
+
+#[test]
+fn pottery() {
+    stands_beside("pottery", "redlock:");
+}
+
+/// Whoever is inside is killed, and a node hangs while somebody of each side is.
+#[test]
+fn redsync() {
+    let mut nodes = nodes();
+    let servers = ports(&nodes);
+    let mut other = go::start(&["hold", &servers, "lock:shared", LEASE]);
+    assert_eq!(other.says(), "held");
+    let ours = locks(&nodes, "lock:");
+    assert!(ours.mutex("shared").blocking().try_acquire().unwrap_err().is_taken());
+    other.finish();
+    let guard = ours.mutex("shared").blocking().acquire().unwrap();
+    let mut other = go::start(&["try", &servers, "lock:shared", LEASE]);
+    assert_eq!(other.says(), "taken");
+    other.finish();
+    guard.release_blocking().unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let theirs = go::words(&["until", &servers, "lock:shared"]);
+    let mut contest = Contest::of(dir.path(), &url(&nodes, "lock:"), theirs);
+    for at in 0..ROUNDS {
+        // Which node it is, is another each time.
+        let hangs: Strike<Vec<RedisServer>> = Strike {
+            begin: if at == 0 { |nodes| pause(nodes, 0) } else { |nodes| pause(nodes, 2) },
+            end: |nodes, node| nodes[node].resume(),
+            loses: false,
+        };
+        for side in SIDES {
+            contest.kill(side);
+            contest.strike(side, &mut nodes, &hangs);
+        }
+    }
+    expect_no_overlap(&contest.finish("redsync, three masters"));
+}
+
+fn pause(nodes: &mut [RedisServer], node: usize) -> usize {
+    nodes[node].pause();
+    node
+}

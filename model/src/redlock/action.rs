@@ -1,0 +1,175 @@
+//! What may happen next.
+
+use stateright::{Model, Property};
+
+use super::{
+    client::{Hold, Stage},
+    properties,
+    rules::{NODES, Nodes, Rules, Ticks},
+    world::World,
+};
+
+/// One thing that happens. Of what is served, the last says whether the answer is heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// A client claims the name, with this token for a guess, or none.
+    Claim(u8, Ticks),
+    /// A node is asked for its lock.
+    Lock(u8, usize, bool),
+    /// A client begins to write a token.
+    Mint(u8, Ticks),
+    /// A node is asked to write it.
+    Write(u8, usize, bool),
+    /// A client takes what it has for a hold.
+    Take(u8),
+    /// A client gives up, or releases; or it dies.
+    Leave(u8, bool),
+    /// A holder renews.
+    Renew(u8),
+    /// A node is asked to.
+    Extend(u8, usize, bool),
+    /// A holder counts what it heard.
+    Conclude(u8),
+    /// A lock ends on a node.
+    Lapse(usize),
+    /// The clock of a node gains a tick.
+    Drift(usize),
+    /// The clock of a node steps.
+    Step(usize, Ticks),
+    /// A node restarts with its data.
+    Restart(usize),
+    /// A node restarts without.
+    Forget(usize),
+    /// Time passes.
+    Tick,
+}
+
+/// All worlds that follow from some rules.
+#[derive(Debug)]
+pub(crate) struct Protocol {
+    pub(crate) rules: Rules,
+}
+
+impl Model for Protocol {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(&self.rules)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        (0..self.rules.clients).for_each(|id| world.actions_of(id, &self.rules, actions));
+        for at in 0..NODES {
+            let faults = &world.faults;
+            actions.extend(
+                (world.faults.lapses > 0 && world.nodes[at].lock.is_some()).then_some(Action::Lapse(at)),
+            );
+            let possible = [
+                (faults.drifts > 0, Action::Drift(at)),
+                (faults.restarts > 0, Action::Restart(at)),
+                (faults.forgets > 0, Action::Forget(at)),
+            ];
+            actions.extend(possible.into_iter().filter(|(may, _)| *may).map(|(_, action)| action));
+            let steps = self.rules.steps.iter().filter(|_| faults.steps > 0);
+            actions.extend(steps.map(|by| Action::Step(at, *by)));
+        }
+        if world.now < self.rules.horizon {
+            actions.push(Action::Tick);
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        next.perform(action, &self.rules);
+        next.settle();
+        Some(next)
+    }
+
+    fn within_boundary(&self, world: &World) -> bool {
+        world.largest() <= self.rules.most_token
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        properties::all()
+    }
+}
+
+impl World {
+    fn actions_of(&self, id: u8, rules: &Rules, actions: &mut Vec<Action>) {
+        let client = &self.clients[usize::from(id)];
+        let hears = || std::iter::once(true).chain((self.faults.losses > 0).then_some(false));
+        let nodes = |of: Nodes| (0..NODES).filter(move |at| of & 1 << at != 0);
+        match &client.stage {
+            // All are alike until they claim: they do so in the order of their numbers.
+            Stage::Idle if id == 0 || self.clients[usize::from(id) - 1].stage != Stage::Idle => {
+                actions.push(Action::Claim(id, 0));
+                if rules.guesses {
+                    actions.extend([self.now, self.now + 1].map(|guess| Action::Claim(id, guess)));
+                }
+            }
+            Stage::Idle | Stage::Done => {}
+            Stage::Asks(_) => {
+                actions.extend(self.next_token(id, rules).map(|token| Action::Mint(id, token)));
+                actions.extend(self.may_take(id, rules).then_some(Action::Take(id)));
+                // What it has locked ends with its lease.
+                actions.extend((!rules.tokens).then_some(Action::Leave(id, false)));
+            }
+            Stage::Holds(Hold { renewal, until }) => {
+                let may_renew = id < rules.renews && renewal.is_none() && self.now < *until;
+                actions.extend(may_renew.then_some(Action::Renew(id)));
+                actions.extend(renewal.is_some().then_some(Action::Conclude(id)));
+                let ways: &[bool] = if rules.tokens { &[] } else { &[true, false] };
+                actions.extend(ways.iter().map(|releases| Action::Leave(id, *releases)));
+            }
+        }
+        let asks = !matches!(client.stage, Stage::Done);
+        for at in nodes(client.locks) {
+            actions.extend(hears().filter(|heard| asks || *heard).map(|heard| Action::Lock(id, at, heard)));
+        }
+        for at in nodes(client.writes) {
+            actions.extend(hears().filter(|heard| asks || *heard).map(|heard| Action::Write(id, at, heard)));
+        }
+        for at in nodes(client.renewals) {
+            actions.extend(hears().map(|heard| Action::Extend(id, at, heard)));
+        }
+    }
+
+    fn perform(&mut self, action: Action, rules: &Rules) {
+        if let Action::Lock(.., false) | Action::Write(.., false) | Action::Extend(.., false) = action {
+            self.faults.losses -= 1;
+        }
+        match action {
+            Action::Claim(id, guess) => self.claim(id, guess),
+            Action::Lock(id, at, heard) => self.serve_lock(id, at, heard, rules),
+            Action::Mint(id, token) => self.write(id, token),
+            Action::Write(id, at, heard) => self.serve_write(id, at, heard, rules),
+            Action::Take(id) => self.take(id, rules),
+            Action::Leave(id, releases) => self.leave(id, releases, rules),
+            Action::Renew(id) => self.renew(id),
+            Action::Extend(id, at, heard) => self.serve_renewal(id, at, heard, rules),
+            Action::Conclude(id) => self.conclude(id, rules),
+            Action::Lapse(at) => {
+                self.faults.lapses -= 1;
+                self.nodes[at].lock = None;
+            }
+            Action::Drift(at) => {
+                self.faults.drifts -= 1;
+                self.nodes[at].pass(1, rules);
+            }
+            Action::Step(at, by) => {
+                self.faults.steps -= 1;
+                self.nodes[at].pass(by, rules);
+            }
+            Action::Restart(at) => {
+                self.faults.restarts -= 1;
+                self.nodes[at].start(false, rules);
+            }
+            Action::Forget(at) => {
+                self.faults.forgets -= 1;
+                self.nodes[at].start(true, rules);
+            }
+            Action::Tick => self.tick(rules),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! One client and its claim.
+
+use super::rules::{NODES, Nodes, Ticks};
+
+/// What a client does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    /// Nothing yet.
+    Idle,
+    /// It locks the nodes, and then writes a token there.
+    Asks(Round),
+    /// It was granted.
+    Holds(Hold),
+    /// It is over.
+    Done,
+}
+
+/// What it knows of its claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Round {
+    /// When the first request left.
+    pub(crate) sent: Ticks,
+    /// The newest token that was granted before.
+    pub(crate) floor: Ticks,
+    /// Which nodes it has locked, and by how much the clock of each was ahead then.
+    pub(crate) votes: Nodes,
+    pub(crate) ahead: [Ticks; NODES],
+    /// The largest token that it was told of.
+    pub(crate) seen: Ticks,
+    /// The token that it writes, and where that is done; 0 before there is one.
+    pub(crate) token: Ticks,
+    pub(crate) written: Nodes,
+}
+
+/// What it knows of its hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Hold {
+    /// Until when it believes.
+    pub(crate) until: Ticks,
+    /// When its renewal left, who has kept the lock since, and who has none.
+    pub(crate) renewal: Option<(Ticks, Nodes, Nodes)>,
+}
+
+/// A client: what it does, and what of it is under way to which nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) stage: Stage,
+    pub(crate) locks: Nodes,
+    pub(crate) guess: Ticks,
+    pub(crate) writes: Nodes,
+    pub(crate) token: Ticks,
+    pub(crate) renewals: Nodes,
+}
+
+impl Client {
+    pub(crate) const fn new() -> Self {
+        Self { stage: Stage::Idle, locks: 0, guess: 0, writes: 0, token: 0, renewals: 0 }
+    }
+
+    pub(crate) fn believes(&self, now: Ticks) -> bool {
+        matches!(&self.stage, Stage::Holds(hold) if now < hold.until)
+    }
+}
+
+/// A bit of some nodes moves with its node.
+fn moved(nodes: Nodes, order: [usize; NODES]) -> Nodes {
+    (0..NODES).fold(0, |all, to| all | (nodes >> order[to] & 1) << to)
+}
+
+impl Client {
+    /// What is known of one node, and under way to it.
+    pub(crate) fn about(&self, at: usize) -> [Ticks; 8] {
+        let bit = |nodes: Nodes| (nodes >> at & 1) as Ticks;
+        let [votes, ahead, written, has, lacks] = match &self.stage {
+            Stage::Asks(round) => [bit(round.votes), round.ahead[at], bit(round.written), 0, 0],
+            Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }) => [0, 0, 0, bit(*has), bit(*lacks)],
+            _ => [0; 5],
+        };
+        [votes, ahead, written, has, lacks, bit(self.locks), bit(self.writes), bit(self.renewals)]
+    }
+
+    /// The same, where nodes are told in another order.
+    pub(crate) fn reorder(&mut self, order: [usize; NODES]) {
+        for nodes in [&mut self.locks, &mut self.writes, &mut self.renewals] {
+            *nodes = moved(*nodes, order);
+        }
+        match &mut self.stage {
+            Stage::Asks(round) => {
+                (round.votes, round.written) = (moved(round.votes, order), moved(round.written, order));
+                round.ahead = order.map(|at| round.ahead[at]);
+            }
+            Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }) => {
+                (*has, *lacks) = (moved(*has, order), moved(*lacks, order));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Round {
+    /// The largest of these nodes' sets that agree on the time.
+    pub(crate) fn agreed(&self, nodes: Nodes, agree: Ticks) -> Nodes {
+        let with = |lowest: usize| {
+            let fits = |node: &usize| {
+                let by = self.ahead[*node] - self.ahead[lowest];
+                nodes & 1 << *node != 0 && (0..=agree).contains(&by)
+            };
+            (0..NODES).filter(fits).fold(0, |set, node| set | 1 << node)
+        };
+        let sets = (0..NODES).filter(|node| nodes & 1 << node != 0).map(with);
+        sets.max_by_key(|set: &Nodes| set.count_ones()).unwrap_or(0)
+    }
+}

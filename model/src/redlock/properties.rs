@@ -1,0 +1,21 @@
+//! What must hold in every world, by the numbers of the invariants in `ARCHITECTURE.md`.
+
+use stateright::Property;
+
+use super::{action::Protocol, world::World};
+
+/// I1.
+pub(crate) const EXCLUSION: &str = "I1: two never believe to hold at once";
+/// I4.
+pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
+
+pub(crate) fn all() -> Vec<Property<Protocol>> {
+    let always = Property::<Protocol>::always;
+    let sometimes = Property::<Protocol>::sometimes;
+    vec![
+        always(EXCLUSION, |model, world: &World| model.rules.tokens || world.believers() <= 1),
+        always(TOKENS, |_, world: &World| !world.went_back),
+        // A model in which nobody is ever granted anything would hold.
+        sometimes(super::look::GRANTED_ON, |_, world: &World| world.grants > 1),
+    ]
+}

@@ -1,0 +1,119 @@
+//! Which rules are looked at, and what is expected of each.
+
+use super::{
+    properties::{EXCLUSION, TOKENS},
+    rules::{Bug, Faults, Rules, Ticks},
+};
+
+/// Rules, and what is expected of their worlds.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// What it is about.
+    pub name: &'static str,
+    pub(crate) rules: Rules,
+    /// The properties that are to be found broken; without any, all must hold in all worlds.
+    pub breaks: &'static [&'static str],
+}
+
+const NO_FAULTS: Faults = Faults { lapses: 0, drifts: 0, steps: 0, restarts: 0, forgets: 0, losses: 0 };
+
+/// Two clients on nodes whose clocks go right.
+const PLAIN: Rules = Rules {
+    clients: 2,
+    ttl: 1,
+    margin: 0,
+    agree: 0,
+    quarantine: 2,
+    horizon: 3,
+    renews: 0,
+    late: false,
+    tokens: false,
+    most_token: Ticks::MAX,
+    guesses: false,
+    steps: &[],
+    faults: NO_FAULTS,
+    bugs: &[],
+};
+
+const LATE: Rules = Rules { late: true, ..PLAIN };
+const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
+/// Each clock may gain a tick: a margin of one, and nodes agree within one.
+const DRIFTING: Rules =
+    Rules { ttl: 2, margin: 1, agree: 1, horizon: 4, faults: Faults { drifts: 2, ..NO_FAULTS }, ..PLAIN };
+const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 4, ..PLAIN };
+/// One clock steps, further than nodes may differ, or is set back.
+const STEPS: Rules =
+    Rules { ttl: 2, horizon: 4, steps: &[1, 3, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
+/// One node forgets, and one clock steps, be it the same node's.
+const TRAP: Rules = Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
+const RENEWED: Rules = Rules { renews: 2, ttl: 2, horizon: 4, ..PLAIN };
+const REPAIRED: Rules =
+    Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, renews: 1, quarantine: 3, ..RENEWED };
+
+/// As many as two clients have locks.
+const ALL_LAPSE: Faults = Faults { lapses: 6, ..NO_FAULTS };
+/// Tokens, where no time passes.
+const TOKENS_ONLY: Rules = Rules { tokens: true, most_token: 2, horizon: 1, faults: ALL_LAPSE, ..PLAIN };
+/// Tokens, where nodes forget, and get their votes back.
+const TOKENS_FORGOTTEN: Rules =
+    Rules { faults: Faults { forgets: 1, lapses: 1, ..NO_FAULTS }, most_token: 3, horizon: 3, ..TOKENS_ONLY };
+/// The same, and the clock of one goes forward, which ends its quarantine.
+const TOKENS_TRAP: Rules = Rules {
+    steps: &[3],
+    most_token: 5,
+    faults: Faults { forgets: 1, steps: 1, lapses: 1, ..NO_FAULTS },
+    ..TOKENS_FORGOTTEN
+};
+
+/// What holds: each in the order of seconds.
+pub const HOLDS: &[Run] = &[
+    Run::new("plain", PLAIN),
+    Run::new("late_requests", LATE),
+    Run::new("lost_answers", LOST),
+    Run::new("drifting", DRIFTING),
+    Run::new("restarts", Rules { faults: Faults { restarts: 1, ..NO_FAULTS }, ..PLAIN }),
+    Run::new("forgets", FORGETS),
+    Run::new("all_forget", Rules { faults: Faults { forgets: 3, ..NO_FAULTS }, ..FORGETS }),
+    Run::new("steps", STEPS),
+    Run::new("forgets_and_steps", TRAP),
+    Run::new("renewed", RENEWED),
+    Run::new("repaired", REPAIRED),
+    Run::new("tokens", TOKENS_ONLY),
+    Run::new("tokens_lost_answers", Rules { faults: Faults { losses: 1, ..ALL_LAPSE }, ..TOKENS_ONLY }),
+    Run::new("tokens_guessed", Rules { guesses: true, ..TOKENS_ONLY }),
+    Run::new("tokens_forgotten", TOKENS_FORGOTTEN),
+    Run::new("tokens_trap", TOKENS_TRAP),
+];
+
+/// What must be found: protocols with a mistake, and what no Redlock can stand.
+pub const MISTAKES: &[Run] = &[
+    Run::new("write_any_token", Rules { guesses: true, bugs: &[Bug::WriteAnyToken], ..TOKENS_ONLY })
+        .breaks(&[TOKENS]),
+    Run::new("keep_larger_token", Rules { guesses: true, bugs: &[Bug::KeepLargerToken], ..TOKENS_ONLY })
+        .breaks(&[TOKENS]),
+    Run::new("no_clock_in_token", Rules { bugs: &[Bug::NoClockInToken], ..TOKENS_FORGOTTEN })
+        .breaks(&[TOKENS]),
+    Run::new("no_quarantine_for_tokens", Rules { bugs: &[Bug::NoQuarantine], ..TOKENS_FORGOTTEN })
+        .breaks(&[TOKENS]),
+    Run::new("no_quarantine", Rules { bugs: &[Bug::NoQuarantine], ..FORGETS }).breaks(&[EXCLUSION]),
+    Run::new("no_agreement", Rules { bugs: &[Bug::NoAgreement], ..STEPS }).breaks(&[EXCLUSION]),
+    Run::new("count_from_grant", Rules { bugs: &[Bug::CountFromGrant], ..PLAIN }).breaks(&[EXCLUSION]),
+    Run::new("no_margin", Rules { bugs: &[Bug::NoMargin], ..DRIFTING }).breaks(&[EXCLUSION]),
+    Run::new("count_repaired", Rules { bugs: &[Bug::CountRepaired], ..REPAIRED }).breaks(&[EXCLUSION]),
+    Run::new("delete_without_compare", Rules { clients: 3, bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
+        .breaks(&[EXCLUSION]),
+    Run::new("one_vote", Rules { bugs: &[Bug::OneVote], ..PLAIN }).breaks(&[EXCLUSION]),
+    // What nobody can prevent.
+    Run::new("a_majority_steps", Rules { faults: Faults { steps: 2, ..NO_FAULTS }, ..STEPS })
+        .breaks(&[EXCLUSION]),
+];
+
+impl Run {
+    const fn new(name: &'static str, rules: Rules) -> Self {
+        Self { name, rules, breaks: &[] }
+    }
+
+    const fn breaks(self, breaks: &'static [&'static str]) -> Self {
+        Self { breaks, ..self }
+    }
+}

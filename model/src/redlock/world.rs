@@ -1,0 +1,226 @@
+//! A world: nodes, clients, what is under way, and what the judge remembers.
+
+use std::fmt;
+
+use super::{
+    client::{Client, Hold, Round, Stage},
+    node::Node,
+    rules::{ALL, Bug, Faults, MOST_CLIENTS, NODES, Nodes, Rules, Ticks},
+};
+
+/// What the clocks say at first: tokens begin at 1.
+const BEGIN: Ticks = 1;
+
+/// One world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    /// The clients' clock, which goes right.
+    pub(crate) now: Ticks,
+    pub(crate) nodes: [Node; NODES],
+    pub(crate) clients: [Client; MOST_CLIENTS],
+    pub(crate) faults: Faults,
+    /// The newest token that was granted.
+    pub(crate) newest: Ticks,
+    /// How many were.
+    pub(crate) grants: u8,
+    /// All of them, a bit for each.
+    pub(crate) granted: u64,
+    /// One was granted twice, or is not larger than one that was granted before its claim began.
+    pub(crate) went_back: bool,
+}
+
+impl World {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        Self {
+            now: BEGIN,
+            nodes: std::array::from_fn(|_| Node::new(BEGIN)),
+            clients: std::array::from_fn(|_| Client::new()),
+            faults: rules.faults,
+            newest: 0,
+            grants: 0,
+            granted: 0,
+            went_back: false,
+        }
+    }
+
+    pub(crate) fn claim(&mut self, id: u8, guess: Ticks) {
+        let client = &mut self.clients[usize::from(id)];
+        client.stage =
+            Stage::Asks(Round { sent: self.now, token: guess, floor: self.newest, ..Round::default() });
+        (client.locks, client.guess) = (ALL, guess);
+    }
+
+    pub(crate) fn serve_lock(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+        let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
+        client.locks &= !(1 << at);
+        let (before, guess) = (node.token, client.guess);
+        let locked = node.lock(id, rules);
+        let written = locked && guess > 0 && node.write(id, guess, rules);
+        if let (Stage::Asks(round), true, true) = (&mut client.stage, locked, heard) {
+            round.votes |= 1 << at;
+            round.ahead[at] = node.clock - self.now;
+            round.seen = round.seen.max(if written { guess } else { before });
+            // A guess may be behind the clock of who took it.
+            let behind = node.clock > guess && !rules.has(Bug::NoClockInToken);
+            if written && !behind && round.token == guess {
+                round.written |= 1 << at;
+            }
+        }
+    }
+
+    /// The token that comes next, if its client has enough of the nodes to write one.
+    pub(crate) fn next_token(&self, id: u8, rules: &Rules) -> Option<Ticks> {
+        let client = &self.clients[usize::from(id)];
+        let Stage::Asks(round) = &client.stage else { return None };
+        if !rules.tokens {
+            return None;
+        }
+        let agreed = Self::agreed(round, round.votes, rules);
+        let ahead = (0..NODES).filter(|node| agreed & 1 << node != 0).map(|node| round.ahead[node]);
+        let clock = if rules.has(Bug::NoClockInToken) { 0 } else { self.now + ahead.max()? };
+        let next = clock.max(round.seen + 1);
+        (rules.is_enough(agreed) && !rules.is_enough(round.written) && next > round.token).then_some(next)
+    }
+
+    fn agreed(round: &Round, nodes: Nodes, rules: &Rules) -> Nodes {
+        if rules.has(Bug::NoAgreement) { nodes } else { round.agreed(nodes, rules.agree) }
+    }
+
+    pub(crate) fn write(&mut self, id: u8, token: Ticks) {
+        let client = &mut self.clients[usize::from(id)];
+        let Stage::Asks(round) = &mut client.stage else { return };
+        (round.token, round.written) = (token, 0);
+        (client.writes, client.token) = (round.votes, token);
+    }
+
+    pub(crate) fn serve_write(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+        let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
+        client.writes &= !(1 << at);
+        let token = client.token;
+        let written = node.young == 0 && node.write(id, token, rules);
+        if let (Stage::Asks(round), true) = (&mut client.stage, heard) {
+            if written && round.token == token {
+                round.written |= 1 << at;
+            }
+            if !written {
+                round.seen = round.seen.max(node.token);
+            }
+        }
+    }
+
+    /// Whether what the client knows makes it a holder now.
+    pub(crate) fn may_take(&self, id: u8, rules: &Rules) -> bool {
+        let Stage::Asks(round) = &self.clients[usize::from(id)].stage else { return false };
+        let agreed =
+            Self::agreed(round, if rules.tokens { round.written & round.votes } else { round.votes }, rules);
+        let may_be_late = rules.tokens || rules.has(Bug::CountFromGrant);
+        let late = self.now >= round.sent + rules.belief() && !may_be_late;
+        rules.is_enough(agreed) && !late
+    }
+
+    pub(crate) fn take(&mut self, id: u8, rules: &Rules) {
+        let client = &mut self.clients[usize::from(id)];
+        let Stage::Asks(round) = &client.stage else { return };
+        let (token, sent) = (round.token, round.sent);
+        self.grants += 1;
+        self.went_back |= rules.tokens && (token <= round.floor || self.granted >> token & 1 != 0);
+        if rules.tokens {
+            self.newest = self.newest.max(token);
+            self.granted |= 1 << token;
+        }
+        let sent = if rules.has(Bug::CountFromGrant) { self.now } else { sent };
+        client.stage = Stage::Holds(Hold { until: sent + rules.belief(), renewal: None });
+    }
+
+    /// A client releases what it has, or dies. A release that comes late does what the end of the lease does.
+    pub(crate) fn leave(&mut self, id: u8, releases: bool, rules: &Rules) {
+        let client = &mut self.clients[usize::from(id)];
+        let (stage, renewals) = (Stage::Done, 0);
+        *client = Client { stage, renewals, token: 0, ..client.clone() };
+        client.writes = 0;
+        if !rules.late {
+            client.locks = 0;
+        }
+        if releases {
+            self.nodes.iter_mut().for_each(|node| node.release(id, rules));
+        }
+    }
+
+    pub(crate) fn renew(&mut self, id: u8) {
+        let client = &mut self.clients[usize::from(id)];
+        let Stage::Holds(hold) = &mut client.stage else { return };
+        hold.renewal = Some((self.now, 0, 0));
+        client.renewals = ALL;
+    }
+
+    pub(crate) fn serve_renewal(&mut self, id: u8, at: usize, heard: bool, rules: &Rules) {
+        let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
+        client.renewals &= !(1 << at);
+        let kept = node.renew(id, rules) && (node.young == 0 || rules.has(Bug::CountRepaired));
+        let free = node.lock.is_none();
+        if let (Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }), true) = (&mut client.stage, heard)
+        {
+            *has |= Nodes::from(kept) << at;
+            *lacks |= Nodes::from(free) << at;
+        }
+    }
+
+    /// What was heard of a renewal counts: it moves the end of belief, and what is missing is set again.
+    pub(crate) fn conclude(&mut self, id: u8, rules: &Rules) {
+        let client = &mut self.clients[usize::from(id)];
+        let Stage::Holds(hold) = &mut client.stage else { return };
+        let Some((sent, has, lacks)) = hold.renewal.take() else { return };
+        client.renewals = 0;
+        if rules.is_enough(has) {
+            hold.until = hold.until.max(sent + rules.belief());
+        }
+        if rules.is_enough(has) {
+            let lack = (0..NODES).filter(|at| lacks & 1 << at != 0);
+            lack.for_each(|at| self.nodes[at].repair(id, rules));
+        }
+    }
+
+    /// Nodes are alike: worlds that differ only in their order are one.
+    pub(crate) fn settle(&mut self) {
+        let key = |at: &usize| (&self.nodes[*at], self.clients.each_ref().map(|client| client.about(*at)));
+        let mut order: [usize; NODES] = std::array::from_fn(|at| at);
+        order.sort_by(|one, other| key(one).cmp(&key(other)));
+        if order.is_sorted() {
+            return;
+        }
+        self.nodes = order.map(|at| self.nodes[at].clone());
+        self.clients.iter_mut().for_each(|client| client.reorder(order));
+    }
+
+    pub(crate) fn tick(&mut self, rules: &Rules) {
+        self.now += 1;
+        self.nodes.iter_mut().for_each(|node| node.pass(1, rules));
+    }
+
+    /// The largest token that anybody writes.
+    pub(crate) fn largest(&self) -> Ticks {
+        let asked = self.clients.iter().map(|client| match &client.stage {
+            Stage::Asks(round) => round.token,
+            _ => 0,
+        });
+        asked.max().unwrap_or(0)
+    }
+
+    pub(crate) fn believers(&self) -> usize {
+        self.clients.iter().filter(|client| client.believes(self.now)).count()
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.now)?;
+        for node in &self.nodes {
+            let Node { clock, lock, token, young } = node;
+            write!(f, " [{clock} {lock:?} token {token} young {young}]")?;
+        }
+        for client in self.clients.iter().filter(|client| client.stage != Stage::Idle) {
+            write!(f, " {:?}", client.stage)?;
+        }
+        Ok(())
+    }
+}
