@@ -14,7 +14,7 @@
 //!   the places in it and those who missed their turn; tombstones; the counter. `server` is `name.lua`, `verbs` the scripts of
 //!   the verbs. A test holds them against the pure machine of core.
 //! * **Time** in ticks, on the server and in every client. Leases count from before the request left; pushed grants are dated by
-//!   what the server's clock said last (S2).
+//!   what the server's clock said last (R16).
 //! * **Clients**, one claim each: they claim, ask, hear pushed grants (before or after the answers that left with them), renew,
 //!   lose, release, give up waiting with a request under way, die while they wait, hold or release. Any step may take any
 //!   time, so every client may stop for longer than its lease. Where a run has no slow steps, time passes only when there is nothing to do,
