@@ -26,7 +26,7 @@
 //!
 //! # What must hold
 //!
-//! I1 and I2 by what clients believe, I4, I5, I6, I7, I8, I10, I11 (the numbers are those of `ARCHITECTURE.md`), and that the next
+//! I1 and I2 by what clients believe, I4, I5, I6, I7, I8, I10, I11 (the numbers are those of `docs/rules.md`), and that the next
 //! holder is told of a lapse. Without the fence the run must find the holder that pauses between check and write and
 //! overwrites its successor; with a fence but without the seal, the update that is lost before the successor's first write; with
 //! both, nothing. [`MISTAKES`] are protocols that are wrong in one point: each must be found. What a run should see on its way
