@@ -10,6 +10,7 @@
 pub mod client;
 pub mod crew;
 pub mod dice;
+mod doubts;
 pub mod dropped;
 pub mod etcd;
 pub mod fenced;

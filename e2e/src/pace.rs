@@ -25,6 +25,8 @@ pub struct Pace {
     pub place: Duration,
     /// How much longer where nothing rings, as when a name is not kept any more.
     pub poll: Duration,
+    /// Faults after each of which every process believes in none of its holds for a moment, until they were renewed.
+    pub doubted_after: &'static [&'static str],
 }
 
 /// One that counts in milliseconds.
@@ -37,10 +39,14 @@ const FINE: Pace = Pace {
     wake: WAKE,
     place: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
+    doubted_after: &[],
 };
 
 /// What I7 says.
 const WAKE: Duration = Duration::from_millis(250);
+
+/// Nobody can tell by its connection whether a Redis that was started anew has what it acknowledged.
+const REDIS: Pace = Pace { doubted_after: &[redis::ANEW], ..FINE };
 
 /// Whoever waits for a row looks once a second whether what it waits for is over.
 const SQL: Pace = Pace { poll: Duration::from_secs(1), ..FINE };
@@ -63,6 +69,7 @@ const ETCD: Pace = Pace {
     wake: WAKE,
     place: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
+    doubted_after: &[],
 };
 
 /// A ZooKeeper ends sessions in steps of its tick, half a second here, and gives each its whole time again when it is started or has
@@ -76,6 +83,7 @@ const ZOOKEEPER: Pace = Pace {
     wake: WAKE,
     place: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
+    doubted_after: &[],
 };
 
 /// The same of three servers: one that is cut off answers looks by itself until it notices, after `syncLimit` ticks: ten of half a second.
@@ -95,7 +103,9 @@ impl Pace {
     /// Of the engine of this name.
     #[must_use]
     pub fn of(engine: &str) -> Self {
-        if engine.starts_with("etcd") {
+        if engine == "redis" || engine == redis::REDISSON {
+            REDIS
+        } else if engine.starts_with("etcd") {
             ETCD
         } else if engine == zookeeper::ENSEMBLE {
             ENSEMBLE

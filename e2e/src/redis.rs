@@ -5,6 +5,7 @@ mod cluster;
 mod redlock;
 mod sentinel;
 
+pub(crate) use alone::ANEW;
 pub use alone::{REDISSON, Redis};
 pub use cluster::{CLUSTER, Cluster};
 pub use redlock::{Nodes, REDLOCK};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_core::Mode;
 use leasehold_testkit::history::{AttemptId, Event, History, Phase, What};
 
-use crate::world::Promise;
+use crate::{doubts::Doubts, world::Promise};
 
 /// Another program holds the lock meanwhile.
 const STRANGER: &str = "foreign flock";
@@ -19,9 +19,9 @@ pub struct Retold {
 }
 
 impl Retold {
-    /// Tells it anew.
+    /// Tells it anew. Where exclusion is promised, only faults of these kinds are a reason to doubt a hold.
     #[must_use]
-    pub fn of(history: &History, promise: Promise) -> Self {
+    pub fn of(history: &History, promise: Promise, doubted_after: &[&str]) -> Self {
         let events = history.events();
         let doubts = doubts(events);
         let count = doubts.len() as u64;
@@ -31,10 +31,12 @@ impl Retold {
         anew.extend(refusals_for_strangers(events).into_iter().map(|at| (at, stranger())));
         anew.extend(keeps_of_readers(events));
         // A clock stepped, or another server may have the locks now: what is held is unconfirmed until it was renewed.
-        if promise != Promise::Exclusion {
-            anew.extend(doubts.into_iter().map(|at| (at, nothing(&events[at]))));
-            anew.extend(doubted_on_arrival(events));
-        }
+        let excused = match promise {
+            Promise::Exclusion => Doubts::explained(events, doubted_after),
+            _ => Doubts { denials: doubts, arrivals: doubted_on_arrival(events) },
+        };
+        anew.extend(excused.denials.into_iter().map(|at| (at, nothing(&events[at]))));
+        anew.extend(uncertain(events, &excused.arrivals));
         let events = events.iter().enumerate().map(|(at, event)| match anew.remove(&at) {
             Some(what) => Event { what, ..event.clone() },
             None => event.clone(),
@@ -67,15 +69,22 @@ fn doubts(events: &[Event]) -> BTreeSet<usize> {
     doubts
 }
 
-/// All that was told of holds that were in doubt when their users got them, and may not have been over.
-fn doubted_on_arrival(events: &[Event]) -> BTreeMap<usize, What> {
-    let (mut doubted, mut told) = (BTreeSet::new(), BTreeMap::new());
-    for (at, event) in events.iter().enumerate() {
-        let arrives =
-            matches!(event.what, What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t);
-        if arrives && doubted.insert(event.attempt) {
+/// Whose holds were in doubt when their users got them, and may not have been over.
+fn doubted_on_arrival(events: &[Event]) -> BTreeSet<AttemptId> {
+    let arrivals = events.iter().filter_map(|event| match event.what {
+        What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t => Some(event.attempt),
+        _ => None,
+    });
+    arrivals.collect()
+}
+
+/// All that was told of what these attempts were granted: nobody knows whether it was.
+fn uncertain(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize, What> {
+    let (mut granted, mut told) = (BTreeSet::new(), BTreeMap::new());
+    for (at, event) in events.iter().enumerate().filter(|(_, event)| attempts.contains(&event.attempt)) {
+        if matches!(event.what, What::AcqOk { .. }) && granted.insert(event.attempt) {
             told.insert(at, What::AcqUnknown { err: "in doubt".to_owned() });
-        } else if doubted.contains(&event.attempt) {
+        } else if granted.contains(&event.attempt) {
             told.insert(at, nothing(event));
         }
     }
@@ -158,7 +167,7 @@ mod tests {
     fn a_hold_that_was_unconfirmed_for_a_moment_was_not_called_lost() {
         let history = History::from_events(vec![check(1, true), check(2, false), check(3, true)]);
         for (promise, left) in [(Promise::Exclusion, 1), (Promise::Fence, 0), (Promise::Doubt, 0)] {
-            let retold = Retold::of(&history, promise);
+            let retold = Retold::of(&history, promise, &[]);
             let denies = |event: &&Event| matches!(event.what, What::Check { valid: false, .. });
             assert_eq!(retold.history.events().iter().filter(denies).count(), left, "{promise:?}");
             assert_eq!(retold.doubts, 1);

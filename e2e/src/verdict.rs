@@ -37,7 +37,7 @@ pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<St
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
-    let Retold { history, doubts } = Retold::of(&history, promise);
+    let Retold { history, doubts } = Retold::of(&history, promise, pace.doubted_after);
     figures.doubts = doubts;
     let report = check(&history, &terms);
     let mut complaints = Vec::new();

@@ -14,7 +14,7 @@
 //!   the places in it and those who missed their turn; tombstones; the counter. `server` is `name.lua`, `verbs` the scripts of
 //!   the verbs. A test holds them against the pure machine of core.
 //! * **Time** in ticks, on the server and in every client. Leases count from before the request left; pushed grants are dated by
-//!   what the server's clock said last (S2).
+//!   what the server's clock said last (R16).
 //! * **Clients**, one claim each: they claim, ask, hear pushed grants (before or after the answers that left with them), renew,
 //!   lose, release, give up waiting with a request under way, die while they wait, hold or release. Any step may take any
 //!   time, so every client may stop for longer than its lease. Where a run has no slow steps, time passes only when there is nothing to do,
@@ -26,7 +26,7 @@
 //!
 //! # What must hold
 //!
-//! I1 and I2 by what clients believe, I4, I5, I6, I7, I8, I10, I11 (the numbers are those of `ARCHITECTURE.md`), and that the next
+//! I1 and I2 by what clients believe, I4, I5, I6, I7, I8, I10, I11 (the numbers are those of `docs/rules.md`), and that the next
 //! holder is told of a lapse. Without the fence the run must find the holder that pauses between check and write and
 //! overwrites its successor; with a fence but without the seal, the update that is lost before the successor's first write; with
 //! both, nothing. [`MISTAKES`] are protocols that are wrong in one point: each must be found. What a run should see on its way

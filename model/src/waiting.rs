@@ -63,7 +63,7 @@ impl Waiting {
         self.pushed = self.pushed.map(|(grant, left)| (grant, left.saturating_sub(1)));
     }
 
-    /// S2: for how long a pushed grant may be believed in. It is taken to be as old as what the server's clock said allows.
+    /// R16: for how long a pushed grant may be believed in. It is taken to be as old as what the server's clock said allows.
     fn trust(&self, push: Aged<Grant>, rules: &Rules, sights: &Sights) -> Ticks {
         if rules.has(Bug::PushIsTruth) {
             return rules.claim_time;

@@ -1,5 +1,6 @@
 //! The rules that no tool knows but we keep. A rule looks at texts and answers complaints, one line each.
 
+mod citations;
 mod documents;
 mod engines;
 mod messages;
@@ -49,7 +50,15 @@ fn complaints(workspace: &Workspace) -> io::Result<Vec<String>> {
         &fs::read_to_string(workspace.root.join("README.md"))?,
         &fs::read_to_string(workspace.root.join(".ci/run"))?,
     ));
+    found.extend(citations(workspace)?);
     Ok(found)
+}
+
+fn citations(workspace: &Workspace) -> io::Result<Vec<String>> {
+    let kinds: Vec<Vec<Text>> =
+        citations::KINDS.into_iter().map(|kind| texts(workspace, kind)).collect::<io::Result<_>>()?;
+    let all = kinds.iter().flatten().map(|file| (workspace.shown(&file.path), file.text.as_str()));
+    Ok(citations::complaints(&all.collect()))
 }
 
 fn texts(workspace: &Workspace, extension: &str) -> io::Result<Vec<Text>> {

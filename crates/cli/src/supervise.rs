@@ -213,7 +213,9 @@ impl<'a> Supervisor<'a> {
 
     /// Lets CMD go on, unless the lock was lost while it was stopped: the next round ends it then.
     fn resume(&self) {
-        if self.guard.check() || self.enforcer.stopped_by().is_some() {
+        // Not `check()`: what is in doubt now and stands would stay stopped.
+        let lasts = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());
+        if lasts || self.enforcer.stopped_by().is_some() {
             self.child.resume();
         }
     }

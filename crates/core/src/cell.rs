@@ -17,6 +17,8 @@ use crate::{Instant, Lease, Loss, Owner, Token, lease::DOUBT};
 pub(crate) struct Cell {
     /// Nanoseconds since boot until which the hold may be believed in; 0 once it is lost.
     deadline: AtomicU64,
+    /// The same, whether it is in doubt or not: until when the hold lasts if it stands.
+    lasts: AtomicU64,
     /// Nanoseconds for which the engine granted the hold the last time.
     granted: AtomicU64,
     /// The end of this guard's own `max_hold`.
@@ -67,9 +69,10 @@ pub(crate) type Call = Box<dyn FnOnce(Loss) + Send>;
 impl Cell {
     pub(crate) fn new(lease: &Lease, end: Instant, token: Token, owner: Option<Owner>) -> Self {
         let deadline = AtomicU64::new(lease.belief().min(end).as_nanos());
+        let lasts = AtomicU64::new(lease.deadline().min(end).as_nanos());
         let granted = AtomicU64::new(nanos(lease.span()));
         let (loss, told, rest) = Default::default();
-        Self { deadline, granted, end, token, owner, loss, told, rest }
+        Self { deadline, lasts, granted, end, token, owner, loss, told, rest }
     }
 
     pub(crate) const fn token(&self) -> Token {
@@ -85,6 +88,11 @@ impl Cell {
         Instant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
+    /// Until when the hold lasts if it stands and nothing more is heard: what is in doubt mostly does.
+    pub(crate) fn lasts(&self) -> Instant {
+        Instant::from_nanos(self.lasts.load(Ordering::Acquire))
+    }
+
     /// For how long the hold was granted the last time. Read before the deadline, it is not newer than that.
     pub(crate) fn granted(&self) -> Duration {
         Duration::from_nanos(self.granted.load(Ordering::Acquire))
@@ -97,9 +105,11 @@ impl Cell {
 
     /// The lease was renewed, or is in doubt. Nothing revives a lost cell.
     pub(crate) fn extend(&self, lease: &Lease) {
-        let new = lease.belief().min(self.end).as_nanos();
-        let _ =
-            self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
+        let ends = [(&self.deadline, lease.belief()), (&self.lasts, lease.deadline())];
+        for (at, end) in ends {
+            let new = end.min(self.end).as_nanos();
+            let _ = at.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
+        }
         self.granted.store(nanos(lease.span()), Ordering::Release);
     }
 
@@ -123,6 +133,7 @@ impl Cell {
     /// Tells the guard, once, that its hold is lost; false if it knew before.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
+        self.lasts.store(0, Ordering::Release);
         let news = self.loss.set(loss).is_ok();
         if news {
             self.told.notify_waiters();
@@ -222,5 +233,19 @@ mod tests {
         lease.renewed(at(100), at(110), Some(secs(30)), None);
         cell.extend(&lease);
         assert_eq!((cell.deadline(), cell.loss(at(150))), (at(0), Some(Loss::Broken)));
+        assert_eq!(cell.lasts(), at(0));
+    }
+
+    #[test]
+    fn a_cell_in_doubt_is_not_to_be_believed_in_and_knows_when_its_lease_ends() {
+        let at = Instant::from_nanos;
+        let secs = Duration::from_secs;
+        let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
+        let cell = Cell::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
+        lease.doubt(at(50));
+        cell.extend(&lease);
+        assert_eq!((cell.deadline(), cell.lasts(), cell.loss(at(60))), (DOUBT, lease.deadline(), None));
+        let doubted = Cell::new(&lease, at(70), cell.token(), None);
+        assert_eq!((doubted.deadline(), doubted.lasts()), (DOUBT, at(70)), "its own `max_hold` ends it");
     }
 }

@@ -14,21 +14,21 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// An engine only speaks to its server and sorts that server's errors. Waiting, deadlines, renewal, local hand-over,
 /// clean-up and metrics live in core, once. The rules an engine must keep:
 ///
-/// 1. **By id.** Every verb is idempotent by claim id. Two claims never share an id, so a repeated or late request is
+/// 1. **By id** (R21). Every verb is idempotent by claim id. Two claims never share an id, so a repeated or late request is
 ///    recognised: a doubled `claim` answers the same grant, a doubled `release` answers [`Released::NotThere`](crate::Released::NotThere).
-/// 2. **Create or ask.** `claim` with [`How::Ask`] creates nothing. With [`How::Create`] it takes the name if it is free
+/// 2. **Create or ask** (R22). `claim` with [`How::Ask`] creates nothing. With [`How::Create`] it takes the name if it is free
 ///    *and* nobody stands in line before it, else takes a place in line if `may_queue`, else leaves nothing.
-/// 3. **Mint with the grant.** Tokens are minted in the atomic step that fixes the order of grants, and grow for ever
+/// 3. **Mint with the grant** (R10). Tokens are minted in the atomic step that fixes the order of grants, and grow for ever
 ///    within a name and lineage.
-/// 4. **Settle.** Whatever finds a name free (claim, ask, release, expiry) grants to the head of the line. Dead waiters
+/// 4. **Settle** (R8). Whatever finds a name free (claim, ask, release, expiry) grants to the head of the line. Dead waiters
 ///    are pruned by whoever reads the line.
-/// 5. **No ghosts.** After `release` answered `Freed` or `NotThere`, no earlier request of that id may create anything,
+/// 5. **No ghosts** (R9). After `release` answered `Freed` or `NotThere`, no earlier request of that id may create anything,
 ///    even if it arrives later: an engine whose requests can overtake each other leaves a tombstone.
-/// 6. **Own only.** `renew` of a hold compares id and token. `release` ends whatever its claim has, but answers `Freed` for
+/// 6. **Own only** (R4). `renew` of a hold compares id and token. `release` ends whatever its claim has, but answers `Freed` for
 ///    the hold with its token only, if it has one. Whatever belongs to another claim is never touched.
-/// 7. **Unknown is not no.** An answer that did not come is [`Fault::Unknown`](crate::Fault::Unknown), unless the request certainly never left.
-/// 8. **News is a hint.** `claim` registers interest; news may be lost, doubled or late.
-/// 9. **Cancel.** The future of any verb may be dropped at any point; core then treats its outcome as unknown.
+/// 7. **Unknown is not no** (R12). An answer that did not come is [`Fault::Unknown`](crate::Fault::Unknown), unless the request certainly never left.
+/// 8. **News is a hint** (R7). `claim` registers interest; news may be lost, doubled or late.
+/// 9. **Cancel** (R23). The future of any verb may be dropped at any point; core then treats its outcome as unknown.
 ///
 /// No method has a default body, so that a decorator cannot forget to forward one.
 pub trait Engine: Inspect + Send + Sync + 'static {

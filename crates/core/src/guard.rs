@@ -80,14 +80,15 @@ impl Guard {
     /// Whether the hold is still valid, now. One atomic load and one reading of the clock.
     ///
     /// False from the deadline on, whatever else is stuck, and then never true again. False for a while when the engine's clock was
-    /// set forward, until the hold has been confirmed, or is lost. What happens *after* the check
-    /// is only safe with a fence: see [`token`](Self::token).
+    /// set forward, or another server has its locks now, or one that was started anew (Redis): until the hold has been confirmed, or is
+    /// lost, which [`lost`](Self::lost) tells. What happens *after* the check is only safe with a fence: see [`token`](Self::token).
     #[must_use]
     pub fn check(&self) -> bool {
         self.life.is_home() && self.life.now() < self.cell.deadline()
     }
 
-    /// How long the hold is valid if nothing is heard from the engine any more; zero once it is lost.
+    /// How long the hold is valid if nothing is heard from the engine any more; zero once it is lost, and while
+    /// [`check`](Self::check) is false.
     /// `None` where it cannot lapse (the file engine) and no `max_hold` was set.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
@@ -100,13 +101,14 @@ impl Guard {
     /// When work under this hold has to be told to stop, and when it has to be over, if nothing more is heard from the engine:
     /// it wants `grace` to stop in. `None` where the hold cannot lapse (the file engine) and no `max_hold` was set.
     ///
-    /// Each renewal moves both, so ask again before acting. The grace counts as at most a third of what the engine granted, or
+    /// Each renewal moves both, so ask again before acting. A hold that is only unconfirmed, see [`check`](Self::check), moves neither: the
+    /// engine is asked, and most stand. Once it is lost both are zero. The grace counts as at most a third of what the engine granted, or
     /// of `max_hold`: a renewal that is answered in time never finds work that was told to stop already.
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // In this order: what was granted is then not newer than the deadline.
         let granted = self.cell.granted();
-        let (deadline, end, now) = (self.cell.deadline(), self.cell.end(), self.life.now());
+        let (deadline, end, now) = (self.cell.lasts(), self.cell.end(), self.life.now());
         let lease = (deadline < end).then(|| Stop::new(deadline.since(now), granted, grace, Loss::Lapsed));
         let max_hold = (end != Instant::NEVER)
             .then(|| Stop::new(end.since(now), end.since(self.since), grace, Loss::MaxHold));

@@ -20,7 +20,7 @@ use crate::{
     tasks::{Panicked, caught_unless},
 };
 
-/// A pushed grant lasts this long until its waiter must have spoken (S1), or the whole ttl if that is shorter.
+/// A pushed grant lasts this long until its waiter must have spoken (R15), or the whole ttl if that is shorter.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// The block of tokens for a grant that one task alone waits for: enough for some who come later. The numbers of an engine

@@ -138,7 +138,7 @@ impl Scene {
         let mut queue = self.queue();
         let mut newest = self.lock.token;
         let lineage = self.lineage;
-        // S7: a counter that also keeps up with the clock, so that it goes on where an older state of the table is restored.
+        // R10: a counter that also keeps up with the clock, so that it goes on where an older state of the table is restored.
         let mut mint = |tokens: u32| {
             let first = newest.saturating_add(1).max(self.floor);
             newest = first.saturating_add(i64::from(tokens) - 1);

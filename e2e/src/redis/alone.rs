@@ -27,6 +27,8 @@ const CLIENTS: usize = 4;
 /// How often a server that is loading is told something, and how soon again.
 const MOST_TRIES: usize = 1000;
 const RETRY: std::time::Duration = std::time::Duration::from_millis(5);
+/// The fault that starts the server anew with all that it acknowledged.
+pub(crate) const ANEW: &str = "server restarts";
 /// How far the server's clock is set forward: beyond the leases.
 const STEP: i64 = 3;
 
@@ -116,12 +118,7 @@ const KEEPS: &[Fault<Redis>] = &[
         begin: |w, _| w.server.pause(),
         end: |w, _| w.server.resume(),
     },
-    Fault {
-        name: "server restarts",
-        lasts: 5..300,
-        begin: |w, _| w.server.kill(),
-        end: |w, _| w.server.restart(),
-    },
+    Fault { name: ANEW, lasts: 5..300, begin: |w, _| w.server.kill(), end: |w, _| w.server.restart() },
     Fault {
         name: "connections killed",
         lasts: 1..10,

@@ -1,7 +1,7 @@
-//! The fault matrix, row by row: each is a test with the number of its row, with a random phase. Rows whose system is not of
-//! this house yet (F35-F39, F55-F63, F77: Redlock, SQL) come with it.
+//! The fault matrix, row by row: each is a test with the number of its row, with a random phase. All rows stand in
+//! `docs/proof.md`, with where each is tested: those of Redlock and of databases in the crates of these engines.
 //!
-//! Rows that are tested elsewhere, because they need what only is there:
+//! Other rows that are tested elsewhere, because they need what only is there:
 //!
 //! | row | fault | test |
 //! |---|---|---|

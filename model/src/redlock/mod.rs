@@ -11,7 +11,7 @@
 //!
 //! # What must hold
 //!
-//! I1 and I4 of `ARCHITECTURE.md`. Worlds with more faults than Redlock can stand (the clocks of a majority step) must be found to break
+//! I1 and I4 of `docs/rules.md`. Worlds with more faults than Redlock can stand (the clocks of a majority step) must be found to break
 //! I1: what the documentation calls impossible is not impossible by omission.
 //!
 //! # Where it is simpler than the engine

@@ -1,4 +1,4 @@
-//! What must hold in every world, by the numbers of the invariants in `ARCHITECTURE.md`.
+//! What must hold in every world, by the numbers of the invariants in `docs/rules.md`.
 
 use stateright::Property;
 

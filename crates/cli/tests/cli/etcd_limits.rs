@@ -64,7 +64,7 @@ const KEPT: Duration = Duration::from_millis(500);
 /// By how much one of them may be late, with what it takes to start CMD.
 const LATE: Duration = Duration::from_millis(250);
 
-/// A6: nobody is left who would end their time, and leases are of whole seconds.
+/// I7: nobody is left who would end their time, and leases are of whole seconds.
 #[test]
 fn commands_that_wait_for_a_kept_name_start_when_its_time_is_over() {
     let site = Site::new();
@@ -206,7 +206,7 @@ fn a_full_server_refuses_new_claims_only() {
     assert_eq!(stdout(&site.call(&["list"])), "");
 }
 
-/// A7: the server takes deletions alone, and no new lease.
+/// R12: the server takes deletions alone, and no new lease.
 #[test]
 fn a_name_that_a_full_server_cannot_keep_is_not_said_to_be_kept() {
     let site = Site(EtcdServer::start(&["--quota-backend-bytes=1000000"]));

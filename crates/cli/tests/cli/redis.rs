@@ -90,6 +90,31 @@ fn who_may_not_judge_the_server_sees_the_rest() {
     }
 }
 
+/// Nobody knows whether it has its data until it was asked for the hold, which it refuses for a while.
+#[test]
+fn a_server_that_was_started_anew_with_its_data_ends_no_command() {
+    let mut site = Site(RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]));
+    let proxy = Proxy::start(site.0.port());
+    let mut command = bare(&["run", "--ttl", "30s", "job", "--", "sh", "-c", HOLD]);
+    command.env("LEASEHOLD_URL", format!("redis://127.0.0.1:{}", proxy.port()));
+    let mut holder = Running::start(command);
+    assert_eq!(holder.line(), "ready");
+    proxy.sever();
+    site.0.kill();
+    site.0.restart();
+    let refuse = |least: &str| site.0.command(&["CONFIG", "SET", "min-replicas-to-write", least]);
+    refuse("1");
+    proxy.mend();
+    let refused = || site.0.command(&["INFO", "errorstats"]).join(" ").contains("NOREPLICAS");
+    until("its renewal was refused", || holder.has_ended() || refused());
+    // The command looks at its deadline each second.
+    let begin = Instant::now();
+    until("it looked", || holder.has_ended() || begin.elapsed() > Duration::from_secs(2));
+    refuse("0");
+    let ended = holder.output();
+    assert_eq!(code(&ended), 0, "{ended:?}");
+}
+
 /// Neither takes the terminal nor the memory of who looks.
 #[test]
 fn what_another_program_wrote_is_shown_cut_and_escaped() {

@@ -78,7 +78,7 @@ impl Shared {
     }
 }
 
-/// `CLOCK_BOOTTIME`: counts suspended time, knows no steps.
+/// R2: `CLOCK_BOOTTIME` counts suspended time, knows no steps.
 struct BootClock;
 
 impl Clock for BootClock {

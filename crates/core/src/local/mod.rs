@@ -22,6 +22,6 @@ pub(crate) use seen::Seen;
 pub(crate) use state::{Control, Ending, Terms, Ticket};
 pub(crate) use table::Table;
 
-/// For how long a hold is handed on inside the process before other processes get their turn (R8, S3), as long as its tokens
+/// For how long a hold is handed on inside the process before other processes get their turn (R8, R17), as long as its tokens
 /// last.
 pub(crate) const LONGEST_HANDOVERS: std::time::Duration = std::time::Duration::from_millis(50);

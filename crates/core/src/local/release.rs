@@ -195,7 +195,7 @@ fn doubted(name: &Name) -> Error {
     Error::new(
         ErrorKind::Unknown,
         format!(
-            "nobody knows whether {text:?} was still held at its release: it was in doubt, because the engine's clock went forward or another server has its locks now"
+            "nobody knows whether {text:?} was still held at its release: it was in doubt, because the engine's clock went forward, or another server has its locks now, or one that was started anew"
         ),
     )
 }

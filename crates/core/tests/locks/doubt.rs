@@ -1,8 +1,11 @@
 //! Doubt that comes while a grant is on its way.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
 use leasehold_core::{
@@ -102,6 +105,27 @@ fn a_grant_that_was_asked_for_before_a_doubt_is_in_doubt() {
         eventually("the engine confirms it", || guard.check());
         engine.renews.store(false, SeqCst);
     }
+}
+
+/// The engine is asked at once, and most holds turn out to stand. Work goes on until then, as under `Guard::run`, but not past the end of
+/// the lease.
+#[test]
+fn work_under_a_hold_in_doubt_is_told_to_stop_no_earlier_than_without_the_doubt() {
+    let (engine, locks) = doubting(&World::new());
+    let ttl = Duration::from_secs(3600);
+    let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
+    let grace = Duration::from_secs(5);
+    let stop = guard.stop(grace).unwrap();
+    assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "it is in doubt");
+    assert!(stop.kill > ttl / 2 && stop.kill < ttl, "{stop:?}");
+    assert_eq!(stop.kill - stop.tell, grace);
+    let name = Name::new("a").unwrap();
+    let broken = engine.inner.break_hold(&name, guard.token().number, true);
+    assert_eq!(pollster::block_on(broken).unwrap(), Broken::Done);
+    engine.renews.store(true, SeqCst);
+    let _ = guard.confirm_blocking();
+    let stop = guard.stop(grace).unwrap();
+    assert!(stop.tell.is_zero() && stop.kill.is_zero(), "it is lost: {stop:?}");
 }
 
 /// I10: nobody asks the engine for it, and what the process knows is that it may have ended.

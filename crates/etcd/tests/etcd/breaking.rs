@@ -60,7 +60,7 @@ fn a_key_without_a_lease_can_be_broken_by_force_only() {
     acquire(&locks, "a").release_blocking().unwrap();
 }
 
-/// A7: its renewal is hours away, and the name is free meanwhile.
+/// R13: its renewal is hours away, and the name is free meanwhile.
 #[test]
 fn a_hold_whose_key_is_deleted_hears_it_from_the_server() {
     let rig = Rig::new();

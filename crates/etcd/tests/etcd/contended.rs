@@ -24,7 +24,7 @@ fn watches_behind(port: u16) -> f64 {
     figure.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
 }
 
-/// G7: the server serves watches that are behind ten times a second, and who waits by one is granted as late.
+/// I7: the server serves watches that are behind ten times a second, and who waits by one is granted as late.
 #[test]
 fn nobody_waits_by_a_watch_that_is_behind() {
     let rig = Rig::new();

@@ -158,7 +158,7 @@ fn a_foreign_key_that_is_no_lock_holds_as_for_the_official_client_and_is_left_al
     assert_eq!(rig.keys(), ["/locks/a/config", "/locks/plain"]);
 }
 
-/// A2: Python's `etcd3` and `etcd3gw` and Node's `etcd3` create the key of the name itself, and look for no other.
+/// Python's `etcd3` and `etcd3gw` and Node's `etcd3` create the key of the name itself, and look for no other.
 #[test]
 fn a_client_without_a_line_is_waited_for_until_its_key_is_gone() {
     let rig = Rig::new();

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use crate::server::Login;
 
-    /// Trap 5.
+    /// Sentinels announce what happens to all groups that they watch.
     #[test]
     fn only_what_is_announced_of_the_own_group_is_a_reason_to_ask() {
         let place = Place { host: "h".to_owned(), port: 1 };

@@ -162,7 +162,7 @@ mod tests {
         for (words, expected) in [
             ("a1", "a"),
             ("a1 a1 a1", "a"),
-            // Trap 3: one is stale.
+            // One is stale.
             ("b2 b2 a1", "b"),
             ("b2 a1 b2", "b"),
             ("a1 b2 b2", "b"),
@@ -170,7 +170,7 @@ mod tests {
             ("b2 b2 .", "b"),
             ("b2 b2 -", "b"),
             ("b2 b2 !", "b"),
-            // Trap 4: the leader has the new epoch while it still names the old one, and the others hear of it.
+            // The leader has the new epoch while it still names the old one, and the others hear of it.
             ("a2 a1 a1", "a"),
             ("b2 a1 a1", "a or b"),
             ("b2 b2 a2", "b"),

@@ -1,4 +1,4 @@
-//! Servers whose clock is set forward and back, or is not ours: R2, R3.
+//! Servers whose clock is set forward and back, or is not ours: R3.
 
 use std::{thread::sleep, time::Duration};
 

@@ -113,7 +113,7 @@ fn a_planned_fail_over_a_forced_one_and_a_takeover_end_no_hold() {
     assert!(rig.run(waiting).unwrap().unwrap().token().number > before);
 }
 
-/// Trap 21.
+/// When it runs again, it answers what waits in its socket.
 #[test]
 fn a_master_that_was_frozen_past_its_fall_makes_nobody_believe() {
     let rig = ClusterRig::of(RedisCluster::start());

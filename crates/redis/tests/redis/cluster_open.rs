@@ -92,8 +92,8 @@ fn what_was_let_go_while_its_slot_was_open_is_counted_off_afterwards() {
     });
 }
 
-/// Trap 20, with the answer to a request under way on the same connection: who waits in a slot that stays is heard all the same, and
-/// who waits in the one that left listens at its new node.
+/// It leaves beside the answer to a request under way on the same connection: who waits in a slot that stays is heard
+/// all the same, and who waits in the one that left listens at its new node.
 #[test]
 fn news_that_a_slot_left_answer_no_request() {
     let rig = ClusterRig::with(2, 0, &[]);

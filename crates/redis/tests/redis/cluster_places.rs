@@ -91,7 +91,7 @@ fn news_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
     rig.until("nobody listens any more", || channels() == 0);
 }
 
-/// Trap 22: a host name, nothing, and what nobody knows.
+/// A host name, nothing, and what nobody knows.
 #[test]
 fn nodes_are_found_by_name_and_where_nothing_is_announced() {
     let mut rig = ClusterRig::with(2, 0, &[]);

@@ -40,7 +40,7 @@ async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
     tokio::time::timeout(PATIENCE, heard).await.expect("the grant is pushed")
 }
 
-/// Trap 13.
+/// Else no script could touch it all.
 #[test]
 fn all_that_a_name_has_is_in_one_slot_whatever_braces_it_holds() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -64,7 +64,7 @@ fn all_that_a_name_has_is_in_one_slot_whatever_braces_it_holds() {
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-/// Trap 14.
+/// R18: one request about several slots is refused.
 #[test]
 fn many_holds_of_many_slots_are_renewed_and_released_together() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -93,7 +93,7 @@ fn many_holds_of_many_slots_are_renewed_and_released_together() {
     assert!(rig.leftovers().is_empty());
 }
 
-/// Trap 15. PUBLISH would count who listens at the node of the release, SPUBLISH counts who listens to the slot.
+/// PUBLISH would count who listens at the node of the release, SPUBLISH counts who listens to the slot.
 #[test]
 fn a_waiter_is_pushed_its_grant_wherever_it_and_the_releaser_are_connected() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -111,7 +111,7 @@ fn a_waiter_is_pushed_its_grant_wherever_it_and_the_releaser_are_connected() {
     });
 }
 
-/// Traps 16, 17 and 18.
+/// R14: no script fails after it has written, and none leaves a side key at the new node.
 #[test]
 fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_moves() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -179,7 +179,7 @@ fn while_a_slot_is_open_holds_are_kept_and_let_go_and_claims_are_told_that_it_mo
     });
 }
 
-/// Trap 16, by the clock of a lease: with a ttl of 2 s the slot stays open for some of them.
+/// By the clock of a lease: with a ttl of 2 s the slot stays open for some of them.
 #[test]
 fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -205,7 +205,7 @@ fn an_open_slot_ends_no_hold_however_long_it_stays_open() {
     rig.cluster().close_slot(slot).unwrap();
 }
 
-/// A slot with a hundred holds and a hundred waiters: traps 17 and 19, and the figure of the issue.
+/// A slot with a hundred holds and a hundred waiters: nothing of them stays behind, and each is granted.
 #[test]
 fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -279,7 +279,7 @@ fn migrate_under_holds_and_waiters(
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-/// Trap 19: the waiter's own program does not know yet where the slot went, so nobody listens for it there.
+/// I8: the waiter's own program does not know yet where the slot went, so nobody listens for it there.
 #[test]
 fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -301,7 +301,7 @@ fn who_waits_in_a_slot_that_moved_is_not_passed_over_before_it_listens_there() {
     });
 }
 
-/// Trap 20. A slot of which news are heard leaves a node while a thousand calls are under way there.
+/// A slot of which news are heard leaves a node while a thousand calls are under way there.
 #[test]
 fn a_slot_that_leaves_mixes_up_no_answers() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -353,7 +353,7 @@ async fn waits_again(engine: &RedisEngine, claim: &Claim) {
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 }
 
-/// Trap 23.
+/// R21: what is sent again gets the same answer.
 #[test]
 fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -376,7 +376,7 @@ fn a_node_that_forgot_its_scripts_is_taught_them_and_nothing_is_done_twice() {
     });
 }
 
-/// Trap 10. A slot came to a node whose counter lacks the newest token, as after a fail-over. The client has been connected there for longer.
+/// I4. A slot came to a node whose counter lacks the newest token, as after a fail-over. The client has been connected there for longer.
 #[test]
 fn tokens_grow_on_a_node_that_lacks_the_newest() {
     let rig = ClusterRig::with(2, 0, &[]);

@@ -53,7 +53,7 @@ fn are_refused(configs: Vec<(Config, &str)>) {
     }
 }
 
-/// Trap 22. Nodes tell who speaks TLS the ports where they do.
+/// Nodes tell who speaks TLS the ports where they do.
 #[test]
 fn a_cluster_is_reached_by_tls_alone() {
     let options = RedisClusterOptions { tls: true, ..RedisClusterOptions::default() };

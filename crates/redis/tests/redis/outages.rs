@@ -1,12 +1,18 @@
 //! Connections that break, servers that vanish, pause, restart and forget.
 
 use std::{
+    sync::Arc,
     thread::{sleep, spawn},
     time::Duration,
 };
 
 use leasehold_core::{Answer, Claim, Engine, ErrorKind, How, Locks, Loss, News};
-use leasehold_testkit::{room::with_room, stopwatch::Stopwatch};
+use leasehold_testkit::{
+    decorators::{Slow, Verb},
+    dropper::poll_once,
+    room::with_room,
+    stopwatch::Stopwatch,
+};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -71,6 +77,26 @@ fn a_restart_with_the_data_keeps_the_holds_and_one_without_loses_them() {
         assert!(next.token() > token, "tokens grow: {} after {token}", next.token());
         true
     });
+}
+
+/// R3. Nobody knows whether it has its data still, until it was asked: the hold is neither valid nor lost.
+#[test]
+fn a_hold_on_a_server_that_was_started_anew_is_unconfirmed_until_it_was_renewed() {
+    let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let slow = Arc::new(Slow::new(rig.engine()));
+    let locks = Locks::builder(Arc::clone(&slow) as Arc<dyn Engine>).build();
+    let long = Duration::from_secs(3600);
+    let guard = locks.mutex("a").ttl(long).blocking().acquire_within(PATIENCE).unwrap();
+    slow.hold_requests(Verb::Renew);
+    rig.server.kill();
+    rig.server.restart();
+    rig.until("the server is met again", || locks.ping_blocking().is_ok() && !guard.check());
+    assert_eq!(guard.remaining(), Some(Duration::ZERO));
+    assert!(poll_once(Box::pin(guard.lost())).is_none(), "it was told lost");
+    slow.open(Verb::Renew);
+    guard.confirm_blocking().unwrap();
+    assert!(guard.check(), "the server has it");
+    guard.release_blocking().unwrap();
 }
 
 #[test]

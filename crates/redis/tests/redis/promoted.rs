@@ -26,7 +26,7 @@ fn follow(replica: &Rig, primary: &RedisServer) {
     replica.until("it follows", || replica.says(&["ROLE"]).contains("connected"));
 }
 
-/// Trap 8. A renewal that had nothing to change would be answered by a replica.
+/// A renewal that had nothing to change would be answered by a replica.
 #[test]
 fn a_server_that_was_just_demoted_keeps_no_hold() {
     let (rig, other) = (Rig::new(), Rig::new());
@@ -53,7 +53,7 @@ fn a_server_that_was_just_demoted_keeps_no_hold() {
     });
 }
 
-/// Trap 12. The old server ends no connection; it only refuses to write.
+/// The old server ends no connection; it only refuses to write.
 #[test]
 fn a_refused_write_leads_to_the_server_that_is_behind_the_name_by_then() {
     let (first, second, name) = pair();

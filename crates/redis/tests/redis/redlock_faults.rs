@@ -265,7 +265,7 @@ fn a_name_that_leads_to_another_node_counts_no_vote_twice() {
     });
 }
 
-/// Trap 24 of the field notes: where locks lapse on single nodes between the lock and the token, tokens stay unique.
+/// I4: where locks lapse on single nodes between the lock and the token, tokens stay unique.
 #[test]
 fn tokens_are_unique_amid_lapses() {
     const CLIENTS: usize = 4;
@@ -300,7 +300,7 @@ fn tokens_are_unique_amid_lapses() {
     assert_eq!(tokens.len(), granted);
 }
 
-/// Trap 25: one node restarted empty, its clock set forward, another unreachable.
+/// I4: one node restarted empty, its clock set forward, another unreachable.
 #[test]
 fn no_token_is_below_an_earlier_one_though_a_node_forgot_and_its_clock_went_forward() {
     let mut rig = RedlockRig::new(3);

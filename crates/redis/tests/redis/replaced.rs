@@ -45,7 +45,7 @@ async fn believes_nothing_that_was_said_late(
     tokio::time::timeout(PATIENCE, again).await.expect("it is kept: nobody took its place");
 }
 
-/// Trap 21. A master is believed in for half of `down-after-milliseconds`, and that is 2 s; after 3 s it is connected to anew anyhow.
+/// A master is believed in for half of `down-after-milliseconds`, and that is 2 s; after 3 s it is connected to anew anyhow.
 #[test]
 fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
     let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(4), ..calm() });
@@ -60,7 +60,7 @@ fn a_master_that_stood_still_is_not_believed_though_the_sentinels_name_it() {
     ));
 }
 
-/// Trap 21. What a node of a cluster says counts if it comes within half of `cluster-node-timeout`: a later answer proves nothing.
+/// What a node of a cluster says counts if it comes within half of `cluster-node-timeout`: a later answer proves nothing.
 #[test]
 fn a_node_that_stood_still_is_not_believed_though_nobody_took_its_place() {
     let options = RedisClusterOptions {
@@ -158,7 +158,7 @@ fn a_master_that_was_started_anew_puts_its_holds_in_doubt() {
     assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
 }
 
-/// Trap 12, by Sentinels, who hear of it half a minute later: nobody can say who the master is now, and the one of before says that it is
+/// By Sentinels, who hear of it half a minute later: nobody can say who the master is now, and the one of before says that it is
 /// none.
 #[test]
 fn holds_are_in_doubt_when_the_master_refuses_to_write() {
@@ -173,7 +173,7 @@ fn holds_are_in_doubt_when_the_master_refuses_to_write() {
     assert_eq!(rig.redis.named_by(0), Some(0), "the Sentinels do not know yet");
 }
 
-/// Trap 5. Sentinels announce what happens to all groups that they watch.
+/// Sentinels announce what happens to all groups that they watch.
 #[test]
 fn a_fail_over_of_another_group_is_no_reason_to_doubt() {
     let rig = SentinelRig::new(RedisSentinelOptions { down_after: Duration::from_secs(120), ..calm() });

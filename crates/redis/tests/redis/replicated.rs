@@ -28,7 +28,7 @@ fn offsets(rig: &SentinelRig) -> Vec<u64> {
     [after("master_repl_offset:"), after(",offset=")].concat()
 }
 
-/// F27, trap 11. A connection that wrote nothing is told at once that all have it.
+/// F27. A connection that wrote nothing is told at once that all have it.
 #[test]
 fn a_grant_that_too_few_replicas_have_is_given_back_and_not_shown() {
     let mut rig = rig();

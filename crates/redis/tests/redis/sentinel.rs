@@ -117,7 +117,7 @@ fn a_url_of_the_wrong_kind_is_refused_with_the_right_one() {
     }
 }
 
-/// Trap 6. What is refused is said: who we are to the Sentinels, or to the servers.
+/// What is refused is said: who we are to the Sentinels, or to the servers.
 #[test]
 fn sentinels_and_nodes_have_passwords_of_their_own_and_the_refused_one_is_named() {
     let [of_nodes, of_sentinels] = ["hunter2-nodes", "hunter2-sentinels"];

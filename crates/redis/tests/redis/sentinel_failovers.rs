@@ -45,7 +45,7 @@ fn a_killed_master_loses_nothing_that_its_replicas_have_and_waiters_wait_on() {
     assert!(next.token() > token, "{} after {token}", next.token());
 }
 
-/// Trap 2. The old master says for seconds that it is one, and would keep what it has.
+/// The old master says for seconds that it is one, and would keep what it has.
 #[test]
 fn a_planned_fail_over_takes_holds_along_while_the_old_master_still_answers() {
     let mut rig = SentinelRig::new(calm());
@@ -62,7 +62,7 @@ fn a_planned_fail_over_takes_holds_along_while_the_old_master_still_answers() {
     assert!(!rig.has(second, "lock:a") && rig.has(0, "lock:a"));
 }
 
-/// Trap 1. The Sentinel that leads waits for a replica that cannot follow.
+/// The Sentinel that leads waits for a replica that cannot follow.
 #[test]
 fn a_fail_over_that_is_not_over_is_followed() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..calm() });
@@ -75,7 +75,7 @@ fn a_fail_over_that_is_not_over_is_followed() {
     assert!((0..3).any(|sentinel| told(sentinel).contains("failover_in_progress")), "it takes ten minutes");
 }
 
-/// Traps 3 and 7, F25. One Sentinel is stale and names a master that was replaced and does not know it.
+/// F25. One Sentinel is stale and names a master that was replaced and does not know it.
 #[test]
 fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
     let mut rig = SentinelRig::new(calm());
@@ -92,7 +92,7 @@ fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
         let order: Vec<_> = (0..3).map(|at| format!("127.0.0.1:{}", ports[(at + turn) % 3])).collect();
         let locks = locks_of(config_of(&format!("redis+sentinel://{}/mymaster", order.join(","))));
         let guard = acquire(&locks, "a");
-        assert!(guard.token() > token, "trap 10: tokens grow: {} after {token}", guard.token());
+        assert!(guard.token() > token, "I4: tokens grow: {} after {token}", guard.token());
         assert!(rig.has(second, "lock:a"));
         guard.release_blocking().unwrap();
     }
@@ -100,7 +100,7 @@ fn a_stale_sentinel_and_the_old_master_are_not_believed_in_any_order() {
     drop(locks);
 }
 
-/// Trap 10. What the new master knows of the newest token is old.
+/// I4. What the new master knows of the newest token is old.
 #[test]
 fn tokens_grow_past_those_that_a_fail_over_lost() {
     let mut rig = SentinelRig::new(calm());
@@ -117,7 +117,7 @@ fn tokens_grow_past_those_that_a_fail_over_lost() {
     });
 }
 
-/// Trap 9. The new master's clock is ahead, so its leases end early.
+/// The new master's clock is ahead, so its leases end early.
 #[test]
 fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..calm() });
@@ -140,7 +140,7 @@ fn nothing_is_believed_past_a_lease_that_a_promoted_clock_ended_early() {
     assert!(next.check() && !guard.check());
 }
 
-/// Trap 21. A master that was stopped answers, when it runs again, what waits in its socket.
+/// A master that was stopped answers, when it runs again, what waits in its socket.
 #[test]
 fn a_master_that_was_stopped_past_a_promotion_is_not_believed_in() {
     let mut rig = SentinelRig::new(calm());

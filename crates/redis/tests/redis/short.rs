@@ -94,7 +94,7 @@ fn claim(name: &str) -> Claim {
     crate::rig::claim_of(name)
 }
 
-/// Claims, and then releases, of many names leave together, in whatever slots these are.
+/// R18: claims, and then releases, of many names leave together, in whatever slots these are.
 #[test]
 fn free_names_of_many_slots_share_requests() {
     const NAMES: usize = 96;
@@ -298,7 +298,7 @@ fn a_short_grant_counts_on_from_no_counter_that_lost_tokens() {
     }
 }
 
-/// Traps 16 to 18: at no point of a move does a short script touch half of a name, on either node.
+/// R14: at no point of a move does a short script touch half of a name, on either node.
 #[test]
 fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -344,7 +344,7 @@ fn a_short_script_does_all_or_nothing_while_a_slot_moves() {
     });
 }
 
-/// Who knows that several want a name does not try the short script first.
+/// R19: who knows that several want a name does not try the short script first.
 #[test]
 fn a_name_that_several_want_costs_no_second_request() {
     for site in Site::both() {

@@ -4,7 +4,7 @@ use leasehold_core::{ErrorKind, Locks};
 
 use crate::rig::{PATIENCE, Rig, until};
 
-/// H5: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
+/// R24: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
 #[test]
 fn whoever_claims_is_told_of_altered_columns() {
     for (column, kind) in
@@ -28,7 +28,7 @@ fn whoever_claims_is_told_of_altered_columns() {
     }
 }
 
-/// H5: it heard only that no renewal was acknowledged.
+/// R12: the reason is told, and not only that no renewal was acknowledged.
 #[test]
 fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
     let rig = Rig::new();
@@ -42,7 +42,7 @@ fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
     assert!(error.to_string().contains("expires"), "it says what to mend: {error}");
 }
 
-/// H5: a connection that knew the tables before finds them altered at the next look for its waiting claim.
+/// R24: a connection that knew the tables before finds them altered at the next look for its waiting claim.
 #[test]
 fn whoever_waits_is_told_of_altered_columns() {
     let rig = Rig::new();
@@ -61,7 +61,7 @@ fn whoever_waits_is_told_of_altered_columns() {
     drop(held);
 }
 
-/// H5: the check of the tables at connect does not read their rows, so the error comes when the row is read.
+/// R24: the check of the tables at connect does not read their rows, so the error comes when the row is read.
 #[test]
 fn whoever_claims_is_told_of_a_column_that_says_nothing() {
     let rig = Rig::new();
@@ -75,7 +75,7 @@ fn whoever_claims_is_told_of_a_column_that_says_nothing() {
     drop(held);
 }
 
-/// B8.
+/// R24.
 #[test]
 fn a_row_that_cannot_be_read_hides_no_other_name() {
     let rig = Rig::new();

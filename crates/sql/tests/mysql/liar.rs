@@ -45,7 +45,7 @@ fn lets_in(talk: &mut Talk, answer: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// B6: the driver reserves room for as many columns as the server says, and panics where no address is as large.
+/// R24: the driver reserves room for as many columns as the server says, and panics where no address is as large.
 #[test]
 fn an_answer_that_the_driver_panics_at_is_an_error_and_the_client_goes_on() {
     let rig = Rig::new();

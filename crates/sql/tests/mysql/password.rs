@@ -1,4 +1,4 @@
-//! Who is told the password: B4.
+//! Who is told the password: R27.
 
 use std::{
     io,

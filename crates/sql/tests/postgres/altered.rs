@@ -4,7 +4,7 @@ use leasehold_core::ErrorKind;
 
 use crate::rig::{PATIENCE, Rig, acquire, until};
 
-/// H5: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
+/// R24: what the rows say cannot be read, so nobody is let in, and nobody is left without an answer.
 #[test]
 fn whoever_claims_is_told_of_altered_columns() {
     for (table, column, kind) in [
@@ -26,7 +26,7 @@ fn whoever_claims_is_told_of_altered_columns() {
     }
 }
 
-/// H5: the task that looks after waiting claims died of this, and its claims slept beside a free lock.
+/// R25: the task that looks after waiting claims died of this, and its claims slept beside a free lock.
 #[test]
 fn whoever_waits_is_told_of_altered_columns() {
     let rig = Rig::new();
@@ -42,7 +42,7 @@ fn whoever_waits_is_told_of_altered_columns() {
     drop(held);
 }
 
-/// H5: it heard only that no renewal was acknowledged.
+/// R12: the reason is told, and not only that no renewal was acknowledged.
 #[test]
 fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
     let rig = Rig::new();
@@ -54,7 +54,7 @@ fn whoever_holds_is_told_of_altered_columns_when_the_hold_lapses() {
     assert!(error.to_string().contains("expires"), "it says what to mend: {error}");
 }
 
-/// H5: the server does not mind this, so that it is met where the row is read.
+/// R24: the server does not mind this, so that it is met where the row is read.
 #[test]
 fn whoever_claims_is_told_of_a_column_that_says_nothing() {
     let rig = Rig::new();
@@ -68,7 +68,7 @@ fn whoever_claims_is_told_of_a_column_that_says_nothing() {
     drop(held);
 }
 
-/// B8: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
+/// R24: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
 #[test]
 fn rows_that_others_wrote_hide_no_other_name() {
     let rig = Rig::new();

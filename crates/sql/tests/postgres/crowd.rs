@@ -14,7 +14,7 @@ const NAMES: usize = 20;
 /// How often a client speaks for its places, while it hears of its grants.
 const SPEAKS_EVERY: u64 = 30;
 
-/// S6: no connection, transaction or poll for each.
+/// R20: no connection, transaction or poll for each.
 #[test]
 fn a_thousand_waiters_cost_few_connections_and_statements() {
     // The server's own counters are behind by as much as it likes.

@@ -1,4 +1,4 @@
-//! A URL with several hosts: H9.
+//! A URL with several hosts: the primary is found among them.
 
 use std::{sync::Arc, time::Duration};
 

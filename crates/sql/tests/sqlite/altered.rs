@@ -7,7 +7,7 @@ use crate::{
     rig::Rig,
 };
 
-/// H5: what the rows say cannot be read, so nobody is let in; the thread of the database goes on for all other names.
+/// R24: what the rows say cannot be read, so nobody is let in; the thread of the database goes on for all other names.
 #[test]
 fn whoever_claims_is_told_of_altered_rows() {
     for written in ["token = 'green'", "holder = x'00'", "expires = 'soon'"] {
@@ -25,7 +25,7 @@ fn whoever_claims_is_told_of_altered_rows() {
     }
 }
 
-/// B8: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
+/// R24: owners that are together longer than any answer, a row that cannot be read, and a row of what is no name.
 #[test]
 fn rows_that_others_wrote_hide_no_other_name() {
     let rig = Rig::new();

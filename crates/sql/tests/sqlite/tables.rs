@@ -129,7 +129,7 @@ fn many_who_come_to_an_empty_file_at_once_make_one_set_of_tables() {
     assert_eq!(rig.left().len(), 6);
 }
 
-/// B5: whoever may write the file may write rows of any size, and any number of them.
+/// R11: whoever may write the file may write rows of any size, and any number of them.
 #[test]
 fn rows_that_are_too_large_or_too_many_are_refused_and_other_names_go_on() {
     let rig = Rig::new();

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// What must hold, by the numbers of the design.
+/// What must hold, by the numbers of `docs/rules.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Invariant {
-    /// The history itself is whole: every event has its cause, and no record is missing.
+    /// I0: the history itself is whole: every event has its cause, and no record is missing.
     Shape,
     /// I1: exclusive excludes everything, shared excludes exclusive, permits stay within their limit.
     Exclusion,
@@ -39,7 +39,7 @@ pub enum Invariant {
 }
 
 impl Invariant {
-    /// Its number in the design.
+    /// Its number in `docs/rules.md`.
     #[must_use]
     pub const fn id(self) -> &'static str {
         self.words().0

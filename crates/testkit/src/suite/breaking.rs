@@ -1,4 +1,4 @@
-//! Breaking a hold on purpose: rule R13.
+//! Breaking a hold on purpose: R13.
 
 use leasehold_core::{
     Answer, Breaking, Broken, Claim, EngineError, Fault, How, Loss, Mode, Previous, Profile, Renewed,

@@ -1,4 +1,4 @@
-//! Futures of verbs dropped on the way: rule 9.
+//! Futures of verbs dropped on the way: R23.
 
 use std::{future::poll_fn, pin::Pin, task::Poll};
 

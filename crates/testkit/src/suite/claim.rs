@@ -1,4 +1,4 @@
-//! Claim and ask: rules 1 and 2.
+//! Claim and ask: R21 and R22.
 
 use leasehold_core::{Answer, How, Mode, Previous};
 

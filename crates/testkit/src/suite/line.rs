@@ -1,4 +1,4 @@
-//! The line: order, fairness, hand-over. Rule 4.
+//! The line: order, fairness, hand-over. R8.
 
 use std::time::Instant;
 

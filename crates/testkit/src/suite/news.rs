@@ -1,4 +1,4 @@
-//! News: a hint that wakes the waiter; the truth is asked. Rule 8.
+//! News: a hint that wakes the waiter; the truth is asked. R7.
 
 use std::time::Duration;
 

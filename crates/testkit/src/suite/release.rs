@@ -1,4 +1,4 @@
-//! Release: rules 1, 5 and 6, and what the next holder is told.
+//! Release: R4, R9 and R21, and what the next holder is told.
 
 use leasehold_core::{
     Answer, Claim, Grant, HolderView, How, Life, Mode, Previous, Profile, Release, Released, Token,
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_hold_that_nobody_used_hides_no_end),
 ];
 
-/// Rule 5 asks for tombstones only where requests can overtake each other.
+/// R9 asks for tombstones only where requests can overtake each other.
 fn cannot_be_late(profile: &Profile) -> Option<&'static str> {
     let applied_at_once = profile.inline && profile.life == Life::Process;
     applied_at_once.then_some("no request can arrive late: verbs are applied when they are called")

@@ -1,4 +1,4 @@
-//! Renew: rule 6, one answer per hold.
+//! Renew: R4, one answer per hold.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tokens: rule 3. They grow for ever within a name and lineage.
+//! Tokens: R10. They grow for ever within a name and lineage.
 
 use leasehold_core::{Claim, Grant, Mode};
 

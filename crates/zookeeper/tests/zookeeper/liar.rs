@@ -72,7 +72,7 @@ fn claimed(
     runtime.block_on(engine.claim(&exclusive("a"), How::Create))
 }
 
-/// B6: it was cut out of the path by its length.
+/// R24: a node is cut out of a path by its length, so the path is read first.
 #[test]
 fn a_node_that_was_not_asked_for_is_no_node_of_ours() {
     for path in ["", "/", "/locks", "/locks/a/", "/locks/b/_c_x-lock-0000000001", "\u{1f512}"] {
@@ -86,7 +86,7 @@ fn a_node_that_was_not_asked_for_is_no_node_of_ours() {
     }
 }
 
-/// B6: a newer server may know errors that we do not.
+/// R12, R24: a newer server may know errors that we do not.
 #[test]
 fn an_error_that_is_not_known_leaves_the_claim_unknown_and_is_no_fault_of_ours() {
     for code in [-999, 1, -1, i32::MIN] {

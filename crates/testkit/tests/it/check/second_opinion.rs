@@ -1,4 +1,4 @@
-//! I3 and I13 once more, by trying every order: slow, and written from the words of the design alone.
+//! I3 and I13 once more, by trying every order: slow, and written from the words of `docs/rules.md` alone.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ fn terms() -> Terms {
     terms
 }
 
-/// The lock as the design describes it.
+/// The lock as its rules describe it.
 #[derive(Clone, Debug, PartialEq)]
 enum Lock {
     Free,

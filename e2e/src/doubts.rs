@@ -1,0 +1,150 @@
+//! Holds that were in doubt for a moment although exclusion is promised, and whether there was a reason.
+//!
+//! A process that is connected to a server which was started anew believes in none of its holds until that server has renewed them: it
+//! cannot know whether the server has its data still (R3). So one such start is a reason for one moment of doubt in each process, the
+//! same for all its holds. Whatever else is called lost and then valid is a violation.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use leasehold_testkit::history::{AttemptId, Event, What};
+
+/// What had a reason.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    /// Where `check()` said no, by the place of the event.
+    pub(crate) denials: BTreeSet<usize>,
+    /// Whose hold was in doubt when its user got it.
+    pub(crate) arrivals: BTreeSet<AttemptId>,
+}
+
+impl Doubts {
+    /// Those that faults of these `kinds` explain.
+    pub(crate) fn explained(events: &[Event], kinds: &[&str]) -> Self {
+        let begins = events.iter().filter_map(|event| match &event.what {
+            What::NemesisBegin { kind } if kinds.contains(&kind.as_str()) => Some(event.t),
+            _ => None,
+        });
+        let begins: Vec<u64> = begins.collect();
+        let mut explained = Self::default();
+        // The doubt before in each process: it came between these times.
+        let mut before: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for sight in sights(events) {
+            let last = before.get(&sight.proc);
+            let same = last.is_some_and(|(_, seen)| sight.clear <= *seen);
+            let since = last.map_or(0, |(clear, _)| *clear);
+            let has_reason = begins.iter().any(|begin| (since + 1..=sight.seen).contains(begin));
+            if !same && !has_reason {
+                continue;
+            }
+            if !same {
+                before.insert(sight.proc, (sight.clear, sight.seen));
+            }
+            match sight.of {
+                Of::Arrival(attempt) => drop(explained.arrivals.insert(attempt)),
+                Of::Denials(places) => explained.denials.extend(places),
+            }
+        }
+        explained
+    }
+}
+
+/// A hold was seen in doubt.
+struct Sight {
+    proc: u32,
+    /// After this the doubt came,
+    clear: u64,
+    /// and before this.
+    seen: u64,
+    of: Of,
+}
+
+enum Of {
+    Arrival(AttemptId),
+    Denials(Vec<usize>),
+}
+
+/// What is known of a hold so far.
+struct Known {
+    /// When it was not in doubt.
+    clear: u64,
+    /// The latest deadline that its user was told.
+    deadline: Option<u64>,
+    open: Option<Open>,
+}
+
+/// `check()` says no.
+struct Open {
+    proc: u32,
+    clear: u64,
+    seen: u64,
+    /// It did so before the deadline, so that the lease was not over.
+    early: bool,
+    places: Vec<usize>,
+}
+
+impl Known {
+    fn told(&mut self, deadline: Option<u64>) {
+        self.deadline = self.deadline.max(deadline);
+    }
+
+    fn deny(&mut self, at: usize, event: &Event, read: Option<u64>) {
+        let Some(deadline) = self.deadline else { return };
+        // Nothing was left of it, so that is when it was read; more was if it was renewed meanwhile.
+        let read = read.unwrap_or(event.t).max(event.t);
+        let early = read < deadline;
+        let seen = if early { read } else { event.t };
+        let new = || Open { proc: event.proc, clear: self.clear, seen, early, places: Vec::new() };
+        self.open.get_or_insert_with(new).places.push(at);
+    }
+
+    /// It was found to be `valid`, or nobody asks any more.
+    fn close(&mut self, valid: bool) -> Option<Sight> {
+        let Open { proc, clear, seen, places, .. } = self.open.take().filter(|open| open.early || valid)?;
+        Some(Sight { proc, clear, seen, of: Of::Denials(places) })
+    }
+}
+
+/// All, by the time at which they were seen.
+fn sights(events: &[Event]) -> Vec<Sight> {
+    let (mut all, mut sights): (BTreeMap<AttemptId, Known>, Vec<Sight>) = Default::default();
+    for (at, event) in events.iter().enumerate() {
+        if matches!(event.what, What::AcqInv { .. }) {
+            all.insert(event.attempt, Known { clear: event.t, deadline: None, open: None });
+            continue;
+        }
+        let Some(known) = all.get_mut(&event.attempt) else { continue };
+        match event.what {
+            What::AcqOk { deadline, .. } => match deadline.map(|deadline| deadline.cmp(&event.t)) {
+                Some(Ordering::Less) => {
+                    let of = Of::Arrival(event.attempt);
+                    sights.push(Sight { proc: event.proc, clear: known.clear, seen: event.t, of });
+                    all.remove(&event.attempt);
+                }
+                _ => known.told(deadline),
+            },
+            What::RenewOk { deadline, .. } => known.told(Some(deadline)),
+            What::Check { valid: true, deadline } => {
+                sights.extend(known.close(true));
+                known.clear = event.t;
+                known.told(deadline);
+            }
+            What::Check { valid: false, deadline } => known.deny(at, event, deadline),
+            What::Lost { .. } | What::RelInv { .. } => {
+                sights.extend(known.close(false));
+                all.remove(&event.attempt);
+            }
+            _ => {}
+        }
+    }
+    // Of the killed.
+    sights.extend(all.values_mut().filter_map(|known| known.close(false)));
+    sights.sort_by_key(|sight| sight.seen);
+    sights
+}
+
+#[cfg(test)]
+#[path = "doubts_tests.rs"]
+mod tests;

@@ -1,0 +1,216 @@
+//! Rules are cited by a letter and a number, as in "R1". Each stands in one document, with the test that holds it, and each
+//! citation leads there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where the rules (R) and the invariants (I) stand, each under a heading `### R1. Its name`.
+const RULES: &str = "docs/rules.md";
+
+/// Where the rows of the fault matrix (F) stand, each a row of a table.
+const ROWS: &str = "docs/proof.md";
+
+/// The kinds of files in which rules are cited.
+pub(super) const KINDS: [&str; 9] = ["rs", "md", "patch", "lua", "sql", "txt", "toml", "py", "sh"];
+
+/// What looks like a citation and is none: an option of compilers.
+const NO_CITATIONS: [&str; 1] = ["O2"];
+
+/// Words before a bare number that leads nowhere: nobody knows which list is meant.
+const VAGUE: [&str; 4] = ["rule", "rules", "trap", "traps"];
+
+/// A rule, as its document states it.
+struct Rule<'a> {
+    line: usize,
+    id: &'a str,
+    has_reason: bool,
+    /// Each as `path.rs::name`.
+    tests: Vec<&'a str>,
+}
+
+/// The citations that lead nowhere, the rules that nothing cites, and those without a reason or a test. `files` are all that
+/// may cite, each as its path and its text.
+pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
+    let text = |path: &str| files.get(path).copied().unwrap_or_default();
+    let rules = rules(text(RULES));
+    let known: BTreeSet<&str> = rules.iter().map(|rule| rule.id).chain(rows(text(ROWS))).collect();
+    let mut found = Vec::new();
+    let mut cited = BTreeSet::new();
+    for (path, text) in files {
+        for (number, line) in (1..).zip(text.lines()) {
+            for id in citations(line) {
+                if !known.contains(id) {
+                    found.push(format!("{path}:{number}: {id} is neither in {RULES} nor a row of {ROWS}"));
+                } else if !path.ends_with(".md") {
+                    cited.insert(id);
+                }
+            }
+            if let Some(words) = vague(line) {
+                found.push(format!("{path}:{number}: \"{words}\" leads nowhere: cite a rule of {RULES}"));
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for rule in &rules {
+        let mut complain = |what: String| found.push(format!("{RULES}:{}: {} {what}", rule.line, rule.id));
+        if !seen.insert(rule.id) {
+            complain("stands here twice".to_owned());
+        }
+        if !cited.contains(rule.id) {
+            complain("is cited by no code, test or seeded bug".to_owned());
+        }
+        if !rule.has_reason {
+            complain("has no reason: a paragraph that begins with `Why: `".to_owned());
+        }
+        if rule.tests.is_empty() {
+            complain("names no test that holds it, as `path.rs::name`".to_owned());
+        }
+        for test in rule.tests.iter().filter(|test| !exists(test, files)) {
+            complain(format!("names the test `{test}`, which does not exist"));
+        }
+    }
+    found
+}
+
+/// The rules of their document, in its order.
+fn rules(text: &str) -> Vec<Rule<'_>> {
+    let mut rules: Vec<Rule<'_>> = Vec::new();
+    for (line, words) in (1..).zip(text.lines()) {
+        if let Some((id, _)) = words.strip_prefix("### ").and_then(|heading| heading.split_once(". ")) {
+            rules.push(Rule { line, id, has_reason: false, tests: Vec::new() });
+        } else if let Some(rule) = rules.last_mut() {
+            rule.has_reason |= words.starts_with("Why: ");
+            rule.tests.extend(words.split('`').skip(1).step_by(2).filter(|code| code.contains(".rs::")));
+        }
+    }
+    rules
+}
+
+/// The numbers in the first column of the fault matrix.
+fn rows(text: &str) -> impl Iterator<Item = &str> {
+    let firsts = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    firsts.flat_map(|first| first.split(", ")).filter(|id| id.starts_with('F') && is_id(id))
+}
+
+/// The words of a line that are a capital letter and a number, but for bytes in URLs, as in `%C3`.
+fn citations(line: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut before = None;
+    line.split_inclusive(move |c| !is_part(c)).filter_map(move |piece| {
+        let is_byte = before == Some('%');
+        before = piece.chars().next_back();
+        let word = piece.trim_end_matches(|c| !is_part(c));
+        (!is_byte && is_id(word) && !NO_CITATIONS.contains(&word)).then_some(word)
+    })
+}
+
+fn is_id(word: &str) -> bool {
+    let mut chars = word.chars();
+    matches!(word.len(), 2 | 3)
+        && chars.next().is_some_and(|letter| letter.is_ascii_uppercase())
+        && chars.all(|digit| digit.is_ascii_digit())
+}
+
+/// A word such as "rule" with a bare number behind it.
+fn vague(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase();
+        let next = words.peek().filter(|next| next.starts_with(|c: char| c.is_ascii_digit()));
+        if let (true, Some(next)) = (VAGUE.contains(&bare.as_str()), next) {
+            return Some(format!("{word} {next}"));
+        }
+    }
+    None
+}
+
+/// Whether the file of `path.rs::name` has a test function of this name.
+fn exists(test: &str, files: &BTreeMap<String, &str>) -> bool {
+    let Some((path, name)) = test.rsplit_once("::") else { return false };
+    let lines: Vec<&str> = files.get(path).copied().unwrap_or_default().lines().map(str::trim).collect();
+    let head = format!("fn {name}(");
+    lines.iter().enumerate().any(|(at, line)| {
+        let is_head = line.strip_prefix("async ").unwrap_or(line).starts_with(&head);
+        let above =
+            lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        is_head && above.into_iter().any(|line| line.starts_with("#[test]") || line.contains("::test"))
+    })
+}
+
+// What is no rule of this project is written in two parts, so that this file does not cite it.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: &str = "# Rules\n\n### R1. Its name\n\nWhat must be.\n\nWhy: so.\n\n`a/src/x.rs::holds`\n";
+    const TEST: &str = "// R1\n#[test]\n#[cfg(unix)]\n/// Words.\nfn holds() {}\nfn helps() {}\n";
+
+    fn said(files: &[(&str, &str)]) -> Vec<String> {
+        complaints(&files.iter().map(|&(path, text)| (path.to_owned(), text)).collect())
+    }
+
+    fn assert_one(files: &[(&str, &str)], words: &str) {
+        let found = said(files);
+        assert!(found.len() == 1 && found[0].contains(words), "{found:?} are not one with {words:?}");
+    }
+
+    #[test]
+    fn a_rule_that_is_cited_and_held_passes() {
+        assert_eq!(said(&[(RULES, RULE), ("a/src/x.rs", TEST)]), [""; 0]);
+        let asynchronous = TEST.replace("#[test]", "#[tokio::test]").replace("fn holds", "async fn holds");
+        assert_eq!(said(&[(RULES, RULE), ("a/src/x.rs", &asynchronous)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_citation_that_leads_nowhere_is_told_with_its_line() {
+        let text = format!("{TEST}// R1, {}: words.\n", concat!("R", "99"));
+        assert_one(&[(RULES, RULE), ("a/src/x.rs", &text)], concat!("a/src/x.rs:7: R", "99 is neither"));
+        for kind in ["b.md", "b.patch", "b.sql"] {
+            assert_one(&[(RULES, RULE), ("a/src/x.rs", TEST), (kind, concat!("(Q", "7)"))], ":1: Q");
+        }
+    }
+
+    #[test]
+    fn a_number_that_says_not_of_what_leads_nowhere() {
+        for text in [concat!("//! Rule", " 4."), concat!("(trap", " 12, R1)")] {
+            assert_one(&[(RULES, RULE), ("a/src/x.rs", TEST), ("b.md", text)], "leads nowhere");
+        }
+        assert_eq!(vague("the rules of R1, 4 of them"), None);
+    }
+
+    #[test]
+    fn a_rule_that_only_documents_cite_is_told() {
+        let code = TEST.replace("// R1\n", "");
+        assert_one(&[(RULES, RULE), ("a/src/x.rs", &code), ("b.md", "R1\n")], "R1 is cited by no code");
+    }
+
+    #[test]
+    fn a_test_that_does_not_exist_is_told() {
+        for other in ["a/src/x.rs::helps", "a/src/x.rs::hold", "a/src/y.rs::holds"] {
+            let rule = RULE.replace("a/src/x.rs::holds", other);
+            assert_one(&[(RULES, &rule), ("a/src/x.rs", TEST)], other);
+        }
+    }
+
+    #[test]
+    fn a_rule_without_a_reason_or_a_test_and_one_that_stands_twice_are_told() {
+        assert_one(&[(RULES, &RULE.replace("Why: ", "")), ("a/src/x.rs", TEST)], "has no reason");
+        assert_one(&[(RULES, &RULE.replace('`', "")), ("a/src/x.rs", TEST)], "names no test");
+        assert_one(&[(RULES, &format!("{RULE}{RULE}")), ("a/src/x.rs", TEST)], "R1 stands here twice");
+    }
+
+    #[test]
+    fn rows_of_the_fault_matrix_may_be_cited_and_need_not_be() {
+        let rows = "| F01 | a fault | Redis |\n| F02, F03 | others | etcd |\n";
+        let code = format!("{TEST}// F01, F03\n");
+        assert_eq!(said(&[(RULES, RULE), (ROWS, rows), ("a/src/x.rs", &code)]), [""; 0]);
+        let code = format!("{TEST}// {}\n", concat!("F", "99"));
+        assert_one(&[(RULES, RULE), (ROWS, rows), ("a/src/x.rs", &code)], "99 is neither");
+    }
+
+    #[test]
+    fn bytes_words_and_options_are_no_citations() {
+        let line = "\"%C3%A4\", SHA256, R1a, x_R1, r1, R, R100, \"-O2\"";
+        assert_eq!(citations(line).collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(citations("(R1), I13: F01-F03").collect::<Vec<_>>(), ["R1", "I13", "F01", "F03"]);
+    }
+}
