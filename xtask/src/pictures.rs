@@ -162,8 +162,8 @@ text{font:13px sans-serif;text-anchor:middle;fill:#222;paint-order:stroke;stroke
 .paper{fill:#fff}.life{stroke:#aaa}.hold{fill:#4a8}line.arrow{stroke:#222}line.lost{stroke:#b00;stroke-dasharray:5 4}
 </style>
 <defs>
-<marker id="arrow-end" orient="auto" markerWidth="8" markerHeight="8" refX="8" refY="4"><path d="M0,0L8,4L0,8z" fill="#222"/></marker>
-<marker id="lost-end" orient="auto" markerWidth="8" markerHeight="8" refX="4" refY="4"><path d="M0,0L8,8M0,8L8,0" stroke="#b00"/></marker>
+<marker id="arrow-end" orient="auto" markerWidth="8" markerHeight="8" refX="8" refY="4"><path d="m0,0l8,4l-8,4z" fill="#222"/></marker>
+<marker id="lost-end" orient="auto" markerWidth="8" markerHeight="8" refX="4" refY="4"><path d="m0,0l8,8m-8,0l8,-8" stroke="#b00"/></marker>
 </defs>
 "##;
 
