@@ -1,6 +1,6 @@
 //! Things about the process: what it is called, whether it was forked, and a word at its exit.
 //!
-//! The only module of this crate with unsafe code. Both unsafe calls only register a plain function.
+//! The only module of this crate with unsafe code. Both unsafe calls only register plain functions.
 #![expect(unsafe_code, reason = "pthread_atfork and atexit have no safe wrapper")]
 
 use std::sync::{
@@ -9,10 +9,18 @@ use std::sync::{
 };
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
+static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// A number that differs between a process and the children it forks. One atomic load.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
+}
+
+/// How often this process, or one that it descends from, was forked since the first `Locks` was made: what was open before the last
+/// fork another process may have open, too.
+#[cfg(feature = "file")]
+pub(crate) fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
 }
 
 /// Starts counting forks, and calls `farewell` when the process ends by `exit` or by returning from `main`.
@@ -20,6 +28,10 @@ pub(crate) fn watch(farewell: fn()) {
     static REGISTERED: Once = Once::new();
     static FAREWELL: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
+    // Before a fork and after it: what another thread opens meanwhile may be inherited or not.
+    extern "C" fn forks() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
     extern "C" fn forked() {
         // In the child only this thread exists: nothing but async-signal-safe steps are allowed here.
         GENERATION.fetch_add(1, Ordering::Relaxed);
@@ -32,11 +44,11 @@ pub(crate) fn watch(farewell: fn()) {
 
     REGISTERED.call_once(|| {
         let _ = FAREWELL.set(farewell);
-        // SAFETY: both functions are plain `extern "C"` functions that live as long as the program and never unwind:
-        // `forked` adds to an atomic, and a panic in `exiting` aborts at the `extern "C"` border.
+        // SAFETY: these are plain `extern "C"` functions that live as long as the program and never unwind: `forks` and
+        // `forked` add to an atomic, and a panic in `exiting` aborts at the `extern "C"` border.
         // Failure (out of memory) only means that forks go unnoticed or releases are not waited for.
         unsafe {
-            libc::pthread_atfork(None, None, Some(forked));
+            libc::pthread_atfork(Some(forks), Some(forks), Some(forked));
             libc::atexit(exiting);
         }
     });

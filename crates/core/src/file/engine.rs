@@ -8,6 +8,7 @@ use super::{
     dir::Dir,
     ear::Ear,
     error::opening,
+    idle::Idle,
     proc::{Process, boot_id},
     state::States,
 };
@@ -29,6 +30,7 @@ pub struct FileEngine {
     pub(super) process: Process,
     pub(super) claims: Claims,
     pub(super) states: States,
+    pub(super) idle: Idle,
     pub(super) ear: Ear,
     /// Holds that were asked to stop: name and token.
     pub(super) asked: Mutex<Vec<(Name, u64)>>,
@@ -58,6 +60,7 @@ impl FileEngine {
             process: Process::own(),
             claims: Claims::default(),
             states: States::default(),
+            idle: Idle::default(),
             ear: Ear::new(env.clone()),
             asked: Mutex::default(),
             env,
