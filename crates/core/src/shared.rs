@@ -184,6 +184,10 @@ impl Shared {
     /// Gives the keeper something to do. Work is begun in the order in which it was given. Without a keeper it is
     /// dropped, which tells whoever waits for its outcome.
     pub(crate) fn give(&self, work: Work) {
+        if let Err(error) = self.keeper.begin() {
+            tracing::error!(%error, "the keeper of a process that holds locks does not start");
+            drop(self.end_work());
+        }
         let undone = match &mut *self.lock_work() {
             Some(list) => {
                 list.push(work);

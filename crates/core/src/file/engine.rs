@@ -93,7 +93,12 @@ impl FileEngine {
     /// The claims whose cards were rung.
     fn rung(&self) -> Vec<News> {
         let mut rung = Vec::new();
-        for (id, name, slot) in self.ear.waiting() {
+        let waiting = self.ear.waiting();
+        // One that waits alone is meant, if anybody is.
+        if let [(id, name, _)] = &waiting[..] {
+            return vec![News::Ring { name: name.clone(), id: *id }];
+        }
+        for (id, name, slot) in waiting {
             let key = super::locks::Key::new(&self.dir, &name);
             let state = self.states.get(&self.dir, &key, super::open::Missing::Leave);
             // When in doubt, ask.
