@@ -185,8 +185,8 @@ impl Shared {
     /// dropped, which tells whoever waits for its outcome.
     pub(crate) fn give(&self, work: Work) {
         if let Err(error) = self.keeper.begin() {
-            tracing::error!(%error, "the keeper of a process that holds locks does not start");
-            drop(self.end_work());
+            tracing::error!(%error, "what a keeper is to do is not done");
+            return drop(work);
         }
         let undone = match &mut *self.lock_work() {
             Some(list) => {

@@ -268,6 +268,7 @@ fn a_deferred_keeper_begins_when_somebody_waits_or_it_is_told_to() {
     let short = locks.mutex("short").max_hold(Duration::from_millis(1)).blocking().acquire().unwrap();
     keeper.begin().unwrap();
     assert_eq!(pollster::block_on(short.lost()), Loss::MaxHold);
+    drop(short);
     let other = Locks::builder(engine(&world)).keeper(Keeper::deferred()).build();
     let guard = lock("y").acquire().unwrap();
     let waiter = std::thread::spawn(move || other.mutex("y").blocking().acquire().unwrap().token());
