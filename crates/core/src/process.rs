@@ -82,7 +82,7 @@ const FIRST_USERS: u64 = 64 << 10;
 /// The name of a user of this machine. The C library would load the services that the system names, and ask their daemons, before it
 /// looks here: for a command that is soon over that takes as long as its lock.
 fn local_user(uid: u32) -> Option<String> {
-    let mut users = Vec::new();
+    let mut users = Vec::with_capacity(4096);
     std::fs::File::open(USERS).ok()?.take(FIRST_USERS).read_to_end(&mut users).ok()?;
     user_in(&users, uid)
 }
