@@ -1,6 +1,6 @@
 //! Waiting for the lock, within one limit, and interrupted by signals.
 
-use std::{pin::pin, task::Poll, time::Duration};
+use std::{cell::OnceCell, pin::pin, task::Poll, time::Duration};
 
 use leasehold::{Error, Guard, Life, Locks, Request};
 use nix::sys::signal::Signal;
@@ -121,17 +121,18 @@ fn acquire(
     until: Option<Duration>,
     was_granted: bool,
 ) -> Result<Option<Guard>, Failure> {
-    let home = left_in(locks);
-    let mut result = wait(plan, locks, waiter, until, home.as_ref())?;
-    if let (Err(error), Wait::Not, Some(home)) = (&result, plan.wait, &home)
+    let home = Home { locks, group: OnceCell::new() };
+    let mut result = wait(plan, locks, waiter, until, &home)?;
+    if let (Err(error), Wait::Not) = (&result, plan.wait)
         && error.is_taken()
+        && let Some(home) = home.group()
         && sweep::begin(home, plan.verbose > 0)
     {
         // A try ends what was left, and tries once more.
         if let Some(signal) = sweep(home, false, waiter, ends_wait).map_err(waiting_failed)? {
             return Err(interrupted(plan, locks, signal));
         }
-        result = wait(plan, locks, waiter, until, None)?;
+        result = wait(plan, locks, waiter, until, &Home { locks, group: OnceCell::new() })?;
     }
     match result {
         Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
@@ -143,18 +144,27 @@ fn acquire(
     }
 }
 
-/// The control group below which processes may hold a lock that no run holds any more: they inherited its descriptor.
-fn left_in(locks: &Locks) -> Option<Group> {
-    (locks.profile().life == Life::Process).then(Group::own).and_then(Result::ok)
+/// The control group below which processes may hold a lock that no run holds any more: they inherited its descriptor. It is looked
+/// for when the name is not free.
+struct Home<'a> {
+    locks: &'a Locks,
+    group: OnceCell<Option<Group>>,
 }
 
-/// Waits for the lock, and ends what may hold it `left_in` a control group meanwhile.
+impl Home<'_> {
+    fn group(&self) -> Option<&Group> {
+        let find = || (self.locks.profile().life == Life::Process).then(Group::own).and_then(Result::ok);
+        self.group.get_or_init(find).as_ref()
+    }
+}
+
+/// Waits for the lock, and ends what may hold it below `home` meanwhile.
 fn wait(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
     until: Option<Duration>,
-    left_in: Option<&Group>,
+    home: &Home<'_>,
 ) -> Result<Result<Guard, Error>, Failure> {
     let request = request(plan, locks);
     let mut acquire = pin!(match (plan.wait, until) {
@@ -169,7 +179,9 @@ fn wait(
             return Ok(result);
         }
         let mut next_look = waiting.step(waiter);
-        if let Some(home) = left_in.filter(|_| plan.wait != Wait::Not) {
+        if plan.wait != Wait::Not
+            && let Some(home) = home.group()
+        {
             if now() >= next_sweep {
                 sweep::begin(home, plan.verbose > 0);
                 next_sweep = now().saturating_add(SWEEP_AGAIN);

@@ -17,6 +17,10 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
+/// The usual length of a file of the kernel, and more than any has: four million processes are in one group at the most.
+const USUAL: usize = 8 << 10;
+const LONGEST: u64 = 64 << 20;
+
 /// A group. It is used by its descriptor, so that nothing is done to another one that is made under its name.
 pub(crate) struct Group {
     path: PathBuf,
@@ -29,7 +33,8 @@ impl Group {
     /// # Errors
     /// Why it cannot be told, in words.
     pub(crate) fn own() -> Result<Self, String> {
-        let read = |file: &str| fs::read_to_string(file).map_err(|error| format!("{file}: {error}"));
+        let read =
+            |file: &str| File::open(file).and_then(text_of).map_err(|error| format!("{file}: {error}"));
         let path = place(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
             .ok_or("there is no cgroup v2 of this process in sight")?;
         let failed = |error| format!("{}: {error}", path.display());
@@ -122,28 +127,34 @@ impl Group {
         killed.fold(below, Result::and)
     }
 
+    /// Removes it, if nothing is in it and nothing was made in it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn remove_alone(&self) -> io::Result<()> {
+        fs::remove_dir(&self.path)
+    }
+
     /// Removes it, with those below it, if nothing is in it.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir(&self.path) {
+        match self.remove_alone() {
             Err(error) if is_one_of(&error, &[Errno::EBUSY]) && !self.is_populated() => {
                 for inner in self.below() {
                     // Who has it locked is about to use it.
                     inner.dir.try_lock_shared()?;
                     inner.remove()?;
                 }
-                fs::remove_dir(&self.path)
+                self.remove_alone()
             }
             done => done,
         }
     }
 
     fn read(&self, name: &str) -> io::Result<String> {
-        let mut text = String::new();
-        self.file(name, OFlag::O_RDONLY)?.read_to_string(&mut text)?;
-        Ok(text)
+        text_of(self.file(name, OFlag::O_RDONLY)?)
     }
 
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
@@ -153,6 +164,13 @@ impl Group {
     fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
         Ok(openat(&self.dir, name, flags | OFlag::O_CLOEXEC, Mode::empty())?.into())
     }
+}
+
+/// What the kernel writes into a file whose size it does not tell: in one piece, where that is not longer than usual.
+fn text_of(file: File) -> io::Result<String> {
+    let mut bytes = Vec::with_capacity(USUAL);
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {

@@ -4,7 +4,8 @@
 //! its run were killed: see `sweep`.
 
 use std::{
-    fs::{self, Permissions},
+    cell::Cell,
+    fs::{self, File, Permissions},
     io,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
@@ -29,7 +30,10 @@ const ATTEMPTS: u32 = 8;
 /// A leaf of this process.
 pub(crate) struct Leaf {
     group: Group,
+    /// The file through which a process gets into it.
+    processes: File,
     home: Group,
+    is_removed: Cell<bool>,
 }
 
 /// What became of a leaf, of which nothing is to be ended any more.
@@ -57,11 +61,11 @@ impl Leaf {
             // Who looks for what others have left may have found it in between.
             if let Ok(group) = Group::open(&path)
                 && group.dir().try_lock().is_ok()
-                && group.entrance().is_ok()
+                && let Ok(processes) = group.entrance()
             {
                 // Whatever the mask of this process is.
                 group.dir().set_permissions(Permissions::from_mode(IN_USE)).map_err(failed)?;
-                return Ok(Self { group, home });
+                return Ok(Self { group, processes, home, is_removed: Cell::new(false) });
             }
             let _ = fs::remove_dir(&path);
         }
@@ -76,11 +80,8 @@ impl Leaf {
     }
 
     /// How a process gets into it.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub(crate) fn entrance(&self) -> io::Result<Entrance> {
-        Ok(Entrance { group: self.group.dir().try_clone()?, processes: self.group.entrance()? })
+    pub(crate) const fn entrance(&self) -> Entrance<'_> {
+        Entrance { group: self.group.dir(), processes: &self.processes }
     }
 
     /// Kills whatever is in it: whether all of it ends.
@@ -94,6 +95,11 @@ impl Leaf {
 
     /// Moves what CMD left behind to where it would be without us.
     pub(crate) fn dismiss(&self) -> Left {
+        // As it mostly is: nothing was left behind.
+        if self.group.remove_alone().is_ok() {
+            self.is_removed.set(true);
+            return Left::Nothing;
+        }
         if !self.group.is_populated() {
             return if self.group.remove().is_ok() { Left::Nothing } else { Left::Stays };
         }
@@ -109,14 +115,18 @@ impl Leaf {
 
     /// From now on nobody ends what is in it.
     pub(crate) fn spare(&self) {
-        let _ = self.group.dir().set_permissions(Permissions::from_mode(LEFT));
+        if !self.is_removed.get() {
+            let _ = self.group.dir().set_permissions(Permissions::from_mode(LEFT));
+        }
     }
 }
 
 impl Drop for Leaf {
     fn drop(&mut self) {
         // One in which something goes on stays.
-        let _ = self.group.remove();
+        if !self.is_removed.get() {
+            let _ = self.group.remove();
+        }
     }
 }
 

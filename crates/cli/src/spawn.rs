@@ -2,15 +2,22 @@
 //!
 //! The only module of this command with unsafe code: asking for and resetting a signal's disposition, a fork, a fork into a
 //! control group, and the steps between fork and exec.
-#![expect(unsafe_code, reason = "signal dispositions, fork, clone3 and pre_exec have no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "signal dispositions, fork, clone3, pre_exec and exec have no safe interface"
+)]
 
 use std::{
-    ffi::OsString,
+    collections::BTreeMap,
+    ffi::{CString, OsString},
     fs::File,
     io,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
-        unix::process::CommandExt,
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            process::CommandExt,
+        },
     },
     process::Command,
 };
@@ -22,11 +29,12 @@ use nix::{
         eventfd::{EfdFlags, EventFd},
         prctl::set_pdeathsig,
         signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction},
+        wait::waitpid,
     },
     unistd::{ForkResult, Pid, getpid, getppid, setpgid, tcsetpgrp, write},
 };
 
-use crate::source::withhold;
+use crate::{exit, source::withhold};
 
 /// How this process found its signals, which is how CMD is to find them.
 #[derive(Clone, Copy)]
@@ -35,7 +43,7 @@ pub(crate) struct Found {
 }
 
 /// What to start.
-pub(crate) struct Spawn {
+pub(crate) struct Spawn<'a> {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
     /// Added to the environment, which is otherwise passed on as it is, but for the URL.
@@ -48,15 +56,15 @@ pub(crate) struct Spawn {
     /// The terminal whose foreground CMD is to be in.
     pub(crate) terminal: Option<OwnedFd>,
     /// The control group that CMD is to be in.
-    pub(crate) entrance: Option<Entrance>,
+    pub(crate) entrance: Option<Entrance<'a>>,
 }
 
 /// How a process gets into a control group.
-pub(crate) struct Entrance {
+pub(crate) struct Entrance<'a> {
     /// The group itself, for a process that is born there.
-    pub(crate) group: File,
+    pub(crate) group: &'a File,
     /// Its `cgroup.procs`, for one that moves there.
-    pub(crate) processes: File,
+    pub(crate) processes: &'a File,
 }
 
 /// What was started.
@@ -138,80 +146,173 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
 ///
 /// # Errors
 /// Why CMD cannot be executed.
-pub(crate) fn spawn(what: Spawn) -> io::Result<Spawned> {
+pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<Spawned> {
     let Spawn { program, arguments, variables, pass_url, found, lock, terminal, entrance } = what;
-    let told = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-    let tell = told.as_fd().try_clone_to_owned()?;
-    let parent = getpid();
     let mut command = command(&program, &arguments, pass_url);
-    command.envs(variables).process_group(0);
-    let prepare = move || -> io::Result<()> {
-        // First: what comes next is not inherited.
-        let barred =
-            entrance.as_ref().and_then(|entrance| enter(entrance).err()).map_or(0, |errno| errno as u32);
+    command.envs(variables);
+    let ready = Ready { parent: getpid(), found, lock, terminal };
+    // The kernel may be older than 5.7, or a filter of system calls may not know this one: then CMD moves there.
+    if let Some(entrance) = &entrance
+        && let Ok(pid) = born_in(entrance.group, &ready, &Image::of(&command)?)?
+    {
+        return Ok(Spawned { pid, barred: None });
+    }
+    moved(command, ready, entrance)
+}
+
+/// What CMD needs between its birth and its program.
+struct Ready {
+    parent: Pid,
+    found: Found,
+    lock: Option<OwnedFd>,
+    terminal: Option<OwnedFd>,
+}
+
+impl Ready {
+    /// Makes the process that becomes CMD what it should be. Between fork and exec only async-signal-safe calls are made (prctl,
+    /// getppid, getpid, sigprocmask, tcsetpgrp, fcntl), nothing is allocated or locked, and the errors made are plain numbers.
+    fn make(&self) -> Result<(), Errno> {
         set_pdeathsig(Signal::SIGKILL)?;
-        if getppid() != parent {
+        if getppid() != self.parent {
             // It died before the line above: nobody will tell us.
-            return Err(Errno::ESRCH.into());
+            return Err(Errno::ESRCH);
         }
-        write(&tell, &(u64::from(barred) << 32 | u64::from(getpid().as_raw().unsigned_abs())).to_ne_bytes())?;
-        if let Some(terminal) = &terminal {
+        if let Some(terminal) = &self.terminal {
             // From the background, where we are, this would stop us: the signal is blocked while we do it.
             SigSet::from(Signal::SIGTTOU).thread_block()?;
             // Without it CMD runs in the background, as it does without a terminal.
             let _ = tcsetpgrp(terminal, getpid());
         }
-        if let Some(lock) = &lock {
+        if let Some(lock) = &self.lock {
             fcntl(lock.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
-        found.mask.thread_set_mask()?;
-        Ok(())
-    };
-    // SAFETY: between fork and exec only async-signal-safe calls are made (clone3, setpgid, prctl, getppid, getpid, write,
-    // sigprocmask, tcsetpgrp, fcntl), nothing is allocated or locked, and the errors made are plain numbers.
-    unsafe { command.pre_exec(prepare) };
-    // Whom it has started may be another one than who became CMD: that has said so before.
-    command.spawn()?;
-    let told = told.read()?;
-    let barred = Some(Errno::from_raw((told >> 32) as i32)).filter(|errno| *errno != Errno::UnknownErrno);
-    Ok(Spawned { pid: Pid::from_raw((told & u64::from(u32::MAX)) as i32), barred })
-}
-
-/// Gets into a control group, between fork and exec.
-fn enter(entrance: &Entrance) -> Result<(), Errno> {
-    match go_on_in(&entrance.group) {
-        // It leads a process group, as the one that was forked did.
-        Ok(()) => setpgid(Pid::from_raw(0), Pid::from_raw(0)),
-        // The kernel is older than 5.7, or a filter of system calls does not know this one. Where no process may be made, none
-        // may move to either, and the reason is the same.
-        Err(_) => write(&entrance.processes, b"0").map(drop),
+        self.found.mask.thread_set_mask()
     }
 }
 
-/// Goes on as another process, which is born in a control group and has the same parent; the one that called it ends.
+/// A program as the kernel takes it, so that nothing is left to allocate.
+struct Image {
+    arguments: Vec<CString>,
+    variables: Vec<CString>,
+}
+
+impl Image {
+    fn of(command: &Command) -> io::Result<Self> {
+        let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => drop(variables.insert(name.to_owned(), value.to_owned())),
+                None => drop(variables.remove(name)),
+            }
+        }
+        let whole = |(mut name, value): (OsString, OsString)| {
+            name.push("=");
+            name.push(value);
+            CString::new(name.into_vec())
+        };
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        Ok(Self {
+            arguments: words.map(|word| CString::new(word.as_bytes())).collect::<Result<_, _>>()?,
+            variables: variables.into_iter().map(whole).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// As the kernel takes a list of strings.
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Starts a program in a process that is born in a control group. Returns when it is executed; or says that no process can be born
+/// there.
 ///
 /// A process that moves into a group waits for all processors to have taken notice, for 5 to 15 ms; one that is born there does
 /// not. See <https://man7.org/linux/man-pages/man2/clone.2.html>.
-fn go_on_in(group: &File) -> Result<(), Errno> {
+///
+/// # Errors
+/// Why the program cannot be executed.
+fn born_in(group: &File, ready: &Ready, image: &Image) -> io::Result<Result<Pid, Errno>> {
     /// `CLONE_INTO_CGROUP`, which the `libc` crate has as a number of 32 bits.
     const INTO_CGROUP: u64 = 0x2_0000_0000;
     /// The fields of `clone_args`, 64 bits each, of which these are used.
     const FIELDS: usize = 11;
     const FLAGS: usize = 0;
+    const EXIT_SIGNAL: usize = 4;
     const GROUP: usize = 10;
+    let failed = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let (arguments, variables) = (pointers(&image.arguments), pointers(&image.variables));
     let mut args = [0_u64; FIELDS];
-    args[FLAGS] = INTO_CGROUP | u64::from(libc::CLONE_PARENT.unsigned_abs());
+    // This thread goes on when the other process has become the program, or has ended.
+    args[FLAGS] = INTO_CGROUP | u64::from(libc::CLONE_VFORK.unsigned_abs());
+    args[EXIT_SIGNAL] = u64::from((Signal::SIGCHLD as i32).unsigned_abs());
     args[GROUP] = u64::from(group.as_raw_fd().unsigned_abs());
-    // SAFETY: `args` is a whole `clone_args`. The new process has a copy of this one's memory, as after a fork, on which it
-    // goes on with its one thread; this one has one, too, for it was forked. The C library is not told, which matters to
-    // nothing that is async-signal-safe.
+    // SAFETY: `args` is a whole `clone_args`. The new process has a copy of this one's memory, as after a fork, and one thread. The C
+    // library is not told, which matters to nothing that is async-signal-safe.
     let new = unsafe { libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args)) };
     match new {
-        0 => Ok(()),
-        -1 => Err(Errno::last()),
-        // SAFETY: it ends this process, and runs no code of it.
-        _ => unsafe { libc::_exit(0) },
+        -1 => return Ok(Err(Errno::last())),
+        0 => {
+            let why = become_program(ready, &arguments, &variables);
+            let _ = write(&failed, &u64::from((why as i32).unsigned_abs()).to_ne_bytes());
+            // SAFETY: it ends this process, and runs no code of it.
+            unsafe { libc::_exit(exit::NOT_FOUND.into()) }
+        }
+        _ => {}
     }
+    // The kernel gives numbers that fit.
+    let pid = Pid::from_raw(new as i32);
+    match failed.read() {
+        Err(Errno::EAGAIN) => Ok(Ok(pid)),
+        Err(errno) => Err(errno.into()),
+        Ok(errno) => {
+            let _ = waitpid(pid, None);
+            Err(io::Error::from_raw_os_error(errno as i32))
+        }
+    }
+}
+
+/// In the new process, which has one thread and must not allocate: why it did not become the program.
+fn become_program(
+    ready: &Ready,
+    arguments: &[*const libc::c_char],
+    variables: &[*const libc::c_char],
+) -> Errno {
+    let own = Pid::from_raw(0);
+    if let Err(errno) = setpgid(own, own).and_then(|()| ready.make()) {
+        return errno;
+    }
+    // SAFETY: the default for a signal runs no code. Both lists, and the strings in them, live in the caller and end with a null
+    // pointer; the first of `arguments` is the program's name.
+    unsafe {
+        // The runtime of Rust ignores it, and a program inherits that.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::execvpe(arguments[0], arguments.as_ptr(), variables.as_ptr());
+    }
+    Errno::last()
+}
+
+/// Starts a program in a process that moves into its control group, if there is one and that is possible.
+fn moved(mut command: Command, ready: Ready, entrance: Option<Entrance<'_>>) -> io::Result<Spawned> {
+    let barred = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let tell = barred.as_fd().try_clone_to_owned()?;
+    let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
+    let prepare = move || -> io::Result<()> {
+        // First: what comes next is not inherited.
+        if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
+            write(&tell, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
+        }
+        Ok(ready.make()?)
+    };
+    command.process_group(0);
+    // SAFETY: what is called is async-signal-safe, see `Ready`, as write is.
+    unsafe { command.pre_exec(prepare) };
+    let child = command.spawn()?;
+    let barred = match barred.read() {
+        Ok(errno) => Some(Errno::from_raw(errno as i32)),
+        Err(Errno::EAGAIN) => None,
+        Err(errno) => return Err(errno.into()),
+    };
+    Ok(Spawned { pid: Pid::from_raw(child.id() as i32), barred })
 }
 
 #[cfg(test)]
@@ -222,7 +323,7 @@ mod tests {
     use crate::cgroup::Group;
 
     /// Starts a CMD that says in which groups it is: what was said, and why it is not where it was to be.
-    fn start(group: &Group, entrance: Entrance) -> (String, Option<Errno>) {
+    fn start(group: &Group, entrance: Entrance<'_>) -> (String, Option<Errno>) {
         let said = std::env::temp_dir().join(format!("lh-unit-{}-spawn", std::process::id()));
         let script = format!("cat /proc/self/cgroup >{}; exit $(($$ == $(ps -o pgid= $$)))", said.display());
         let what = Spawn {
@@ -252,12 +353,12 @@ mod tests {
         let path = own.path().join(&name);
         std::fs::create_dir(&path).unwrap();
         let group = Group::open(&path).unwrap();
-        let none = || File::open("/").unwrap();
-        let (born, moved) = (group.dir().try_clone().unwrap(), group.entrance().unwrap());
+        let none = File::open("/").unwrap();
+        let (born, moved) = (group.dir(), group.entrance().unwrap());
         for (entrance, is_there) in [
-            (Entrance { group: born, processes: none() }, true),
-            (Entrance { group: none(), processes: moved }, true),
-            (Entrance { group: none(), processes: none() }, false),
+            (Entrance { group: born, processes: &none }, true),
+            (Entrance { group: &none, processes: &moved }, true),
+            (Entrance { group: &none, processes: &none }, false),
         ] {
             let (groups, barred) = start(&group, entrance);
             assert_eq!(groups.lines().any(|line| line.ends_with(&format!("/{name}"))), is_there, "{groups}");

@@ -96,7 +96,7 @@ pub(crate) fn start(
             Some(terminal) => terminal.for_start().map_err(failed)?,
             None => None,
         },
-        entrance: leaf.as_ref().ok().map(Leaf::entrance).transpose().map_err(failed)?,
+        entrance: leaf.as_ref().ok().map(Leaf::entrance),
     })
     .map_err(|error| {
         // Who was to become CMD is still in the leaf when it has said why not.

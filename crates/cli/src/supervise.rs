@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, task::Poll, time::Duration};
 
-use leasehold::{Error, Guard, Loss};
+use leasehold::{Error, Guard, Keeper, Loss};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
@@ -24,6 +24,9 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 /// How often what CMD left behind is looked at while it moves out of CMD's control group, and how long.
 const LOOK_FOR_HEIRS: Duration = Duration::from_millis(1);
 const MOVE_WITHIN: Duration = Duration::from_millis(500);
+
+/// When a keeper begins that was not needed until then: before the hold is to be looked at for the first time.
+const KEEPER_BEGINS: Duration = Duration::from_millis(200);
 
 /// How it came out.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub(crate) struct Supervisor<'a> {
     is_alone: bool,
     /// Whether it was said that some of CMD's processes cannot be ended.
     complained: bool,
+    /// What watches over the hold if CMD runs for long, and when that begins.
+    late: Option<(Keeper, Duration)>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -73,7 +78,14 @@ impl<'a> Supervisor<'a> {
             lock,
             is_alone: false,
             complained: false,
+            late: None,
         }
+    }
+
+    /// The keeper begins when CMD has run for a moment.
+    pub(crate) fn with_late(mut self, keeper: Option<Keeper>) -> Self {
+        self.late = keeper.map(|keeper| (keeper, now() + KEEPER_BEGINS));
+        self
     }
 
     /// Until CMD has ended, and after a loss until its whole tree has, too.
@@ -95,13 +107,29 @@ impl<'a> Supervisor<'a> {
                 Some(Change::Stopped(by)) => self.stopped(by)?,
                 None => {}
             }
-            if let Some(signal) = self.waiter.wait(self.enforcer.sleep(now()))? {
+            let next = [self.enforcer.sleep(now()), self.begin_keeper()].into_iter().flatten().min();
+            if let Some(signal) = self.waiter.wait(next)? {
                 self.signal(signal);
             }
             if self.is_alone {
                 return self.abandoned();
             }
         }
+    }
+
+    /// Begins the late keeper when its time has come; else how long that is.
+    fn begin_keeper(&mut self) -> Option<Duration> {
+        let (keeper, at) = self.late.as_mut()?;
+        let now = now();
+        if now < *at {
+            return Some(*at - now);
+        }
+        // A system that has no thread left now may have one a little later.
+        *at = now + KEEPER_BEGINS;
+        if keeper.begin().is_ok() {
+            self.late = None;
+        }
+        self.late.is_some().then_some(KEEPER_BEGINS)
     }
 
     /// The front was killed. The hold stands, and is renewed, until CMD's tree is gone: then its release lets the next one in.

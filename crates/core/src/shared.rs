@@ -184,6 +184,10 @@ impl Shared {
     /// Gives the keeper something to do. Work is begun in the order in which it was given. Without a keeper it is
     /// dropped, which tells whoever waits for its outcome.
     pub(crate) fn give(&self, work: Work) {
+        if let Err(error) = self.keeper.begin() {
+            tracing::error!(%error, "what a keeper is to do is not done");
+            return drop(work);
+        }
         let undone = match &mut *self.lock_work() {
             Some(list) => {
                 list.push(work);

@@ -2,11 +2,12 @@
 
 use std::{pin::pin, time::Duration};
 
-use leasehold::{Connect, Error, ErrorKind, Guard, Life, Locks, Loss};
+use leasehold::{Connect, Error, ErrorKind, Guard, Keeper, Life, Locks, Loss};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
     acquire::{acquire_whole, limit},
+    engines,
     exit::{self, Failure},
     front::{Came, Half, Partner, split},
     log,
@@ -22,6 +23,8 @@ use crate::{
 
 /// How long the end waits for the engine's word on the release: without it the lock is free when its lease has run out.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+/// With a shorter ttl the lock file is looked at before a keeper that begins late would do so.
+const KEEPER_MATTERS_FROM: Duration = Duration::from_secs(2);
 /// How long the end waits to hear whether an exact hold still stood: its engine answers without a server.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
@@ -49,6 +52,10 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     log::listen(plan.verbose);
     let owner = plan.owner.clone().unwrap_or_else(|| partner.owner());
     let mut connect = Connect::default().owner(owner.label());
+    let keeper = late_keeper(plan);
+    if let Some(keeper) = &keeper {
+        connect = connect.keeper(keeper.clone());
+    }
     if plan.verbose > 0 {
         connect = connect.observe(Renewals::of(plan));
     }
@@ -65,6 +72,7 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     let child = start(plan, &locks, &guard, waiter, partner)?;
     steps.started(&locks, &child, partner.pid());
     let end = Supervisor::new(plan, lock(plan, &locks), &guard, waiter, child)
+        .with_late(keeper)
         .see_through()
         .map_err(waiting_failed)?;
     match end {
@@ -82,6 +90,12 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
             Ok(code)
         }
     }
+}
+
+/// A hold of the file engine needs no keeper for its first moments, and many a CMD takes no longer: then no thread is started.
+fn late_keeper(plan: &Run) -> Option<Keeper> {
+    let is_soon_due = plan.max_hold.is_some() || plan.ttl < KEEPER_MATTERS_FROM;
+    (engines::of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
 }
 
 /// CMD has ended, and nothing was heard of a loss. `inherited`: what it left behind keeps the lock.

@@ -18,6 +18,7 @@ pub(super) const KEPT: u64 = 32;
 pub(super) const TICKET: usize = 56;
 const SUM: usize = 24;
 const ID: usize = 40;
+const TOKEN: usize = 64;
 const OWNER: usize = 128;
 
 /// What a card stands for.
@@ -84,7 +85,7 @@ impl Card {
         put(BROKEN as usize, &self.broken.to_le_bytes());
         put(ID, &self.id.0);
         put(TICKET, &self.ticket.to_le_bytes());
-        put(64, &self.token.to_le_bytes());
+        put(TOKEN, &self.token.to_le_bytes());
         put(72, &self.tokens.to_le_bytes());
         let (mode, count, limit) = match self.mode {
             Mode::Exclusive => (1, 0, 0),
@@ -130,6 +131,13 @@ impl Card {
         Self::whole(state, bytes).map(Some)
     }
 
+    /// Of a card that is in use by a claim: whether an operator broke its hold. Without the owner, which a release need not read.
+    pub(super) fn broken_of(bytes: &[u8; CARD], id: ClaimId) -> Option<bool> {
+        let word = |at| u64::from_le_bytes(array(bytes, at));
+        let is_its = bytes[0] != State::Empty as u8 && array(bytes, ID) == id.0 && word(SUM) == sum(bytes);
+        is_its.then(|| word(TOKEN) != 0 && word(BROKEN as usize) == word(TOKEN))
+    }
+
     fn whole(state: State, bytes: &[u8; CARD]) -> Result<Self, Torn> {
         let word = |at| u64::from_le_bytes(array(bytes, at));
         let half = |at| u32::from_le_bytes(array(bytes, at));
@@ -144,7 +152,7 @@ impl Card {
             (3, count, limit) if count >= 1 && count <= limit => Mode::Permits { count, limit },
             _ => return Err(Torn),
         };
-        let (ticket, token) = (word(TICKET), word(64));
+        let (ticket, token) = (word(TICKET), word(TOKEN));
         if ticket >= MAX_NUMBER || token >= MAX_NUMBER {
             return Err(Torn);
         }

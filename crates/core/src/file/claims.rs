@@ -21,7 +21,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) claim: Claim,
-    pub(super) key: Key,
+    pub(super) key: Arc<Key>,
     pub(super) lock: LockFile,
     pub(super) place: Place,
 }

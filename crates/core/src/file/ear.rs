@@ -192,28 +192,36 @@ impl Ear {
 
     /// Waits until something was heard. Dropping the future loses nothing. Needs a tokio runtime with time and I/O.
     pub(super) async fn listen(&self) -> Heard {
+        // What is not said to be ready is not read: on the way to a waiting task that would be three reads of each for nothing.
+        let mut read = Readable::default();
         loop {
-            let Look { heard, next, bell, inotify } = self.look();
+            let Look { heard, next, bell, inotify } = self.look(read);
             if heard.bell || heard.overflow || !heard.due.is_empty() {
                 return heard;
             }
-            tokio::select! {
-                () = readable(bell.as_ref().map(|bell| bell.ready())) => {}
-                () = readable(inotify.as_deref()) => {}
-                () = self.stirred.notified() => {}
-                () = sleep(next) => {}
+            read = tokio::select! {
+                () = readable(bell.as_ref().map(|bell| bell.ready())) => Readable { bell: true, inotify: false },
+                () = readable(inotify.as_deref()) => Readable { bell: false, inotify: true },
+                () = self.stirred.notified() => Readable::default(),
+                // Events that were left come without another word of the kernel.
+                () = sleep(next) => Readable { bell: false, inotify: true },
             }
         }
     }
 
-    fn look(&self) -> Look {
+    fn look(&self, read: Readable) -> Look {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
         inner.give_back(now);
         let (bell, inotify) = (inner.bell.get().cloned(), inner.inotify.get().cloned());
-        let mut heard = Heard { bell: bell.as_ref().is_some_and(|bell| bell.was_rung()), ..Heard::default() };
+        let was_rung =
+            bell.as_ref().is_some_and(|bell| (read.bell || !bell.ready().is_registered()) && bell.was_rung());
+        let mut heard = Heard { bell: was_rung, ..Heard::default() };
         let mut next = now.after(LONGEST);
-        if let Some(inotify) = &inotify {
+        if let Some(inotify) = inotify
+            .as_ref()
+            .filter(|inotify| read.inotify || !inotify.is_registered() || !inner.unneeded.is_empty())
+        {
             let drained = inner.read(inotify.get(), now, &mut heard);
             next = if drained { next } else { now };
         }
@@ -229,6 +237,13 @@ impl Ear {
         next = next.min(inner.look_deaf(now, &mut heard));
         Look { heard, next: next.since(now), bell, inotify }
     }
+}
+
+/// What the kernel says that there is something to read from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Readable {
+    bell: bool,
+    inotify: bool,
 }
 
 /// What was heard until now, how long nothing more is due, and what to wait on.

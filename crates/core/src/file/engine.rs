@@ -8,6 +8,7 @@ use super::{
     dir::Dir,
     ear::Ear,
     error::opening,
+    idle::Idle,
     proc::{Process, boot_id},
     state::States,
 };
@@ -29,6 +30,7 @@ pub struct FileEngine {
     pub(super) process: Process,
     pub(super) claims: Claims,
     pub(super) states: States,
+    pub(super) idle: Idle,
     pub(super) ear: Ear,
     /// Holds that were asked to stop: name and token.
     pub(super) asked: Mutex<Vec<(Name, u64)>>,
@@ -58,6 +60,7 @@ impl FileEngine {
             process: Process::own(),
             claims: Claims::default(),
             states: States::default(),
+            idle: Idle::default(),
             ear: Ear::new(env.clone()),
             asked: Mutex::default(),
             env,
@@ -90,7 +93,12 @@ impl FileEngine {
     /// The claims whose cards were rung.
     fn rung(&self) -> Vec<News> {
         let mut rung = Vec::new();
-        for (id, name, slot) in self.ear.waiting() {
+        let waiting = self.ear.waiting();
+        // One that waits alone is meant, if anybody is.
+        if let [(id, name, _)] = &waiting[..] {
+            return vec![News::Ring { name: name.clone(), id: *id }];
+        }
+        for (id, name, slot) in waiting {
             let key = super::locks::Key::new(&self.dir, &name);
             let state = self.states.get(&self.dir, &key, super::open::Missing::Leave);
             // When in doubt, ask.

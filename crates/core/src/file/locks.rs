@@ -14,6 +14,7 @@ use std::{
     ffi::CString,
     fs::{File, TryLockError},
     os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use nix::{
@@ -30,7 +31,7 @@ use super::{
     layout::MAX_NUMBER,
     open::{Missing, open_file},
 };
-use crate::{EngineError, Fault, Mode, Name};
+use crate::{EngineError, Fault, Mode, Name, process};
 
 /// Beyond every offset at which a file can have data, so that locks of programs that lock real bytes never meet ours.
 const LATCH: i64 = 1 << 62;
@@ -92,6 +93,10 @@ pub(super) struct LockFile {
     file: File,
     device: libc::dev_t,
     inode: libc::ino_t,
+    /// How often this process was forked when it was opened.
+    forks: u32,
+    /// Whether something was done to it that lasts until it is closed: it was duplicated, or has the mark of a ticket.
+    is_bound: AtomicBool,
 }
 
 impl LockFile {
@@ -99,7 +104,13 @@ impl LockFile {
     pub(super) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
         let Some(place) = dir.place(missing)? else { return Ok(None) };
         let opened = open_file(place, &place.locks, &key.file, missing, || key.shown())?;
-        Ok(opened.map(|(file, stat)| Self { file, device: stat.st_dev, inode: stat.st_ino }))
+        Ok(opened.map(|(file, stat)| Self {
+            file,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            forks: process::forks(),
+            is_bound: AtomicBool::new(false),
+        }))
     }
 
     /// The flocks on it, as the kernel shows them.
@@ -125,6 +136,7 @@ impl LockFile {
 
     /// Another descriptor of the same open file, closed on exec.
     pub(super) fn duplicate(&self) -> std::io::Result<OwnedFd> {
+        self.is_bound.store(true, Ordering::Relaxed);
         self.file.try_clone().map(OwnedFd::from)
     }
 
@@ -147,8 +159,16 @@ impl LockFile {
         let _ = self.file.unlock();
     }
 
-    /// Sets a mark, which stays until the last descriptor of this open file is closed.
+    /// Whether it is as one that was just opened, when nothing is locked on it: no other process can have inherited it.
+    pub(super) fn is_ours_alone(&self) -> bool {
+        self.forks == process::forks() && !self.is_bound.load(Ordering::Relaxed)
+    }
+
+    /// Sets a mark, which stays until the last descriptor of this open file is closed, or that of a hold until it is removed.
     pub(super) fn mark(&self, mark: Mark) -> Result<(), EngineError> {
+        if matches!(mark, Mark::Ticket(_)) {
+            self.is_bound.store(true, Ordering::Relaxed);
+        }
         match self.range_lock(libc::F_WRLCK, mark.byte()) {
             Ok(()) => Ok(()),
             Err(Errno::EAGAIN | Errno::EACCES) => Err(foreign(
@@ -157,6 +177,11 @@ impl LockFile {
             )),
             Err(errno) => Err(sort_errno("cannot mark", "the lock file", errno)),
         }
+    }
+
+    /// Removes the mark of a hold of its own; whether that is certain.
+    pub(super) fn unmark(&self, token: u64) -> bool {
+        self.range_lock(libc::F_UNLCK, Mark::Hold(token).byte()).is_ok()
     }
 
     /// Whether another open file has set this mark. A lock of another program on the file as a whole lies over marks that nobody has.

@@ -26,6 +26,7 @@ mod far;
 #[doc(hidden)]
 pub mod fuzz;
 mod grant;
+mod idle;
 mod inspect;
 mod kernel;
 mod layout;

@@ -36,6 +36,11 @@ impl<T: AsFd> Ready<T> {
         &self.fd
     }
 
+    /// Whether the runtime tells what comes: else it is to be looked for.
+    pub(super) fn is_registered(&self) -> bool {
+        lock(&self.registered).is_some()
+    }
+
     /// Returns when something came since this returned last. Whoever is told must read until nothing is left. Cancel
     /// safe. Needs a tokio runtime with time and I/O.
     pub(super) async fn readable(&self) {

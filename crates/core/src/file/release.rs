@@ -5,6 +5,7 @@ use super::{
     card::{Card, KEPT, State},
     claims::{Cell, Entry, Place, SharedCell, lock},
     engine::FileEngine,
+    idle::Spare,
     layout::{CARD, ENDED, TABLE, array, card_at, ended_to_byte},
     line::{Placed, to_ring},
     locks::LockFile,
@@ -13,6 +14,15 @@ use super::{
     table::{Table, is_alive, read_cards},
 };
 use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
+
+/// Who stands in the table when a claim has let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Nobody.
+    Empty,
+    /// Somebody, as far as is known.
+    Waits,
+}
 
 impl FileEngine {
     /// Leaves no trace of one claim.
@@ -26,9 +36,13 @@ impl FileEngine {
         let meant = release.token.is_none_or(of);
         // Of a hold that was not meant nobody knows, so nothing was done under it.
         let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
-        if let Err(error) = self.let_go(&entry, unknown.as_ref().unwrap_or(release)) {
+        match self.let_go(&entry, unknown.as_ref().unwrap_or(release)) {
+            Ok(Line::Empty) => self.lay_aside(*entry),
+            Ok(Line::Waits) => {}
             // The lock itself is free: closing the file frees it in any case. Only the card stays, as one of the dead.
-            tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
+            Err(error) => {
+                tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
+            }
         }
         if meant { Released::Freed } else { Released::NotThere }
     }
@@ -73,7 +87,19 @@ impl FileEngine {
         }
     }
 
-    fn let_go(&self, entry: &Entry, release: &Release) -> Result<(), EngineError> {
+    /// Keeps the lock file of a hold that has ended open for the next one, with nothing locked on it.
+    fn lay_aside(&self, entry: Entry) {
+        let Entry { key, lock, place, .. } = entry;
+        if let Place::Holding { slot: 0, token, .. } = place
+            && lock.is_ours_alone()
+            && lock.unmark(token.number)
+        {
+            self.idle.keep(Spare { key, lock });
+        }
+    }
+
+    /// Writes that a claim has ended, and unlocks its file. Whoever waits, rung or not, hears when that is closed, too.
+    fn let_go(&self, entry: &Entry, release: &Release) -> Result<Line, EngineError> {
         let until = release.keep.map(|time| self.env.clock.now().after(time));
         let state = self.states.last(&self.dir, &entry.key);
         let written = match (&state, entry.place) {
@@ -84,13 +110,14 @@ impl FileEngine {
         // LOCK_UN, and only then the look at the line: whoever stood there before could not be granted, whoever came
         // after tries for itself.
         entry.lock.unflock();
-        let Some(state) = state? else { return written };
-        if entry.place.slot() == 0 {
-            self.ring_line(&entry.lock, &state, 0, 1);
+        let Some(state) = state? else { return written.map(|()| Line::Waits) };
+        let line = if entry.place.slot() == 0 {
+            self.ring_line(&entry.lock, &state, 0, 1)
         } else {
             self.leave_table(entry, &state)?;
-        }
-        written
+            Line::Waits
+        };
+        written.map(|()| line)
     }
 
     /// After a card of the table was emptied: says so if it was the last, and rings those who may go now.
@@ -108,15 +135,18 @@ impl FileEngine {
     }
 
     /// Rings waiters as seen without the latch. A card torn by that belongs to somebody who tries right now.
-    pub(super) fn ring_line(&self, lock: &LockFile, state: &StateFile, skip: usize, count: usize) {
+    pub(super) fn ring_line(&self, lock: &LockFile, state: &StateFile, skip: usize, count: usize) -> Line {
         let mut bytes = [0; 20];
-        if state.read(&mut bytes, TABLE as u64).is_err() || bytes[0] == 0 {
-            return;
+        match state.read(&mut bytes, TABLE as u64) {
+            Ok(_) if bytes[0] == 0 => return Line::Empty,
+            Ok(_) => {}
+            Err(_) => return Line::Waits,
         }
         let cards = u32::from_le_bytes(array(&bytes, 16)).min(super::layout::MAX_CLAIMS);
         if let Ok(cards) = read_cards(state, cards, |_| Ok(())) {
             self.ring(lock, state, &cards, skip, count);
         }
+        Line::Waits
     }
 
     /// Rings `count` live waiters after the first `skip`. A ring that fails is one the slow poll makes up for.
@@ -153,16 +183,16 @@ fn end(
     let slot = entry.place.slot();
     if slot != 0 {
         let Some(card) = own_card(state, entry)? else { return Ok(()) };
-        if let Some(ended) = byte_of(&card, release) {
+        if let Some(ended) = byte_of(card.is_broken(), release) {
             state.write(&[ended], ENDED as u64)?;
         }
         return empty(state, entry, keep);
     }
     let mut bytes = [0; 8 + CARD];
     state.read(&mut bytes, ENDED as u64)?;
-    let card = Card::from_bytes(&array(&bytes, 8)).ok().flatten();
-    let Some(card) = card.filter(|card| card.id == entry.claim.id) else { return Ok(()) };
-    bytes[0] = byte_of(&card, release).unwrap_or(bytes[0]);
+    let card: [u8; CARD] = array(&bytes, 8);
+    let Some(is_broken) = Card::broken_of(&card, entry.claim.id) else { return Ok(()) };
+    bytes[0] = byte_of(is_broken, release).unwrap_or(bytes[0]);
     let len = match keep {
         None => {
             bytes[8] = State::Empty as u8;
@@ -190,7 +220,7 @@ fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), 
 }
 
 /// What the next holder is told; nothing new of a hold that nobody used.
-fn byte_of(card: &Card, release: &Release) -> Option<u8> {
-    let ended = if card.is_broken() { Some(Previous::Broken) } else { release.token.map(|_| release.ended) };
+fn byte_of(is_broken: bool, release: &Release) -> Option<u8> {
+    let ended = if is_broken { Some(Previous::Broken) } else { release.token.map(|_| release.ended) };
     ended.map(ended_to_byte)
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use nix::{sys::stat::fstat, unistd::fsync};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::{
     claims::lock,
@@ -123,7 +124,13 @@ impl StateFile {
 
     /// Whether the file was removed while we had it open.
     fn is_removed(&self) -> bool {
-        fstat(&self.file).map_or(true, |stat| stat.st_nlink == 0)
+        // Only the number of links is asked for: once somebody has seen the times of a file, some file systems give it an exact one at
+        // the next write, which costs more than the write.
+        match statx(&self.file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK) {
+            Ok(stat) => stat.stx_nlink == 0,
+            // An old kernel, or a filter of system calls, does not know it.
+            Err(_) => fstat(&self.file).map_or(true, |stat| stat.st_nlink == 0),
+        }
     }
 }
 
@@ -147,6 +154,12 @@ impl States {
         }
     }
 
+    /// Closes those that nobody uses; whether there were any.
+    fn close(&self) -> bool {
+        let closed = std::mem::take(&mut *lock(&self.0));
+        !closed.is_empty()
+    }
+
     /// The state file of `key`; `None` when it is not there and is not to be created.
     pub(super) fn get(
         &self,
@@ -158,7 +171,12 @@ impl States {
         if let Some(known) = known.filter(|known| !known.is_removed()) {
             return Ok(Some(known));
         }
-        let Some(opened) = StateFile::open(dir, key, missing)?.map(Arc::new) else { return Ok(None) };
+        let opened = match StateFile::open(dir, key, missing) {
+            // It may be for the descriptors that we have left open.
+            Err(_) if self.close() => StateFile::open(dir, key, missing)?,
+            opened => opened?,
+        };
+        let Some(opened) = opened.map(Arc::new) else { return Ok(None) };
         let mut open = lock(&self.0);
         if open.len() >= KEPT_OPEN {
             // Any will do: whoever needs it opens it again. Those in use live on in their users' hands.

@@ -1,12 +1,13 @@
 //! The verb `claim`: the quick way to a free name, and the way through the table.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     card::{Card, State},
     claims::{Cell, Entry, Place, lock},
     ear::WATCHED,
     engine::FileEngine,
+    idle::Spare,
     layout::HEAD,
     line::{Asker, Judgement, Verdict, is_kept},
     locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
@@ -68,9 +69,22 @@ impl FileEngine {
     }
 
     fn create(&self, claim: &Claim) -> Result<Created, EngineError> {
-        let key = Key::new(&self.dir, &claim.name);
+        let (key, mut spare) = match self.idle.take(&claim.name) {
+            Some(Spare { key, lock }) => (key, Some(lock)),
+            None => (Arc::new(Key::new(&self.dir, &claim.name)), None),
+        };
         for _ in 0..TRIES {
-            let Some(lock) = LockFile::open(&self.dir, &key, Missing::Create)? else { continue };
+            let opened = match spare.take() {
+                Some(lock) => Ok(Some(lock)),
+                None => LockFile::open(&self.dir, &key, Missing::Create),
+            };
+            let lock = match opened {
+                Ok(Some(lock)) => lock,
+                Ok(None) => continue,
+                // It may be for the descriptors that we have left open.
+                Err(_) if self.idle.close() => continue,
+                Err(error) => return Err(error),
+            };
             match self.attempt(claim, &key, lock) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => {}
@@ -96,7 +110,7 @@ impl FileEngine {
     }
 
     /// One attempt on one open file; `None` when the path leads to another by now.
-    fn attempt(&self, claim: &Claim, key: &Key, lock: LockFile) -> Result<Option<Created>, EngineError> {
+    fn attempt(&self, claim: &Claim, key: &Arc<Key>, lock: LockFile) -> Result<Option<Created>, EngineError> {
         let mut held = false;
         if claim.mode == Mode::Exclusive {
             held = lock.try_flock(claim.mode)?;
@@ -141,7 +155,7 @@ impl FileEngine {
     fn join(
         &self,
         claim: &Claim,
-        key: &Key,
+        key: &Arc<Key>,
         lock: LockFile,
         held: bool,
     ) -> Result<Option<Created>, EngineError> {
@@ -380,8 +394,8 @@ fn too_late() -> Answer {
     Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ..Hint::default() })
 }
 
-fn entry(claim: &Claim, key: &Key, lock: LockFile, place: Place) -> Box<Entry> {
-    Box::new(Entry { claim: claim.clone(), key: key.clone(), lock, place })
+fn entry(claim: &Claim, key: &Arc<Key>, lock: LockFile, place: Place) -> Box<Entry> {
+    Box::new(Entry { claim: claim.clone(), key: Arc::clone(key), lock, place })
 }
 
 fn clash(wanted: Mode, other: Mode) -> EngineError {

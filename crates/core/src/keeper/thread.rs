@@ -34,8 +34,16 @@ pub struct Keeper {
 
 enum Inner {
     Thread(Mutex<Option<Running>>),
+    Deferred(Mutex<Deferred>),
     Handle(Handle),
     Other(Arc<dyn Runtime>),
+}
+
+/// A thread that has not begun, with what it is to run.
+#[derive(Default)]
+struct Deferred {
+    running: Option<Running>,
+    tasks: Vec<BoxFuture<'static, ()>>,
 }
 
 struct Running {
@@ -50,6 +58,33 @@ impl Keeper {
     #[must_use]
     pub fn thread() -> Self {
         Self::new(Inner::Thread(Mutex::new(None)))
+    }
+
+    /// As [`thread`](Self::thread), for a process that is soon over, on an engine inside of it: the thread starts when something is
+    /// asked for that the engine does not answer at once, or by [`begin`](Self::begin). Until then no hold is looked at, and none is
+    /// told lost; so whoever holds a lock for longer than a moment must begin it.
+    #[must_use]
+    pub fn deferred() -> Self {
+        Self::new(Inner::Deferred(Mutex::default()))
+    }
+
+    /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Others need it not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] when the system has no thread left; [`ErrorKind::Forked`] in a child of its process.
+    pub fn begin(&self) -> Result<(), Error> {
+        let Inner::Deferred(deferred) = &*self.inner else { return Ok(()) };
+        let mut deferred = deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        if deferred.running.is_some() {
+            return Ok(());
+        }
+        self.check_home()?;
+        let running = start()?;
+        for task in deferred.tasks.drain(..) {
+            running.handle.spawn(task);
+        }
+        deferred.running = Some(running);
+        Ok(())
     }
 
     /// A keeper on a tokio runtime of the caller's: faster to reach from tasks of that runtime, but blocked when it is
@@ -70,16 +105,28 @@ impl Keeper {
         Self { inner: Arc::new(inner), generation: process::generation() }
     }
 
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
-        if self.generation != process::generation() {
-            let message = "this Keeper belongs to the parent process: make another one after fork";
-            return Err(Error::new(ErrorKind::Forked, message));
+    fn check_home(&self) -> Result<(), Error> {
+        if self.generation == process::generation() {
+            return Ok(());
         }
+        let message = "this Keeper belongs to the parent process: make another one after fork";
+        Err(Error::new(ErrorKind::Forked, message))
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
+        self.check_home()?;
         match &*self.inner {
             Inner::Handle(handle) => {
                 handle.spawn(task);
             }
             Inner::Other(runtime) => runtime.spawn(Box::pin(task)),
+            Inner::Deferred(deferred) => {
+                let mut deferred = deferred.lock().unwrap_or_else(PoisonError::into_inner);
+                match &deferred.running {
+                    Some(running) => drop(running.handle.spawn(task)),
+                    None => deferred.tasks.push(Box::pin(task)),
+                }
+            }
             Inner::Thread(running) => {
                 let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
                 if running.is_none() {
@@ -130,7 +177,7 @@ impl Keeper {
     /// Waits for `duration`, in a task that it runs.
     pub(crate) async fn sleep(&self, duration: Duration) {
         match &*self.inner {
-            Inner::Thread(_) | Inner::Handle(_) => super::env::sleep(duration).await,
+            Inner::Thread(_) | Inner::Deferred(_) | Inner::Handle(_) => super::env::sleep(duration).await,
             Inner::Other(runtime) => runtime.sleep(duration).await,
         }
     }
@@ -158,7 +205,7 @@ fn start() -> Result<Running, Error> {
 impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &*self.inner {
-            Inner::Thread(_) => "Keeper(own thread)",
+            Inner::Thread(_) | Inner::Deferred(_) => "Keeper(own thread)",
             Inner::Handle(_) | Inner::Other(_) => "Keeper(runtime of the caller)",
         })
     }

@@ -57,6 +57,11 @@ impl Shared {
                 Ok(Answer::Held(grant)) => start = self.granted(&claim, &grant, Arrival::Answered(sent)),
                 answer => {
                     Self::trouble(&control, &answer);
+                    if let Err(error) = self.keeper.begin() {
+                        // Nobody would see it through.
+                        self.undo(&claim);
+                        return self.failed(&claim, error);
+                    }
                     return self.give(Work::Drive { claim, control, first: Some((sent, answer)) });
                 }
             }
@@ -108,7 +113,10 @@ impl Shared {
 
     /// The claim will not be granted: the head of the line is told, the next one gets its own try.
     pub(crate) fn refused(self: &Arc<Self>, claim: &Claim, error: EngineError) {
-        let error = Error::from_engine(error, &claim.name, self.profile.engine);
+        self.failed(claim, Error::from_engine(error, &claim.name, self.profile.engine));
+    }
+
+    fn failed(self: &Arc<Self>, claim: &Claim, error: Error) {
         let mut start = None;
         let mut told = None;
         {

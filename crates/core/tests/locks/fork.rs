@@ -7,6 +7,42 @@ use nix::{
 
 use crate::World;
 
+/// Whether a process has something locked on an open file.
+#[cfg(feature = "file")]
+fn has_locks(pid: nix::unistd::Pid) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    files.flatten().any(|file| std::fs::read_to_string(file.path()).is_ok_and(|info| info.contains("lock:")))
+}
+
+/// Else the name would stay taken for as long as the child lives when its parent is killed.
+#[test]
+#[cfg(feature = "file")]
+#[expect(unsafe_code, reason = "fork is what is tested; the child only sleeps and ends")]
+fn a_child_shares_no_lock_that_is_taken_later() {
+    use leasehold_core::{Env, Locks, file::FileEngine};
+    let dir = tempfile::tempdir().unwrap();
+    let engine = FileEngine::open(Some(dir.path().join("locks")), Env::system()).unwrap();
+    let locks = Locks::new(std::sync::Arc::new(engine));
+    let job = locks.mutex("job").blocking();
+    job.acquire().unwrap().release_blocking().unwrap();
+    // SAFETY: the child runs no code but this block.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => loop {
+            // SAFETY: it only waits for a signal.
+            unsafe { libc::pause() };
+        },
+        ForkResult::Parent { child } => {
+            let guard = job.acquire().unwrap();
+            let is_shared = has_locks(child);
+            let is_held = has_locks(nix::unistd::getpid());
+            nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
+            waitpid(child, None).unwrap();
+            assert!(!is_shared && is_held);
+            guard.release_blocking().unwrap();
+        }
+    }
+}
+
 #[test]
 #[expect(unsafe_code, reason = "fork is what is tested; the child only calls this library and _exit")]
 fn the_child_has_no_lock_and_harms_none() {

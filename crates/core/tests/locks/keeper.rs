@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{ErrorKind, Guard, Keeper, Locks, Previous, memory::MemoryEngine};
+use leasehold_core::{ErrorKind, Guard, Keeper, Locks, Loss, Previous, memory::MemoryEngine};
 use leasehold_testkit::{
     decorators::{Counting, Faulty, Slow, Verb},
     stopwatch::Stopwatch,
@@ -254,4 +254,27 @@ fn a_lease_counts_from_before_its_request_left() {
         let left = asking.await.unwrap().remaining().unwrap();
         assert!(left <= TTL - under_way, "{left:?} left of {TTL:?} although the answer took {under_way:?}");
     });
+}
+
+/// It is for a process that is soon over, and must be there for all that lasts.
+#[test]
+fn a_deferred_keeper_begins_when_somebody_waits_or_it_is_told_to() {
+    let world = World::new();
+    let keeper = Keeper::deferred();
+    let locks = Locks::builder(engine(&world)).keeper(keeper.clone()).build();
+    let lock = |name: &str| locks.mutex(name).blocking();
+    lock("x").acquire().unwrap().release_blocking().unwrap();
+    // Its end is told by the keeper alone.
+    let short = locks.mutex("short").max_hold(Duration::from_millis(1)).blocking().acquire().unwrap();
+    keeper.begin().unwrap();
+    assert_eq!(pollster::block_on(short.lost()), Loss::MaxHold);
+    drop(short);
+    let other = Locks::builder(engine(&world)).keeper(Keeper::deferred()).build();
+    let guard = lock("y").acquire().unwrap();
+    let waiter = std::thread::spawn(move || other.mutex("y").blocking().acquire().unwrap().token());
+    eventually("it waits", || !locks.show_blocking("y").unwrap().waiters.is_empty());
+    let token = guard.token();
+    guard.release_blocking().unwrap();
+    assert!(waiter.join().unwrap() > token);
+    world.assert_at_rest();
 }

@@ -99,11 +99,60 @@ fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_bell() {
         }
     }
     let bell = 2;
-    assert!(open_in(&scratch.dir()) <= at_rest + bell + 64, "only state files are kept open, and few");
+    let (states, idle) = (64, 32);
+    assert!(open_in(&scratch.dir()) <= at_rest + bell + states + idle, "few files are kept open");
     assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 1);
     die(engine);
     assert_eq!(open_in(&scratch.dir()), 0);
     assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_lock_file_stays_open_for_the_next_hold_and_is_free_meanwhile() {
+    let scratch = Scratch::new();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let use_it = || {
+        let first = claim("job", Mode::Exclusive);
+        held(create(&engine, &first));
+        freed(&engine, &first);
+    };
+    use_it();
+    let open = open_in(&scratch.dir());
+    use_it();
+    assert_eq!(open_in(&scratch.dir()), open);
+    assert!(flock_gets(&scratch.lock_file("job"), "-x"));
+    let second = claim("job", Mode::Exclusive);
+    held(create(&other, &second));
+    taken(create(&engine, &try_claim("job", Mode::Exclusive)));
+    freed(&other, &second);
+    // The next claim is on the file that is there by then.
+    use_it();
+    std::fs::rename(scratch.lock_file("job"), scratch.lock_file("old")).unwrap();
+    let third = claim("job", Mode::Exclusive);
+    held(create(&engine, &third));
+    assert!(!flock_gets(&scratch.lock_file("job"), "-x"));
+    taken(create(&other, &try_claim("job", Mode::Exclusive)));
+}
+
+/// Who waits without a bell, because none was to be had, hears of the end of a hold by the end of its open file.
+#[test]
+fn a_lock_file_for_which_somebody_waits_is_closed() {
+    let scratch = Scratch::new();
+    let (engine, other) = (scratch.engine(), scratch.engine());
+    let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
+    held(create(&engine, &first));
+    waiting(create(&other, &second));
+    let file = scratch.lock_file("job");
+    assert_eq!(open_in(&file), 2);
+    freed(&engine, &first);
+    assert_eq!(open_in(&file), 1);
+}
+
+#[test]
+fn lock_files_that_are_kept_open_make_room_for_others() {
+    let scratch = Scratch::new();
+    let mut helper = helper::Helper::start_as(&["prlimit", "--nofile=60"], &scratch.dir());
+    assert_eq!(helper.tell("use 200"), "used");
 }
 
 #[test]

@@ -150,6 +150,17 @@ fn obeys() {
                 let keep = Some(Duration::from_secs(seconds.parse().unwrap()));
                 format!("{:?}", release_as(&engine, Release { keep, ..order(&claims.pop().unwrap(), None) }))
             }
+            ["use", count] => {
+                let mut names = (0..count.parse::<u32>().unwrap()).map(|number| number.to_string());
+                let failed = names.find_map(|name| {
+                    let next = claim(&name, Mode::Exclusive);
+                    let answer = create(&engine, &next);
+                    let is_held = matches!(answer, Ok(Answer::Held(_)));
+                    release(&engine, &next);
+                    (!is_held).then(|| describe(answer))
+                });
+                failed.unwrap_or_else(|| "used".into())
+            }
             ["many", prefix] => loop {
                 let next = claim(&format!("{prefix}{}", claims.len()), Mode::Exclusive);
                 claims.push(next.clone());
