@@ -185,7 +185,7 @@ impl Shared {
     /// dropped, which tells whoever waits for its outcome.
     pub(crate) fn give(&self, work: Work) {
         if let Err(error) = self.keeper.begin() {
-            tracing::error!(%error, "what a keeper is to do is not done");
+            tracing::error!(%error, "cannot start the keeper thread: what it was asked for is not done");
             return drop(work);
         }
         let undone = match &mut *self.lock_work() {
