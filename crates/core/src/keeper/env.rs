@@ -1,9 +1,12 @@
 //! The outside world as the keeper sees it: a clock, randomness, and sleeping.
 #![expect(clippy::disallowed_methods, reason = "the door through which time and randomness come in")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use crate::{Clock, Instant, Lineage, shared::Shared};
+use crate::{Clock, Instant, Lineage, process, shared::Shared};
 
 /// Where claim ids come from.
 pub trait Entropy: Send + Sync + 'static {
@@ -24,7 +27,9 @@ impl Env {
     /// The boot-time clock and the randomness of the operating system.
     #[must_use]
     pub fn system() -> Self {
-        Self { clock: Arc::new(BootClock), entropy: Arc::new(OsEntropy) }
+        // Before any randomness is kept: a forked child must not use what its parent uses.
+        process::watch(super::farewell);
+        Self { clock: Arc::new(BootClock), entropy: Arc::new(OsEntropy::default()) }
     }
 
     /// A new lineage of tokens, unlike every other.
@@ -92,10 +97,83 @@ impl Clock for BootClock {
     }
 }
 
-struct OsEntropy;
+/// Asks the operating system for several claims at once: the call costs more than all else that the id of a claim needs.
+#[derive(Default)]
+struct OsEntropy(Mutex<Pool>);
+
+/// Random bytes that nobody has used, at the end.
+struct Pool {
+    bytes: [u8; POOL],
+    left: usize,
+    /// Of which process.
+    generation: u32,
+}
+
+/// Enough for a dozen claims, each with the pause of its next try.
+const POOL: usize = 256;
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { bytes: [0; POOL], left: 0, generation: process::generation() }
+    }
+}
 
 impl Entropy for OsEntropy {
     fn fill(&self, buf: &mut [u8]) {
-        getrandom::fill(buf).expect("the operating system gives randomness once it has booted");
+        if buf.len() > POOL {
+            return os_random(buf);
+        }
+        let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = process::generation();
+        if pool.left < buf.len() || pool.generation != here {
+            os_random(&mut pool.bytes);
+            (pool.left, pool.generation) = (POOL, here);
+        }
+        pool.left -= buf.len();
+        let left = pool.left;
+        let used = &mut pool.bytes[left..left + buf.len()];
+        buf.copy_from_slice(used);
+        used.fill(0);
+    }
+}
+
+fn os_random(buf: &mut [u8]) {
+    getrandom::fill(buf).expect("the operating system gives randomness once it has booted");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_random_bytes_are_given_twice() {
+        let entropy = OsEntropy::default();
+        let mut seen = HashSet::new();
+        for _ in 0..POOL {
+            let (mut id, mut pause) = ([0; 16], [0; 4]);
+            entropy.fill(&mut id);
+            entropy.fill(&mut pause);
+            assert!(seen.insert(id));
+        }
+        let mut many = [0; POOL + 1];
+        entropy.fill(&mut many);
+        assert!(many.iter().any(|&byte| byte != 0));
+    }
+
+    #[test]
+    fn a_forked_process_has_random_bytes_of_its_own() {
+        let entropy = OsEntropy::default();
+        entropy.fill(&mut [0; 16]);
+        let kept = {
+            let mut pool = entropy.0.lock().unwrap();
+            // As a fork does, seen from the child.
+            pool.generation = pool.generation.wrapping_sub(1);
+            pool.bytes[pool.left - 16..pool.left].to_vec()
+        };
+        let mut id = [0; 16];
+        entropy.fill(&mut id);
+        assert_ne!(id[..], kept[..]);
     }
 }
