@@ -131,10 +131,15 @@ impl Conn {
     pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
         let _under_way = self.ears.under_way();
         let said = self.outbox.call(to, script, items).await?;
-        if script.renews() {
-            self.replicated(to).await.map_err(Refused::Failed)?;
+        if script.renews() && self.waits_for_replicas() {
+            Box::pin(self.replicated(to)).await.map_err(Refused::Failed)?;
         }
         Ok(said)
+    }
+
+    /// Whether [`replicated`](Self::replicated) has anything to wait for.
+    pub(crate) const fn waits_for_replicas(&self) -> bool {
+        self.replicas.is_some()
     }
 
     /// Waits until so many replicas as were asked for have all that was done here before.
