@@ -297,6 +297,7 @@ fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("redis");
     profile.life = Life::Lease;
     profile.push = true;
+    profile.direct = true;
     profile.poll = POLL;
     profile.tokens = TOKENS;
     profile.fifo = true;

@@ -38,6 +38,7 @@ mod short;
 mod stream;
 mod texts;
 mod url;
+mod wheel;
 
 pub use bell::Bell;
 pub use config::{Config, DEFAULT_PREFIX};

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use leasehold_core::{Clock, EngineError, Fault, Instant};
+use leasehold_core::{Clock, EngineError, Fault, Instant, is_begun_here};
 use redis::{
     Cmd, RedisError, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection},
@@ -23,6 +23,7 @@ use crate::{
     news::Ears,
     open,
     scripts::{Item, Script},
+    wheel::Wheel,
 };
 
 /// Items of one call. More would hardly cost less each, and the server could not answer the first before it is done with
@@ -76,9 +77,15 @@ pub(crate) struct To {
 impl Outbox {
     /// Leaves a call and waits for what the script says. Of a call whose future is dropped, nothing leaves that has not
     /// left yet.
-    pub(crate) async fn call(&self, to: To, script: Script, items: Items) -> Said {
+    pub(crate) async fn call(&self, wheel: &Wheel, to: To, script: Script, items: Items) -> Said {
         let (said, answer) = oneshot::channel();
-        let left = match self.calls.try_send(Call { to, script, items, said }) {
+        let call = Call { to, script, items, said };
+        let left = if is_begun_here() {
+            wheel.turn(|| self.calls.try_send(call))
+        } else {
+            self.calls.try_send(call)
+        };
+        let left = match left {
             // It waits for room, in the order in which calls came.
             Err(TrySendError::Full(call)) => Box::pin(self.calls.send(call)).await.is_ok(),
             left => left.is_ok(),

@@ -41,6 +41,10 @@ impl Pending {
         One(Arc::clone(&self.0))
     }
 
+    pub(crate) fn is_at_most(&self, count: usize) -> bool {
+        self.lock().pending <= count
+    }
+
     pub(crate) fn is_zero(&self) -> bool {
         self.lock().pending == 0
     }

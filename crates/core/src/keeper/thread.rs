@@ -5,6 +5,7 @@ use std::{
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker},
+    thread::ThreadId,
     time::Duration,
 };
 
@@ -40,6 +41,7 @@ enum Inner {
 
 struct Running {
     handle: Handle,
+    thread: ThreadId,
     /// Dropped with the last clone of the keeper: tells the thread to end.
     _alive: oneshot::Sender<()>,
 }
@@ -91,6 +93,29 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// Whether it has a thread of its own, and this is another, which can be lent to it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        let Inner::Thread(running) = &*self.inner else { return false };
+        let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        // A thread that is ending has nothing left to enter the keeper's runtime with.
+        let is_ending = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        running.as_ref().is_some_and(|running| running.thread != std::thread::current().id()) && !is_ending()
+    }
+
+    /// Calls `work` as a task of the keeper's thread would: its timers, tasks and connections are there.
+    pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        let handle = match &*self.inner {
+            Inner::Thread(running) => {
+                let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                running.as_ref().map(|running| running.handle.clone())
+            }
+            Inner::Handle(handle) => Some(handle.clone()),
+            Inner::Other(_) => None,
+        };
+        let _entered = handle.as_ref().map(Handle::enter);
+        work()
     }
 
     /// Waits for `future` on this thread, which sleeps meanwhile.
@@ -151,8 +176,8 @@ fn start() -> Result<Running, Error> {
         // Tasks hold the keeper through what they work for: when it is gone, so are they.
         let _ = runtime.block_on(gone);
     };
-    std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(failed)?;
-    Ok(Running { handle, _alive: alive })
+    let thread = std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(failed)?;
+    Ok(Running { handle, thread: thread.thread().id(), _alive: alive })
 }
 
 impl fmt::Debug for Keeper {

@@ -1,0 +1,109 @@
+//! Tasks that are begun on the thread of who wants them done, while nothing else is under way: what they ask of the engine leaves
+//! without the keeper's thread having been woken for it. From the first wake-up on they are tasks of the keeper like all others.
+
+use std::{
+    cell::Cell,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Wake, Waker},
+};
+
+use crate::shared::Shared;
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+thread_local! {
+    static BEGINS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether what is being polled was begun on the thread of who wants it done. Nothing else is under way then, so an engine sends its
+/// request from here, if it can, and waits for none that could leave with it.
+#[doc(hidden)]
+#[must_use]
+pub fn is_begun_here() -> bool {
+    BEGINS.try_with(Cell::get).unwrap_or(false)
+}
+
+/// A task that was begun.
+struct Begun {
+    shared: Arc<Shared>,
+    stage: Mutex<Stage>,
+}
+
+enum Stage {
+    /// It is being polled for the first time.
+    Polled,
+    /// It was woken meanwhile.
+    Woken,
+    /// It waits to be woken.
+    Waits(Task),
+    /// It is the keeper's.
+    HandedOver,
+}
+
+impl Shared {
+    /// Whether a task may be begun on this thread, if no more than this is pending: where the keeper has another, and has nothing else
+    /// to begin, for what leaves together costs less.
+    pub(crate) fn may_begin_here(&self, pending: usize) -> bool {
+        self.profile.direct
+            && self.pending.is_at_most(pending)
+            && self.has_no_work()
+            && self.keeper.is_elsewhere()
+    }
+
+    /// Begins a task on this thread.
+    pub(crate) fn begin_here(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let mut task: Task = Box::pin(self.housed(task));
+        let begun = Arc::new(Begun { shared: Arc::clone(self), stage: Mutex::new(Stage::Polled) });
+        let is_done = self.keeper.within(|| {
+            let waker = Waker::from(Arc::clone(&begun));
+            BEGINS.set(true);
+            let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
+            BEGINS.set(false);
+            polled.is_ready()
+        });
+        if !is_done {
+            begun.wait(task);
+        }
+    }
+}
+
+impl Begun {
+    fn wait(&self, task: Task) {
+        let mut stage = self.lock();
+        if matches!(*stage, Stage::Woken) {
+            *stage = Stage::HandedOver;
+            drop(stage);
+            self.hand_over(task);
+        } else {
+            *stage = Stage::Waits(task);
+        }
+    }
+
+    fn hand_over(&self, task: Task) {
+        // A keeper that cannot take tasks any more has told everybody already.
+        let _ = self.shared.keeper.spawn(task);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Begun {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut stage = self.lock();
+        match std::mem::replace(&mut *stage, Stage::HandedOver) {
+            Stage::Polled | Stage::Woken => *stage = Stage::Woken,
+            Stage::Waits(task) => {
+                drop(stage);
+                self.hand_over(task);
+            }
+            Stage::HandedOver => {}
+        }
+    }
+}
