@@ -42,8 +42,8 @@ enum Stage {
 }
 
 impl Shared {
-    /// Whether a task may be begun on this thread, if no more than this is pending: where the keeper has another, and has nothing else
-    /// to begin, for what leaves together costs less.
+    /// Whether a task may be begun on this thread: where the keeper has another, has nothing else to begin, and no more than this is
+    /// pending, for what leaves together costs less. What was answered a moment ago may still be counted.
     pub(crate) fn may_begin_here(&self, pending: usize) -> bool {
         self.profile.direct
             && self.pending.is_at_most(pending)
