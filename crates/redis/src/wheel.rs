@@ -148,3 +148,119 @@ impl Drop for EndsWork {
         drop(work);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, sync::atomic::AtomicU32, task::Poll};
+
+    use super::*;
+
+    /// Counts how often the task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Woken {
+        fn times(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    /// The work, how often it was polled, and its waker.
+    fn work(
+        mut poll: impl FnMut(u32, &Waker) -> bool + Send + 'static,
+    ) -> (Wheel, Pin<Box<dyn Future<Output = ()> + Send>>, Arc<AtomicU32>) {
+        let polls = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&polls);
+        let (wheel, task) = Wheel::new(Box::pin(poll_fn(move |context| {
+            let before = count.fetch_add(1, Ordering::SeqCst);
+            if poll(before, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        })));
+        (wheel, Box::pin(task), polls)
+    }
+
+    fn poll(task: &mut Pin<Box<dyn Future<Output = ()> + Send>>, woken: &Arc<Woken>) -> bool {
+        let waker = Waker::from(Arc::clone(woken));
+        task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+    }
+
+    #[test]
+    fn who_leaves_a_call_does_what_it_wakes_and_the_task_sleeps_on() {
+        let kept = Arc::new(Mutex::new(None::<Waker>));
+        let keep = Arc::clone(&kept);
+        let (wheel, mut task, polls) = work(move |before, waker| {
+            *keep.lock().unwrap() = Some(waker.clone());
+            // What is done first wakes something else of the connection.
+            if before == 1 {
+                waker.wake_by_ref();
+            }
+            false
+        });
+        let woken = Arc::new(Woken::default());
+        assert!(!poll(&mut task, &woken));
+        let wake = || kept.lock().unwrap().clone().unwrap().wake();
+        wheel.turn(wake);
+        assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (3, 0));
+        // An answer that comes later is the task's.
+        wake();
+        assert_eq!(woken.times(), 1);
+        let other = wheel.0.clone();
+        std::thread::scope(|scope| {
+            assert!(!poll(&mut task, &woken));
+            wheel.turn(|| scope.spawn(|| other.wake_by_ref()).join().unwrap());
+        });
+        assert_eq!(woken.times(), 2, "another thread wakes it also meanwhile");
+    }
+
+    #[test]
+    fn a_task_that_finds_it_being_turned_does_not_wait_and_is_woken_afterwards() {
+        let (wheel, mut task, polls) = work(|_, _| false);
+        let woken = Arc::new(Woken::default());
+        let turned = wheel.0.try_work().unwrap();
+        assert!(!poll(&mut task, &woken));
+        assert_eq!(polls.load(Ordering::SeqCst), 0);
+        drop(turned);
+        wheel.turn(|| ());
+        assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (1, 1));
+    }
+
+    #[test]
+    fn who_finds_it_being_turned_wakes_the_task() {
+        let (wheel, mut task, polls) = work(|_, _| false);
+        let woken = Arc::new(Woken::default());
+        assert!(!poll(&mut task, &woken));
+        let turned = wheel.0.try_work().unwrap();
+        wheel.turn(|| ());
+        assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (1, 1));
+        drop(turned);
+    }
+
+    #[test]
+    fn work_that_ends_or_panics_while_it_is_turned_ends_the_task() {
+        for panics in [false, true] {
+            let (wheel, mut task, _) = work(move |before, _| {
+                assert!(before == 0 || !panics, "as a bug would");
+                before > 0
+            });
+            let woken = Arc::new(Woken::default());
+            assert!(!poll(&mut task, &woken));
+            wheel.turn(|| ());
+            assert_eq!(woken.times(), 1);
+            assert!(wheel.0.try_work().unwrap().is_none(), "it was dropped");
+            assert!(poll(&mut task, &woken));
+        }
+    }
+
+    #[test]
+    fn the_work_goes_with_its_task() {
+        let (wheel, task, _) = work(|_, _| false);
+        drop(task);
+        assert!(wheel.0.try_work().unwrap().is_none());
+        wheel.turn(|| ());
+    }
+}

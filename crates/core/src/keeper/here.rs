@@ -107,3 +107,35 @@ impl Wake for Begun {
         }
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use std::{future::poll_fn, sync::mpsc::channel, task::Poll, thread};
+
+    use super::*;
+    use crate::{
+        Env, Locks,
+        memory::{MemoryEngine, MemoryStore},
+    };
+
+    #[test]
+    fn what_is_woken_while_it_is_begun_goes_on_in_the_keepers_thread() {
+        let env = Env::system();
+        let store = MemoryStore::new(env.lineage(), env.clock);
+        let locks = Locks::new(Arc::new(MemoryEngine::new(store)));
+        let shared = locks.shared();
+        shared.ready().unwrap();
+        let (told, tells) = channel();
+        let mut polls = 0;
+        shared.begin_here(poll_fn(move |context| {
+            polls += 1;
+            let _ = told.send((thread::current().name().map(str::to_owned), is_begun_here()));
+            context.waker().wake_by_ref();
+            if polls < 2 { Poll::Pending } else { Poll::Ready(()) }
+        }));
+        let here = thread::current().name().map(str::to_owned);
+        assert_eq!(tells.recv().unwrap(), (here, true));
+        assert_eq!(tells.recv().unwrap(), (Some("leasehold".to_owned()), false));
+        assert!(tells.recv().is_err(), "it is done");
+    }
+}
