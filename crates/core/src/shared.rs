@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     closed: AtomicBool,
     tickets: AtomicU64,
+    /// How many requests in a row found nothing else pending.
+    pub(crate) alone: AtomicU64,
     generation: u32,
 }
 
@@ -94,6 +96,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             tickets: AtomicU64::new(0),
+            alone: AtomicU64::new(0),
             generation: process::generation(),
         }
     }

@@ -4,11 +4,14 @@
 use std::{
     cell::Cell,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     task::{Context, Wake, Waker},
 };
 
 use crate::shared::Shared;
+
+/// So many requests in a row have to have been alone.
+const ALONE: u64 = 4;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -42,13 +45,18 @@ enum Stage {
 }
 
 impl Shared {
-    /// Whether a task may be begun on this thread: where the keeper has another, has nothing else to begin, and no more than this is
-    /// pending, for what leaves together costs less. What was answered a moment ago may still be counted.
-    pub(crate) fn may_begin_here(&self, pending: usize) -> bool {
-        self.profile.direct
-            && self.pending.is_at_most(pending)
-            && self.has_no_work()
-            && self.keeper.is_elsewhere()
+    /// Whether a task may be begun on this thread, beside so many that the caller itself has counted as pending: if that was so of the
+    /// last few as well, that nothing else was pending. Else it may be one of a crowd, and what leaves together costs less.
+    pub(crate) fn may_begin_here(&self, own: usize) -> bool {
+        if !self.profile.direct {
+            return false;
+        }
+        let Some(answered) = self.keeper.lends_threads() else { return false };
+        if !self.pending.is_at_most(own + answered) {
+            self.alone.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.alone.fetch_add(1, Ordering::Relaxed) >= ALONE && self.has_no_work()
     }
 
     /// Begins a task on this thread.

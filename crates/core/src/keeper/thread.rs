@@ -95,13 +95,21 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether it has a thread of its own, and this is another, which can be lent to it.
-    pub(crate) fn is_elsewhere(&self) -> bool {
-        let Inner::Thread(running) = &*self.inner else { return false };
-        let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Whether its tasks may be begun on this thread; then how many it may still count as pending that have answered.
+    pub(crate) fn lends_threads(&self) -> Option<usize> {
+        let answered = match &*self.inner {
+            Inner::Thread(running) => {
+                let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                running.as_ref().filter(|running| running.thread != std::thread::current().id())?;
+                // It goes on with what it answered a moment ago while the one who waited is already here.
+                1
+            }
+            Inner::Handle(_) => 0,
+            Inner::Other(_) => return None,
+        };
         // A thread that is ending has nothing left to enter the keeper's runtime with.
-        let is_ending = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
-        running.as_ref().is_some_and(|running| running.thread != std::thread::current().id()) && !is_ending()
+        let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        (!is_ending).then_some(answered)
     }
 
     /// Calls `work` as a task of the keeper's thread would: its timers, tasks and connections are there.

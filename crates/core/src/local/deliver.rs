@@ -48,7 +48,7 @@ impl Shared {
     pub(crate) fn run(self: &Arc<Self>, start: Option<Start>) {
         let mut start = start;
         while let Some(Start { claim, control }) = start.take() {
-            if self.may_begin_here(1) {
+            if self.may_begin_here(0) {
                 return self.begin_here(drive(Arc::clone(self), claim, control, None));
             }
             if !self.profile.inline {

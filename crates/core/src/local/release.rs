@@ -153,7 +153,7 @@ impl Shared {
         let (reply, answer) = oneshot::channel();
         let parcel = parcel.of_hold(deadline, reply);
         // The parcel itself is pending.
-        if self.may_begin_here(2) {
+        if self.may_begin_here(1) {
             self.begin_here(deliver(Arc::clone(self), vec![parcel]));
         } else {
             self.give(Work::Release(parcel));
