@@ -53,6 +53,8 @@ pub use file::{FileEngine, boot_time_ahead, network_file_system};
 pub use flights::{Flight, Flights};
 pub use guard::Guard;
 pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};
+#[doc(hidden)]
+pub use keeper::is_begun_here;
 pub use keeper::{Entropy, Env, Keeper, Runtime};
 pub use lease::{Lease, Renewal, Step, deadline};
 pub use link::{Dial, Link};

@@ -18,6 +18,8 @@ pub struct Profile {
     pub poll: RangeInclusive<Duration>,
     /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
     pub inline: bool,
+    /// Requests may be begun on the caller's thread, which sends them, and be seen through by the keeper: a first poll never blocks.
+    pub direct: bool,
     /// How many tokens a grant brings: its own, and one for each time that it may be handed on inside the process before
     /// other processes get their turn (for 50 ms at most). 1 where the engine mints no blocks.
     pub tokens: u32,
@@ -51,6 +53,7 @@ impl Profile {
             push: false,
             poll: Duration::from_millis(50)..=Duration::from_secs(1),
             inline: false,
+            direct: false,
             tokens: 1,
             modes: Modes::All,
             fifo: false,

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     closed: AtomicBool,
     tickets: AtomicU64,
+    /// How many requests in a row found nothing else pending.
+    pub(crate) alone: AtomicU64,
     generation: u32,
 }
 
@@ -94,6 +96,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             tickets: AtomicU64::new(0),
+            alone: AtomicU64::new(0),
             generation: process::generation(),
         }
     }
@@ -203,6 +206,11 @@ impl Shared {
         self.lock_work().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
+    /// Whether the keeper has begun all that it was given.
+    pub(crate) fn has_no_work(&self) -> bool {
+        self.lock_work().as_ref().is_some_and(Vec::is_empty)
+    }
+
     /// From now on nobody does any work; what was given but not begun comes back.
     pub(crate) fn end_work(&self) -> Option<Vec<Work>> {
         self.lock_work().take()
@@ -210,16 +218,23 @@ impl Shared {
 
     /// Runs a task beside the others. If it panics, nobody knows what it left undone: everything ends, as with the keeper.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        // A keeper that cannot take tasks any more has told everybody already.
+        let _ = self.keeper.spawn(self.housed(task));
+    }
+
+    /// A task of which everybody is told if it panics.
+    pub(crate) fn housed(
+        self: &Arc<Self>,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let shared = Arc::clone(self);
         // Each future that is given another one keeps room for it twice: a task of 2 kB took 8.
         let task = Box::pin(task);
-        let housed = async move {
+        async move {
             if let Err(panicked) = shared.caught(task).await {
                 shared.die(&panicked);
             }
-        };
-        // A keeper that cannot take tasks any more has told everybody already.
-        let _ = self.keeper.spawn(housed);
+        }
     }
 
     /// What comes of `work`, also if it panics. A runtime of the caller's own tells of that itself.

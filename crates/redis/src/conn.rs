@@ -30,6 +30,7 @@ use crate::{
     replicas::Replicas,
     scripts::Script,
     server::Server,
+    shared_task::SharedTask,
 };
 
 /// While somebody waits for the server, its clock is asked so often: well within the shortest claim time, so that pushed
@@ -45,6 +46,7 @@ pub(crate) struct Conn {
     pub(crate) place: String,
     mux: MultiplexedConnection,
     outbox: Outbox,
+    shared: SharedTask,
     /// Asked before a grant is believed.
     replicas: Option<Replicas>,
     dead: Arc<AtomicBool>,
@@ -97,11 +99,13 @@ impl Conn {
             let pulse = pulse(mux.clone(), dialed.news, Arc::clone(ears), Arc::clone(clock));
             let last_words = LastWords { dead: Arc::clone(&dead), broken };
             let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&ears.mailbox));
-            tokio::spawn(async move {
+            let (shared, task) = SharedTask::new(Box::pin(async move {
                 let _last_words = last_words;
                 tokio::select! {
-                    () = driver => {}
+                    // In this order: what the sender hands over leaves at once.
+                    biased;
                     () = sender.run() => {}
+                    () = driver => {}
                     () = pulse => {}
                     () = confirming => {}
                     () = watch => {
@@ -111,9 +115,10 @@ impl Conn {
                     }
                     _ = gone => {}
                 }
-            });
+            }));
+            tokio::spawn(task);
             let (place, ears) = (address.to_string(), Arc::clone(ears));
-            Ok(Self { number, place, mux, outbox, replicas, dead, ears, _alive: alive })
+            Ok(Self { number, place, mux, outbox, shared, replicas, dead, ears, _alive: alive })
         };
         tokio::time::timeout(limit, connecting).await.map_err(late)?
     }
@@ -130,11 +135,16 @@ impl Conn {
     /// Runs a script for these items.
     pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
         let _under_way = self.ears.under_way();
-        let said = self.outbox.call(to, script, items).await?;
-        if script.renews() {
-            self.replicated(to).await.map_err(Refused::Failed)?;
+        let said = self.outbox.call(&self.shared, to, script, items).await?;
+        if script.renews() && self.waits_for_replicas() {
+            Box::pin(self.replicated(to)).await.map_err(Refused::Failed)?;
         }
         Ok(said)
+    }
+
+    /// Whether [`replicated`](Self::replicated) has anything to wait for.
+    pub(crate) const fn waits_for_replicas(&self) -> bool {
+        self.replicas.is_some()
     }
 
     /// Waits until so many replicas as were asked for have all that was done here before.

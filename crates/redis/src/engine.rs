@@ -78,18 +78,30 @@ impl RedisEngine {
             self.reach.waits_no_more(keys.slot, claim.id);
             return Ok(Answer::Gone);
         }
+        if self.may_be_quick(keys.slot, claim, how) {
+            let via = match self.reach.via_made(keys.slot) {
+                Some(via) => via,
+                None => Box::pin(self.reach.via(keys.slot)).await?,
+            };
+            if let Some(grant) = self.claim_short(&via, &keys, claim).await? {
+                if via.conn.waits_for_replicas() {
+                    return Box::pin(self.replicated(&via, claim, grant)).await;
+                }
+                return Ok(Answer::Held(grant));
+            }
+        }
+        // Most claims never need it, and an allocator is quick with little memory only.
+        Box::pin(self.claim_whole(claim, how, &keys)).await
+    }
+
+    /// By the whole verb.
+    async fn claim_whole(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
         let mut way = self.reach.way(keys.slot);
         // Who stands in line has to hear news of it: whom nobody can tell of a grant is passed over. So who does not listen yet, where
         // that costs a request, tries first, then listens, then takes its place or asks.
         let (mut listens, mut tries) = (how == How::Ask, 0);
-        let mut quick = self.may_be_quick(keys.slot, claim, how);
         let (via, said) = loop {
             let via = way.via().await?;
-            if std::mem::take(&mut quick)
-                && let Some(grant) = self.claim_short(&via, &keys, claim).await?
-            {
-                return self.replicated(&via, claim, grant).await;
-            }
             if listens
                 && !via.hears().await?
                 && let Err(refused) = via.listen().await
@@ -98,7 +110,7 @@ impl RedisEngine {
                 continue;
             }
             let heard = via.hears().await?;
-            let item = self.claim_item(&keys, claim, how, heard, &via.channel(&self.client).await?)?;
+            let item = self.claim_item(keys, claim, how, heard, &via.channel(&self.client).await?)?;
             let flight = self.flights.start(claim.id, via.conn.number, self.client.clock.now());
             match via.run(Script::Claim, [item].into()).await {
                 Ok(said) => {
@@ -133,7 +145,7 @@ impl RedisEngine {
             && !said.ends_with(" 0")
             && (ahead as usize) < WATCHERS
         {
-            self.watch(&via.conn, &keys, claim).await;
+            self.watch(&via.conn, keys, claim).await;
         }
         answer
     }
@@ -285,6 +297,7 @@ fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("redis");
     profile.life = Life::Lease;
     profile.push = true;
+    profile.direct = true;
     profile.poll = POLL;
     profile.tokens = TOKENS;
     profile.fifo = true;

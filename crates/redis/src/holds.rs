@@ -32,7 +32,18 @@ impl RedisEngine {
     }
 
     pub(crate) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
-        let (vias, batches) = self.by_server(releases);
+        let vias: Vec<_> = releases.iter().map(|release| self.node_of(release)).collect();
+        if let Some(Some(via)) = vias.first()
+            && vias.iter().flatten().filter(|other| other.conn.number == via.conn.number).count()
+                == vias.len()
+        {
+            if releases.len() <= BATCH {
+                return self.release_batch(Some(via), releases).await;
+            }
+            let each = releases.chunks(BATCH).map(|some| self.release_batch(Some(via), some));
+            return join_all(each).await.into_iter().flatten().collect();
+        }
+        let (vias, batches) = Self::by_server(releases, vias);
         let each = vias.iter().zip(&batches).map(|(via, batch)| self.release_batch(via.as_ref(), &batch.of));
         put_back(&batches, join_all(each).await, || Released::Unknown(too_few()))
     }
@@ -46,7 +57,7 @@ impl RedisEngine {
         let left = answers.iter().zip(releases).filter(|(answer, _)| answer.is_none());
         let left: Vec<Release> = left.map(|(_, release)| release.clone()).collect();
         if !left.is_empty() {
-            let mut said = self.release_rest(&left).await.into_iter();
+            let mut said = Box::pin(self.release_rest(&left)).await.into_iter();
             answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = said.next());
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Released::Unknown(too_few()))).collect()

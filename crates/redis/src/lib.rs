@@ -34,6 +34,7 @@ mod reply;
 mod scripts;
 mod server;
 mod servers;
+mod shared_task;
 mod short;
 mod stream;
 mod texts;

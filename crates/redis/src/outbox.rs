@@ -4,14 +4,17 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use leasehold_core::{Clock, EngineError, Fault, Instant};
+use leasehold_core::{Clock, EngineError, Fault, Instant, is_begun_here};
 use redis::{
     Cmd, RedisError, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     from_redis_value,
 };
 use smallvec::SmallVec;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
 
 use crate::{
     error::{Refused, demoted},
@@ -20,6 +23,7 @@ use crate::{
     news::Ears,
     open,
     scripts::{Item, Script},
+    shared_task::SharedTask,
 };
 
 /// Items of one call. More would hardly cost less each, and the server could not answer the first before it is done with
@@ -73,9 +77,20 @@ pub(crate) struct To {
 impl Outbox {
     /// Leaves a call and waits for what the script says. Of a call whose future is dropped, nothing leaves that has not
     /// left yet.
-    pub(crate) async fn call(&self, to: To, script: Script, items: Items) -> Said {
+    pub(crate) async fn call(&self, task: &SharedTask, to: To, script: Script, items: Items) -> Said {
         let (said, answer) = oneshot::channel();
-        if self.calls.send(Call { to, script, items, said }).await.is_err() {
+        let call = Call { to, script, items, said };
+        let left = if is_begun_here() {
+            task.poll_after(|| self.calls.try_send(call))
+        } else {
+            self.calls.try_send(call)
+        };
+        let left = match left {
+            // It waits for room, in the order in which calls came.
+            Err(TrySendError::Full(call)) => Box::pin(self.calls.send(call)).await.is_ok(),
+            left => left.is_ok(),
+        };
+        if !left {
             return Err(Refused::Failed(EngineError::new(Fault::Retry, "the connection broke")));
         }
         let broke = |_| EngineError::new(Fault::Unknown, "the connection broke before the answer came");
@@ -128,9 +143,16 @@ impl Sender {
         let layout = self.layout;
         async move {
             let with = With { clock: &*clock, ears: &ears, evidence: &evidence, layout };
-            let all = with.all_once(&mut mux, &mut load).await;
+            let all = match &mut load[..] {
+                [batch] => vec![with.once(&mut mux, batch).await],
+                all => Box::pin(with.all_once(&mut mux, all)).await,
+            };
             for (said, batch) in all.into_iter().zip(load) {
-                with.finish(&mut mux, said, batch).await;
+                match said {
+                    Ok(said) => hand_out(Ok(said), batch),
+                    // Seldom, and much memory for what runs a thousand times a second otherwise.
+                    said => Box::pin(with.finish(&mut mux, said, batch)).await,
+                }
             }
         }
     }
@@ -266,9 +288,6 @@ impl With<'_> {
         mux: &mut MultiplexedConnection,
         load: &mut [Vec<Call>],
     ) -> Vec<Result<Vec<Value>, Trouble>> {
-        if let [batch] = load {
-            return vec![self.once(mux, batch).await];
-        }
         let mut requests = redis::pipe();
         let mut is_sent = Vec::with_capacity(load.len());
         for batch in &mut *load {
@@ -334,6 +353,10 @@ async fn ask(mux: &mut MultiplexedConnection, to: To, command: Cmd) -> RedisResu
     if !to.asking {
         return listed(mux.req_packed_command(&command).await?.extract_error()?);
     }
+    Box::pin(ask_importer(mux, command)).await
+}
+
+async fn ask_importer(mux: &mut MultiplexedConnection, command: Cmd) -> RedisResult<Vec<Value>> {
     let mut both = redis::pipe();
     both.cmd("ASKING").add_command(command);
     let said = mux.req_packed_commands(&both, 0, 2).await?.pop().unwrap_or(Value::Nil);

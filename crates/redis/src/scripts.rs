@@ -193,9 +193,11 @@ impl Item {
 
     fn digits(mut self, id: ClaimId) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        for byte in id.0 {
-            self.bytes.extend([byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]));
+        let mut text = [0; 32];
+        for (two, byte) in text.chunks_exact_mut(2).zip(id.0) {
+            two.copy_from_slice(&[byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]));
         }
+        self.bytes.extend_from_slice(&text);
         self
     }
 

@@ -2,7 +2,7 @@
 //! both. They are told less, and of names in whatever slots of one server, so in a Redis Cluster too many share one request, where a
 //! request of a whole verb is about one slot. What a short script leaves was not done.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use leasehold_core::{
     Claim, EngineError, Grant, How, Mode, Previous, Release, Released, Token, queue::MAX_TOKENS,
@@ -45,7 +45,10 @@ impl RedisEngine {
         claim: &Claim,
     ) -> Result<Option<Grant>, EngineError> {
         let tokens = claim.tokens.clamp(1, MAX_TOKENS);
-        let channel = via.channel(&self.client).await?;
+        let channel = match via.home {
+            None => Cow::Borrowed(&*self.client.channel),
+            Some(_) => Box::pin(via.channel(&self.client)).await?,
+        };
         let item = Item::claim_of(keys, claim.id).words(format_args!(
             "={} {tokens} {} {}",
             millis(claim.ttl),
@@ -76,11 +79,14 @@ impl RedisEngine {
     }
 
     /// By the node that has each; last those that need the whole verb anyway, without a node.
-    pub(crate) fn by_server(&self, releases: &[Release]) -> (Vec<Option<Via>>, Vec<Batch<Release>>) {
+    pub(crate) fn by_server(
+        releases: &[Release],
+        found: Vec<Option<Via>>,
+    ) -> (Vec<Option<Via>>, Vec<Batch<Release>>) {
         let mut nodes: BTreeMap<u64, (Via, Vec<usize>)> = BTreeMap::new();
         let mut rest = Vec::new();
-        for (at, release) in releases.iter().enumerate() {
-            match self.node_of(release) {
+        for (at, via) in found.into_iter().enumerate() {
+            match via {
                 Some(via) => nodes.entry(via.conn.number).or_insert((via, Vec::new())).1.push(at),
                 None => rest.push(at),
             }
@@ -102,7 +108,7 @@ impl RedisEngine {
 
     /// The node that is to be asked to free a name by the short script: if nothing but the lock and its card is to go, and nobody is to
     /// be told, as far as we know. Nobody waits here for a connection: that is done for the whole verb.
-    fn node_of(&self, release: &Release) -> Option<Via> {
+    pub(crate) fn node_of(&self, release: &Release) -> Option<Via> {
         let keys = self.keys(&release.name).ok()?;
         let now = self.client.clock.now();
         let plain = release.mode == Mode::Exclusive

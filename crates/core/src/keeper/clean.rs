@@ -119,7 +119,8 @@ pub(crate) fn send(shared: &Arc<Shared>, mut parcels: Vec<Parcel>) {
     }
 }
 
-async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
+/// Sees releases through.
+pub(crate) async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
     let mut pause = FIRST_PAUSE;
     loop {
         parcels = once(&shared, parcels).await;

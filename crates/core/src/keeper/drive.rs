@@ -19,10 +19,19 @@ pub(crate) const LAST_WORD: Duration = Duration::from_millis(50);
 type First = Option<(Instant, Result<Answer, EngineError>)>;
 
 /// Runs on the keeper. Whatever way it ends, nothing of the claim is left behind.
-pub(crate) async fn drive(shared: Arc<Shared>, claim: Claim, control: Arc<Control>, first: First) {
-    let _pending = shared.pending.one();
+pub(crate) fn drive(
+    shared: Arc<Shared>,
+    claim: Claim,
+    control: Arc<Control>,
+    first: First,
+) -> impl Future<Output = ()> + Send {
+    let pending = shared.pending.one();
     let mut drive = Drive { maybe_there: false, shared, claim, control };
-    drive.run(first).await;
+    // Not a function's own future, which would keep room for what it is given twice.
+    async move {
+        let _pending = pending;
+        drive.run(first).await;
+    }
 }
 
 struct Drive {
@@ -192,10 +201,16 @@ impl Shared {
             if self.profile.inline {
                 return request.await;
             }
-            tokio::select! {
-                biased;
-                answer = self.within(timeout, request) => Ok(answer),
-                error = self.not_connected(first_contact) => Err(error),
+            match first_contact {
+                None => Ok(self.within(timeout, request).await),
+                Some(limit) => {
+                    let not_connected = Box::pin(self.not_connected(limit));
+                    tokio::select! {
+                        biased;
+                        answer = self.within(timeout, request) => Ok(answer),
+                        error = not_connected => Err(error),
+                    }
+                }
             }
         };
         let answer = answer.inspect_err(|_| {
@@ -207,8 +222,8 @@ impl Shared {
     }
 
     /// Resolves when the time for connecting is over and nobody was ever connected.
-    async fn not_connected(&self, first_contact: Option<Instant>) -> EngineError {
-        if let (Some(limit), Some(contact)) = (first_contact, &self.profile.contact) {
+    async fn not_connected(&self, limit: Instant) -> EngineError {
+        if let Some(contact) = &self.profile.contact {
             self.sleep_until(limit.after(LAST_WORD)).await;
             if !contact.is_made() {
                 return contact.missing(self.connect_timeout);

@@ -21,8 +21,15 @@ pub(crate) struct Pending(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    count: Mutex<usize>,
+    count: Mutex<Count>,
     zero: Condvar,
+}
+
+#[derive(Default)]
+struct Count {
+    pending: usize,
+    /// Threads that wait for zero: without any, nobody is woken, which costs a system call.
+    awaited: usize,
 }
 
 /// One of them, until it is dropped.
@@ -30,22 +37,29 @@ pub(crate) struct One(Arc<Inner>);
 
 impl Pending {
     pub(crate) fn one(&self) -> One {
-        *self.lock() += 1;
+        self.lock().pending += 1;
         One(Arc::clone(&self.0))
     }
 
+    pub(crate) fn is_at_most(&self, count: usize) -> bool {
+        self.lock().pending <= count
+    }
+
     pub(crate) fn is_zero(&self) -> bool {
-        *self.lock() == 0
+        self.lock().pending == 0
     }
 
     /// Blocks until nothing is pending, at most for `limit`; whether that is so.
     fn block_until_zero(&self, limit: Duration) -> bool {
-        let wait = self.0.zero.wait_timeout_while(self.lock(), limit, |count| *count > 0);
-        let (count, _) = wait.unwrap_or_else(PoisonError::into_inner);
-        *count == 0
+        let mut count = self.lock();
+        count.awaited += 1;
+        let wait = self.0.zero.wait_timeout_while(count, limit, |count| count.pending > 0);
+        let (mut count, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        count.awaited -= 1;
+        count.pending == 0
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Count> {
         self.0.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,8 +67,8 @@ impl Pending {
 impl Drop for One {
     fn drop(&mut self) {
         let mut count = self.0.count.lock().unwrap_or_else(PoisonError::into_inner);
-        *count -= 1;
-        if *count == 0 {
+        count.pending -= 1;
+        if count.pending == 0 && count.awaited > 0 {
             self.0.zero.notify_all();
         }
     }

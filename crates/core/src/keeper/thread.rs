@@ -5,6 +5,7 @@ use std::{
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker},
+    thread::ThreadId,
     time::Duration,
 };
 
@@ -48,6 +49,7 @@ struct Deferred {
 
 struct Running {
     handle: Handle,
+    thread: ThreadId,
     /// Dropped with the last clone of the keeper: tells the thread to end.
     _alive: oneshot::Sender<()>,
 }
@@ -140,6 +142,37 @@ impl Keeper {
         Ok(())
     }
 
+    /// Whether its tasks may be begun on this thread; then how many it may still count as pending that have answered.
+    pub(crate) fn lends_threads(&self) -> Option<usize> {
+        let answered = match &*self.inner {
+            Inner::Thread(running) => {
+                let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                running.as_ref().filter(|running| running.thread != std::thread::current().id())?;
+                // It goes on with what it answered a moment ago while the one who waited is already here.
+                1
+            }
+            Inner::Handle(_) => 0,
+            Inner::Deferred(_) | Inner::Other(_) => return None,
+        };
+        // A thread that is ending has nothing left to enter the keeper's runtime with.
+        let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        (!is_ending).then_some(answered)
+    }
+
+    /// Calls `work` as a task of the keeper's thread would: its timers, tasks and connections are there.
+    pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        let handle = match &*self.inner {
+            Inner::Thread(running) => {
+                let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                running.as_ref().map(|running| running.handle.clone())
+            }
+            Inner::Handle(handle) => Some(handle.clone()),
+            Inner::Deferred(_) | Inner::Other(_) => None,
+        };
+        let _entered = handle.as_ref().map(Handle::enter);
+        work()
+    }
+
     /// Waits for `future` on this thread, which sleeps meanwhile.
     ///
     /// # Panics
@@ -198,8 +231,8 @@ fn start() -> Result<Running, Error> {
         // Tasks hold the keeper through what they work for: when it is gone, so are they.
         let _ = runtime.block_on(gone);
     };
-    std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(failed)?;
-    Ok(Running { handle, _alive: alive })
+    let thread = std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(failed)?;
+    Ok(Running { handle, thread: thread.thread().id(), _alive: alive })
 }
 
 impl fmt::Debug for Keeper {

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Fault, Grant, How, Instant, Loss, Mode, Name,
     Previous, Release, Token,
-    keeper::{Work, at_once},
+    keeper::{Work, at_once, drive},
     lease::Lease,
     observe::Event,
     shared::Shared,
@@ -44,10 +44,13 @@ impl Shared {
         Some(Start { claim, control })
     }
 
-    /// Carries out what `advance` decided: on this thread where the engine never waits, else through the keeper.
+    /// Carries out what `advance` decided: on this thread where the engine never waits, else through the keeper, which may find it begun.
     pub(crate) fn run(self: &Arc<Self>, start: Option<Start>) {
         let mut start = start;
         while let Some(Start { claim, control }) = start.take() {
+            if self.may_begin_here(0) {
+                return self.begin_here(drive(Arc::clone(self), claim, control, None));
+            }
             if !self.profile.inline {
                 self.give(Work::Drive { claim, control, first: None });
                 return;

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
     cell::{Cell, Lost},
-    keeper::{Parcel, Work, at_once_all},
+    keeper::{Parcel, Work, at_once_all, deliver},
     shared::Shared,
 };
 
@@ -151,7 +151,13 @@ impl Shared {
             return LetGo::Done(outcome);
         }
         let (reply, answer) = oneshot::channel();
-        self.give(Work::Release(parcel.of_hold(deadline, reply)));
+        let parcel = parcel.of_hold(deadline, reply);
+        // The parcel itself is pending.
+        if self.may_begin_here(1) {
+            self.begin_here(deliver(Arc::clone(self), vec![parcel]));
+        } else {
+            self.give(Work::Release(parcel));
+        }
         LetGo::Sent(answer)
     }
 

@@ -16,6 +16,7 @@ mod fork;
 mod goodbye;
 mod groups;
 mod handover;
+mod here;
 mod inspects;
 mod keep;
 mod keeper;

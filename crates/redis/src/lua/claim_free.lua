@@ -6,23 +6,26 @@
 -- Answers as claim_node.lua.
 -- Invariant: as of claim.lua.
 local answers, locks, ids, asks, known = { int(us) }, {}, {}, {}, {}
-local total, a = 0, nil
+local total, a, n = 0, nil, 0
+-- A text costs a tenth of a command: none is made twice, or only to be a part of another.
+local sub, format = string.sub, string.format
 
 -- What the claims that follow ask for.
 local function asked(text)
   local ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
-  return { ttl = ttl, tokens = tonumber(tokens), rest = rest, life = int(ttl + ENDED_LIFE) }
+  return { ttl = ttl, tokens = tonumber(tokens), some = ' ' .. tokens .. ' ', rest = ' - ' .. rest, life = int(ttl + ENDED_LIFE) }
 end
 
 for at = 3, #ARGV do
   local text = ARGV[at]
+  local tag = sub(text, 1, 4)
   if text:byte() == 61 then
     a = asked(text)
   else
-    local n = #locks + 1
-    local side, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(37)
-    locks[n], ids[n], asks[n], answers[n + 1] = lock, text:sub(5, 36), a, '0'
-    known[2 * n - 1], known[2 * n] = side .. 'c' .. lock, side .. 'd' .. lock
+    n = n + 1
+    local lock = sub(text, 37)
+    locks[n], ids[n], asks[n], answers[n + 1] = lock, sub(text, 5, 36), a, '0'
+    known[2 * n - 1], known[2 * n] = 'leasehold:{' .. tag .. '}c' .. lock, 'leasehold:{' .. tag .. '}d' .. lock
     total = total + a.tokens
   end
 end
@@ -49,16 +52,19 @@ local function take()
     return
   end
   local first, minted = mint(KEYS[1], total, free)
+  if not first then
+    return
+  end
   local single = minted ~= total
   for n, lock in ipairs(locks) do
-    local a = first and asks[n]
+    local a = asks[n]
     if a then
-      local token, tokens = int(first), single and 1 or a.tokens
-      if call('SET', lock, ids[n] .. '.' .. token, 'NX', 'PX', a.ttl) then
-        call('SET', known[2 * n - 1], since .. token .. ' ' .. tokens .. ' ' .. ids[n] .. ' - ' .. a.rest, 'PX', a.life)
-        answers[n + 1] = tokens == a.tokens and token or '-' .. token
+      local token, id = format(FORMAT, first), ids[n]
+      if call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
+        call('SET', known[2 * n - 1], since .. token .. (single and ' 1 ' or a.some) .. id .. a.rest, 'PX', a.life)
+        answers[n + 1] = (not single or a.tokens == 1) and token or '-' .. token
       end
-      first = first + tokens
+      first = first + (single and 1 or a.tokens)
     end
   end
 end

@@ -2,18 +2,18 @@
 --
 -- KEYS 1 counter, which is not used
 -- ARGV, answers and invariant as of release_node.lua
-local call = redis.call
+local call, sub, find = redis.call, string.sub, string.find
 
 if #ARGV == 1 then
   local text = ARGV[1]
-  local blank = text:find(' ', 38, true)
-  local side, mine, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, blank - 1), text:sub(blank + 1)
+  local blank = find(text, ' ', 38, true)
+  local tag, mine, lock = sub(text, 1, 4), sub(text, 5, blank - 1), sub(text, blank + 1)
   local done, told = pcall(function()
     -- No more is read than a string of ours may have, as in all_values() in head.lua.
-    if call('GETRANGE', lock, '0', '4095') ~= mine or call('EXISTS', side .. 'q' .. lock) == 1 then
+    if call('GETRANGE', lock, '0', '4095') ~= mine or call('EXISTS', 'leasehold:{' .. tag .. '}q' .. lock) == 1 then
       return '0 0'
     end
-    call('DEL', lock, side .. 'c' .. lock)
+    call('DEL', lock, 'leasehold:{' .. tag .. '}c' .. lock)
     return '0 1'
   end)
   return done and told or '0 0'
@@ -23,26 +23,26 @@ local answers, locks, mine, lines, cards = { '0' }, {}, {}, {}, {}
 
 for at = 1, #ARGV do
   local text = ARGV[at]
-  local blank = text:find(' ', 38, true)
-  local side, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(blank + 1)
-  locks[at], mine[at], answers[at + 1] = lock, text:sub(5, blank - 1), '0'
-  lines[at], cards[at] = side .. 'q' .. lock, side .. 'c' .. lock
+  local blank = find(text, ' ', 38, true)
+  local tag, lock = sub(text, 1, 4), sub(text, blank + 1)
+  locks[at], mine[at], answers[at + 1] = lock, sub(text, 5, blank - 1), '0'
+  lines[at], cards[at] = 'leasehold:{' .. tag .. '}q' .. lock, 'leasehold:{' .. tag .. '}c' .. lock
 end
 
 local function release()
   local values = call('MGET', unpack(locks))
   local nobody_waits = call('EXISTS', unpack(lines)) == 0
-  local freed, keys = {}, {}
-  for at, lock in ipairs(locks) do
+  local freed, keys, n = {}, {}, 0
+  for at = 1, #locks do
     if values[at] == mine[at] and (nobody_waits or call('EXISTS', lines[at]) == 0) then
-      local n = #freed + 1
-      freed[n], keys[2 * n - 1], keys[2 * n] = at, lock, cards[at]
+      n = n + 1
+      freed[n], keys[2 * n - 1], keys[2 * n] = at, locks[at], cards[at]
     end
   end
-  if #freed > 0 then
+  if n > 0 then
     call('DEL', unpack(keys))
-    for _, at in ipairs(freed) do
-      answers[at + 1] = '1'
+    for at = 1, n do
+      answers[freed[at] + 1] = '1'
     end
   end
 end

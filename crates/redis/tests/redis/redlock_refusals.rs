@@ -5,6 +5,7 @@ use leasehold_redis::{RedlockConfig, RedlockEngine};
 use leasehold_testkit::server::RedisServer;
 
 use crate::{
+    cluster_rig::ClusterRig,
     conformance::{PASSWORD, has_rights_on_channels, without_channels},
     redlock_rig::{RedlockRig, at},
     rig::{acquire, claim_of},
@@ -42,8 +43,8 @@ fn a_replica_and_a_node_of_a_cluster_are_refused() {
     let error = refused(&rig, &[ports[0], ports[1], replica.port()]);
     assert_eq!(error.fault, Fault::Misconfigured);
     assert!(error.message.contains("is a replica"), "{error:?}");
-    let node = RedisServer::start(&["--cluster-enabled", "yes"]);
-    let error = refused(&rig, &[ports[0], ports[1], node.port()]);
+    let cluster = ClusterRig::with(1, 0, &[]);
+    let error = refused(&rig, &[ports[0], ports[1], cluster.cluster().ports()[0]]);
     assert_eq!(error.fault, Fault::Misconfigured);
     assert!(error.message.contains("redis+cluster://"), "{error:?}");
 }

@@ -1,10 +1,13 @@
 //! Holds calls at gates that the test opens: slowness without a clock.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Guarantee, Hold, How, Inspect, Name,
-    News, Profile, Release, Released, Renewed, View,
+    News, Profile, Release, Released, Renewed, View, is_begun_here,
 };
 use tokio::sync::watch;
 
@@ -21,6 +24,8 @@ pub struct Slow {
 
 #[derive(Debug, Default)]
 struct Gates {
+    /// Calls that were begun on the thread of who asked.
+    begun_here: AtomicUsize,
     requests: Gate,
     replies: Gate,
 }
@@ -44,6 +49,19 @@ impl Slow {
     pub fn with_contact(mut self, contact: Contact) -> Self {
         self.profile.contact = Some(contact);
         self
+    }
+
+    /// The same of an engine whose requests may be begun on the thread of who asks.
+    #[must_use]
+    pub fn direct(mut self) -> Self {
+        self.profile.direct = true;
+        self
+    }
+
+    /// How many calls of `verb` were begun on the thread of who asked.
+    #[must_use]
+    pub fn begun_here(&self, verb: Verb) -> usize {
+        self.gates.get(verb).begun_here.load(Ordering::Relaxed)
     }
 
     /// From now on, requests of `verb` wait before they are applied.
@@ -82,6 +100,7 @@ impl Slow {
 
     async fn through<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
         let gates = self.gates.get(verb);
+        gates.begun_here.fetch_add(usize::from(is_begun_here()), Ordering::Relaxed);
         gates.requests.pass().await;
         let answer = call.await;
         gates.replies.pass().await;

@@ -9,7 +9,7 @@
 --   first    of the block that is written here for this claim; 0 if there is none
 --   left     of a lock that is in the way; -1 if it never ends
 -- Writes, of what is not ours, nothing.
-local since, longest_known -- the same for all items
+local since, longest_known -- as text, the same for all items
 
 local function known_age(longest)
   if since then
@@ -23,7 +23,7 @@ local function known_age(longest)
   elseif most < longest then
     call('SET', BORN, int(born) .. ' ' .. int(longest))
   end
-  since, longest_known = us - born, math.max(most, longest)
+  since, longest_known = int(us - born), int(math.max(most, longest))
   return since, longest_known
 end
 
@@ -41,8 +41,8 @@ end
 local function one(lock, side, id, text)
   local how, attempt, ttl, first, tokens, waits, longest, channel, owner = text:match(
     '^(%l+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (%S+) (.*)$')
-  attempt, first, tokens, longest = tonumber(attempt), tonumber(first), tonumber(tokens), tonumber(longest)
-  local value, born, word, left = value_under(lock), nil, nil, -1
+  first, tokens, longest = tonumber(first), tonumber(tokens), tonumber(longest)
+  local value, born, word, left = value_under(lock), nil, nil, '-1'
   born, longest = known_age(longest)
   local key = side .. 'T' .. lock
   local t = read(call('GET', key))
@@ -51,10 +51,10 @@ local function one(lock, side, id, text)
     word = 'stood'
     if how == 'ask' then
       call('PEXPIRE', lock, ttl)
-    elseif tonumber(value:sub(34)) > attempt then
+    elseif tonumber(value:sub(34)) > tonumber(attempt) then
       word = 'dead' -- a later attempt of the same claim is there
     else
-      call('SET', lock, id .. '-' .. int(attempt), 'PX', ttl)
+      call('SET', lock, id .. '-' .. attempt, 'PX', ttl)
     end
   elseif value == 'broken-' .. id then
     word = 'dead'
@@ -63,7 +63,7 @@ local function one(lock, side, id, text)
   elseif value and is_dead(side .. 'D' .. lock, id) then
     word = 'dead'
   elseif value then
-    word, left = value:sub(1, 1) == '(' and 'typed' or 'taken', call('PTTL', lock)
+    word, left = value:sub(1, 1) == '(' and 'typed' or 'taken', int(call('PTTL', lock))
     if waits ~= '0' and word == 'taken' then
       stand(side, lock, id, channel, owner)
     end
@@ -73,7 +73,7 @@ local function one(lock, side, id, text)
     word = 'dead'
   else
     -- An empty string is another program's, too.
-    word = call('SET', lock, id .. '-' .. int(attempt), 'NX', 'PX', ttl) and 'locked' or 'taken'
+    word = call('SET', lock, id .. '-' .. attempt, 'NX', 'PX', ttl) and 'locked' or 'taken'
   end
   local mine = word == 'locked' or word == 'stood'
   if mine then
@@ -85,10 +85,8 @@ local function one(lock, side, id, text)
     end
   end
   mine = mine and t.id == id
-  return table.concat({
-    word, int(us), int(newest), how_ended, mine and int(t.first) or '0', mine and int(t.last - t.first + 1) or '0', int(born),
-    int(longest), int(left),
-  }, ' ')
+  local block = mine and int(t.first) .. ' ' .. int(t.last - t.first + 1) or '0 0'
+  return word .. ' ' .. now .. ' ' .. int(newest) .. ' ' .. how_ended .. ' ' .. block .. ' ' .. born .. ' ' .. longest .. ' ' .. left
 end
 
 return each(3, one)

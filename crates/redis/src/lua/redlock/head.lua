@@ -15,12 +15,13 @@
 -- Invariant: a token is written only where the lock of its claim stands, and only if it is larger than the one that is there.
 --
 -- Answers {server us, an answer for each item}. ARGV holds so many words for each item, and the floor, which is not used here.
-local TOKEN_LIFE = 3600000  -- how long a token is remembered, in ms: later ones are larger by the clock alone
+local TOKEN_LIFE = '3600000' -- how long a token is remembered, in ms: later ones are larger by the clock alone
 local DEAD_LIFE = 10000     -- how long a request may still arrive after its claim was ended, in ms
 local WAIT_LIFE = 10000     -- a waiter that is to hear of a release asks more often than this, in ms
 local MAX_WAITERS = 4096
-local RUNG = 2              -- so many waiters are told of a release: one may be gone
+local RUNG = '1'            -- up to this one in line, from 0, waiters are told of a release: one may be gone
 local LONGEST = 4096        -- no string of ours is as long, in bytes
+local LAST_BYTE = '4095'
 
 local BORN = 'leasehold:{}B'
 
@@ -28,13 +29,18 @@ local call = redis.call
 local clock = call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 
+-- Where integers have 64 bits, the quicker one is as exact; '..' alone would round.
+local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
+
 local function int(number)
-  return string.format('%.0f', number) -- '..' alone would round
+  return string.format(FORMAT, number)
 end
+
+local now = int(us)
 
 -- What stands under the lock, false if nothing does; of another type than a string, its type in brackets.
 local function value_under(lock)
-  local value = redis.pcall('GETRANGE', lock, 0, LONGEST - 1)
+  local value = redis.pcall('GETRANGE', lock, '0', LAST_BYTE)
   if type(value) ~= 'table' then
     return value ~= '' and value
   end
@@ -46,15 +52,15 @@ local function read(text)
   local last, first, id, ended, before, since, owner = (text or ''):match(
     '^(%d+) (%d+) (%x+) (%l?%-?) (%l) (%d+) (.*)$')
   if not last then
-    return { last = 0, first = 0, id = '', ended = 'u', before = 'u', since = 0, owner = '' }
+    return { last = 0, first = 0, id = '', ended = 'u', before = 'u', since = '0', owner = '' }
   end
   return {
-    last = tonumber(last), first = tonumber(first), id = id, ended = ended, before = before, since = tonumber(since), owner = owner,
+    last = tonumber(last), first = tonumber(first), id = id, ended = ended, before = before, since = since, owner = owner,
   }
 end
 
 local function put(key, t)
-  call('SET', key, table.concat({ int(t.last), int(t.first), t.id, t.ended, t.before, int(t.since), t.owner }, ' '),
+  call('SET', key, int(t.last) .. ' ' .. int(t.first) .. ' ' .. t.id .. ' ' .. t.ended .. ' ' .. t.before .. ' ' .. t.since .. ' ' .. t.owner,
     'PX', TOKEN_LIFE)
 end
 
@@ -71,7 +77,7 @@ local function mint(key, t, first, tokens, id, owner)
     return false
   end
   local before = t.id == id and t.before or ended(t)
-  t.last, t.first, t.id, t.ended, t.before, t.since, t.owner = first + tokens - 1, first, id, '-', before, us, owner
+  t.last, t.first, t.id, t.ended, t.before, t.since, t.owner = first + tokens - 1, first, id, '-', before, now, owner
   put(key, t)
   return true
 end
@@ -112,9 +118,9 @@ local function forget(side, lock, id)
   call('HDEL', side .. 'V' .. lock, id)
 end
 
--- The lock is free: some who wait try at once.
+-- The lock is free: some who wait try at once. Whether any waited.
 local function ring(side, lock)
-  local waiters = call('ZRANGE', side .. 'W' .. lock, 0, RUNG - 1)
+  local waiters = call('ZRANGE', side .. 'W' .. lock, '0', RUNG)
   for _, id in ipairs(waiters) do
     local channel = (call('HGET', side .. 'V' .. lock, id) or ''):match('^%d+ (%S+) ')
     forget(side, lock, id)
@@ -122,6 +128,7 @@ local function ring(side, lock)
       redis.pcall('PUBLISH', channel, 'ring ' .. id .. ' ' .. lock)
     end
   end
+  return #waiters > 0
 end
 
 -- Answers each item by `one`, which is given the lock and its words.

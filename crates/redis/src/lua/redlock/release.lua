@@ -9,7 +9,7 @@
 local function one(lock, side, id, text)
   local attempt, token, how, grave, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
   token = tonumber(token)
-  local value, word = value_under(lock), 'absent'
+  local value, word, waited = value_under(lock), 'absent', true
   local is_ours = attempt == 'any' and (is_of(value, id) or value == 'broken-' .. id)
   if is_ours or value == id .. '-' .. attempt then
     local key = side .. 'T' .. lock
@@ -21,9 +21,9 @@ local function one(lock, side, id, text)
       t.ended = token ~= 0 and t.first == token and how or t.before
       put(key, t)
     end
-    ring(side, lock)
+    waited = ring(side, lock)
   end
-  if attempt == 'any' then
+  if waited and attempt == 'any' then
     forget(side, lock, id)
   end
   if grave == '1' then

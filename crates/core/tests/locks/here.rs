@@ -1,0 +1,117 @@
+//! Requests that are begun on the thread of who asks.
+
+use std::sync::Arc;
+
+use leasehold_core::{Engine, Keeper, Locks, memory::MemoryEngine};
+use leasehold_testkit::{
+    decorators::{Slow, Verb},
+    dropper::poll_once,
+};
+
+use crate::World;
+
+/// `Locks` with a thread of their own, on a wire that a test may hold up.
+fn direct(world: &World) -> (Arc<Slow>, Locks) {
+    let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))).direct());
+    (Arc::clone(&slow), alone(Locks::new(slow)))
+}
+
+/// Uses them for so long that the next request is taken for one that is alone.
+fn alone(locks: Locks) -> Locks {
+    for _ in 0..ENOUGH {
+        locks.mutex("before").blocking().acquire().unwrap().release_blocking().unwrap();
+    }
+    locks
+}
+
+const ENOUGH: usize = 8;
+
+#[test]
+fn a_lone_request_is_begun_on_the_thread_that_asks_and_seen_through_by_the_keeper() {
+    let world = World::new();
+    let (slow, locks) = direct(&world);
+    pollster::block_on(begins_here(&slow, &locks));
+    world.assert_at_rest();
+}
+
+#[test]
+fn so_it_is_on_the_runtime_of_its_keeper() {
+    let world = World::new();
+    let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))).direct());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let keeper = Keeper::on(runtime.handle().clone());
+    let locks = Locks::builder(Arc::clone(&slow) as Arc<dyn Engine>).keeper(keeper).build();
+    runtime.block_on(async {
+        for _ in 0..ENOUGH {
+            locks.mutex("before").acquire().await.unwrap().release().await.unwrap();
+        }
+        begins_here(&slow, &locks).await;
+    });
+    world.assert_at_rest();
+}
+
+/// The next request is begun here, and its release.
+async fn begins_here(slow: &Slow, locks: &Locks) {
+    let begun = || (slow.begun_here(Verb::Claim), slow.begun_here(Verb::Release));
+    let (claims, releases) = begun();
+    slow.hold_requests(Verb::Claim);
+    let mut acquire = Box::pin(locks.mutex("x").acquire());
+    assert!(poll_once(acquire.as_mut()).is_none());
+    assert_eq!((begun(), slow.waiting(Verb::Claim)), ((claims + 1, releases), 1));
+    slow.open(Verb::Claim);
+    let guard = acquire.await.unwrap();
+    slow.hold_replies(Verb::Release);
+    let release = guard.release();
+    assert_eq!((begun(), slow.waiting(Verb::Release)), ((claims + 1, releases + 1), 1));
+    slow.open(Verb::Release);
+    release.await.unwrap();
+}
+
+#[test]
+fn what_a_crowd_asks_for_is_left_to_the_keeper() {
+    let world = World::new();
+    let (slow, locks) = direct(&world);
+    let before = slow.begun_here(Verb::Claim);
+    slow.hold_requests(Verb::Claim);
+    let mut crowd: Vec<_> =
+        (0..16).map(|number| Box::pin(locks.mutex(number.to_string()).acquire())).collect();
+    for acquire in &mut crowd {
+        assert!(poll_once(acquire.as_mut()).is_none());
+    }
+    assert!(slow.begun_here(Verb::Claim) <= before + 2, "the second while the first may be done");
+    slow.open(Verb::Claim);
+    let guards: Vec<_> = crowd.into_iter().map(|acquire| pollster::block_on(acquire).unwrap()).collect();
+    drop(guards);
+    let before = slow.begun_here(Verb::Claim);
+    locks.mutex("x").blocking().acquire().unwrap().release_blocking().unwrap();
+    assert_eq!(slow.begun_here(Verb::Claim), before, "the next may be one of a crowd, too");
+    world.assert_at_rest();
+}
+
+#[test]
+fn nothing_is_left_of_a_request_that_was_begun_here_and_dropped() {
+    let world = World::new();
+    for hold in [Slow::hold_requests, Slow::hold_replies] {
+        let (slow, locks) = direct(&world);
+        hold(&slow, Verb::Claim);
+        let mut acquire = Box::pin(locks.mutex("x").acquire());
+        assert!(poll_once(acquire.as_mut()).is_none());
+        drop(acquire);
+        slow.open(Verb::Claim);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_keeper_that_is_gone_ends_what_was_begun_here() {
+    let world = World::new();
+    let (slow, locks) = direct(&world);
+    slow.hold_requests(Verb::Claim);
+    let mut acquire = Box::pin(locks.mutex("x").acquire());
+    assert!(poll_once(acquire.as_mut()).is_none());
+    let mut closed = Box::pin(locks.close(crate::PATIENCE));
+    let lost = poll_once(closed.as_mut());
+    assert!(pollster::block_on(acquire).unwrap_err().is_closed());
+    assert_eq!(lost.unwrap_or_else(|| pollster::block_on(closed)), 0);
+    world.assert_at_rest();
+}

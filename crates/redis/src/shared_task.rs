@@ -1,0 +1,266 @@
+//! What keeps a connection going: its task, or who has just left a call while nobody else is at it. So a request leaves from the thread
+//! that asks, and the keeper's is not woken for it, only for the answer.
+
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures_util::task::AtomicWaker;
+
+/// How often one who left a call goes on when what was done has woken something else of the connection: the call goes through two
+/// queues.
+const MOST_POLLS: u32 = 4;
+
+thread_local! {
+    /// The task that this thread polls, by its address, and whether it was woken meanwhile.
+    static POLLED: Cell<(usize, bool)> = const { Cell::new((0, false)) };
+}
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The work of one connection.
+pub(crate) struct SharedTask(Arc<Inner>);
+
+struct Inner {
+    /// `None` when it is done.
+    work: Mutex<Option<Work>>,
+    /// Wakes the task.
+    task: AtomicWaker,
+    /// The task found it being polled.
+    missed: AtomicBool,
+}
+
+impl SharedTask {
+    /// The task is to be run for as long as the connection is to last.
+    pub(crate) fn new(work: Work) -> (Self, impl Future<Output = ()> + Send) {
+        let work = Mutex::new(Some(work));
+        let inner = Arc::new(Inner { work, task: AtomicWaker::new(), missed: AtomicBool::new(false) });
+        let ended = EndsWork(Arc::clone(&inner));
+        let task = std::future::poll_fn(move |context| ended.0.poll_task(context));
+        (Self(inner), task)
+    }
+
+    /// Does what leaves a call, and sends it. Runs where the task could: with its timers at hand.
+    pub(crate) fn poll_after<T>(&self, leave: impl FnOnce() -> T) -> T {
+        let before = POLLED.replace((self.0.address(), false));
+        let left = leave();
+        let is_settled = self.poll_on();
+        POLLED.set(before);
+        if !is_settled {
+            self.0.task.wake();
+        }
+        left
+    }
+
+    /// Whether nothing is left to do but what will wake the task.
+    fn poll_on(&self) -> bool {
+        for _ in 0..MOST_POLLS {
+            let Some(mut work) = self.0.try_work() else { return false };
+            POLLED.set((self.0.address(), false));
+            let is_done = self.0.poll_work(&mut work);
+            drop(work);
+            // Only now: it looks whether the task is still being polled.
+            if self.0.missed.swap(false, Ordering::SeqCst) || is_done {
+                return false;
+            }
+            let (_, again) = POLLED.get();
+            if !again {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Inner {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Never waits: the keeper has other connections, and whoever polls this one may be stopped meanwhile.
+    fn poll_task(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.task.register(context.waker());
+        // In this order: whoever lets go of it after this looks there.
+        self.missed.store(true, Ordering::SeqCst);
+        let Some(mut work) = self.try_work() else { return Poll::Pending };
+        self.missed.store(false, Ordering::SeqCst);
+        if self.poll_work(&mut work) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether it is done.
+    fn poll_work(self: &Arc<Self>, work: &mut Option<Work>) -> bool {
+        let Some(future) = work else { return true };
+        let waker = Waker::from(Arc::clone(self));
+        let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+        let is_done = match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(polled) => polled.is_ready(),
+            // As a runtime does: what it left half-way through is dropped, which tells whoever waits for it.
+            Err(_) => true,
+        };
+        if is_done {
+            *work = None;
+        }
+        is_done
+    }
+
+    fn try_work(&self) -> Option<MutexGuard<'_, Option<Work>>> {
+        match self.work.try_lock() {
+            Ok(work) => Some(work),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Wake for Inner {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let here = POLLED.try_with(|polled| {
+            let (task, _) = polled.get();
+            let here = task == self.address();
+            if here {
+                polled.set((task, true));
+            }
+            here
+        });
+        if !here.unwrap_or(false) {
+            self.task.wake();
+        }
+    }
+}
+
+/// The task is gone, and with it the connection, in whatever way.
+struct EndsWork(Arc<Inner>);
+
+impl Drop for EndsWork {
+    fn drop(&mut self) {
+        let work = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(work);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, sync::atomic::AtomicU32, task::Poll};
+
+    use super::*;
+
+    /// Counts how often the task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Woken {
+        fn times(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    /// The work, how often it was polled, and its waker.
+    fn work(
+        mut poll: impl FnMut(u32, &Waker) -> bool + Send + 'static,
+    ) -> (SharedTask, Pin<Box<dyn Future<Output = ()> + Send>>, Arc<AtomicU32>) {
+        let polls = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&polls);
+        let (shared, task) = SharedTask::new(Box::pin(poll_fn(move |context| {
+            let before = count.fetch_add(1, Ordering::SeqCst);
+            if poll(before, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        })));
+        (shared, Box::pin(task), polls)
+    }
+
+    fn poll(task: &mut Pin<Box<dyn Future<Output = ()> + Send>>, woken: &Arc<Woken>) -> bool {
+        let waker = Waker::from(Arc::clone(woken));
+        task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+    }
+
+    #[test]
+    fn who_leaves_a_call_does_what_it_wakes_and_the_task_sleeps_on() {
+        let kept = Arc::new(Mutex::new(None::<Waker>));
+        let keep = Arc::clone(&kept);
+        let (shared, mut task, polls) = work(move |before, waker| {
+            *keep.lock().unwrap() = Some(waker.clone());
+            // What is done first wakes something else of the connection.
+            if before == 1 {
+                waker.wake_by_ref();
+            }
+            false
+        });
+        let woken = Arc::new(Woken::default());
+        assert!(!poll(&mut task, &woken));
+        let wake = || kept.lock().unwrap().clone().unwrap().wake();
+        shared.poll_after(wake);
+        assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (3, 0));
+        // An answer that comes later is the task's.
+        wake();
+        assert_eq!(woken.times(), 1);
+        let other = shared.0.clone();
+        std::thread::scope(|scope| {
+            assert!(!poll(&mut task, &woken));
+            shared.poll_after(|| scope.spawn(|| other.wake_by_ref()).join().unwrap());
+        });
+        assert_eq!(woken.times(), 2, "another thread wakes it also meanwhile");
+    }
+
+    #[test]
+    fn a_task_that_finds_it_being_polled_does_not_wait_and_is_woken_afterwards() {
+        let (shared, mut task, polls) = work(|_, _| false);
+        let woken = Arc::new(Woken::default());
+        let polled = shared.0.try_work().unwrap();
+        assert!(!poll(&mut task, &woken));
+        assert_eq!(polls.load(Ordering::SeqCst), 0);
+        drop(polled);
+        shared.poll_after(|| ());
+        assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (1, 1));
+    }
+
+    #[test]
+    fn who_finds_it_being_polled_wakes_the_task() {
+        let (shared, mut task, polls) = work(|_, _| false);
+        let woken = Arc::new(Woken::default());
+        assert!(!poll(&mut task, &woken));
+        let polled = shared.0.try_work().unwrap();
+        shared.poll_after(|| ());
+        assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (1, 1));
+        drop(polled);
+    }
+
+    #[test]
+    fn work_that_ends_or_panics_while_it_is_polled_ends_the_task() {
+        for panics in [false, true] {
+            let (shared, mut task, _) = work(move |before, _| {
+                assert!(before == 0 || !panics, "as a bug would");
+                before > 0
+            });
+            let woken = Arc::new(Woken::default());
+            assert!(!poll(&mut task, &woken));
+            shared.poll_after(|| ());
+            assert_eq!(woken.times(), 1);
+            assert!(shared.0.try_work().unwrap().is_none(), "it was dropped");
+            assert!(poll(&mut task, &woken));
+        }
+    }
+
+    #[test]
+    fn the_work_goes_with_its_task() {
+        let (shared, task, _) = work(|_, _| false);
+        drop(task);
+        assert!(shared.0.try_work().unwrap().is_none());
+        shared.poll_after(|| ());
+    }
+}
