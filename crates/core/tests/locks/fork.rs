@@ -7,11 +7,17 @@ use nix::{
 
 use crate::World;
 
-/// Whether a process has something locked on an open file.
+/// Whether a process has something locked on an open file of this directory: other tests of this process lock files of theirs.
 #[cfg(feature = "file")]
-fn has_locks(pid: nix::unistd::Pid) -> bool {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
-    files.flatten().any(|file| std::fs::read_to_string(file.path()).is_ok_and(|info| info.contains("lock:")))
+fn has_locks(pid: nix::unistd::Pid, dir: &std::path::Path) -> bool {
+    let is_locked = |number: &std::ffi::OsStr| {
+        let info = std::path::Path::new(&format!("/proc/{pid}/fdinfo")).join(number);
+        std::fs::read_to_string(info).is_ok_and(|info| info.contains("lock:"))
+    };
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let mut ours =
+        files.filter(|file| std::fs::read_link(file.path()).is_ok_and(|path| path.starts_with(dir)));
+    ours.any(|file| is_locked(&file.file_name()))
 }
 
 /// Else the name would stay taken for as long as the child lives when its parent is killed.
@@ -33,8 +39,8 @@ fn a_child_shares_no_lock_that_is_taken_later() {
         },
         ForkResult::Parent { child } => {
             let guard = job.acquire().unwrap();
-            let is_shared = has_locks(child);
-            let is_held = has_locks(nix::unistd::getpid());
+            let is_shared = has_locks(child, dir.path());
+            let is_held = has_locks(nix::unistd::getpid(), dir.path());
             nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
             waitpid(child, None).unwrap();
             assert!(!is_shared && is_held);
