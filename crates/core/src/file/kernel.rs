@@ -1,12 +1,17 @@
 //! Who holds and waits for a file as a whole, as the kernel tells in `/proc/locks`: looking disturbs nobody.
 
-use std::fs;
+use std::{
+    fs::File,
+    io::{self, Read},
+};
 
 use nix::sys::stat::{major, minor};
 
 /// File systems that give `stat` another device number than `/proc/locks`: btrfs and overlay. There the inode alone
 /// must do, in a directory of one file system.
 const OTHER_DEVICE: [i64; 2] = [0x9123_683E, OVERLAY];
+/// More than the kernel gives at a time, which is a page.
+const PIECE: usize = 64 * 1024;
 /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
 pub(super) const OVERLAY: i64 = 0x794C_7630;
 
@@ -30,7 +35,7 @@ pub(super) struct KernelLocks {
 impl KernelLocks {
     /// Reads them; none where `/proc/locks` cannot be read. Locks of other pid namespaces are not shown by the kernel.
     pub(super) fn read(fs: Option<i64>) -> Self {
-        let text = fs::read_to_string("/proc/locks").unwrap_or_default();
+        let text = read_whole("/proc/locks").unwrap_or_default();
         Self { text, inode_alone: fs.is_some_and(|fs| OTHER_DEVICE.contains(&fs)) }
     }
 
@@ -53,6 +58,19 @@ impl KernelLocks {
         let (on, number) = words.next()?.rsplit_once(':')?;
         let same = number.parse() == Ok(inode) && (self.inode_alone || on == device);
         (same && words.nth(1)? == "EOF").then_some(Flock { pid, exclusive, waits })
+    }
+}
+
+/// In as few reads as the kernel allows. It counts locks off to where the last read ended, so one that stands is left out when another
+/// one before it goes between two reads; `fs::read_to_string` begins with a few bytes.
+fn read_whole(path: &str) -> io::Result<String> {
+    let (mut file, mut text) = (File::open(path)?, Vec::new());
+    let mut piece = vec![0; PIECE];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return String::from_utf8(text).map_err(io::Error::other),
+            read => text.extend_from_slice(&piece[..read]),
+        }
     }
 }
 
