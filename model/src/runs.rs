@@ -7,7 +7,7 @@ use crate::{
     rules::{Faults, Section},
 };
 
-/// Rules, and what is expected of their worlds.
+/// A set of rules to search, and whether the search is expected to find a violation.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// What it is about.

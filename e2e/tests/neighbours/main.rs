@@ -12,3 +12,4 @@ mod packages;
 mod redis;
 mod redisson;
 mod redlock;
+mod turns;

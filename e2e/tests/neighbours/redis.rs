@@ -5,7 +5,7 @@ use std::{thread::spawn, time::Duration};
 use leasehold::Locks;
 use leasehold_testkit::server::RedisServer;
 
-use crate::packages::Neighbour;
+use crate::{packages::Neighbour, turns};
 
 /// Programs of each side, and how often each of them has its turn.
 const OF_EACH: usize = 2;
@@ -17,34 +17,12 @@ fn locks(server: &RedisServer, options: &str) -> Locks {
 
 /// Ours and theirs take turns: nobody meets another, and everybody gets through.
 fn take_turns(kind: &str, options: &str) {
-    let server = std::sync::Arc::new(RedisServer::start(&[]));
+    let server = RedisServer::start(&[]);
     let port = server.port().to_string();
-    let theirs: Vec<_> =
-        (0..OF_EACH).map(|_| Neighbour::start(kind, "turns", &port, "shared", SECTIONS)).collect();
-    let ours: Vec<_> = (0..OF_EACH)
-        .map(|_| {
-            // A client of its own each, as processes have.
-            let (locks, server) = (locks(&server, options), std::sync::Arc::clone(&server));
-            spawn(move || {
-                let says = |command: &[&str]| server.command(command).join("");
-                for _ in 0..SECTIONS {
-                    let guard = locks.mutex("shared").blocking().acquire().unwrap();
-                    if says(&["SET", "inside", "rust", "NX"]) != "OK" {
-                        says(&["INCR", "overlaps"]);
-                    }
-                    let count: usize = says(&["GET", "count"]).parse().unwrap_or(0);
-                    says(&["SET", "count", &(count + 1).to_string()]);
-                    says(&["DEL", "inside"]);
-                    guard.release_blocking().unwrap();
-                }
-            })
-        })
-        .collect();
-    ours.into_iter().for_each(|thread| thread.join().unwrap());
-    theirs.into_iter().for_each(Neighbour::finish);
-    let says = |command: &[&str]| server.command(command).join("");
-    assert_eq!(says(&["GET", "overlaps"]), "", "nobody was inside with another");
-    assert_eq!(says(&["GET", "count"]), (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
+    let theirs = (0..OF_EACH).map(|_| Neighbour::start(kind, "turns", &port, "shared", SECTIONS)).collect();
+    // A client of its own each, as processes have.
+    let ours: Vec<_> = (0..OF_EACH).map(|_| locks(&server, options)).collect();
+    turns::take_turns(&server, (&ours, |locks| locks.mutex("shared")), theirs, SECTIONS);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Beside Redisson, under the same names: URLs with `layout=redisson`.
 
-use std::{path::Path, sync::Arc, thread::spawn, time::Duration};
+use std::{path::Path, thread::spawn, time::Duration};
 
 use leasehold::{Locks, Request};
 use leasehold_testkit::server::{RedisCluster, RedisSentinels, RedisServer};
 
 use crate::{
     groups::{Contest, ROUNDS, SIDES, Strike, expect_no_overlap, joined, move_slot},
-    java,
+    java, turns,
 };
 
 const KEY: &str = "lock:shared";
@@ -27,34 +27,13 @@ fn locks(server: &RedisServer) -> Locks {
 
 /// Ours and theirs take turns: nobody meets another, and everybody gets through.
 fn take_turns(kind: &str, ours: fn(&Locks) -> Request) {
-    let server = Arc::new(RedisServer::start(&[]));
+    let server = RedisServer::start(&[]);
     let port = server.port().to_string();
     let sections = SECTIONS.to_string();
-    let theirs: Vec<_> = (0..OF_EACH).map(|_| java::start(&["turns", kind, &port, KEY, &sections])).collect();
-    let threads: Vec<_> = (0..OF_EACH)
-        .map(|_| {
-            // A client of its own each, as processes have.
-            let (locks, server) = (locks(&server), Arc::clone(&server));
-            spawn(move || {
-                let says = |command: &[&str]| server.command(command).join("");
-                for _ in 0..SECTIONS {
-                    let guard = ours(&locks).blocking().acquire().unwrap();
-                    if says(&["SET", "inside", "rust", "NX"]) != "OK" {
-                        says(&["INCR", "overlaps"]);
-                    }
-                    let count: usize = says(&["GET", "count"]).parse().unwrap_or(0);
-                    says(&["SET", "count", &(count + 1).to_string()]);
-                    says(&["DEL", "inside"]);
-                    guard.release_blocking().unwrap();
-                }
-            })
-        })
-        .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    theirs.into_iter().for_each(crate::packages::Neighbour::finish);
-    let says = |command: &[&str]| server.command(command).join("");
-    assert_eq!(says(&["GET", "overlaps"]), "", "nobody was inside with another");
-    assert_eq!(says(&["GET", "count"]), (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
+    let theirs = (0..OF_EACH).map(|_| java::start(&["turns", kind, &port, KEY, &sections])).collect();
+    // A client of its own each, as processes have.
+    let clients: Vec<_> = (0..OF_EACH).map(|_| locks(&server)).collect();
+    turns::take_turns(&server, (&clients, ours), theirs, SECTIONS);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! On three independent Redis masters, beside the Redlocks of other programs: each excludes the other, also when a holder is killed.
 
-use std::{path::Path, process::Command, sync::Arc, thread::spawn};
+use std::{path::Path, process::Command};
 
 use leasehold::Locks;
 use leasehold_testkit::server::RedisServer;
@@ -9,6 +9,7 @@ use crate::{
     go,
     groups::{Contest, ROUNDS, SIDES, Strike, expect_no_overlap, joined},
     packages::Neighbour,
+    turns,
 };
 
 /// Programs of each side, and how often each of them has its turn.
@@ -54,7 +55,7 @@ fn theirs(kind: &str, what: &str, nodes: &[RedisServer], number: &str) -> Neighb
 }
 
 fn stands_beside(kind: &str, prefix: &str) {
-    let nodes = Arc::new(nodes());
+    let nodes = nodes();
     let ours = locks(&nodes, prefix);
     let request = ours.mutex("shared").blocking();
     // One of theirs holds, and is killed: ours waits for its lease.
@@ -70,31 +71,10 @@ fn stands_beside(kind: &str, prefix: &str) {
     take_turns(kind, prefix, &nodes);
 }
 
-fn take_turns(kind: &str, prefix: &str, nodes: &Arc<Vec<RedisServer>>) {
-    let others: Vec<_> = (0..OF_EACH).map(|_| theirs(kind, "turns", nodes, &SECTIONS.to_string())).collect();
-    let ours: Vec<_> = (0..OF_EACH)
-        .map(|_| {
-            let (locks, nodes) = (locks(nodes, prefix), Arc::clone(nodes));
-            spawn(move || {
-                let says = |command: &[&str]| nodes[0].command(command).join("");
-                for _ in 0..SECTIONS {
-                    let guard = locks.mutex("shared").blocking().acquire().unwrap();
-                    if says(&["SET", "inside", "rust", "NX"]) != "OK" {
-                        says(&["INCR", "overlaps"]);
-                    }
-                    let count: usize = says(&["GET", "count"]).parse().unwrap_or(0);
-                    says(&["SET", "count", &(count + 1).to_string()]);
-                    says(&["DEL", "inside"]);
-                    guard.release_blocking().unwrap();
-                }
-            })
-        })
-        .collect();
-    ours.into_iter().for_each(|thread| thread.join().unwrap());
-    others.into_iter().for_each(Neighbour::finish);
-    let says = |command: &[&str]| nodes[0].command(command).join("");
-    assert_eq!(says(&["GET", "overlaps"]), "", "nobody was inside with another");
-    assert_eq!(says(&["GET", "count"]), (2 * OF_EACH * SECTIONS).to_string(), "no section was lost");
+fn take_turns(kind: &str, prefix: &str, nodes: &[RedisServer]) {
+    let others = (0..OF_EACH).map(|_| theirs(kind, "turns", nodes, &SECTIONS.to_string())).collect();
+    let ours: Vec<_> = (0..OF_EACH).map(|_| locks(nodes, prefix)).collect();
+    turns::take_turns(&nodes[0], (&ours, |locks| locks.mutex("shared")), others, SECTIONS);
 }
 
 #[test]

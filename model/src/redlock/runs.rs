@@ -5,7 +5,7 @@ use super::{
     rules::{Bug, Faults, Rules, Ticks},
 };
 
-/// Rules, and what is expected of their worlds.
+/// A set of rules to search, and whether the search is expected to find a violation.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// What it is about.

@@ -70,7 +70,7 @@ impl Keeper {
         Self::new(Inner::Deferred(Mutex::default()))
     }
 
-    /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Others need it not.
+    /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Other keepers do not need it.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`] when the system has no thread left; [`ErrorKind::Forked`] in a child of its process.

@@ -1,5 +1,5 @@
-//! Which nodes agree on the time. Votes of clocks that do not agree are not counted together: the lease of one may be over, unknown to
-//! who was not there when its clock stepped.
+//! Which nodes agree on the time. Votes of nodes whose clocks differ too much are not counted together: where one clock stepped, a
+//! lease may have ended there early, and a client that connected later cannot see the step.
 
 use std::time::Duration;
 
