@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_core::{Answer, Claim, ClaimId, Engine, Env, How, Mode, Name, News};
+use leasehold_core::{Answer, Claim, ClaimId, Engine, Env, How, Mode, Name, Notification};
 use leasehold_testkit::server::MariadbServer;
 
 use crate::{Failure, contest::quantile, mysql_free::new_engine};
@@ -85,13 +85,13 @@ pub(crate) fn bench() -> Result<(), Failure> {
 
 /// What any of these clients hears to be granted next.
 async fn granted(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant) {
-    let mut heard: Vec<_> = engines.iter().map(|engine| engine.news()).collect();
+    let mut heard: Vec<_> = engines.iter().map(|engine| engine.notifications()).collect();
     std::future::poll_fn(|context| {
-        for (at, news) in heard.iter_mut().enumerate() {
-            while let std::task::Poll::Ready(all) = news.as_mut().poll(context) {
-                *news = engines[at].news();
-                for news in all {
-                    if let News::Granted { id, grant, .. } = news {
+        for (at, notification) in heard.iter_mut().enumerate() {
+            while let std::task::Poll::Ready(all) = notification.as_mut().poll(context) {
+                *notification = engines[at].notifications();
+                for notification in all {
+                    if let Notification::Granted { id, grant, .. } = notification {
                         return std::task::Poll::Ready((id, grant));
                     }
                 }

@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Keeper, Locks,
-    Name, News, Profile, Release, Released, Renewed, View,
+    Name, Notification, Profile, Release, Released, Renewed, View,
 };
 
 use crate::{Failure, handover::now};
@@ -81,8 +81,8 @@ impl<E: Engine> Engine for Stamped<E> {
         self.engine.release(releases)
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        self.engine.news()
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        self.engine.notifications()
     }
 }
 

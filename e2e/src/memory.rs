@@ -95,7 +95,7 @@ impl Memory {
 
     /// Plans a fault for the next calls of each verb.
     fn trouble(&mut self, at: usize, fault: Wire) {
-        for verb in [Verb::Claim, Verb::Renew, Verb::Release, Verb::News] {
+        for verb in [Verb::Claim, Verb::Renew, Verb::Release, Verb::Notification] {
             for _ in 0..BURST {
                 self.clients[at].wire.next(verb, fault);
             }

@@ -5,8 +5,8 @@ use crate::{
     Rules, Run,
     properties::*,
     runs::{
-        BROKEN, DEAD_WAITER, DEATHS, DELAYS, FOREIGN, IN_LINE, KNOWN_DEAD, LOST_NEWS, RECONNECTING, RENEWALS,
-        TWICE,
+        BROKEN, DEAD_WAITER, DEATHS, DELAYS, FOREIGN, IN_LINE, KNOWN_DEAD, LOST_NOTIFICATIONS, RECONNECTING,
+        RENEWALS, TWICE,
     },
 };
 
@@ -28,7 +28,7 @@ pub const MISTAKES: &[Run] = &[
     Run::new("places_never_end", Rules { bugs: &[PlacesNeverEnd], ..DEATHS }).breaks(&[REST]),
     Run::new("no_ask_after_reconnect", Rules { bugs: &[NoAskAfterReconnect], ..RECONNECTING })
         .breaks(&[WAKES]),
-    Run::new("no_poll", Rules { bugs: &[NoPoll], ..LOST_NEWS }).breaks(&[WAKES]),
+    Run::new("no_poll", Rules { bugs: &[NoPoll], ..LOST_NOTIFICATIONS }).breaks(&[WAKES]),
     Run::new("no_release_after_cancel", Rules { bugs: &[NoReleaseAfterCancel], ..IN_LINE }).breaks(&[GONE]),
     Run::new("lapse_forgotten", Rules { bugs: &[LapseForgotten], ..DELAYS }).breaks(&[LAPSES]),
     Run::new("freed_out_of_line", Rules { bugs: &[FreedOutOfLine], ..DELAYS }).breaks(&[TRUTH]),

@@ -57,7 +57,7 @@ pub(crate) const FOREIGN: Rules = Rules { foreign: 1, ..SHORT };
 pub(crate) const IN_LINE: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..PROMPT };
 pub(crate) const RECONNECTING: Rules =
     Rules { renews: false, faults: Faults { breaks: 1, ..NO_FAULTS }, ..PROMPT };
-pub(crate) const LOST_NEWS: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PROMPT };
+pub(crate) const LOST_NOTIFICATIONS: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PROMPT };
 pub(crate) const DEAD_WAITER: Rules = Rules { faults: Faults { dead_waiters: 1, ..NO_FAULTS }, ..PROMPT };
 pub(crate) const KNOWN_DEAD: Rules = Rules { half_open: false, ..DEAD_WAITER };
 
@@ -82,7 +82,7 @@ pub const SMALL: &[Run] = &[
     ]),
     Run::new("in_line", IN_LINE).shows(&[HandedOn, WentOn]),
     Run::new("in_line_reconnecting", RECONNECTING).shows(&[PassedOver, StoodAgain, WentOn]),
-    Run::new("in_line_with_lost_news", LOST_NEWS).shows(&[StoodAgain]),
+    Run::new("in_line_with_lost_news", LOST_NOTIFICATIONS).shows(&[StoodAgain]),
     Run::new("in_line_behind_the_dead", DEAD_WAITER).shows(&[PassedOver, MissedItsTurn, WentOn]),
     Run::new("in_line_behind_the_known_dead", KNOWN_DEAD).shows(&[PassedOver]),
     Run::new("in_line_for_the_dead", Rules { faults: Faults { dead_holders: 1, ..NO_FAULTS }, ..PROMPT }),

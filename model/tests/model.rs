@@ -33,7 +33,7 @@ macro_rules! runs {
 
 runs! {
     delays timeouts broken_connections broken_twice renewals deaths another_program unfenced fenced sealed
-    in_line in_line_reconnecting in_line_with_lost_news in_line_behind_the_dead in_line_behind_the_known_dead
+    in_line in_line_reconnecting in_line_with_lost_notifications in_line_behind_the_dead in_line_behind_the_known_dead
     in_line_for_the_dead in_line_for_another_program in_line_behind_the_dead_for_another_program
 }
 

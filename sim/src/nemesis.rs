@@ -9,7 +9,7 @@ use crate::{clockwork::Clockwork, plan::Fault, world::World};
 /// A fault will happen in its time. Those of single messages are the wire's.
 pub(crate) fn arm(world: &Arc<World>, fault: &Fault) {
     let (at, fault) = match *fault {
-        Fault::Request { .. } | Fault::News { .. } => return,
+        Fault::Request { .. } | Fault::Notification { .. } => return,
         Fault::Stop { at, .. }
         | Fault::StopAtReading { at, .. }
         | Fault::Crash { at, .. }
@@ -35,7 +35,7 @@ impl World {
         let now = self.clockwork.now();
         let kind = fault.kind();
         match *fault {
-            Fault::Request { .. } | Fault::News { .. } => {}
+            Fault::Request { .. } | Fault::Notification { .. } => {}
             Fault::Stop { client, length, sleeps, .. } => {
                 let group = self.groups[client];
                 if self.clockwork.stop(group, length, sleeps) {

@@ -134,12 +134,12 @@ impl Cell {
     pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lasts.store(0, Ordering::Release);
-        let news = self.loss.set(loss).is_ok();
-        if news {
+        let notification = self.loss.set(loss).is_ok();
+        if notification {
             self.told.notify_waiters();
             self.make_calls(loss);
         }
-        news
+        notification
     }
 
     /// `call` is made once, when the loss is told; now, if it was.

@@ -226,7 +226,7 @@ pub enum Released {
 /// A hint from the engine that something changed. News may be lost, doubled and late: `claim` and `renew` are the truth.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum News {
+pub enum Notification {
     /// A waiting claim was granted.
     Granted {
         /// The name.
@@ -239,7 +239,7 @@ pub enum News {
         since: Option<Instant>,
     },
     /// Asking for this claim may pay now.
-    Ring {
+    Recheck {
         /// The name.
         name: Name,
         /// The claim.

@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin};
 
 use crate::{
-    Answer, Claim, EngineError, Hold, How, Inspect, Name, News, Profile, Release, Released, Renewed,
+    Answer, Claim, EngineError, Hold, How, Inspect, Name, Notification, Profile, Release, Released, Renewed,
 };
 
 /// A boxed future, as trait objects need it.
@@ -56,5 +56,5 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>>;
 
     /// The next batch of news. One reader at a time; dropping the future loses nothing. An engine without push never resolves.
-    fn news(&self) -> BoxFuture<'_, Vec<News>>;
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>>;
 }

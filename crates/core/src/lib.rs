@@ -43,7 +43,7 @@ mod wait;
 
 pub use bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};
 pub use claim::{
-    Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, News, Previous, Release, Released, Renewed,
+    Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, Notification, Previous, Release, Released, Renewed,
 };
 pub use contact::{CONNECT_TIMEOUT, Contact, LONGEST_DIAL, dial_limit};
 pub use engine::{BoxFuture, Engine};
@@ -59,7 +59,7 @@ pub use keeper::{Entropy, Env, Keeper, Runtime};
 pub use lease::{Lease, Renewal, Step, deadline};
 pub use link::{Dial, Link};
 pub use locks::{Builder, Locks, Rw};
-pub use mailbox::{MAX_NEWS, Mailbox};
+pub use mailbox::{MAX_NOTIFICATIONS, Mailbox};
 pub use mode::Mode;
 pub use name::{MAX_NAME_BYTES, Name};
 pub use observe::{Event, Observe};

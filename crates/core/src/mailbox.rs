@@ -7,11 +7,11 @@ use std::{
     task::{Poll, Waker},
 };
 
-use crate::News;
+use crate::Notification;
 
 /// The most news that wait for their reader. News are hints: when more come, all are replaced by
-/// [`News::AskAll`], which is always true, and [`News::Doubt`] if it was among them.
-pub const MAX_NEWS: usize = 4096;
+/// [`Notification::AskAll`], which is always true, and [`Notification::Doubt`] if it was among them.
+pub const MAX_NOTIFICATIONS: usize = 4096;
 
 /// The unread news of one client of an engine: bounded, for any number of writers and one reader.
 #[derive(Default)]
@@ -21,22 +21,26 @@ pub struct Mailbox {
 
 #[derive(Default)]
 struct Inside {
-    news: Vec<News>,
+    notifications: Vec<Notification>,
     reader: Option<Waker>,
 }
 
 impl Mailbox {
     /// Adds a piece of news and wakes the reader.
-    pub fn push(&self, news: News) {
+    pub fn push(&self, notifications: Notification) {
         let reader = {
             let mut inside = self.lock();
-            if inside.news.len() >= MAX_NEWS {
-                let doubt = inside.news.iter().chain([&news]).any(|news| matches!(news, News::Doubt));
-                inside.news.clear();
-                inside.news.push(News::AskAll);
-                inside.news.extend(doubt.then_some(News::Doubt));
+            if inside.notifications.len() >= MAX_NOTIFICATIONS {
+                let doubt = inside
+                    .notifications
+                    .iter()
+                    .chain([&notifications])
+                    .any(|notifications| matches!(notifications, Notification::Doubt));
+                inside.notifications.clear();
+                inside.notifications.push(Notification::AskAll);
+                inside.notifications.extend(doubt.then_some(Notification::Doubt));
             } else {
-                inside.news.push(news);
+                inside.notifications.push(notifications);
             }
             inside.reader.take()
         };
@@ -50,11 +54,11 @@ impl Mailbox {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub async fn read(&self) -> Vec<News> {
+    pub async fn read(&self) -> Vec<Notification> {
         poll_fn(|context| {
             let mut inside = self.lock();
-            if !inside.news.is_empty() {
-                return Poll::Ready(mem::take(&mut inside.news));
+            if !inside.notifications.is_empty() {
+                return Poll::Ready(mem::take(&mut inside.notifications));
             }
             let known = inside.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker()));
             if !known {
@@ -73,7 +77,7 @@ impl Mailbox {
 
 impl std::fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mailbox").field("unread", &self.lock().news.len()).finish()
+        f.debug_struct("Mailbox").field("unread", &self.lock().notifications.len()).finish()
     }
 }
 
@@ -82,11 +86,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_much_news_asks_for_all_and_forgets_no_doubt() {
+    fn too_much_notifications_asks_for_all_and_forgets_no_doubt() {
         let mailbox = Mailbox::default();
-        mailbox.push(News::Doubt);
-        (0..MAX_NEWS).for_each(|_| mailbox.push(News::AskAll));
-        let news = pollster::block_on(mailbox.read());
-        assert!(matches!(news[..], [News::AskAll, News::Doubt]), "{news:?}");
+        mailbox.push(Notification::Doubt);
+        (0..MAX_NOTIFICATIONS).for_each(|_| mailbox.push(Notification::AskAll));
+        let notifications = pollster::block_on(mailbox.read());
+        assert!(
+            matches!(notifications[..], [Notification::AskAll, Notification::Doubt]),
+            "{notifications:?}"
+        );
     }
 }

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_far_is_asked_no_longer_than_news_may_be_late() {
+    fn a_clock_set_back_far_is_asked_no_longer_than_notifications_may_be_late() {
         let mut clock = ServerClock::default();
         clock.learn(at(1000), at(1001), said(900_000));
         clock.learn(at(2000), at(2001), said(100_000));

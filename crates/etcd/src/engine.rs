@@ -3,8 +3,8 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name, News,
-    Profile, Release, Released, Renewed,
+    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name,
+    Notification, Profile, Release, Released, Renewed,
 };
 
 use crate::{client::Client, config::Config};
@@ -56,11 +56,11 @@ impl Engine for EtcdEngine {
         Box::pin(self.client.release(releases))
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
             tokio::select! {
                 biased;
-                news = self.client.mailbox.read() => news,
+                notification = self.client.mailbox.read() => notification,
                 () = self.client.link.mend() => Vec::new(),
             }
         })

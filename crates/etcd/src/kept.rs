@@ -93,8 +93,8 @@ impl Client {
 
     /// Looks which of the keys in the way of a claim keep the name, if one of those that were read without their values may.
     pub(crate) fn look_for_kept(&self, there: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
-        let is_news = |kv: &KeyValue| is_rewritten(kv) && !lock_of(&self.kept_keys).knows(kv);
-        if there.kvs.iter().any(is_news) {
+        let is_notifications = |kv: &KeyValue| is_rewritten(kv) && !lock_of(&self.kept_keys).knows(kv);
+        if there.kvs.iter().any(is_notifications) {
             self.look_for_all_kept(dir, mode, revision);
         }
     }

@@ -26,7 +26,7 @@ mod keep;
 mod kept;
 mod keys;
 mod minder;
-mod news;
+mod notifications;
 mod pulse;
 mod release;
 mod renew;

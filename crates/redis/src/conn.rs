@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::future::join;
-use leasehold_core::{BoxFuture, Clock, EngineError, Fault, News};
+use leasehold_core::{BoxFuture, Clock, EngineError, Fault, Notification};
 use redis::{
     Cmd, Value,
     aio::{MultiplexedConnection, PubSubSink},
@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::{
     error::{Refused, is_tls_there, sort, wants_tls},
     identity::{Identity, Wanted},
-    news::Ears,
+    notifications::Ears,
     open,
     outbox::{Items, Outbox, Sender, To, Values},
     reach::Dialer,
@@ -96,7 +96,7 @@ impl Conn {
             let dead = Arc::new(AtomicBool::new(false));
             let (outbox, sender) =
                 Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears), *slow, client.config.layout);
-            let pulse = pulse(mux.clone(), dialed.news, Arc::clone(ears), Arc::clone(clock));
+            let pulse = pulse(mux.clone(), dialed.notification, Arc::clone(ears), Arc::clone(clock));
             let last_words = LastWords { dead: Arc::clone(&dead), broken };
             let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&ears.mailbox));
             let (shared, task) = SharedTask::new(Box::pin(async move {
@@ -111,7 +111,7 @@ impl Conn {
                     () = watch => {
                         // In this order: what is renewed because of the doubt must not go here.
                         demoted.store(true, Ordering::Release);
-                        mailbox.push(News::Doubt);
+                        mailbox.push(Notification::Doubt);
                     }
                     _ = gone => {}
                 }
@@ -190,7 +190,7 @@ fn still_master(
 /// ends when one of them stays silent.
 async fn pulse(
     mut mux: MultiplexedConnection,
-    mut news: Option<PubSubSink>,
+    mut notification: Option<PubSubSink>,
     ears: Arc<Ears>,
     clock: Arc<dyn Clock>,
 ) {
@@ -206,8 +206,8 @@ async fn pulse(
             }
         };
         let sign = async {
-            if let Some(news) = &mut news {
-                let _ = news.ping::<Value>().await;
+            if let Some(notification) = &mut notification {
+                let _ = notification.ping::<Value>().await;
             }
         };
         if tokio::time::timeout(SILENCE, join(time, sign)).await.is_err() {

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Flights, Grant,
-    Hint, Hold, How, Life, Mode, Name, News, Previous, Profile, Release, Released, Renewed, Token,
+    Hint, Hold, How, Life, Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, Token,
     queue::{WATCHERS, entry_life},
 };
 
@@ -15,7 +15,7 @@ use crate::{
     error::said_in_script,
     keys::Keys,
     layout::Layout,
-    news::{LINEAGE, previous},
+    notifications::{LINEAGE, previous},
     reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
@@ -224,11 +224,11 @@ impl Engine for RedisEngine {
         Box::pin(self.release_now(releases))
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
             tokio::select! {
                 biased;
-                news = self.client.mailbox.read() => news,
+                notification = self.client.mailbox.read() => notification,
                 () = self.reach.mend() => Vec::new(),
             }
         })

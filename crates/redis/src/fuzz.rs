@@ -6,7 +6,7 @@ use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
 use crate::{
     error::Refused,
     frames::Replies,
-    news::{Ears, Hear, Listener},
+    notifications::{Ears, Hear, Listener},
     reach::{shard_wire, slots},
     reply::Reply,
 };

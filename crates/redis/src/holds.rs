@@ -10,7 +10,7 @@ use crate::{
     RedisEngine,
     engine::REQUEST_LIFE,
     error::{Refused, is_foreign_type, said_in_script},
-    news::letter,
+    notifications::letter,
     outbox::{BATCH, Values},
     reach::Via,
     reply::Reply,

@@ -24,7 +24,7 @@ mod identity;
 mod inspect;
 mod keys;
 mod layout;
-mod news;
+mod notifications;
 mod open;
 mod outbox;
 mod reach;

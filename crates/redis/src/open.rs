@@ -12,7 +12,7 @@ use redis::{
 use crate::{
     error::sort_connecting,
     identity::{Identity, Wanted, process},
-    news::{Hear, Listener},
+    notifications::{Hear, Listener},
     server::Server,
     stream,
 };
@@ -32,7 +32,7 @@ pub(crate) struct Dialed {
     pub(crate) mux: MultiplexedConnection,
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The other connection, where news cannot come on the same one: for asking whether it is alive.
-    pub(crate) news: Option<PubSubSink>,
+    pub(crate) notification: Option<PubSubSink>,
 }
 
 /// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
@@ -56,7 +56,7 @@ pub(crate) async fn open<L: Listener>(
     let pushed = options.clone().set_push_sender(Hear(Arc::clone(ears)));
     let refused =
         match MultiplexedConnection::new_with_config(&new, stream::open(server).await?, pushed).await {
-            Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), news: None }),
+            Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
             Err(error) => error,
         };
     if !knows_no_resp3(&refused) {
@@ -65,9 +65,9 @@ pub(crate) async fn open<L: Listener>(
     let old = info(server, password, ProtocolVersion::RESP2);
     let made = MultiplexedConnection::new_with_config(&old, stream::open(server).await?, options).await;
     let (mux, driver) = made.map_err(failed)?;
-    let news = PubSub::new(&old, stream::open(server).await?).await.map_err(failed)?;
-    let (mut news, mut messages) = news.split();
-    news.subscribe(channel).await.map_err(failed)?;
+    let notification = PubSub::new(&old, stream::open(server).await?).await.map_err(failed)?;
+    let (mut notification, mut messages) = notification.split();
+    notification.subscribe(channel).await.map_err(failed)?;
     let ears = Arc::clone(ears);
     let hear = async move {
         while let Some(message) = messages.next().await {
@@ -80,7 +80,7 @@ pub(crate) async fn open<L: Listener>(
             () = hear => {}
         }
     };
-    Ok(Dialed { mux, driver: Box::pin(driver), news: Some(news) })
+    Ok(Dialed { mux, driver: Box::pin(driver), notification: Some(notification) })
 }
 
 fn info(server: &Server, password: Option<&str>, protocol: ProtocolVersion) -> RedisConnectionInfo {
@@ -116,7 +116,7 @@ impl Dialed {
         wanted: Wanted,
         run: Run,
     ) -> Result<(Identity, u64), EngineError> {
-        let (mux, old) = (&self.mux, self.news.is_some());
+        let (mux, old) = (&self.mux, self.notification.is_some());
         let asked = join4(
             Identity::ask(mux, old),
             async { if run == Run::Ask { process(mux).await } else { Ok((None, None)) } },

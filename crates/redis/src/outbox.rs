@@ -20,7 +20,7 @@ use crate::{
     error::{Refused, demoted},
     evidence::Evidence,
     layout::Layout,
-    news::Ears,
+    notifications::Ears,
     open,
     scripts::{Item, Script},
     shared_task::SharedTask,

@@ -15,7 +15,7 @@ use crate::{
     holds::Batch,
     keys::{Keys, after_tag},
     layout::Layout,
-    news::LINEAGE,
+    notifications::LINEAGE,
     outbox::{BATCH, Items},
     reach::Via,
     reply::Reply,

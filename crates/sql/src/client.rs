@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_core::{
     Answer, Claim, ClaimId, Clock, EngineError, Env, Fault, Flights, Grant, Hold, How, Instant, Mailbox,
-    Mode, Name, News, Release, Released, Renewed, ServerClock, Token,
+    Mode, Name, Notification, Release, Released, Renewed, ServerClock, Token,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -155,7 +155,7 @@ impl Client {
         let ahead = lock_of(&self.server).learn(sent, self.now(), server);
         if let Some(ahead) = ahead {
             tracing::warn!(?ahead, "the clock of the database went forward: holds are in doubt");
-            self.mailbox.push(News::Doubt);
+            self.mailbox.push(Notification::Doubt);
         }
     }
 
@@ -228,7 +228,7 @@ impl Client {
         let fell = move || {
             // What it left undone, claims and holds ask for themselves.
             if let Some(client) = client.upgrade() {
-                client.mailbox.push(News::AskAll);
+                client.mailbox.push(Notification::AskAll);
             }
         };
         door::spawn(leasehold_core::lasting(

@@ -4,7 +4,7 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Broken, Claim, Contact, Engine, EngineError, Fault, Guarantee, Hold, How,
-    Inspect, Life, Name, News, Profile, Release, Released, Renewed, View,
+    Inspect, Life, Name, Notification, Profile, Release, Released, Renewed, View,
 };
 
 use crate::{
@@ -97,7 +97,7 @@ impl Engine for SqlEngine {
         Box::pin(self.client.release(releases))
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.client.mailbox.read())
     }
 }

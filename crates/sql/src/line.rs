@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Claim, ClaimId, Grant, Loss, Mode, Name, News,
+    Claim, ClaimId, Grant, Loss, Mode, Name, Notification,
     queue::{MAX_ENTRY_LIFE, Stand, entry_life},
 };
 
@@ -50,7 +50,7 @@ impl Client {
                 // It is told by whoever may tell: believed for no longer than what the claim itself asked for.
                 let ttl = grant.ttl.map(|ttl| ttl.min(place.claim_time));
                 let grant = Grant { ttl, ..grant.clone() };
-                self.mailbox.push(News::Granted { name: place.name, id: told.id, grant, since });
+                self.mailbox.push(Notification::Granted { name: place.name, id: told.id, grant, since });
             }
             Tidings::Over { left } => {
                 if let Some(place) = lock_of(&self.line.places).get_mut(&told.id) {
@@ -59,7 +59,7 @@ impl Client {
                 self.over_in(Duration::from_micros(u64::try_from(*left).unwrap_or(0)));
             }
             Tidings::Broken { name } => {
-                self.mailbox.push(News::Lost { name: name.clone(), id: told.id, loss: Loss::Broken });
+                self.mailbox.push(Notification::Lost { name: name.clone(), id: told.id, loss: Loss::Broken });
             }
         }
     }
@@ -89,7 +89,7 @@ impl Client {
             }
             if !waits {
                 called = true;
-                self.mailbox.push(News::Ring { name: place.name.clone(), id: place.id });
+                self.mailbox.push(Notification::Recheck { name: place.name.clone(), id: place.id });
             }
         }
         // Who may be granted together with all before it is granted as soon as the first of them.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Fault, Instant, News, queue::WATCHERS};
+use leasehold_core::{Fault, Instant, Notification, queue::WATCHERS};
 use tokio::sync::Notify;
 
 use crate::{
@@ -98,7 +98,7 @@ impl Minder {
             }
             // Once more when it can be asked again; and at once when it cannot: who gives up meanwhile is to know that.
             if minded.is_err() != self.failed {
-                client.mailbox.push(News::AskAll);
+                client.mailbox.push(Notification::AskAll);
             }
             self.failed = minded.is_err();
         }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, Contact, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name, News,
-    Previous, Token,
+    ClaimId, Clock, Contact, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name,
+    Notification, Previous, Token,
 };
 use tokio::sync::Notify;
 
@@ -148,7 +148,7 @@ impl Client {
         let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
         let fell = move || {
             if let Some(client) = client.upgrade() {
-                client.mailbox.push(News::AskAll);
+                client.mailbox.push(Notification::AskAll);
             }
         };
         door::spawn(leasehold_core::lasting(

@@ -3,8 +3,8 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name, News,
-    Profile, Release, Released, Renewed,
+    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name,
+    Notification, Profile, Release, Released, Renewed,
 };
 
 use crate::{client::Client, config::Config};
@@ -56,7 +56,7 @@ impl Engine for ZookeeperEngine {
         Box::pin(self.client.release(releases))
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.client.mailbox.read())
     }
 }

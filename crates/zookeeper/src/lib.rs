@@ -22,7 +22,7 @@ mod inspect;
 mod keys;
 mod line;
 mod minder;
-mod news;
+mod notifications;
 mod outbox;
 mod permits;
 mod release;

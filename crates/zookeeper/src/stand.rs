@@ -3,7 +3,9 @@
 //! Who is before a claim can only become fewer, so an old answer is never too good: it is true in that the claim holds, and late at worst.
 //! Whether its own node is still there no answer can tell for the time after it; that is what the session is for.
 
-use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, News, queue::MAX_WAITERS};
+use leasehold_core::{
+    Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, Notification, queue::MAX_WAITERS,
+};
 
 use crate::{
     book::{Before, Own, Place},
@@ -98,7 +100,7 @@ impl Client {
             return Ok(Tried::Answer(Answer::Taken(Hint::default())));
         }
         // Nothing is watched for it now.
-        self.mailbox.push(News::Ring { name: claim.name.clone(), id: claim.id });
+        self.mailbox.push(Notification::Recheck { name: claim.name.clone(), id: claim.id });
         Ok(Tried::Answer(self.waiting(claim)))
     }
 

@@ -24,7 +24,7 @@ mod crowds;
 mod etcd_cluster;
 mod etcd_leases;
 mod etcd_names;
-mod etcd_news;
+mod etcd_notifications;
 mod etcd_restored;
 mod etcd_rig;
 mod etcd_silence;

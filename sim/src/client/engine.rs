@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Broken, Claim, Engine, EngineError, Fault, Guarantee, Hold, How, Inspect,
-    Level, Name, News, Profile, Release, Released, Renewed, View,
+    Level, Name, Notification, Profile, Release, Released, Renewed, View,
 };
 use tokio::sync::oneshot;
 
@@ -63,7 +63,7 @@ impl Remote {
     async fn conn(&self) -> Result<u64, EngineError> {
         match self.port.manner {
             Manner::Push => self.port.conn().await,
-            Manner::Ring | Manner::Poll => Ok(self.requests.fetch_add(1, Ordering::Relaxed)),
+            Manner::Watch | Manner::Poll => Ok(self.requests.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
@@ -149,7 +149,7 @@ impl Engine for Remote {
         })
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.port.mailbox.read())
     }
 }
@@ -222,7 +222,7 @@ fn profile(manner: Manner) -> Profile {
     let mut profile = Profile::new("sim");
     profile.push = manner != Manner::Poll;
     profile.poll = match manner {
-        Manner::Push | Manner::Ring => Duration::from_millis(250)..=SLOWEST_POLL,
+        Manner::Push | Manner::Watch => Duration::from_millis(250)..=SLOWEST_POLL,
         Manner::Poll => Duration::from_millis(50)..=Duration::from_secs(1),
     };
     profile.tokens = if manner == Manner::Push { 65 } else { 1 };

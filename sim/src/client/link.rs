@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{EngineError, Fault, News};
+use leasehold_core::{EngineError, Fault, Notification};
 use tokio::sync::Notify;
 
 use super::port::Port;
@@ -85,7 +85,7 @@ impl Port {
             let conn = self.dial().await;
             self.link.lock().up = conn.is_some();
             if made && conn.is_some() {
-                self.mailbox.push(News::AskAll);
+                self.mailbox.push(Notification::AskAll);
             }
             self.link.dialed.notify_waiters();
             let Some(conn) = conn else {

@@ -7,7 +7,8 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, EngineError, Fault, Flights, Instant, Loss, Mailbox, News as CoreNews, ServerClock,
+    ClaimId, Clock, EngineError, Fault, Flights, Instant, Loss, Mailbox, Notification as CoreNotification,
+    ServerClock,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,7 +16,7 @@ use super::{Host, link::Link};
 use crate::{
     bug::Bug,
     plan::Manner,
-    server::{News, Reply, Request},
+    server::{Notification, Reply, Request},
     wire::{Parcel, Wire},
 };
 
@@ -102,7 +103,7 @@ impl Port {
                         let _ = call.said.send(Err(refused));
                     }
                 }
-                Parcel::News(news) => self.hear(news),
+                Parcel::Notification(notification) => self.hear(notification),
                 Parcel::Reset { conn } => self.link.broke(conn),
             }
         }
@@ -150,26 +151,28 @@ impl Port {
         let ahead = lock(&self.evidence).learn(call.sent, now, clock);
         if ahead.is_some() {
             self.wire.journal().doubt(self.host.group);
-            self.mailbox.push(CoreNews::Doubt);
+            self.mailbox.push(CoreNotification::Doubt);
         }
         let _ = call.said.send(Ok(reply));
     }
 
-    fn hear(&self, news: News) {
-        let news = match news {
-            News::Granted { name, id, .. } if self.manner == Manner::Ring => CoreNews::Ring { name, id },
-            News::Granted { name, id, grant, at } => {
+    fn hear(&self, notification: Notification) {
+        let notification = match notification {
+            Notification::Granted { name, id, .. } if self.manner == Manner::Watch => {
+                CoreNotification::Recheck { name, id }
+            }
+            Notification::Granted { name, id, grant, at } => {
                 self.waits(id, false);
                 let since = if self.bug == Some(Bug::DatesByArrival) {
                     Some(self.now())
                 } else {
                     lock(&self.evidence).not_after(at)
                 };
-                CoreNews::Granted { name, id, grant, since }
+                CoreNotification::Granted { name, id, grant, since }
             }
-            News::Broken { name, id } => CoreNews::Lost { name, id, loss: Loss::Broken },
+            Notification::Broken { name, id } => CoreNotification::Lost { name, id, loss: Loss::Broken },
         };
-        self.mailbox.push(news);
+        self.mailbox.push(notification);
     }
 
     fn take(&self, number: u64) -> Option<Call> {

@@ -29,7 +29,7 @@ struct Draw {
 }
 
 pub(super) fn plan(mut dice: Dice, seed: u64, ops: usize, bug: Option<Bug>) -> Plan {
-    let manner = *dice.pick(&[Manner::Push, Manner::Push, Manner::Push, Manner::Ring, Manner::Poll]);
+    let manner = *dice.pick(&[Manner::Push, Manner::Push, Manner::Push, Manner::Watch, Manner::Poll]);
     let locks: Vec<Lock> = NAMES[..*dice.pick(&[1, 1, 1, 2, 2, 3])]
         .iter()
         .map(|name| Lock { name, limit: dice.percent(15).then(|| dice.among(1..=3) as u32) })
@@ -158,8 +158,8 @@ impl Draw {
             }
             9..13 => {
                 let nth = self.among(0, 6);
-                let fate = self.fate(Manner::Ring);
-                Fault::News { client, nth, fate }
+                let fate = self.fate(Manner::Watch);
+                Fault::Notification { client, nth, fate }
             }
             13..16 => {
                 let sleeps = if self.dice.percent(70) { Sleeps::GoOn } else { Sleeps::Stand };

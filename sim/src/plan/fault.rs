@@ -34,7 +34,7 @@ pub(crate) enum Fault {
     /// Of the `nth` request of a client. Where the wire keeps the order, the connection breaks with it.
     Request { client: usize, nth: u64, fate: Fate },
     /// Of the `nth` piece of news for a client.
-    News { client: usize, nth: u64, fate: Fate },
+    Notification { client: usize, nth: u64, fate: Fate },
     /// A client stands still: SIGSTOP, or its machine is suspended.
     Stop { client: usize, at: Duration, length: Duration, sleeps: Sleeps },
     /// A client stands still in the middle of what it does, at a later reading of its clock.
@@ -75,9 +75,9 @@ impl Fault {
             Self::Request { fate: Fate::Unanswered, .. } => "answer lost",
             Self::Request { fate: Fate::Late(_), .. } => "request late",
             Self::Request { fate: Fate::Twice(_), .. } => "request doubled",
-            Self::News { fate: Fate::Lost | Fate::Unanswered, .. } => "news lost",
-            Self::News { fate: Fate::Late(_), .. } => "news late",
-            Self::News { fate: Fate::Twice(_), .. } => "news doubled",
+            Self::Notification { fate: Fate::Lost | Fate::Unanswered, .. } => "news lost",
+            Self::Notification { fate: Fate::Late(_), .. } => "news late",
+            Self::Notification { fate: Fate::Twice(_), .. } => "news doubled",
             Self::Stop { sleeps: Sleeps::GoOn, .. } => "client stopped",
             Self::Stop { sleeps: Sleeps::Stand, .. } => "client suspended",
             Self::StopAtReading { .. } => "client stopped in a step",

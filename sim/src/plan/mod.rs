@@ -27,7 +27,7 @@ pub(crate) enum Manner {
     /// As Redis: one connection that keeps the order, grants are pushed and dated by the server's clock, tokens in blocks.
     Push,
     /// As a server of watches: requests may overtake each other, who is granted is rung and asks.
-    Ring,
+    Watch,
     /// As a table of rows: requests may overtake each other, and nothing is ever told.
     Poll,
 }

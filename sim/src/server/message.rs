@@ -54,7 +54,7 @@ impl Reply {
 
 /// What the server tells unasked.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
+pub(crate) enum Notification {
     /// A waiting claim was granted, when its clock said `at`.
     Granted { name: Name, id: ClaimId, grant: Grant, at: Duration },
     /// A hold was broken.
@@ -67,7 +67,7 @@ pub(crate) struct Mail {
     /// For whom.
     pub(crate) to: Group,
     /// What.
-    pub(crate) news: News,
+    pub(crate) notification: Notification,
 }
 
 impl Request {

@@ -6,7 +6,7 @@ mod message;
 mod store;
 
 pub(crate) use machine::Machine;
-pub(crate) use message::{Mail, News, Reply, Request};
+pub(crate) use message::{Mail, Notification, Reply, Request};
 #[cfg(test)]
 pub(crate) use store::Around;
 pub(crate) use store::{REQUEST_LIFE, Store};

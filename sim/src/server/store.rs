@@ -12,7 +12,7 @@ use leasehold_core::{
     queue::{Graves, Pushed, Queue, Refusal, Step},
 };
 
-use super::{Mail, News, Reply, Request};
+use super::{Mail, Notification, Reply, Request};
 use crate::{bug::Bug, clockwork::Group, plan::Manner};
 
 /// How long after it was sent a request may still arrive.
@@ -139,7 +139,9 @@ impl Store {
             self.step(around, name, REQUEST_LIFE, |queue, step| queue.break_hold(token, force, step));
         let Some(broken) = broken else { return Broken::NotHeld };
         if let Some(to) = broken.client {
-            around.mail.push(Mail { to, news: News::Broken { name: name.clone(), id: broken.id } });
+            around
+                .mail
+                .push(Mail { to, notification: Notification::Broken { name: name.clone(), id: broken.id } });
         }
         Broken::Done
     }
@@ -216,7 +218,7 @@ impl Around<'_> {
     fn tell(&mut self, to: Group, name: &Name, pushed: Pushed<Group>) {
         let at = Duration::from_micros(micros(self.now));
         let (name, id, grant) = (name.clone(), pushed.id, pushed.grant);
-        self.mail.push(Mail { to, news: News::Granted { name, id, grant, at } });
+        self.mail.push(Mail { to, notification: Notification::Granted { name, id, grant, at } });
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     clockwork::Group,
     plan::{Fate, Fault, Manner},
-    server::News,
+    server::Notification,
 };
 
 impl Wire {
@@ -39,23 +39,23 @@ impl Wire {
     }
 
     /// Tells a client unasked.
-    pub(super) fn tell(self: &Arc<Self>, inside: &mut Inside, to: Group, news: News) {
+    pub(super) fn tell(self: &Arc<Self>, inside: &mut Inside, to: Group, notification: Notification) {
         if self.manner == Manner::Poll {
             return;
         }
         let Some(end) = inside.ends.get_mut(&to) else { return };
-        let nth = end.news;
-        end.news += 1;
+        let nth = end.notifications;
+        end.notifications += 1;
         let conn = end.conn.number;
-        let Some(fault) = inside.news.remove(&(to, nth)) else {
-            return self.post(inside, to, conn, Parcel::News(news));
+        let Some(fault) = inside.notifications.remove(&(to, nth)) else {
+            return self.post(inside, to, conn, Parcel::Notification(notification));
         };
         self.journal.fault(fault.kind());
-        let Fault::News { fate: Fate::Late(late) | Fate::Twice(late), .. } = fault else { return };
-        if matches!(fault, Fault::News { fate: Fate::Twice(_), .. }) {
-            self.post(inside, to, conn, Parcel::News(news.clone()));
+        let Fault::Notification { fate: Fate::Late(late) | Fate::Twice(late), .. } = fault else { return };
+        if matches!(fault, Fault::Notification { fate: Fate::Twice(_), .. }) {
+            self.post(inside, to, conn, Parcel::Notification(notification.clone()));
         }
-        self.hand_over(to, self.clockwork().now().after(late), Parcel::News(news));
+        self.hand_over(to, self.clockwork().now().after(late), Parcel::Notification(notification));
     }
 
     pub(super) fn hand_over(self: &Arc<Self>, to: Group, at: Instant, parcel: Parcel) {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use leasehold_core::Instant;
 use tokio::sync::mpsc;
 
-use crate::server::{News, Reply};
+use crate::server::{Notification, Reply};
 
 /// The network's side of one client.
 pub(super) struct End {
     pub(super) inbox: mpsc::UnboundedSender<Parcel>,
     pub(super) requests: u64,
-    pub(super) news: u64,
+    pub(super) notifications: u64,
     pub(super) replies: u64,
     /// Until when nothing passes.
     pub(super) cut_up: Instant,
@@ -25,7 +25,7 @@ impl End {
         Self {
             inbox,
             requests: 0,
-            news: 0,
+            notifications: 0,
             replies: 0,
             cut_up: never,
             cut_down: never,
@@ -53,7 +53,7 @@ pub(crate) enum Parcel {
     /// The request with this number was not let in.
     Refused { number: u64 },
     /// News.
-    News(News),
+    Notification(Notification),
     /// This connection broke.
     Reset { conn: u64 },
 }

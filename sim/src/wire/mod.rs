@@ -43,7 +43,7 @@ struct Inside {
     deaf: BTreeSet<Group>,
     /// What becomes of requests and news, by their number.
     requests: BTreeMap<(Group, u64), Fault>,
-    news: BTreeMap<(Group, u64), Fault>,
+    notifications: BTreeMap<(Group, u64), Fault>,
     /// When the last request left by which the server granted or renewed each claim, or when it granted it unasked; and the same later
     /// by as much as the server's clock was set back since.
     asked: BTreeMap<ClaimId, (Instant, Instant)>,
@@ -58,11 +58,13 @@ impl Wire {
     /// The network of a plan whose clients have these groups.
     #[must_use]
     pub(crate) fn new(plan: &Plan, groups: &[Group], journal: Arc<Journal>) -> Arc<Self> {
-        let (mut requests, mut news) = (BTreeMap::new(), BTreeMap::new());
+        let (mut requests, mut notifications) = (BTreeMap::new(), BTreeMap::new());
         for fault in &plan.faults {
             match *fault {
                 Fault::Request { client, nth, .. } => drop(requests.insert((groups[client], nth), *fault)),
-                Fault::News { client, nth, .. } => drop(news.insert((groups[client], nth), *fault)),
+                Fault::Notification { client, nth, .. } => {
+                    drop(notifications.insert((groups[client], nth), *fault))
+                }
                 _ => {}
             }
         }
@@ -71,7 +73,7 @@ impl Wire {
             ends: BTreeMap::new(),
             deaf: BTreeSet::new(),
             requests,
-            news,
+            notifications,
             asked: BTreeMap::new(),
             lag: (Instant::from_nanos(0), Duration::ZERO),
             still: Instant::from_nanos(0),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clockwork::Group,
     plan::{Fate, Fault},
-    server::{News, REQUEST_LIFE, Request},
+    server::{Notification, REQUEST_LIFE, Request},
 };
 
 /// A request on its way.
@@ -131,11 +131,11 @@ impl Wire {
             self.break_conn(inside, from, HEARD);
         }
         for mail in said.mail {
-            if let News::Granted { id, .. } = mail.news {
+            if let Notification::Granted { id, .. } = mail.notification {
                 inside.asked.insert(id, (now, now));
                 self.journal.figures(|tally| tally.in_line += 1);
             }
-            self.tell(inside, mail.to, mail.news);
+            self.tell(inside, mail.to, mail.notification);
         }
     }
 }

@@ -9,7 +9,7 @@ fn an_answer_from_before_a_doubt_dispels_nothing() {
     stands(&[88_518, 130_809]);
 }
 
-/// Found out when the keeper does nothing about `News::Doubt`.
+/// Found out when the keeper does nothing about `Notification::Doubt`.
 #[test]
 fn a_hold_in_doubt_is_not_believed_in() {
     stands(&[413, 625]);
@@ -17,7 +17,7 @@ fn a_hold_in_doubt_is_not_believed_in() {
 
 /// Found out when a driver forgets what rang while its request was under way.
 #[test]
-fn news_that_overtakes_an_answer_is_not_forgotten() {
+fn notifications_that_overtakes_an_answer_is_not_forgotten() {
     stands(&[956]);
 }
 

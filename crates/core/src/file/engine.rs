@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life, Lineage,
-    Name, News, Profile, Release, Released, Renewed,
+    Name, Notification, Profile, Release, Released, Renewed,
 };
 
 /// Its own, and one for each of 64 tasks of this process before a neighbour gets its turn: by then the way to the neighbour
@@ -91,37 +91,37 @@ impl FileEngine {
     }
 
     /// The claims whose cards were rung.
-    fn rung(&self) -> Vec<News> {
+    fn rung(&self) -> Vec<Notification> {
         let mut rung = Vec::new();
         let waiting = self.ear.waiting();
         // One that waits alone is meant, if anybody is.
         if let [(id, name, _)] = &waiting[..] {
-            return vec![News::Ring { name: name.clone(), id: *id }];
+            return vec![Notification::Recheck { name: name.clone(), id: *id }];
         }
         for (id, name, slot) in waiting {
             let key = super::locks::Key::new(&self.dir, &name);
             let state = self.states.get(&self.dir, &key, super::open::Missing::Leave);
             // When in doubt, ask.
             if !matches!(state, Ok(Some(state)) if !super::bell::is_rung(&state, slot)) {
-                rung.push(News::Ring { name, id });
+                rung.push(Notification::Recheck { name, id });
             }
         }
         rung
     }
 
-    async fn listen(&self) -> Vec<News> {
+    async fn listen(&self) -> Vec<Notification> {
         loop {
             let heard = self.ear.listen().await;
             if heard.overflow {
-                return vec![News::AskAll];
+                return vec![Notification::AskAll];
             }
-            let mut news: Vec<News> =
-                heard.due.into_iter().map(|(id, name)| News::Ring { name, id }).collect();
+            let mut notifications: Vec<Notification> =
+                heard.due.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
             if heard.bell {
-                news.extend(self.rung());
+                notifications.extend(self.rung());
             }
-            if !news.is_empty() {
-                return news;
+            if !notifications.is_empty() {
+                return notifications;
             }
         }
     }
@@ -148,7 +148,7 @@ impl Engine for FileEngine {
         Box::pin(async move { releases.iter().map(|release| self.release_one(release)).collect() })
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.listen())
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod env;
 mod exit;
 mod here;
 mod keep;
-mod news;
+mod notifications;
 mod renew;
 mod serve;
 mod thread;

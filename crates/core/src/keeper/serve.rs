@@ -49,7 +49,7 @@ async fn serve_on(shared: &Arc<Shared>) {
         // after each of them.
         tokio::select! {
             biased;
-            batch = shared.engine.news() => shared.hear(batch),
+            batch = shared.engine.notifications() => shared.hear(batch),
             () = shared.wake.notified() => {}
             () = shared.sleep_until(until) => {}
         }

@@ -163,19 +163,19 @@ impl Shared {
 
     /// A hold is lost: its guards are told, and a local waiter may claim again.
     pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
-        let (news, trouble, start) = {
+        let (notification, trouble, start) = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
             // Its guards may know already, by their own `max_hold`; that the way is free is news all the same.
-            let news = hold.lose(loss);
+            let notification = hold.lose(loss);
             let trouble = hold.guards.iter().find_map(|cell| cell.trouble()).filter(|_| loss == Loss::Lapsed);
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }
-            (news, trouble, self.advance(name, state))
+            (notification, trouble, self.advance(name, state))
         };
-        if news {
+        if notification {
             let trouble = trouble.as_deref();
             self.observer.event(&crate::observe::Event::Lost { name, loss, trouble });
         }

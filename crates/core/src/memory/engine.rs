@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::store::{MemoryStore, REQUEST_LIFE, TTL};
 use crate::{
-    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, Name, News,
-    Profile, Release, Released, Renewed, queue::Refusal,
+    Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, Name,
+    Notification, Profile, Release, Released, Renewed, queue::Refusal,
 };
 
 /// As those of the file engine.
@@ -62,7 +62,7 @@ impl MemoryEngine {
         });
         for (id, client) in rung {
             if let Some(client) = client.upgrade() {
-                client.push(News::Ring { name: release.name.clone(), id });
+                client.push(Notification::Recheck { name: release.name.clone(), id });
             }
         }
         if freed { Released::Freed } else { Released::NotThere }
@@ -90,7 +90,7 @@ impl Engine for MemoryEngine {
         Box::pin(async move { releases.iter().map(|release| self.release_now(release)).collect() })
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(self.mailbox.read())
     }
 }

@@ -1,7 +1,7 @@
 //! Looking at a store from outside.
 
 use super::MemoryEngine;
-use crate::{BoxFuture, Broken, EngineError, Guarantee, Inspect, Level, Loss, Name, News, View};
+use crate::{BoxFuture, Broken, EngineError, Guarantee, Inspect, Level, Loss, Name, Notification, View};
 
 impl MemoryEngine {
     fn list_now(&self, prefix: &str) -> Vec<View> {
@@ -29,7 +29,7 @@ impl MemoryEngine {
             return Broken::NotHeld;
         };
         if let Some(holder) = broken.client.and_then(|client| client.upgrade()) {
-            holder.push(News::Lost { name: name.clone(), id: broken.id, loss: Loss::Broken });
+            holder.push(Notification::Lost { name: name.clone(), id: broken.id, loss: Loss::Broken });
         }
         Broken::Done
     }

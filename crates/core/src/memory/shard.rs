@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Instant, Mailbox, Name, News, Token,
+    Instant, Mailbox, Name, Notification, Token,
     queue::{Graves, Queue, Step},
 };
 
@@ -15,7 +15,7 @@ use crate::{
 pub(super) type Client = Weak<Mailbox>;
 
 /// News to be put into mailboxes once the shard's lock is free.
-pub(super) type Mail = Vec<(Arc<Mailbox>, News)>;
+pub(super) type Mail = Vec<(Arc<Mailbox>, Notification)>;
 
 /// Below so many names a shard is not swept.
 const SWEEP_MIN: usize = 64;
@@ -99,7 +99,10 @@ fn address(name: &Name, queue: &mut Queue<Client>, step: &mut Step<'_, Client>, 
         for pushed in std::mem::take(&mut step.pushed) {
             if let Some(mailbox) = pushed.client.upgrade() {
                 let (name, since) = (name.clone(), Some(step.now));
-                mail.push((mailbox, News::Granted { name, id: pushed.id, grant: pushed.grant, since }));
+                mail.push((
+                    mailbox,
+                    Notification::Granted { name, id: pushed.id, grant: pushed.grant, since },
+                ));
             } else {
                 queue.undelivered(pushed.id, step);
             }

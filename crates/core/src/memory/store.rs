@@ -13,7 +13,7 @@ use std::{
 
 use super::shard::{Client, Mail, Means, Shard};
 use crate::{
-    Clock, Lineage, Name, News, Token,
+    Clock, Lineage, Name, Notification, Token,
     queue::{Queue, Step},
 };
 
@@ -62,7 +62,7 @@ impl MemoryStore {
         clients.sort_unstable_by_key(Arc::as_ptr);
         clients.dedup_by_key(|client| Arc::as_ptr(client));
         for client in clients {
-            client.push(News::AskAll);
+            client.push(Notification::AskAll);
         }
     }
 
@@ -133,8 +133,8 @@ impl MemoryStore {
             mint: &mut mint,
             mail: &mut mail,
         });
-        for (mailbox, news) in mail {
-            mailbox.push(news);
+        for (mailbox, notification) in mail {
+            mailbox.push(notification);
         }
         answer
     }

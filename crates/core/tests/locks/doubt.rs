@@ -9,8 +9,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Hold, How, Inspect, Locks, Mailbox, Name, News,
-    Owner, Profile, Release, Released, Renewed, memory::MemoryEngine,
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Hold, How, Inspect, Locks, Mailbox, Name,
+    Notification, Owner, Profile, Release, Released, Renewed, memory::MemoryEngine,
 };
 use tokio::sync::Notify;
 
@@ -41,7 +41,7 @@ impl Engine for Doubting {
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
         Box::pin(async move {
             let answer = self.inner.claim(claim, how).await;
-            self.mailbox.push(News::Doubt);
+            self.mailbox.push(Notification::Doubt);
             self.told.notified().await;
             answer
         })
@@ -68,15 +68,15 @@ impl Engine for Doubting {
         })
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async {
             // Asked for again, so what was read before has been dealt with.
             if self.read.swap(false, SeqCst) {
                 self.told.notify_one();
             }
-            let news = self.mailbox.read().await;
+            let notification = self.mailbox.read().await;
             self.read.store(true, SeqCst);
-            news
+            notification
         })
     }
 }
@@ -141,7 +141,7 @@ fn a_guard_that_lets_go_of_a_hold_in_doubt_beside_another_is_told_so() {
     eventually("the engine confirms it", || first.check());
     first.release_blocking().expect("it was held until now");
     engine.renews.store(false, SeqCst);
-    engine.mailbox.push(News::Doubt);
+    engine.mailbox.push(Notification::Doubt);
     eventually("it is in doubt again", || !last.check());
     last.release_blocking().expect("the engine is asked, and says so");
     world.assert_at_rest();
@@ -159,7 +159,7 @@ fn a_release_that_is_asked_for_twice_amid_a_doubt_is_not_said_to_have_freed() {
         engine.renews.store(false, SeqCst);
         engine.refuses.store(true, SeqCst);
         let doubt = || {
-            engine.mailbox.push(News::Doubt);
+            engine.mailbox.push(Notification::Doubt);
             // When it reads on, it has dealt with it.
             pollster::block_on(engine.told.notified());
         };

@@ -126,7 +126,7 @@ fn a_lost_session_is_told_and_waiters_queue_again() {
 }
 
 #[test]
-fn lost_news_only_cost_time() {
+fn lost_notifications_only_cost_time() {
     let world = World::new();
     let (locks, faulty) = world.remote_client();
     let other = world.client();
@@ -135,7 +135,7 @@ fn lost_news_only_cost_time() {
         let request = locks.mutex("x");
         let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
         eventually("in line", || crate::waiters(&other, "x") == 1);
-        faulty.next(Verb::News, fault);
+        faulty.next(Verb::Notification, fault);
         drop(guard);
         waiter.join().unwrap().unwrap();
         world.assert_at_rest();

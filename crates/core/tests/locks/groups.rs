@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Claim, Engine, EngineError, Guard, Hold, How, Keeper, Locks, Name, News, Profile,
-    Release, Released, Renewed, memory::MemoryEngine,
+    Answer, BoxFuture, Claim, Engine, EngineError, Guard, Hold, How, Keeper, Locks, Name, Notification,
+    Profile, Release, Released, Renewed, memory::MemoryEngine,
 };
 use leasehold_testkit::decorators::{Count, Counting, Verb};
 use tokio::time::sleep;
@@ -41,8 +41,8 @@ impl Engine for Grouped {
         self.0.release(releases)
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        self.0.news()
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        self.0.notifications()
     }
 }
 

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Claim, Engine, EngineError, Env, Hold, How, Keeper, Locks, Loss, Name, News, Owner,
-    Profile, Release, Released, Renewed,
+    Answer, BoxFuture, Claim, Engine, EngineError, Env, Hold, How, Keeper, Locks, Loss, Name, Notification,
+    Owner, Profile, Release, Released, Renewed,
     memory::{MemoryEngine, MemoryStore},
 };
 use tokio::time::{self, Instant};
@@ -49,8 +49,8 @@ impl Engine for Sessions {
         self.inner.release(releases)
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        self.inner.news()
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        self.inner.notifications()
     }
 }
 

@@ -67,12 +67,12 @@ fn a_grant_that_was_pushed_late_is_extended_first() {
         let (waiter, slow) = slowly(&store, &env);
         let guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).renew(false).acquire());
-        slow.hold_requests(Verb::News);
+        slow.hold_requests(Verb::Notification);
         slow.hold_requests(Verb::Renew);
         assert!(timeout(MOMENT, &mut waiting).await.is_err());
         drop(guard);
         assert!(timeout(TTL * 3 / 4, &mut waiting).await.is_err());
-        slow.open(Verb::News);
+        slow.open(Verb::Notification);
         let granted = timeout(MOMENT, waiting).await.expect("not as late as it would ask by itself").unwrap();
         assert!(granted.remaining() > Some(TTL * 3 / 4), "{:?}", granted.remaining());
     });

@@ -67,7 +67,7 @@ fn a_hold_that_was_broken_before_its_claim_knew_of_it_does_not_stand_in_its_way(
         let guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").acquire());
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
-        faulty.next(Verb::News, Fault::RequestLost);
+        faulty.next(Verb::Notification, Fault::RequestLost);
         drop(guard);
         time::sleep(Duration::from_millis(1)).await;
         let token = holder.show("x").await.unwrap().holders[0].token.unwrap();

@@ -24,7 +24,7 @@ mod late;
 mod left_over;
 mod loss;
 mod modes;
-mod news;
+mod notifications;
 mod observe;
 mod on_lost;
 mod panics;

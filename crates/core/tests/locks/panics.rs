@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, Engine, EngineError, ErrorKind, Guarantee, Hold, How, Inspect, Locks,
-    Name, News, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
+    Name, Notification, Profile, Release, Released, Renewed, View, memory::MemoryEngine,
 };
 use leasehold_testkit::decorators::{Faulty, Slow, Verb};
 
@@ -64,8 +64,8 @@ impl Engine for Panics {
         Box::pin(self.passing(Verb::Release, self.inner.release(releases)))
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        Box::pin(self.passing(Verb::News, self.inner.news()))
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        Box::pin(self.passing(Verb::Notification, self.inner.notifications()))
     }
 }
 
@@ -202,7 +202,7 @@ fn a_keeper_that_panics_tells_all_that_it_is_gone() {
         move || locks.mutex("wanted").blocking().acquire_within(PATIENCE)
     });
     eventually("it waits", || waiters(&world.client(), "wanted") == 1);
-    panics.in_next(Verb::News, When::Before);
+    panics.in_next(Verb::Notification, When::Before);
     // It is woken, and listens again.
     drop(locks.mutex("other").blocking().acquire());
     assert!(waiting.join().unwrap().expect_err("nobody keeps it").is_closed());

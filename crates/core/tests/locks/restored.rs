@@ -7,7 +7,7 @@ use std::sync::{
 
 use leasehold_core::{
     Answer, BoxFuture, Claim, Engine, EngineError, Env, ErrorKind, Hold, How, Lineage, Locks, Loss, Name,
-    News, Profile, Release, Released, Renewed,
+    Notification, Profile, Release, Released, Renewed,
     memory::{MemoryEngine, MemoryStore},
 };
 
@@ -52,8 +52,8 @@ impl Engine for Restored {
         self.now().release(releases)
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        self.now().news()
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        self.now().notifications()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{thread::scope, time::Duration};
 
-use leasehold_core::{Answer, Broken, Claim, Engine, Guard, How, Locks, News, Request};
+use leasehold_core::{Answer, Broken, Claim, Engine, Guard, How, Locks, Notification, Request};
 use leasehold_etcd::EtcdEngine;
 use leasehold_testkit::stopwatch::Stopwatch;
 
@@ -137,9 +137,9 @@ fn keep_on_long_leases(rig: &Rig, holders: Vec<(Locks, Guard)>) {
 
 /// Waits until this claim is said to be granted, and asks for nothing meanwhile.
 fn until_granted(rig: &Rig, engine: &EtcdEngine, claim: &Claim) {
-    let granted = |news: &News| matches!(news, News::Granted { id, .. } if *id == claim.id);
+    let granted = |notification: &Notification| matches!(notification, Notification::Granted { id, .. } if *id == claim.id);
     rig.run(async {
-        let heard = async { while !engine.news().await.iter().any(granted) {} };
+        let heard = async { while !engine.notifications().await.iter().any(granted) {} };
         tokio::time::timeout(PATIENCE, heard).await.expect("it is granted without being asked for");
         engine.release(&release_of(claim)).await;
     });
@@ -170,7 +170,7 @@ fn a_writer_that_hears_of_one_reader_looks_at_the_others() {
     let gone = || rig.keys().len() == 1;
     rig.run(async {
         // All rings, and what it asks then finds nothing in its way any more.
-        let _ = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+        let _ = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
     });
     rig.until("no reader is left", gone);
     assert!(matches!(rig.run(engine.claim(&claim, How::Ask)), Ok(Answer::Held(_))));

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Engine, How, Locks, Loss, News};
+use leasehold_core::{Answer, Engine, How, Locks, Loss, Notification};
 use leasehold_etcd::EtcdEngine;
 use leasehold_testkit::{panic_clock::PanicClock, room::with_room};
 
@@ -171,21 +171,26 @@ fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
         assert!(matches!(engine.claim(&leaves, How::Create).await, Ok(Answer::Waiting(_))));
         assert!(matches!(other.claim(&stays, How::Create).await, Ok(Answer::Waiting(_))));
         engine.release(&release_of(&leaves)).await;
-        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
-        assert!(matches!(&news[..], [News::Ring { id, .. }] if *id == stays.id), "{news:?}");
+        let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
+        assert!(
+            matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == stays.id),
+            "{notification:?}"
+        );
         assert!(matches!(other.claim(&stays, How::Ask).await, Ok(Answer::Waiting(_))));
         engine.release(&release_of(&held)).await;
         // Where its watch began only after the neighbour had gone, it rings once more for that.
         loop {
-            let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
-            match news.last() {
-                Some(News::Granted { id, .. }) if *id == stays.id => break,
-                Some(News::Ring { id, .. }) if *id == stays.id => match other.claim(&stays, How::Ask).await {
-                    Ok(Answer::Held(_)) => break,
-                    Ok(Answer::Waiting(_)) => {}
-                    answer => panic!("{answer:?}"),
-                },
-                _ => panic!("{news:?}"),
+            let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
+            match notification.last() {
+                Some(Notification::Granted { id, .. }) if *id == stays.id => break,
+                Some(Notification::Recheck { id, .. }) if *id == stays.id => {
+                    match other.claim(&stays, How::Ask).await {
+                        Ok(Answer::Held(_)) => break,
+                        Ok(Answer::Waiting(_)) => {}
+                        answer => panic!("{answer:?}"),
+                    }
+                }
+                _ => panic!("{notification:?}"),
             }
         }
         other.release(&release_of(&stays)).await;

@@ -34,8 +34,8 @@ local function hand_over(at, value)
     tokens = '1'
   end
   local token = int(newest - tokens + 1)
-  local news = { 'granted', first, token, tokens, claim, int(us), 'c', lock }
-  local listeners = publish(channel, table.concat(news, ' '))
+  local notification = { 'granted', first, token, tokens, claim, int(us), 'c', lock }
+  local listeners = publish(channel, table.concat(notification, ' '))
   if type(listeners) ~= 'number' or listeners == 0 and not all_may_listen() then
     return nil
   end

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use leasehold_core::{ClaimId, Contact, EngineError, Fault, Instant, Name, News, Place};
+use leasehold_core::{ClaimId, Contact, EngineError, Fault, Instant, Name, Notification, Place};
 use tokio::sync::Notify;
 
 use super::{
@@ -288,7 +288,7 @@ impl Inner {
         drop(known);
         // A node that has nothing any more was taken the place of, perhaps by one that knows less.
         if left.iter().any(|node| !is_one(&after, node)) {
-            self.client.mailbox.push(News::Doubt);
+            self.client.mailbox.push(Notification::Doubt);
         }
         moved.iter().for_each(|&slot| self.waiting.ring(slot, &self.client.mailbox));
         self.regrouped.notify_one();

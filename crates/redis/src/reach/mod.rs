@@ -25,7 +25,7 @@ use crate::{
     config::Config,
     error::Refused,
     keys::channel,
-    news::Ears,
+    notifications::Ears,
     outbox::{Items, To, Values},
     scripts::Script,
     servers::Servers,

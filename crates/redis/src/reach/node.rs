@@ -19,7 +19,7 @@ use super::{
     one::Dialer,
     shards::{ShardDialer, Shards},
 };
-use crate::{conn::Conn, door, news::Ears, open::micros, reply::unreadable, server::Address};
+use crate::{conn::Conn, door, notifications::Ears, open::micros, reply::unreadable, server::Address};
 
 /// An answer that took longer says nothing, for another node may have taken the place of this one: half of the time after which they do,
 /// and not more than half of what it is by default.

@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Fault, Link, News};
+use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Fault, Link, Notification};
 use tokio::sync::Notify;
 
 use crate::{
     conn::Conn,
     identity::Wanted,
-    news::Ears,
+    notifications::Ears,
     reach::Client,
     server::{Address, Server},
     servers::Servers,
@@ -74,7 +74,7 @@ pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, dou
     if link.live().is_some_and(|conn| conn.number == connection) {
         link.hang_up();
         if let Some(ears) = doubt {
-            ears.mailbox.push(News::Doubt);
+            ears.mailbox.push(Notification::Doubt);
         }
     }
 }
@@ -113,7 +113,7 @@ impl Dial for Dialer {
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
         if again {
-            self.ears.mailbox.push(News::AskAll);
+            self.ears.mailbox.push(Notification::AskAll);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     door::{self, Running},
     error::{is_tls_there, sort, sort_connecting, wants_tls},
     identity::{self, Identity, Wanted},
-    news::Listener,
+    notifications::Listener,
     open::{self, Dialed},
     reply::unreadable,
     server::{Address, Server},
@@ -168,7 +168,7 @@ impl Seat {
     async fn connect(self: &Arc<Self>) -> Result<Dialed, EngineError> {
         let mut dialed =
             open::open(&self.server, CHANNEL, self).await.map_err(|error| self.of_sentinel(error))?;
-        let old = dialed.news.is_some();
+        let old = dialed.notification.is_some();
         let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
         let asked = async {
             let failed = |error: RedisError| self.of_sentinel(sort_connecting(error, &self.server));
@@ -193,7 +193,7 @@ impl Seat {
     async fn ask_on(&self, dialed: Dialed) -> EngineError {
         let address = &self.server.address;
         let gone = || EngineError::new(Fault::Retry, format!("the Sentinel at {address} hung up"));
-        let Dialed { mux, driver, news: _news } = dialed;
+        let Dialed { mux, driver, notification: _notifications } = dialed;
         let asking = async {
             loop {
                 let asked = self.clock.now();

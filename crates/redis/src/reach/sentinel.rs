@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Clock, Contact, Dial, EngineError, Fault, Link, News, Place, dial_limit};
+use leasehold_core::{
+    BoxFuture, Clock, Contact, Dial, EngineError, Fault, Link, Notification, Place, dial_limit,
+};
 use tokio::sync::Notify;
 
 use super::{
@@ -21,7 +23,7 @@ use super::{
 use crate::{
     conn::Conn,
     door,
-    news::Ears,
+    notifications::Ears,
     server::{Address, Server},
     servers::Sentinels,
 };
@@ -224,7 +226,7 @@ impl Dial for MasterDialer {
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
         if again {
-            self.ears.mailbox.push(News::AskAll);
+            self.ears.mailbox.push(Notification::AskAll);
         }
     }
 }

@@ -126,16 +126,16 @@ mod tests {
 
     #[test]
     fn frames_are_read_when_their_end_has_come_however_they_were_cut() {
-        let news = b"*3\r\n$8\r\nsmessage\r\n$3\r\na\r\n\r\n:-1\r\n";
+        let notification = b"*3\r\n$8\r\nsmessage\r\n$3\r\na\r\n\r\n:-1\r\n";
         let whole = Frame::List(vec![
             Frame::Bytes(b"smessage".to_vec()),
             Frame::Bytes(b"a\r\n".to_vec()),
             Frame::Word("-1".to_owned()),
         ]);
-        let twice = news.repeat(2);
-        assert_eq!(read(&twice).unwrap(), Some((whole, news.len())));
-        for cut in 0..news.len() {
-            assert_eq!(read(&news[..cut]).unwrap(), None, "cut at {cut}");
+        let twice = notification.repeat(2);
+        assert_eq!(read(&twice).unwrap(), Some((whole, notification.len())));
+        for cut in 0..notification.len() {
+            assert_eq!(read(&notification[..cut]).unwrap(), None, "cut at {cut}");
         }
         assert_eq!(read(b"-ERR no\r\n").unwrap(), Some((Frame::Error("ERR no".to_owned()), 9)));
         assert_eq!(read(b"$-1\r\n").unwrap(), Some((Frame::Nothing, 5)));

@@ -23,7 +23,7 @@ use crate::{
     door::{self, Running},
     error::Refused,
     keys::channel_of,
-    news::Ears,
+    notifications::Ears,
     server::Server,
 };
 
@@ -314,7 +314,7 @@ mod tests {
 
     /// The client library takes such news for the answer to the oldest request, and all later answers for those before them.
     #[test]
-    fn news_that_a_slot_has_left_are_the_answer_to_no_request() {
+    fn notifications_that_a_slot_has_left_are_the_answer_to_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
         let ears = client.ears_of_many();
         let (orders, _ordered) = mpsc::unbounded_channel();

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use leasehold_core::{ClaimId, Mailbox, Name, News};
+use leasehold_core::{ClaimId, Mailbox, Name, Notification};
 
 /// The claims of one client that wait, by the slot of their name. Bounded by them.
 #[derive(Default)]
@@ -45,7 +45,7 @@ impl Waiting {
     pub(crate) fn ring(&self, slot: u16, mailbox: &Mailbox) {
         let slots = self.lock();
         for (&id, name) in slots.get(&slot).into_iter().flatten() {
-            mailbox.push(News::Ring { name: name.clone(), id });
+            mailbox.push(Notification::Recheck { name: name.clone(), id });
         }
     }
 

@@ -13,7 +13,7 @@ use std::{
 use futures_util::future::join_all;
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Clock, Contact, Engine, EngineError, Env, Hold, How, Life,
-    Mailbox, Name, News, Profile, Release, Released, Renewed,
+    Mailbox, Name, Notification, Profile, Release, Released, Renewed,
 };
 
 use super::{
@@ -133,17 +133,19 @@ impl Engine for RedlockEngine {
         Box::pin(self.release_now(releases))
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
             let mend = join_all(self.nodes.iter().map(|node| node.mend()));
-            let news = tokio::select! {
+            let notification = tokio::select! {
                 biased;
-                news = self.mailbox.read() => news,
+                notification = self.mailbox.read() => notification,
                 _ = mend => Vec::new(),
             };
             // One node started anew, or its clock went forward: what others have still counts, and a renewal mends it.
-            let of_all = |news| if matches!(news, News::Doubt) { News::AskAll } else { news };
-            news.into_iter().map(of_all).collect()
+            let of_all = |notification| {
+                if matches!(notification, Notification::Doubt) { Notification::AskAll } else { notification }
+            };
+            notification.into_iter().map(of_all).collect()
         })
     }
 }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     door,
     inspect::escape,
-    news::LINEAGE,
+    notifications::LINEAGE,
     outbox::{Items, Values},
     reply::Reply,
     scripts::{Item, Script},

@@ -1,6 +1,8 @@
 //! What is told by the lock alone while a slot of a Redis Cluster is open, and what is told to whom no question was asked.
 
-use leasehold_core::{Answer, Claim, Engine, How, Loss, Mode, News, Previous, Released, Renewed, Token};
+use leasehold_core::{
+    Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, Token,
+};
 
 use crate::{
     cluster_rig::{ClusterRig, end, held, hold},
@@ -95,7 +97,7 @@ fn what_was_let_go_while_its_slot_was_open_is_counted_off_afterwards() {
 /// It leaves beside the answer to a request under way on the same connection: who waits in a slot that stays is heard
 /// all the same, and who waits in the one that left listens at its new node.
 #[test]
-fn news_that_a_slot_left_answer_no_request() {
+fn notifications_that_a_slot_left_answer_no_request() {
     let rig = ClusterRig::with(2, 0, &[]);
     let (slot, _, to) = rig.ends("{x}");
     let names: Vec<String> = (0..200).map(|number| format!("n{number}")).collect();
@@ -128,8 +130,8 @@ fn news_that_a_slot_left_answer_no_request() {
         let mut missing: std::collections::HashSet<_> = pairs.iter().map(|(_, _, next)| next.id).collect();
         let heard = async {
             while !missing.is_empty() {
-                for news in engine.news().await {
-                    if let News::Granted { id, .. } = news {
+                for notification in engine.notifications().await {
+                    if let Notification::Granted { id, .. } = notification {
                         missing.remove(&id);
                     }
                 }

@@ -65,7 +65,7 @@ fn each_node_that_is_needed_has_one_connection_and_the_others_none() {
 
 /// One channel for each slot in which somebody waited, and none before.
 #[test]
-fn news_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
+fn notifications_of_a_slot_are_asked_for_when_somebody_waits_there_and_once() {
     let rig = ClusterRig::with(3, 0, &[]);
     let channels = || {
         let masters = rig.masters();

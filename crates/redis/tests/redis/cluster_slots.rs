@@ -6,7 +6,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Claim, Engine, Fault, Guard, How, Inspect, Locks, Mode, News, Released, Renewed,
+    Answer, Claim, Engine, Fault, Guard, How, Inspect, Locks, Mode, Notification, Released, Renewed,
 };
 use leasehold_redis::RedisEngine;
 use leasehold_testkit::server::RedisCluster;
@@ -28,8 +28,8 @@ async fn waits(engine: &RedisEngine, claim: &Claim) {
 async fn pushed(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
     let heard = async {
         loop {
-            for news in engine.news().await {
-                if let News::Granted { id, grant, .. } = news
+            for notification in engine.notifications().await {
+                if let Notification::Granted { id, grant, .. } = notification
                     && id == claim.id
                 {
                     return grant;

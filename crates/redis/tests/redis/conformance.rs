@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, BoxFuture, Engine, Env, Hold, How, News, Previous, Release, Renewed};
+use leasehold_core::{Answer, BoxFuture, Engine, Env, Hold, How, Notification, Previous, Release, Renewed};
 use leasehold_redis::RedisEngine;
 use leasehold_testkit::{
     server::redis_command,
@@ -204,8 +204,10 @@ fn hand_overs_leave_the_long_way_as_soon_as_they_can() {
                 ended: Previous::Clean,
             };
             here.release(&[release]).await;
-            let news = there.news().await;
-            let [News::Granted { grant: pushed, .. }] = &news[..] else { panic!("{news:?}") };
+            let notification = there.notifications().await;
+            let [Notification::Granted { grant: pushed, .. }] = &notification[..] else {
+                panic!("{notification:?}")
+            };
             (holder, grant) = (next, pushed.clone());
         }
     });

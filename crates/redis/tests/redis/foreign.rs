@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Answer, Claim, Engine, ErrorKind, Hold, How, Loss, Mode, News, Previous, Release};
+use leasehold_core::{
+    Answer, Claim, Engine, ErrorKind, Hold, How, Loss, Mode, Notification, Previous, Release,
+};
 use leasehold_redis::RedisEngine;
 use leasehold_testkit::room::with_room;
 
@@ -82,10 +84,10 @@ fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
             let answer = engine.claim(&claim, How::Create).await.unwrap();
             assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
             rig.says(end);
-            let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+            let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
             assert!(
-                matches!(news[..], [News::Ring { id, .. }] if id == claim.id)
-                    || matches!(news[..], [News::AskAll])
+                matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id)
+                    || matches!(notification[..], [Notification::AskAll])
             );
             if end[0] != "FLUSHALL" {
                 // Another program was faster: the wait goes on, and so does the watch.
@@ -93,8 +95,11 @@ fn the_end_of_a_foreign_lock_rings_the_first_in_line_without_being_asked_for() {
                 let answer = engine.claim(&claim, How::Ask).await.unwrap();
                 assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
                 rig.says(&["DEL", "lock:a"]);
-                let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
-                assert!(matches!(news[..], [News::Ring { id, .. }] if id == claim.id), "{news:?}");
+                let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
+                assert!(
+                    matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
+                    "{notification:?}"
+                );
             }
         }
     });
@@ -105,8 +110,11 @@ async fn is_told(rig: &Rig, engine: &RedisEngine, claim: &Claim, place: u32) {
     let answer = engine.claim(claim, How::Ask).await.unwrap();
     assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(place)), "{answer:?}");
     rig.says(&["DEL", "lock:a"]);
-    let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
-    assert!(matches!(news[..], [News::Ring { id, .. }] if id == claim.id), "{news:?}");
+    let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
+    assert!(
+        matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
+        "{notification:?}"
+    );
 }
 
 #[test]
@@ -231,8 +239,8 @@ fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
             ended: Previous::Clean,
         };
         one.release(&[release(&first, grant.token)]).await;
-        let news = tokio::time::timeout(PATIENCE, two.news()).await.unwrap();
-        let [News::Granted { grant, .. }] = &news[..] else { panic!("{news:?}") };
+        let notification = tokio::time::timeout(PATIENCE, two.notifications()).await.unwrap();
+        let [Notification::Granted { grant, .. }] = &notification[..] else { panic!("{notification:?}") };
         let third = rig.claim("a");
         assert!(matches!(one.claim(&third, How::Create).await, Ok(Answer::Waiting(_))));
         tokio::time::sleep(10 * gap).await;
@@ -245,8 +253,11 @@ fn is_left_alone(rig: &Rig, gap: Duration) -> bool {
         }])
         .await;
         two.release(&[release(&next, grant.token)]).await;
-        let news = tokio::time::timeout(PATIENCE, one.news()).await.unwrap();
-        assert!(matches!(&news[..], [News::Ring { id, .. }] if *id == third.id), "{news:?}");
+        let notification = tokio::time::timeout(PATIENCE, one.notifications()).await.unwrap();
+        assert!(
+            matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == third.id),
+            "{notification:?}"
+        );
         let Ok(Answer::Waiting(hint)) = one.claim(&third, How::Ask).await else { return false };
         assert!(hint.ask_in.is_some_and(|left| left <= gap), "{hint:?}");
         assert!(
@@ -292,9 +303,17 @@ fn by_default_a_name_is_left_to_others_where_another_program_was_seen_and_nowher
                 ended: Previous::Clean,
             }])
             .await;
-            let news = tokio::time::timeout(PATIENCE, two.news()).await.unwrap();
-            assert_eq!(seen, matches!(&news[..], [News::Ring { id, .. }] if *id == next.id), "{news:?}");
-            assert_eq!(!seen, matches!(&news[..], [News::Granted { id, .. }] if *id == next.id), "{news:?}");
+            let notification = tokio::time::timeout(PATIENCE, two.notifications()).await.unwrap();
+            assert_eq!(
+                seen,
+                matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == next.id),
+                "{notification:?}"
+            );
+            assert_eq!(
+                !seen,
+                matches!(&notification[..], [Notification::Granted { id, .. }] if *id == next.id),
+                "{notification:?}"
+            );
         });
     }
 }

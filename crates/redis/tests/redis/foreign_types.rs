@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Engine, How, Mode, News};
+use leasehold_core::{Answer, Engine, How, Mode, Notification};
 
 use crate::rig::{PATIENCE, Rig};
 
@@ -82,8 +82,11 @@ fn the_end_of_a_foreign_lock_of_another_type_rings_the_first_in_line() {
             let answer = engine.claim(&claim, How::Create).await.unwrap();
             assert!(matches!(answer, Answer::Waiting(hint) if hint.obstacle.is_none()), "{answer:?}");
             rig.says(layout.free);
-            let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
-            assert!(matches!(news[..], [News::Ring { id, .. }] if id == claim.id), "{news:?}");
+            let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
+            assert!(
+                matches!(notification[..], [Notification::Recheck { id, .. }] if id == claim.id),
+                "{notification:?}"
+            );
             assert!(matches!(engine.claim(&claim, How::Ask).await, Ok(Answer::Held(_))));
         });
         rig.says(&["DEL", "lock:a"]);

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Answer, Claim, Engine, ErrorKind, How, Locks, Loss, News};
+use leasehold_core::{Answer, Claim, Engine, ErrorKind, How, Locks, Loss, Notification};
 use leasehold_testkit::{
     decorators::{Slow, Verb},
     dropper::poll_once,
@@ -238,7 +238,14 @@ fn after_a_new_connection_was_made_all_is_asked() {
         holder.claim(&rig.claim("a"), How::Create).await.unwrap();
         assert!(matches!(waiter.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
         rig.says(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        let asked = async { while !waiter.news().await.iter().any(|news| matches!(news, News::AskAll)) {} };
+        let asked = async {
+            while !waiter
+                .notifications()
+                .await
+                .iter()
+                .any(|notification| matches!(notification, Notification::AskAll))
+            {}
+        };
         tokio::time::timeout(PATIENCE, asked).await.expect("nothing was asked");
     });
 }
@@ -263,7 +270,7 @@ fn a_server_that_still_loads_its_data_is_waited_for() {
 }
 
 #[test]
-fn the_connection_for_news_alone_is_made_again_on_a_server_of_the_old_protocol() {
+fn the_connection_for_notifications_alone_is_made_again_on_a_server_of_the_old_protocol() {
     let rig = Rig::with(&["--rename-command", "HELLO", ""]);
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");

@@ -2,7 +2,9 @@
 
 use std::{thread::spawn, time::Duration};
 
-use leasehold_core::{Answer, Engine, Fault, How, Inspect, Locks, Mode, News, Previous, Release, Released};
+use leasehold_core::{
+    Answer, Engine, Fault, How, Inspect, Locks, Mode, Notification, Previous, Release, Released,
+};
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -113,7 +115,7 @@ fn a_lost_push_is_found_by_asking() {
 
 /// Without RESP3 news come on a connection of their own, which may fall silent while the other one is well.
 #[test]
-fn a_silent_connection_for_news_is_made_anew_and_grants_still_arrive() {
+fn a_silent_connection_for_notifications_is_made_anew_and_grants_still_arrive() {
     let rig = Rig::with(&["--rename-command", "HELLO", ""]);
     let (proxy, engine) = rig.proxied();
     let holder = rig.engine();
@@ -125,12 +127,16 @@ fn a_silent_connection_for_news_is_made_anew_and_grants_still_arrive() {
         rig.until("signs of life were asked for and came", || calls(&rig, "ping") >= 2);
         assert_eq!(proxy.connections(), made);
         proxy.hold_newest_answers();
-        let news = tokio::time::timeout(PATIENCE, engine.news()).await.expect("the silence is noticed");
-        assert!(matches!(news[..], [News::AskAll]), "{news:?}");
+        let notification =
+            tokio::time::timeout(PATIENCE, engine.notifications()).await.expect("the silence is noticed");
+        assert!(matches!(notification[..], [Notification::AskAll]), "{notification:?}");
         assert_eq!(proxy.connections(), 2 * made);
         assert!(matches!(holder.release(&release_of(&first)).await[..], [Released::Freed]));
-        let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
-        assert!(matches!(&news[..], [News::Granted { id, .. }] if *id == claim.id), "{news:?}");
+        let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
+        assert!(
+            matches!(&notification[..], [Notification::Granted { id, .. }] if *id == claim.id),
+            "{notification:?}"
+        );
         assert!(matches!(engine.release(&release_of(&claim)).await[..], [Released::Freed]));
     });
     assert_eq!(rig.leftovers(), Vec::<String>::new());
@@ -151,8 +157,10 @@ fn a_push_that_comes_after_its_claim_time_is_not_believed() {
         assert!(matches!(holder.release(&release_of(&first)).await[..], [Released::Freed]));
         tokio::time::sleep(Duration::from_millis(400)).await;
         proxy.let_go();
-        let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
-        let [News::Granted { grant, since, .. }] = &news[..] else { panic!("{news:?}") };
+        let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
+        let [Notification::Granted { grant, since, .. }] = &notification[..] else {
+            panic!("{notification:?}")
+        };
         let now = leasehold_core::Env::system().clock.now();
         let over = since.is_none_or(|since| since.after(grant.ttl.unwrap()) <= now);
         assert!(over, "granted at {since:?} for {:?}, and now it is {now:?}", grant.ttl);

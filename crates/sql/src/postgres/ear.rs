@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Fault, News};
+use leasehold_core::{Fault, Notification};
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
@@ -102,7 +102,7 @@ impl Ear {
                 // What was told meanwhile, nobody heard.
                 let missed = state.hearing.replace(hearing).is_some() | state.failed.take().is_some();
                 if let Some(client) = self.client().filter(|_| missed) {
-                    client.mailbox.push(News::AskAll);
+                    client.mailbox.push(Notification::AskAll);
                 }
                 Ok(())
             }

@@ -248,19 +248,19 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_end_is_refused_and_a_stream_of_news_is_not() {
+    fn an_answer_without_end_is_refused_and_a_stream_of_notifications_is_not() {
         let row = message(b'D', &[7; 1000]);
         assert!(passed(&mut Messages::new(), &row) <= LONGEST_REPLY / row.len());
         // Empty rows take memory as well.
         let nothing = message(b'D', b"\0\0");
         assert!(passed(&mut Messages::new(), &nothing) * 64 <= LONGEST_REPLY);
         for kind in [b'A', b'N'] {
-            let news = message(kind, &[7; 100_000]);
+            let notification = message(kind, &[7; 100_000]);
             assert!(
-                passed(&mut Messages::new(), &news) <= LONGEST_REPLY / news.len(),
+                passed(&mut Messages::new(), &notification) <= LONGEST_REPLY / notification.len(),
                 "before the first request"
             );
-            assert_eq!(passed(&mut begun(), &news), 4 * LONGEST_REPLY / news.len());
+            assert_eq!(passed(&mut begun(), &notification), 4 * LONGEST_REPLY / notification.len());
         }
     }
 

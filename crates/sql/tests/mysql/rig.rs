@@ -6,8 +6,8 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Broken, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Inspect, Mode, News, Previous,
-    Release, Released, Renewed,
+    Answer, Broken, Claim, ClaimId, Engine, Env, Fault, Grant, Hold, How, Inspect, Mode, Notification,
+    Previous, Release, Released, Renewed,
 };
 use leasehold_sql::{
     SqlEngine,
@@ -148,8 +148,8 @@ pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
 pub(crate) async fn granted(engine: &SqlEngine, claim: ClaimId) -> Grant {
     let heard = async {
         loop {
-            for news in engine.news().await {
-                if let News::Granted { id, grant, .. } = news
+            for notification in engine.notifications().await {
+                if let Notification::Granted { id, grant, .. } = notification
                     && id == claim
                 {
                     return grant;

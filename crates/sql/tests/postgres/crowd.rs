@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::{Answer, Claim, Engine, How, Inspect, News};
+use leasehold_core::{Answer, Claim, Engine, How, Inspect, Notification};
 use leasehold_sql::SqlEngine;
 use leasehold_testkit::{server::PostgresServer, stopwatch::Stopwatch};
 
@@ -78,14 +78,12 @@ fn waiters_that_died_one_after_the_other_are_passed_over() {
     wait(&waiter, &claim);
     let watch = Stopwatch::start();
     rig.run(holder.release(&release_of(&hold)));
-    let granted = async {
-        while !waiter
-            .news()
-            .await
-            .iter()
-            .any(|news| matches!(news, News::Granted { id, .. } if *id == claim.id))
-        {}
-    };
+    let granted =
+        async {
+            while !waiter.notifications().await.iter().any(
+                |notification| matches!(notification, Notification::Granted { id, .. } if *id == claim.id),
+            ) {}
+        };
     rig.run(async { tokio::time::timeout(PATIENCE, granted).await }).unwrap();
     watch.assert_within(Duration::from_secs(SPEAKS_EVERY / 2), "the turns of three that died");
     rig.run(waiter.release(&release_of(&claim)));
@@ -125,11 +123,15 @@ fn a_grant_is_heard_while_the_row_of_another_name_is_locked() {
             });
             holder.release(&release_of(&hold)).await;
             let told = loop {
-                let news = waiter.news().await;
-                if news.iter().any(|news| matches!(news, News::Granted { id, .. } if *id == wait.id)) {
+                let notification = waiter.notifications().await;
+                if notification.iter().any(
+                    |notification| matches!(notification, Notification::Granted { id, .. } if *id == wait.id),
+                ) {
                     break !stuck.is_finished();
                 }
-                if news.iter().any(|news| matches!(news, News::Ring { .. } | News::AskAll)) {
+                if notification.iter().any(|notification| {
+                    matches!(notification, Notification::Recheck { .. } | Notification::AskAll)
+                }) {
                     break false;
                 }
             };

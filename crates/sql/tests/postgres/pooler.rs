@@ -15,7 +15,7 @@ fn locks(rig: &Rig, pooler: &PgBouncer) -> Locks {
 }
 
 #[test]
-fn locks_go_through_a_pooler_and_news_beside_it() {
+fn locks_go_through_a_pooler_and_notifications_beside_it() {
     let rig = Rig::new();
     let pooler = PgBouncer::start(rig.server.port());
     let holder = locks(&rig, &pooler);

@@ -3,8 +3,8 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Engine, EngineError, Env, Fault, Grant, Hold, How, Inspect, Mode, Name, News,
-    Previous, Release, Released, Renewed, View,
+    Answer, Claim, ClaimId, Engine, EngineError, Env, Fault, Grant, Hold, How, Inspect, Mode, Name,
+    Notification, Previous, Release, Released, Renewed, View,
 };
 use leasehold_sql::{SqlEngine, sqlite::engine};
 use tokio::runtime::Runtime;
@@ -90,8 +90,8 @@ impl Client {
     pub(crate) fn granted(&self, id: ClaimId) -> Grant {
         let granted = async {
             loop {
-                for news in self.engine.news().await {
-                    if let News::Granted { id: granted, grant, .. } = news
+                for notification in self.engine.notifications().await {
+                    if let Notification::Granted { id: granted, grant, .. } = notification
                         && granted == id
                     {
                         return grant;

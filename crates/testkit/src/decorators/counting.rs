@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, News,
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, Notification,
     Profile, Release, Released, Renewed, View,
 };
 
@@ -104,10 +104,10 @@ impl Engine for Counting {
         })
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
-            let batch = self.inner.news().await;
-            self.add(Verb::News, batch.len());
+            let batch = self.inner.notifications().await;
+            self.add(Verb::Notification, batch.len());
             batch
         })
     }

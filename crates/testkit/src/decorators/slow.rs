@@ -7,7 +7,7 @@ use std::sync::{
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Guarantee, Hold, How, Inspect, Name,
-    News, Profile, Release, Released, Renewed, View, is_begun_here,
+    Notification, Profile, Release, Released, Renewed, View, is_begun_here,
 };
 use tokio::sync::watch;
 
@@ -163,10 +163,10 @@ impl Engine for Slow {
     }
 
     /// Waits at the first gate only: a batch that was taken and then dropped behind the second would be lost.
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
-            self.gates.get(Verb::News).requests.pass().await;
-            self.inner.news().await
+            self.gates.get(Verb::Notification).requests.pass().await;
+            self.inner.notifications().await
         })
     }
 }

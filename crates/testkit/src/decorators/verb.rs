@@ -9,15 +9,15 @@ pub enum Verb {
     Renew,
     /// `release`.
     Release,
-    /// `news`: one call is one batch.
-    News,
+    /// `notification`: one call is one batch.
+    Notification,
     /// `ping`, `guarantee`, `list`, `show` and `break_hold`.
     Inspect,
 }
 
 impl Verb {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Claim, Self::Renew, Self::Release, Self::News, Self::Inspect];
+    pub const ALL: [Self; 5] = [Self::Claim, Self::Renew, Self::Release, Self::Notification, Self::Inspect];
 }
 
 /// One value for each verb.

@@ -1,6 +1,6 @@
 //! What a disturbed system does; the harness says what it can do.
 
-use leasehold_core::{Mode, News, Renewed};
+use leasehold_core::{Mode, Notification, Renewed};
 
 use super::{
     Disturbance,
@@ -32,8 +32,15 @@ async fn locks_outlive_cut_connections(bench: &Bench<'_>) -> Outcome {
     other.blocked(&waiter).await?;
     bench.disturb(Disturbance::Cut).await?;
     if bench.profile().push {
-        let told =
-            async { while !other.engine.news().await.iter().any(|news| matches!(news, News::AskAll)) {} };
+        let told = async {
+            while !other
+                .engine
+                .notifications()
+                .await
+                .iter()
+                .any(|notification| matches!(notification, Notification::AskAll))
+            {}
+        };
         let limit = bench.patience();
         let late = |_| format!("a cut connection was not told by AskAll in {limit:?}");
         tokio::time::timeout(limit, told).await.map_err(late)?;

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use leasehold_core::{Claim, Grant, Instant, Mode, News, Next, Profile, Release, Released, Wait};
+use leasehold_core::{Claim, Grant, Instant, Mode, Next, Notification, Profile, Release, Released, Wait};
 
 use super::{
     bench::{Bench, Client, release_of},
@@ -142,11 +142,12 @@ async fn look(
     now: Instant,
 ) -> Outcome<Option<(usize, Grant)>> {
     for client in clients {
-        let heard = tokio::time::timeout(Duration::ZERO, client.engine.news()).await.unwrap_or_default();
+        let heard =
+            tokio::time::timeout(Duration::ZERO, client.engine.notifications()).await.unwrap_or_default();
         for waiter in line.iter_mut() {
-            let rings = |news: &News| match news {
-                News::Granted { id, .. } | News::Ring { id, .. } => *id == waiter.claim.id,
-                News::AskAll => true,
+            let rings = |notification: &Notification| match notification {
+                Notification::Granted { id, .. } | Notification::Recheck { id, .. } => *id == waiter.claim.id,
+                Notification::AskAll => true,
                 _ => false,
             };
             if heard.iter().any(rings) {

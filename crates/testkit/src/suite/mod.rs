@@ -20,7 +20,7 @@ mod line;
 mod look;
 mod modes;
 mod names;
-mod news;
+mod notifications;
 mod release;
 mod renew;
 mod tokens;
@@ -37,7 +37,7 @@ const FAMILIES: &[&[Case]] = &[
     release::CASES,
     modes::CASES,
     line::CASES,
-    news::CASES,
+    notifications::CASES,
     tokens::CASES,
     renew::CASES,
     expiry::CASES,

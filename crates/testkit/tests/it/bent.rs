@@ -7,7 +7,7 @@ use std::{
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, ClaimId, Engine, EngineError, Grant, Guarantee, Hold, How, Inspect,
-    Mode, Name, News, Previous, Profile, Release, Released, Renewed, View,
+    Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, View,
 };
 use leasehold_testkit::suite::{self, Report};
 
@@ -82,8 +82,8 @@ impl Engine for Bent {
         })
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        if self.bends.mute { Box::pin(std::future::pending()) } else { self.inner.news() }
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        if self.bends.mute { Box::pin(std::future::pending()) } else { self.inner.notifications() }
     }
 }
 
@@ -280,7 +280,7 @@ fn a_renewal_that_does_not_extend_is_caught() {
 }
 
 #[test]
-fn missing_news_are_caught() {
+fn missing_notifications_are_caught() {
     let bends = || Bends { mute: true, ..Bends::default() };
     caught(bends, &["news_wakes_the_waiter"]);
 }

@@ -19,19 +19,19 @@ fn calls_and_batches_are_counted() {
     assert_eq!(counting.count(Verb::Renew), Count { calls: 2, items: 3, largest: 2 });
     assert_eq!(counting.count(Verb::Release), Count { calls: 1, items: 2, largest: 2 });
     assert_eq!(counting.count(Verb::Inspect).calls, 1);
-    assert_eq!(counting.count(Verb::News), Count::default());
+    assert_eq!(counting.count(Verb::Notification), Count::default());
     counting.reset();
     assert_eq!(counting.count(Verb::Renew), Count::default());
 }
 
 #[test]
-fn delivered_news_are_counted() {
+fn delivered_notifications_are_counted() {
     let rig = Rig::new();
     let (one, counting) = (rig.engine(), Counting::new(rig.engine()));
     let (holder, waiter) = (claim(1, "a"), claim(2, "a"));
     now(one.claim(&holder, How::Create)).unwrap();
     assert!(matches!(now(counting.claim(&waiter, How::Create)), Ok(Answer::Waiting(_))));
     now(one.release(&[release(&holder)]));
-    assert_eq!(now(counting.news()).len(), 1);
-    assert_eq!(counting.count(Verb::News), Count { calls: 1, items: 1, largest: 1 });
+    assert_eq!(now(counting.notifications()).len(), 1);
+    assert_eq!(counting.count(Verb::Notification), Count { calls: 1, items: 1, largest: 1 });
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Engine, EngineError, Fault as Meaning, How, Inspect, Loss, News, Released, Renewed,
+    Answer, Engine, EngineError, Fault as Meaning, How, Inspect, Loss, Notification, Released, Renewed,
 };
 use leasehold_testkit::{
     decorators::{Counting, Fault, Faulty, Rates, Verb},
@@ -133,17 +133,17 @@ fn a_lost_session_takes_its_claims_and_comes_back_with_ask_all() {
     let answer = now(faulty.claim(&claim(3, "c"), How::Create));
     assert!(matches!(answer, Err(error) if error.fault == Meaning::Retry));
     assert!(now(faulty.list("")).is_err());
-    assert!(poll_once(faulty.news()).is_none());
+    assert!(poll_once(faulty.notifications()).is_none());
     faulty.heal();
-    assert!(matches!(&now(faulty.news())[..], [News::AskAll]));
+    assert!(matches!(&now(faulty.notifications())[..], [Notification::AskAll]));
     assert!(matches!(&now(faulty.renew(&[hold(&mine, &grant)]))[..], [Renewed::Lost(Loss::Gone)]));
 }
 
 /// A waiter behind a faulty wire, and what grants to it.
-fn news_under(fault: Fault) -> (Faulty, impl Fn(u8)) {
+fn notifications_under(fault: Fault) -> (Faulty, impl Fn(u8)) {
     let rig = Rig::new();
     let (faulty, other) = (Faulty::new(rig.engine()), rig.engine());
-    faulty.next(Verb::News, fault);
+    faulty.next(Verb::Notification, fault);
     for name in [1, 2] {
         now(other.claim(&claim(name, &name.to_string()), How::Create)).unwrap();
         let waiter = claim(name + 10, &name.to_string());
@@ -153,40 +153,40 @@ fn news_under(fault: Fault) -> (Faulty, impl Fn(u8)) {
     (faulty, grant)
 }
 
-fn ids(batch: &[News]) -> Vec<u8> {
-    let id = |news: &News| match news {
-        News::Granted { id, .. } => id.0[0],
+fn ids(batch: &[Notification]) -> Vec<u8> {
+    let id = |notification: &Notification| match notification {
+        Notification::Granted { id, .. } => id.0[0],
         other => panic!("{other:?}"),
     };
     batch.iter().map(id).collect()
 }
 
 #[test]
-fn news_are_lost_doubled_late_and_reordered() {
-    let (faulty, grant) = news_under(Fault::ReplyLost);
+fn notifications_are_lost_doubled_late_and_reordered() {
+    let (faulty, grant) = notifications_under(Fault::ReplyLost);
     grant(1);
-    assert!(poll_once(faulty.news()).is_none());
+    assert!(poll_once(faulty.notifications()).is_none());
     grant(2);
-    assert_eq!(ids(&now(faulty.news())), [12]);
+    assert_eq!(ids(&now(faulty.notifications())), [12]);
 
-    let (faulty, grant) = news_under(Fault::Duplicated);
+    let (faulty, grant) = notifications_under(Fault::Duplicated);
     grant(1);
-    assert_eq!(ids(&now(faulty.news())), [11]);
-    assert_eq!(ids(&now(faulty.news())), [11]);
+    assert_eq!(ids(&now(faulty.notifications())), [11]);
+    assert_eq!(ids(&now(faulty.notifications())), [11]);
 
-    let (faulty, grant) = news_under(Fault::Late);
+    let (faulty, grant) = notifications_under(Fault::Late);
     grant(1);
-    assert!(poll_once(faulty.news()).is_none());
+    assert!(poll_once(faulty.notifications()).is_none());
     grant(2);
-    assert_eq!(ids(&now(faulty.news())), [12]);
+    assert_eq!(ids(&now(faulty.notifications())), [12]);
     now(faulty.deliver_late());
-    assert_eq!(ids(&now(faulty.news())), [11]);
+    assert_eq!(ids(&now(faulty.notifications())), [11]);
 
-    let (faulty, grant) = news_under(Fault::Reordered);
+    let (faulty, grant) = notifications_under(Fault::Reordered);
     grant(1);
-    assert!(poll_once(faulty.news()).is_none());
+    assert!(poll_once(faulty.notifications()).is_none());
     grant(2);
-    assert_eq!(ids(&now(faulty.news())), [12, 11]);
+    assert_eq!(ids(&now(faulty.notifications())), [12, 11]);
 }
 
 #[test]

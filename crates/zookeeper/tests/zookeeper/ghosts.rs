@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, News, Released};
+use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, Notification, Released};
 use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
@@ -73,7 +73,7 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
             }
         };
         tokio::time::timeout(PATIENCE, closed).await.expect("the close arrives");
-        let granted = tokio::time::timeout(Duration::from_secs(2), other.news()).await;
+        let granted = tokio::time::timeout(Duration::from_secs(2), other.notifications()).await;
         assert!(granted.is_err(), "two hold: {granted:?}");
         let asked = other.claim(&rival, How::Ask).await;
         assert!(matches!(asked, Ok(Answer::Waiting(_))), "two hold: {asked:?}");
@@ -111,7 +111,7 @@ fn a_claim_that_is_given_up_and_made_again_is_rung() {
             let asked = engine.claim(&second, How::Create).await;
             assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
             other.release(&release_of(&first)).await;
-            tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
+            tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
             let asked = engine.claim(&second, How::Ask).await;
             assert!(matches!(asked, Ok(Answer::Held(_))), "{asked:?}");
             engine.release(&release_of(&second)).await;
@@ -148,7 +148,7 @@ fn more_permits_than_fit_into_a_request_are_refused() {
         assert!(matches!(said, Ok(Answer::Held(_))), "{said:?}");
         let error = engine.claim(&many, How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Refused, "{error:?}");
-        tokio::time::timeout(Duration::from_millis(200), engine.news()).await.unwrap_err();
+        tokio::time::timeout(Duration::from_millis(200), engine.notifications()).await.unwrap_err();
         // A thousand nodes take a busy server longer than a request may take: it is asked again then.
         let mut released = engine.release(&release_of(&some)).await;
         while matches!(released[..], [Released::Unknown(_)]) {
@@ -170,12 +170,18 @@ fn a_waiter_whose_neighbour_gives_up_asks_and_does_not_hold() {
         assert!(matches!(engine.claim(&leaves, How::Create).await, Ok(Answer::Waiting(_))));
         assert!(matches!(other.claim(&stays, How::Create).await, Ok(Answer::Waiting(_))));
         engine.release(&release_of(&leaves)).await;
-        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
-        assert!(matches!(&news[..], [News::Ring { id, .. }] if *id == stays.id), "{news:?}");
+        let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
+        assert!(
+            matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == stays.id),
+            "{notification:?}"
+        );
         assert!(matches!(other.claim(&stays, How::Ask).await, Ok(Answer::Waiting(_))));
         engine.release(&release_of(&held)).await;
-        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
-        assert!(matches!(&news[..], [News::Granted { id, .. }] if *id == stays.id), "{news:?}");
+        let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
+        assert!(
+            matches!(&notification[..], [Notification::Granted { id, .. }] if *id == stays.id),
+            "{notification:?}"
+        );
         other.release(&release_of(&stays)).await;
     });
 }

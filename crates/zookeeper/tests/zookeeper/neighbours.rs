@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Claim, Engine, How, Mode, News};
+use leasehold_core::{Answer, Claim, Engine, How, Mode, Notification};
 
 use crate::rig::{PATIENCE, Rig};
 
@@ -29,8 +29,8 @@ fn a_writer_of_curator_goes_on_as_a_reader_and_nobody_writes_beside_it() {
     rig.server.command(&["create", &format!("/locks/a/{CURATOR}__READ__0000000000"), "x"]);
     rig.server.command(&["delete", &format!("/locks/a/{CURATOR}__WRIT__0000000000")]);
     rig.run(async {
-        let news = tokio::time::timeout(PATIENCE, engine.news()).await.unwrap();
-        assert!(matches!(&news[..], [News::Ring { .. }]), "{news:?}");
+        let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
+        assert!(matches!(&notification[..], [Notification::Recheck { .. }]), "{notification:?}");
         let asked = engine.claim(&claim, How::Ask).await;
         assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
     });

@@ -182,9 +182,9 @@ fn a_release_wakes_one_of_a_thousand() {
     assert!((CROWD..=CROWD + 1).contains(&watches), "{watches}");
     rig.run(async {
         engine.release(&crate::rig::release_of(&first)).await;
-        let news = tokio::time::timeout(PATIENCE, other.news()).await.unwrap();
-        assert_eq!(news.len(), 1, "{news:?}");
-        tokio::time::timeout(Duration::from_millis(300), other.news()).await.unwrap_err();
+        let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
+        assert_eq!(notification.len(), 1, "{notification:?}");
+        tokio::time::timeout(Duration::from_millis(300), other.notifications()).await.unwrap_err();
     });
     assert!(rig.show("a").waiters.len() == CROWD as usize - 1);
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Answer, Claim, Engine, Guard, How, Locks, Loss, Name, News, Released, Renewed};
+use leasehold_core::{Answer, Claim, Engine, Guard, How, Locks, Loss, Name, Notification, Released, Renewed};
 use leasehold_testkit::{
     panic_clock::PanicClock,
     room::with_room,
@@ -341,8 +341,12 @@ fn a_hold_whose_node_is_deleted_hears_of_it() {
     });
     rig.until("it is watched", || rig.watches() > 0);
     rig.server.command(&["delete", &rig.nodes()[0]]);
-    let news = rig.run(async { tokio::time::timeout(PATIENCE, engine.news()).await }).unwrap();
-    assert!(matches!(&news[..], [News::Lost { id, loss: Loss::Gone, .. }] if *id == claim.id), "{news:?}");
+    let notification =
+        rig.run(async { tokio::time::timeout(PATIENCE, engine.notifications()).await }).unwrap();
+    assert!(
+        matches!(&notification[..], [Notification::Lost { id, loss: Loss::Gone, .. }] if *id == claim.id),
+        "{notification:?}"
+    );
 }
 
 /// What a cron job leaves behind.

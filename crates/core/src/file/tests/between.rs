@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicUsize;
 
 use super::{
-    news::{granted, run},
+    notifications::{granted, run},
     *,
 };
 

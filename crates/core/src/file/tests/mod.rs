@@ -10,7 +10,7 @@ mod hostile;
 mod interop;
 mod kept;
 mod line;
-mod news;
+mod notifications;
 mod permits;
 mod random;
 mod room;

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     Answer, BoxFuture, Broken, Claim, ClaimId, Clock, Engine, EngineError, Grant, Hold, How, Inspect,
-    Instant, Lineage, Mode, Name, News, Previous, Release, Released, Renewed, Token, View,
+    Instant, Lineage, Mode, Name, Notification, Previous, Release, Released, Renewed, Token, View,
     keeper::poll_once,
     memory::{MemoryEngine, MemoryStore},
 };
@@ -91,14 +91,14 @@ impl Client {
     }
 
     /// The unread news; empty if there are none.
-    pub(super) fn news(&self) -> Vec<News> {
-        poll_once(self.0.news().as_mut()).unwrap_or_default()
+    pub(super) fn notifications(&self) -> Vec<Notification> {
+        poll_once(self.0.notifications().as_mut()).unwrap_or_default()
     }
 
     /// The only news must be a grant.
     pub(super) fn granted(&self) -> (ClaimId, Grant, Option<Instant>) {
-        match self.news().as_slice() {
-            [News::Granted { id, grant, since, .. }] => (*id, grant.clone(), *since),
+        match self.notifications().as_slice() {
+            [Notification::Granted { id, grant, since, .. }] => (*id, grant.clone(), *since),
             other => panic!("{other:?}"),
         }
     }

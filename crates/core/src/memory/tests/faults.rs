@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::bed::*;
 use crate::{
-    Answer, Claim, Env, Fault, How, Loss, Mode, News, Renewed,
+    Answer, Claim, Env, Fault, How, Loss, Mode, Notification, Renewed,
     memory::{MemoryStore, REQUEST_LIFE},
     queue::ENDED_LIFE,
 };
@@ -31,8 +31,8 @@ fn a_lost_server_loses_every_lock_but_no_token() {
     two.wait(2);
     two.wait(3);
     store.forget_all();
-    assert!(matches!(one.news()[..], [News::AskAll]));
-    assert!(matches!(two.news()[..], [News::AskAll]), "once for both claims");
+    assert!(matches!(one.notifications()[..], [Notification::AskAll]));
+    assert!(matches!(two.notifications()[..], [Notification::AskAll]), "once for both claims");
     assert!(matches!(one.renew(1, first.token), Renewed::Lost(Loss::Gone)));
     assert!(matches!(two.ask(2), Answer::Gone));
     assert!(two.hold(4).token > first.token);

@@ -10,7 +10,9 @@ use std::{
 };
 
 use super::bed::*;
-use crate::{Answer, Clock, Engine, How, Life, Loss, MAX_NEWS, News, Previous, Release, Renewed};
+use crate::{
+    Answer, Clock, Engine, How, Life, Loss, MAX_NOTIFICATIONS, Notification, Previous, Release, Renewed,
+};
 
 #[test]
 fn a_release_pushes_the_grant_to_the_other_client() {
@@ -18,7 +20,7 @@ fn a_release_pushes_the_grant_to_the_other_client() {
     let (one, two) = (Client::of(&store), Client::of(&store));
     let first = one.hold(1);
     two.wait(2);
-    assert!(one.news().is_empty() && two.news().is_empty());
+    assert!(one.notifications().is_empty() && two.notifications().is_empty());
 
     assert!(one.release(release(1, first.token)));
     let (claim, grant, since) = two.granted();
@@ -27,7 +29,7 @@ fn a_release_pushes_the_grant_to_the_other_client() {
     assert!(matches!(two.renew(2, grant.token), Renewed::Kept { ttl: Some(TTL) }));
     clock.pass(CLAIM_TIME);
     assert_eq!(held(two.ask(2)).token, grant.token);
-    assert!(one.news().is_empty());
+    assert!(one.notifications().is_empty());
     assert!(two.release(release(2, grant.token)));
 }
 
@@ -48,7 +50,7 @@ fn a_silent_waiter_is_passed_over_when_its_claim_time_ends() {
     silent.wait(2);
     three.wait(3);
     one.release(release(1, first.token));
-    assert!(three.news().is_empty());
+    assert!(three.notifications().is_empty());
     let Answer::Waiting(hint) = three.ask(3) else { panic!() };
     assert_eq!(hint.ask_in, Some(CLAIM_TIME));
     clock.pass(CLAIM_TIME);
@@ -135,10 +137,10 @@ fn renewals_and_releases_are_answered_one_by_one() {
 }
 
 #[test]
-fn too_many_news_become_one_that_is_always_true() {
+fn too_many_notifications_become_one_that_is_always_true() {
     let (store, _) = store();
     let (one, two) = (Client::of(&store), Client::of(&store));
-    for number in 0..=MAX_NEWS {
+    for number in 0..=MAX_NOTIFICATIONS {
         let unique = |first: u8| {
             let mut claim = claim(first, "n");
             claim.id.0[8..].copy_from_slice(&(number as u64).to_be_bytes());
@@ -150,8 +152,8 @@ fn too_many_news_become_one_that_is_always_true() {
         assert!(matches!(two.call(&waiting, How::Create), Ok(Answer::Waiting(_))));
         one.release(Release { id: holding.id, name: holding.name, ..release(1, None) });
     }
-    assert!(matches!(two.news()[..], [News::AskAll]));
-    assert!(two.news().is_empty());
+    assert!(matches!(two.notifications()[..], [Notification::AskAll]));
+    assert!(two.notifications().is_empty());
 }
 
 #[derive(Default)]
@@ -164,7 +166,7 @@ impl Wake for Bell {
 }
 
 #[test]
-fn the_reader_of_news_is_woken_and_a_dropped_reader_loses_nothing() {
+fn the_reader_of_notifications_is_woken_and_a_dropped_reader_loses_nothing() {
     let (store, _) = store();
     let (one, two) = (Client::of(&store), Client::of(&store));
     let bell = Arc::new(Bell::default());
@@ -172,13 +174,13 @@ fn the_reader_of_news_is_woken_and_a_dropped_reader_loses_nothing() {
     let mut context = Context::from_waker(&waker);
     let first = one.hold(1);
     two.wait(2);
-    let mut dropped = two.0.news();
+    let mut dropped = two.0.notifications();
     assert!(dropped.as_mut().poll(&mut context).is_pending());
     one.release(release(1, first.token));
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
     drop(dropped);
-    let Poll::Ready(news) = two.0.news().as_mut().poll(&mut context) else { panic!() };
-    assert!(matches!(news[..], [News::Granted { .. }]));
+    let Poll::Ready(notification) = two.0.notifications().as_mut().poll(&mut context) else { panic!() };
+    assert!(matches!(notification[..], [Notification::Granted { .. }]));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Inspecting and breaking.
 
 use super::bed::*;
-use crate::{Answer, Broken, How, Inspect, Level, Loss, Mode, News, Renewed};
+use crate::{Answer, Broken, How, Inspect, Level, Loss, Mode, Notification, Renewed};
 
 #[test]
 fn names_are_listed_by_prefix_and_shown() {
@@ -46,9 +46,11 @@ fn breaking_tells_the_holder_and_waits_for_it() {
     two.wait(2);
     assert_eq!(operator.break_hold(99, false), Broken::NotHeld);
     assert_eq!(operator.break_hold(first.token.number, false), Broken::Done);
-    assert!(matches!(one.news()[..], [News::Lost { id: lost, loss: Loss::Broken, .. }] if lost == id(1)));
+    assert!(
+        matches!(one.notifications()[..], [Notification::Lost { id: lost, loss: Loss::Broken, .. }] if lost == id(1))
+    );
     assert!(matches!(one.renew(1, first.token), Renewed::Lost(Loss::Broken)));
-    assert!(two.news().is_empty() && matches!(two.ask(2), Answer::Waiting(_)));
+    assert!(two.notifications().is_empty() && matches!(two.ask(2), Answer::Waiting(_)));
     assert!(one.release(release(1, first.token)), "it lets go");
     assert_eq!(two.granted().1.previous, crate::Previous::Broken);
 }
@@ -60,7 +62,7 @@ fn breaking_by_force_waits_for_nobody() {
     let first = one.hold(1);
     two.wait(2);
     assert_eq!(two.break_hold(first.token.number, true), Broken::Done);
-    assert!(matches!(one.news()[..], [News::Lost { loss: Loss::Broken, .. }]));
+    assert!(matches!(one.notifications()[..], [Notification::Lost { loss: Loss::Broken, .. }]));
     assert_eq!(two.granted().0, id(2));
     assert_eq!(two.break_hold(first.token.number, true), Broken::NotHeld);
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use leasehold_core::{
-    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, News,
+    Answer, BoxFuture, Broken, Claim, Engine, EngineError, Guarantee, Hold, How, Inspect, Name, Notification,
     Profile, Release, Released, Renewed, View,
 };
 use tokio::sync::oneshot;
@@ -174,8 +174,8 @@ impl Engine for Faulty {
         })
     }
 
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        Box::pin(self.next_news())
+    fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
+        Box::pin(self.next_notifications())
     }
 }
 

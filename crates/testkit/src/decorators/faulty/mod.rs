@@ -1,7 +1,7 @@
 //! Loses, repeats, delays and reorders what passes, by a script or by a seed.
 
 mod engine;
-mod news;
+mod notifications;
 mod plan;
 mod wire;
 
@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use leasehold_core::{ClaimId, Engine, Mode, Name, News, Previous, Profile, Release};
+use leasehold_core::{ClaimId, Engine, Mode, Name, Notification, Previous, Profile, Release};
 use tokio::sync::{Notify, oneshot};
 
 use super::Verb;
@@ -52,14 +52,14 @@ struct State {
     overtaken: Vec<(Request, oneshot::Sender<Reply>)>,
     /// Claims that may stand on the engine: what a lost session takes with it.
     live: HashMap<ClaimId, (Name, Mode)>,
-    news: NewsState,
+    notification: NotificationState,
 }
 
 #[derive(Default)]
-struct NewsState {
-    ready: Vec<News>,
-    late: Vec<News>,
-    overtaken: Vec<News>,
+struct NotificationState {
+    ready: Vec<Notification>,
+    late: Vec<Notification>,
+    overtaken: Vec<Notification>,
 }
 
 impl Faulty {
@@ -107,8 +107,8 @@ impl Faulty {
         let late = mem::take(&mut self.state().late);
         self.arrive(late).await;
         let mut state = self.state();
-        let news = mem::take(&mut state.news.late);
-        state.news.ready.extend(news);
+        let notification = mem::take(&mut state.notification.late);
+        state.notification.ready.extend(notification);
         drop(state);
         self.bell.notify_one();
     }
@@ -134,11 +134,12 @@ impl Faulty {
         self.inner.release(&orders).await;
     }
 
-    /// There is a new session: calls pass again, and news begin with [`News::AskAll`], as after a reconnect.
+    /// There is a new session: calls pass again, and news begin with [`Notification::AskAll`], as after a reconnect.
     pub fn heal(&self) {
         let mut state = self.state();
         state.gone = false;
-        state.news = NewsState { ready: vec![News::AskAll], ..NewsState::default() };
+        state.notification =
+            NotificationState { ready: vec![Notification::AskAll], ..NotificationState::default() };
         drop(state);
         self.bell.notify_one();
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, ClaimId, Mode, News};
+use leasehold_core::{Claim, ClaimId, Mode, Notification};
 
 use super::{
     bench::{Bench, Client, Contended},
@@ -10,13 +10,13 @@ use super::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(news_wakes_the_waiter, skip = needs_push),
+    case!(notifications_wakes_the_waiter, skip = needs_push),
     case!(
-        news_wakes_the_next_waiter_when_the_first_gives_up,
+        notifications_wakes_the_next_waiter_when_the_first_gives_up,
         skip = |profile| needs_push(profile).or(needs_fifo(profile))
     ),
-    case!(a_dropped_news_future_loses_nothing, skip = needs_push),
-    case!(news_come_to_the_claims_own_client, skip = needs_push),
+    case!(a_dropped_notifications_future_loses_nothing, skip = needs_push),
+    case!(notifications_come_to_the_claims_own_client, skip = needs_push),
     case!(the_poll_finds_the_grant, skip = |profile| profile.push.then_some("news are pushed")),
 ];
 
@@ -24,7 +24,7 @@ fn needs_push(profile: &leasehold_core::Profile) -> Option<&'static str> {
     (!profile.push).then_some("news are not pushed")
 }
 
-async fn news_wakes_the_waiter(bench: &Bench<'_>) -> Outcome {
+async fn notifications_wakes_the_waiter(bench: &Bench<'_>) -> Outcome {
     let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
     one.free(&holder, &grant).await?;
     let pushed = woken(bench, &other, &waiter).await?;
@@ -35,7 +35,7 @@ async fn news_wakes_the_waiter(bench: &Bench<'_>) -> Outcome {
     other.free(&waiter, &next).await
 }
 
-async fn news_wakes_the_next_waiter_when_the_first_gives_up(bench: &Bench<'_>) -> Outcome {
+async fn notifications_wakes_the_next_waiter_when_the_first_gives_up(bench: &Bench<'_>) -> Outcome {
     let (one, first, second) = (bench.client().await, bench.client().await, bench.client().await);
     let name = bench.name("");
     let holder = bench.claim(&name, Mode::Exclusive);
@@ -50,11 +50,11 @@ async fn news_wakes_the_next_waiter_when_the_first_gives_up(bench: &Bench<'_>) -
     second.granted(&staying).await.map(drop)
 }
 
-async fn a_dropped_news_future_loses_nothing(bench: &Bench<'_>) -> Outcome {
+async fn a_dropped_notifications_future_loses_nothing(bench: &Bench<'_>) -> Outcome {
     let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
-    let early = tokio::time::timeout(Duration::ZERO, other.engine.news()).await.unwrap_or_default();
+    let early = tokio::time::timeout(Duration::ZERO, other.engine.notifications()).await.unwrap_or_default();
     ensure!(
-        !early.iter().any(|news| matches!(news, News::Granted { .. })),
+        !early.iter().any(|notification| matches!(notification, Notification::Granted { .. })),
         "granted before it was free: {early:?}"
     );
     one.free(&holder, &grant).await?;
@@ -62,14 +62,15 @@ async fn a_dropped_news_future_loses_nothing(bench: &Bench<'_>) -> Outcome {
     other.granted(&waiter).await.map(drop)
 }
 
-async fn news_come_to_the_claims_own_client(bench: &Bench<'_>) -> Outcome {
+async fn notifications_come_to_the_claims_own_client(bench: &Bench<'_>) -> Outcome {
     let third = bench.client().await;
     let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
     one.free(&holder, &grant).await?;
     woken(bench, &other, &waiter).await?;
-    let strange = tokio::time::timeout(Duration::ZERO, third.engine.news()).await.unwrap_or_default();
+    let strange =
+        tokio::time::timeout(Duration::ZERO, third.engine.notifications()).await.unwrap_or_default();
     ensure!(
-        !strange.iter().any(|news| concerns(news, waiter.id)),
+        !strange.iter().any(|notification| concerns(notification, waiter.id)),
         "news of another client's claim: {strange:?}"
     );
     other.granted(&waiter).await.map(drop)
@@ -90,11 +91,11 @@ pub(super) async fn woken(
 ) -> Outcome<Option<leasehold_core::Token>> {
     let reading = async {
         loop {
-            for news in client.engine.news().await {
-                match news {
-                    News::Granted { id, grant, .. } if id == claim.id => return Some(grant.token),
-                    News::Ring { id, .. } if id == claim.id => return None,
-                    News::AskAll => return None,
+            for notification in client.engine.notifications().await {
+                match notification {
+                    Notification::Granted { id, grant, .. } if id == claim.id => return Some(grant.token),
+                    Notification::Recheck { id, .. } if id == claim.id => return None,
+                    Notification::AskAll => return None,
                     _ => {}
                 }
             }
@@ -105,9 +106,11 @@ pub(super) async fn woken(
     tokio::time::timeout(limit, reading).await.map_err(late)
 }
 
-fn concerns(news: &News, claim: ClaimId) -> bool {
-    match news {
-        News::Granted { id, .. } | News::Ring { id, .. } | News::Lost { id, .. } => *id == claim,
+fn concerns(notification: &Notification, claim: ClaimId) -> bool {
+    match notification {
+        Notification::Granted { id, .. }
+        | Notification::Recheck { id, .. }
+        | Notification::Lost { id, .. } => *id == claim,
         _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! What comes without a request, and what it means for the claims of this client.
 
-use leasehold_core::{ClaimId, Instant, Loss, News};
+use leasehold_core::{ClaimId, Instant, Loss, Notification};
 
 use crate::{
     ask::is_no_claim,
@@ -33,7 +33,7 @@ impl Hears for Client {
                     }
                 }
                 if !kv.value.is_empty() {
-                    self.mailbox.push(News::AskAll);
+                    self.mailbox.push(Notification::AskAll);
                 }
             }
         }
@@ -81,7 +81,7 @@ impl Hears for Client {
             session.changed.notify_waiters();
         }
         self.sooner.notify_one();
-        self.mailbox.push(News::AskAll);
+        self.mailbox.push(Notification::AskAll);
     }
 
     fn needs_server(&self) -> bool {
@@ -115,7 +115,7 @@ impl Client {
         self.book().watch_for(id, now);
         self.sooner.notify_one();
         conn.watches.leave(Target::Before(id));
-        self.mailbox.push(News::Granted { name, id, grant, since: Some(now) });
+        self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
     /// A key that the claim waits for was written again: it may keep the name from now on. Then others that the claim does not listen
@@ -141,9 +141,11 @@ impl Client {
             matches!(entry.place, Place::Held { .. }).then(|| entry.name.clone())
         };
         match held {
-            Some(name) if event.is_deletion() => self.mailbox.push(News::Lost { name, id, loss: Loss::Gone }),
+            Some(name) if event.is_deletion() => {
+                self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone })
+            }
             // What became of it its renewal finds out.
-            Some(_) => self.mailbox.push(News::AskAll),
+            Some(_) => self.mailbox.push(Notification::AskAll),
             None => self.ring(id),
         }
     }
@@ -177,8 +179,8 @@ impl Client {
         let Some((name, key, revision)) = self.book().get(id).and_then(|entry| held(entry)) else { return };
         let Ok((_, there)) = self.ask(Range::key(&key)).await else { return };
         match there.kvs.iter().find(|kv| kv.create_revision == revision) {
-            None => self.mailbox.push(News::Lost { name, id, loss: Loss::Gone }),
-            Some(kv) if is_no_claim(&kv.value) => self.mailbox.push(News::AskAll),
+            None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),
+            Some(kv) if is_no_claim(&kv.value) => self.mailbox.push(Notification::AskAll),
             Some(_) => {}
         }
     }
@@ -192,7 +194,7 @@ impl Client {
             }
             entry.name.clone()
         };
-        self.mailbox.push(News::Ring { name, id });
+        self.mailbox.push(Notification::Recheck { name, id });
     }
 
     /// A lease is not used any more.
@@ -206,19 +208,19 @@ impl Client {
     /// The server ended a lease, and with it all keys on it.
     pub(crate) fn lease_is_gone(&self, lease: i64) {
         self.forget_lease(lease);
-        let lost: Vec<News> = {
+        let lost: Vec<Notification> = {
             let book = self.book();
             let on_it = book.entries().filter(|(_, entry)| entry.seat.session().id == lease);
             on_it
                 .map(|(id, entry)| {
                     let name = entry.name.clone();
                     match entry.place {
-                        Place::Held { .. } => News::Lost { name, id, loss: Loss::Gone },
-                        _ => News::Ring { name, id },
+                        Place::Held { .. } => Notification::Lost { name, id, loss: Loss::Gone },
+                        _ => Notification::Recheck { name, id },
                     }
                 })
                 .collect()
         };
-        lost.into_iter().for_each(|news| self.mailbox.push(news));
+        lost.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{ClaimId, Loss, Name, News};
+use leasehold_core::{ClaimId, Loss, Name, Notification};
 
 use crate::{
     book::{Before, Place},
@@ -26,7 +26,7 @@ impl Hears for Client {
         let now = self.now();
         self.book().look_again(now, |entry| Arc::ptr_eq(&entry.seat.session().facts, session));
         self.sooner.notify_one();
-        self.mailbox.push(News::AskAll);
+        self.mailbox.push(Notification::AskAll);
     }
 }
 
@@ -51,14 +51,14 @@ impl Client {
         let granted = left.and_then(|(left, lineage)| grant(lineage, node.czxid, left.min(ttl)).ok());
         let Some(grant) = granted else {
             drop(book);
-            return self.mailbox.push(News::Ring { name, id });
+            return self.mailbox.push(Notification::Recheck { name, id });
         };
         let until = now.after(grant.ttl.unwrap_or_default());
         let held = Place::Held { token: node.czxid, paths: vec![node.path], spoken: false };
         book.holds(id, held, (now, until));
         drop(book);
         self.sooner.notify_one();
-        self.mailbox.push(News::Granted { name, id, grant, since: Some(now) });
+        self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
     /// The claim's own node was deleted, or somebody wrote into it.
@@ -73,26 +73,26 @@ impl Client {
     }
 
     pub(crate) fn lost(&self, name: Name, id: ClaimId, loss: Loss) {
-        self.mailbox.push(News::Lost { name, id, loss });
+        self.mailbox.push(Notification::Lost { name, id, loss });
     }
 
     /// The server ended a session, and with it all nodes of it.
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();
-        let news: Vec<News> = {
+        let notifications: Vec<Notification> = {
             let book = self.book();
             let on_it = book.entries().filter(|(_, entry)| Arc::ptr_eq(entry.seat.session(), session));
             on_it
                 .map(|(id, entry)| {
                     let name = entry.name.clone();
                     match entry.place {
-                        Place::Held { .. } => News::Lost { name, id, loss: Loss::Gone },
-                        _ => News::Ring { name, id },
+                        Place::Held { .. } => Notification::Lost { name, id, loss: Loss::Gone },
+                        _ => Notification::Recheck { name, id },
                     }
                 })
                 .collect()
         };
-        news.into_iter().for_each(|news| self.mailbox.push(news));
+        notifications.into_iter().for_each(|notifications| self.mailbox.push(notifications));
     }
 }

@@ -29,7 +29,7 @@ async fn settle() {
 }
 
 #[test]
-fn news_that_overtakes_an_answer_is_not_forgotten() {
+fn notifications_that_overtakes_an_answer_is_not_forgotten() {
     let world = World::new();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use leasehold_core::News;
+use leasehold_core::Notification;
 
 use super::{Fault, Faulty};
 use crate::decorators::Verb;
@@ -10,7 +10,7 @@ use crate::decorators::Verb;
 impl Faulty {
     /// The next batch that gets through. Nothing is lost by dropping the future: between taking a batch and giving it
     /// away, or putting it by, there is no await.
-    pub(super) async fn next_news(&self) -> Vec<News> {
+    pub(super) async fn next_notifications(&self) -> Vec<Notification> {
         loop {
             let ready = self.take_ready();
             if !ready.is_empty() {
@@ -18,42 +18,46 @@ impl Faulty {
             }
             let batch = tokio::select! {
                 biased;
-                batch = self.inner.news() => batch,
+                batch = self.inner.notifications() => batch,
                 () = self.bell.notified() => continue,
             };
             if self.state().gone {
                 continue;
             }
-            let fault = self.state().plan.draw(Verb::News);
+            let fault = self.state().plan.draw(Verb::Notification);
             if fault == Some(Fault::SessionGone) {
                 self.lose_session().await;
-            } else if let Some(batch) = self.pass_news(batch, fault) {
+            } else if let Some(batch) = self.pass_notifications(batch, fault) {
                 return batch;
             }
         }
     }
 
-    fn take_ready(&self) -> Vec<News> {
+    fn take_ready(&self) -> Vec<Notification> {
         let mut state = self.state();
-        if state.gone { Vec::new() } else { mem::take(&mut state.news.ready) }
+        if state.gone { Vec::new() } else { mem::take(&mut state.notification.ready) }
     }
 
-    fn pass_news(&self, mut batch: Vec<News>, fault: Option<Fault>) -> Option<Vec<News>> {
-        let news = &mut self.state().news;
+    fn pass_notifications(
+        &self,
+        mut batch: Vec<Notification>,
+        fault: Option<Fault>,
+    ) -> Option<Vec<Notification>> {
+        let notification = &mut self.state().notification;
         match fault {
             Some(Fault::RequestLost | Fault::ReplyLost | Fault::SessionGone) => return None,
             Some(Fault::Late) => {
-                news.late.extend(batch);
+                notification.late.extend(batch);
                 return None;
             }
             Some(Fault::Reordered) => {
-                news.overtaken.extend(batch);
+                notification.overtaken.extend(batch);
                 return None;
             }
-            Some(Fault::Duplicated) => news.ready.extend(batch.iter().cloned()),
+            Some(Fault::Duplicated) => notification.ready.extend(batch.iter().cloned()),
             None => {}
         }
-        batch.append(&mut news.overtaken);
+        batch.append(&mut notification.overtaken);
         Some(batch)
     }
 }

@@ -2,28 +2,28 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::{ClaimId, Name, News, local::Control, shared::Shared};
+use crate::{ClaimId, Name, Notification, local::Control, shared::Shared};
 
 impl Shared {
-    pub(crate) fn hear(self: &Arc<Self>, batch: Vec<News>) {
+    pub(crate) fn hear(self: &Arc<Self>, batch: Vec<Notification>) {
         self.heard();
-        for news in batch {
-            match news {
-                News::Granted { name, id, grant, since } => {
+        for notification in batch {
+            match notification {
+                Notification::Granted { name, id, grant, since } => {
                     if let Some(control) = self.claim_under_way(&name, id) {
                         *control.pushed.lock().unwrap_or_else(PoisonError::into_inner) =
                             Some((id, grant, since));
                         control.ring.notify_one();
                     }
                 }
-                News::Ring { name, id } => {
+                Notification::Recheck { name, id } => {
                     if let Some(control) = self.claim_under_way(&name, id) {
                         control.ring.notify_one();
                     }
                 }
-                News::Lost { name, id, loss } => self.lose(&name, id, loss),
-                News::Doubt => self.doubt_all(),
-                News::AskAll => self.ask_all(),
+                Notification::Lost { name, id, loss } => self.lose(&name, id, loss),
+                Notification::Doubt => self.doubt_all(),
+                Notification::AskAll => self.ask_all(),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Who is woken, by what, and that nobody else is.
 
 use super::{helper::Helper, *};
-use crate::News;
+use crate::Notification;
 
 /// Far above what a wake-up takes on a busy machine, far below a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,8 +15,11 @@ pub(super) fn run<T>(body: impl Future<Output = T>) -> T {
 pub(super) async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
     let woken = async {
         loop {
-            for news in engine.news().await {
-                assert!(matches!(&news, News::Ring { id, .. } if *id == waiter.id), "{news:?}");
+            for notification in engine.notifications().await {
+                assert!(
+                    matches!(&notification, Notification::Recheck { id, .. } if *id == waiter.id),
+                    "{notification:?}"
+                );
             }
             if let Ok(Answer::Held(grant)) = engine.claim(waiter, How::Ask).await {
                 return grant;
@@ -131,12 +134,12 @@ fn only_the_first_two_in_line_hear_of_a_release() {
         // What their own arrival stirred is over when nothing comes for a while.
         let quiet = Duration::from_millis(200);
         for (engine, _) in &crowd {
-            while tokio::time::timeout(quiet, engine.news()).await.is_ok() {}
+            while tokio::time::timeout(quiet, engine.notifications()).await.is_ok() {}
         }
         freed(&holder, &first);
-        tokio::time::timeout(PATIENCE, waiter.news()).await.unwrap();
+        tokio::time::timeout(PATIENCE, waiter.notifications()).await.unwrap();
         for (engine, _) in &crowd[1..] {
-            assert!(tokio::time::timeout(quiet, engine.news()).await.is_err(), "a herd");
+            assert!(tokio::time::timeout(quiet, engine.notifications()).await.is_err(), "a herd");
         }
     });
 }
@@ -206,8 +209,11 @@ fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
         held(create(&holder, &first));
         waiting(create(&waiter, &second));
-        let listen =
-            || run(async { tokio::time::timeout(Duration::from_millis(50), waiter.news()).await.is_ok() });
+        let listen = || {
+            run(async {
+                tokio::time::timeout(Duration::from_millis(50), waiter.notifications()).await.is_ok()
+            })
+        };
         clock.advance(Duration::from_secs(3600));
         listen();
         assert!(waiter.ear.watches_files(), "as long as somebody waits near the head");
@@ -248,12 +254,12 @@ fn a_bell_that_nobody_listens_to_holds_up_nobody() {
 }
 
 #[test]
-fn a_dropped_news_future_loses_nothing_and_works_in_the_next_runtime() {
+fn a_dropped_notifications_future_loses_nothing_and_works_in_the_next_runtime() {
     let scratch = Scratch::new();
     let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
     run(async {
         for _ in 0..20 {
-            let _ = tokio::time::timeout(Duration::from_millis(1), waiter.news()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(1), waiter.notifications()).await;
         }
     });
     freed(&holder, &first);
@@ -273,8 +279,14 @@ fn an_overflow_of_events_asks_for_all() {
         drop(std::fs::File::options().write(true).open(&lock).unwrap());
     }
     run(async {
-        let overflow =
-            async { while !waiter.news().await.iter().any(|news| matches!(news, News::AskAll)) {} };
+        let overflow = async {
+            while !waiter
+                .notifications()
+                .await
+                .iter()
+                .any(|notification| matches!(notification, Notification::AskAll))
+            {}
+        };
         tokio::time::timeout(PATIENCE, overflow).await.expect("an overflow went unnoticed");
     });
     waiting(ask(&waiter, &second));

@@ -11,7 +11,7 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Grant, Instant, Lineage, Loss, Mailbox, Name, News, Previous, ServerClock, Token,
+    ClaimId, Grant, Instant, Lineage, Loss, Mailbox, Name, Notification, Previous, ServerClock, Token,
 };
 use redis::{
     PushInfo, PushKind, Value,
@@ -125,7 +125,7 @@ impl Ears {
         drop(met);
         if other && keeps {
             tracing::debug!("another server, or one that was started anew: holds are in doubt");
-            self.mailbox.push(News::Doubt);
+            self.mailbox.push(Notification::Doubt);
         }
     }
 
@@ -166,7 +166,7 @@ impl Ears {
         let ahead = lock_of(&self.clock).learn(sent, now, Duration::from_micros(server_micros));
         if let Some(ahead) = ahead {
             tracing::warn!(?ahead, "the server's clock went forward: holds are in doubt");
-            self.mailbox.push(News::Doubt);
+            self.mailbox.push(Notification::Doubt);
         }
     }
 
@@ -224,7 +224,7 @@ impl Ears {
         let watchers = lock_of(&self.watched).remove(lock);
         let Some(name) = self.name(lock) else { return };
         for id in watchers.into_iter().flatten() {
-            self.mailbox.push(News::Ring { name: name.clone(), id });
+            self.mailbox.push(Notification::Recheck { name: name.clone(), id });
         }
     }
 
@@ -251,24 +251,28 @@ impl Ears {
         let since_prompt = now.as_nanos().saturating_sub(self.prompt.load(Ordering::Relaxed));
         let is_trusted = since_prompt <= self.trust.load(Ordering::Relaxed);
         match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
-            Some(News::Granted { name, id, grant, .. }) if !is_trusted => {
-                self.mailbox.push(News::Granted { name, id, grant, since: None });
+            Some(Notification::Granted { name, id, grant, .. }) if !is_trusted => {
+                self.mailbox.push(Notification::Granted { name, id, grant, since: None });
             }
-            Some(news) => self.mailbox.push(news),
+            Some(notification) => self.mailbox.push(notification),
             None => {}
         }
     }
 
     /// `granted <id> <token> <tokens> <claim ms> <server us> <how the hold before ended> <lock>`, `broken <id> <lock>` or
     /// `ring <id> <lock>`.
-    fn read(&self, text: &str) -> Option<News> {
+    fn read(&self, text: &str) -> Option<Notification> {
         if let Some(rest) = text.strip_prefix("broken ") {
             let (id, lock) = rest.split_once(' ')?;
-            return Some(News::Lost { name: self.name(lock)?, id: ClaimId::read(id)?, loss: Loss::Broken });
+            return Some(Notification::Lost {
+                name: self.name(lock)?,
+                id: ClaimId::read(id)?,
+                loss: Loss::Broken,
+            });
         }
         if let Some(rest) = text.strip_prefix("ring ") {
             let (id, lock) = rest.split_once(' ')?;
-            return Some(News::Ring { name: self.name(lock)?, id: ClaimId::read(id)? });
+            return Some(Notification::Recheck { name: self.name(lock)?, id: ClaimId::read(id)? });
         }
         let mut words = text.strip_prefix("granted ")?.splitn(7, ' ');
         let mut word = || words.next();
@@ -283,7 +287,7 @@ impl Ears {
         let grant = Grant { token, tokens, ttl: Some(ttl), previous };
         let undated = self.undated.load(Ordering::Relaxed);
         let since = if undated { None } else { lock_of(&self.clock).not_after(granted_at) };
-        Some(News::Granted { name, id, grant, since })
+        Some(Notification::Granted { name, id, grant, since })
     }
 
     fn name(&self, lock: &str) -> Option<Name> {
@@ -301,10 +305,10 @@ impl Listener for Ears {
     fn hear(&self, message: &[u8]) {
         match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
             // By whose clock is not known, so it is asked for.
-            Some(News::Granted { name, id, grant, .. }) if self.passed_on => {
-                self.mailbox.push(News::Granted { name, id, grant, since: None });
+            Some(Notification::Granted { name, id, grant, .. }) if self.passed_on => {
+                self.mailbox.push(Notification::Granted { name, id, grant, since: None });
             }
-            Some(news) => self.mailbox.push(news),
+            Some(notification) => self.mailbox.push(notification),
             None => {}
         }
     }
@@ -312,7 +316,7 @@ impl Listener for Ears {
     fn invalidated(&self, lock: Option<&str>) {
         match lock {
             Some(lock) => self.changed(lock),
-            None => self.mailbox.push(News::AskAll),
+            None => self.mailbox.push(Notification::AskAll),
         }
     }
 }
@@ -380,7 +384,7 @@ mod tests {
         let ears = Ears::new("lock:", Arc::default());
         let said = format!("granted {ID} 17 3 2000 5000000 l lock:a b");
         let since = |ears: &Ears| match ears.read(&said) {
-            Some(News::Granted { name, id, grant, since }) => {
+            Some(Notification::Granted { name, id, grant, since }) => {
                 assert_eq!((name.as_str(), id.to_string().as_str()), ("a b", ID));
                 assert_eq!((grant.token.number, grant.tokens, grant.previous), (17, 3, Previous::Lapsed));
                 assert_eq!(grant.ttl, Some(Duration::from_secs(2)));
@@ -398,14 +402,14 @@ mod tests {
     }
 
     #[test]
-    fn news_of_a_server_that_may_have_been_replaced_are_asked_for() {
+    fn notifications_of_a_server_that_may_have_been_replaced_are_asked_for() {
         let ears = Ears::of_many("lock:", Arc::default());
         ears.trust(Duration::from_secs(1));
         let said = format!("granted {ID} 17 3 2000 5000000 l lock:a b");
         let is_dated = |now: u64| {
             ears.hear_own(said.as_bytes(), at(now));
-            let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
-            matches!(news.as_deref(), Some([News::Granted { since: Some(_), .. }]))
+            let notification = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            matches!(notification.as_deref(), Some([Notification::Granted { since: Some(_), .. }]))
         };
         assert!(!is_dated(2000), "it has not answered yet");
         ears.learn(at(3000), at(3001), 4_000_000);
@@ -417,16 +421,16 @@ mod tests {
         assert!(is_dated(6200));
         // What others passed on is never dated.
         ears.hear(said.as_bytes());
-        let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
-        assert!(matches!(news.as_deref(), Some([News::Granted { since: None, .. }])));
+        let notification = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+        assert!(matches!(notification.as_deref(), Some([Notification::Granted { since: None, .. }])));
     }
 
     #[test]
     fn a_clock_that_went_forward_puts_holds_in_doubt_also_on_a_new_connection() {
         let ears = Ears::new("lock:", Arc::default());
         let is_doubted = || {
-            let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
-            news.is_some_and(|news| matches!(news[..], [News::Doubt]))
+            let notification = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            notification.is_some_and(|notification| matches!(notification[..], [Notification::Doubt]))
         };
         ears.learn(at(1000), at(1001), 50_000_000);
         assert!(!is_doubted());
@@ -443,8 +447,8 @@ mod tests {
         let ears = Ears::new("lock:", Arc::default());
         let is_doubted = |run: Option<&str>| {
             ears.meets(&Identity { run: run.map(str::to_owned), ..Identity::default() });
-            let news = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
-            news.is_some_and(|news| matches!(news[..], [News::Doubt]))
+            let notification = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            notification.is_some_and(|notification| matches!(notification[..], [Notification::Doubt]))
         };
         assert!(!is_doubted(Some("one")), "nothing was held before");
         assert!(!is_doubted(Some("one")));
@@ -467,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_news_of_ours_is_nothing() {
+    fn what_is_no_notifications_of_ours_is_nothing() {
         let ears = Ears::new("lock:", Arc::default());
         for text in [
             "",
@@ -484,6 +488,6 @@ mod tests {
             assert!(ears.read(text).is_none(), "{text:?}");
         }
         let broken = ears.read(&format!("broken {ID} lock:a"));
-        assert!(matches!(broken, Some(News::Lost { loss: Loss::Broken, .. })));
+        assert!(matches!(broken, Some(Notification::Lost { loss: Loss::Broken, .. })));
     }
 }
