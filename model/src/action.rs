@@ -3,8 +3,8 @@
 use stateright::{Model, Property};
 
 use crate::{
-    Id, Rules, Sights, World, client::Stage, properties, resource::Progress, rules::Section, wire::Ear,
-    world::By,
+    Id, Rules, Sights, World, client::Stage, properties, resource::Progress, rules::Section,
+    wire::Subscription, world::By,
 };
 
 /// One thing that happens.
@@ -141,7 +141,7 @@ impl World {
             }
         };
         (0..wire.late.len()).for_each(|at| may(Action::ServeLate(id, at), true));
-        may(Action::Notice(id), wire.ear == Ear::HalfOpen);
+        may(Action::Notice(id), wire.subscription == Subscription::HalfOpen);
         if matches!(self.clients[id].stage, Stage::Idle | Stage::Done | Stage::Dead) {
             return;
         }
@@ -190,7 +190,7 @@ impl World {
                 faults.breaks -= 1;
                 self.cut(id, by);
             }
-            Action::Notice(id) => self.wires[id].ear = Ear::Shut,
+            Action::Notice(id) => self.wires[id].subscription = Subscription::Shut,
             Action::Reconnect(id) => self.reconnect(id, rules),
             Action::ForeignTakes => self.foreign_takes(by),
             Action::ForeignFrees => self.foreign_frees(),

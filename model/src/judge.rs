@@ -4,7 +4,7 @@ use crate::{
     Id, Rules, Sight, Sights, Ticks, World,
     client::Stage,
     server::{Hold, Server, Token},
-    wire::{Ear, Grant, Request},
+    wire::{Grant, Request, Subscription},
 };
 
 /// What the judge remembers.
@@ -48,7 +48,7 @@ impl World {
             let waits = |&id: &Id| {
                 let leaves = id == speaker && matches!(request, Request::Release { .. });
                 let lives = before.entries[id].is_some_and(|entry| entry.left > 0);
-                lives && !leaves && self.wires[id].ear != Ear::Shut
+                lives && !leaves && self.wires[id].subscription != Subscription::Shut
             };
             self.judge.barged |= before.line.iter().take_while(|id| **id != new.id).any(waits);
             if self.server.entries.iter().flatten().any(|entry| entry.silent) {

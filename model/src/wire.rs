@@ -59,7 +59,7 @@ impl<T> Aged<T> {
 
 /// Whether the server counts the client among those who hear its channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Ear {
+pub(crate) enum Subscription {
     /// It hears.
     Open,
     /// The connection broke, and the server does not know.
@@ -73,7 +73,7 @@ pub(crate) enum Ear {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wire {
     pub(crate) up: bool,
-    pub(crate) ear: Ear,
+    pub(crate) subscription: Subscription,
     /// In the order in which they are served.
     pub(crate) requests: SmallVec<[Aged<Request>; 2]>,
     /// The answers to so many of them nobody waits for.
@@ -87,7 +87,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn connect(&mut self) {
-        (self.up, self.ear) = (true, Ear::Open);
+        (self.up, self.subscription) = (true, Subscription::Open);
     }
 
     /// What was not served yet may still be; what comes back is lost.
@@ -97,8 +97,8 @@ impl Wire {
         self.late.sort_unstable();
         (self.up, self.reply, self.unwanted) = (false, None, 0);
         self.pushes.clear();
-        if self.ear == Ear::Open {
-            self.ear = if rules.half_open { Ear::HalfOpen } else { Ear::Shut };
+        if self.subscription == Subscription::Open {
+            self.subscription = if rules.half_open { Subscription::HalfOpen } else { Subscription::Shut };
         }
     }
 
@@ -118,7 +118,7 @@ impl Wire {
 
     /// The server publishes to the channel of the client; whether anybody seems to listen.
     pub(crate) fn publish(&mut self, grant: Grant) -> bool {
-        if self.ear == Ear::Open {
+        if self.subscription == Subscription::Open {
             self.pushes.push(Aged::new(grant));
         }
         self.is_heard()
@@ -126,7 +126,7 @@ impl Wire {
 
     /// Whether anybody seems to listen to the channel of the client.
     pub(crate) fn is_heard(&self) -> bool {
-        self.ear != Ear::Shut
+        self.subscription != Subscription::Shut
     }
 
     pub(crate) fn is_quiet(&self) -> bool {

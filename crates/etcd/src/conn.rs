@@ -18,10 +18,9 @@ use crate::{
     config::Config,
     door,
     error::{sort_connecting, wants_user},
-    guarantee,
-    hears::Hears,
-    lock_of,
+    guarantee, lock_of,
     pulse::{Member, Pulse},
+    push_handler::PushHandler,
     stream,
     watches::Watches,
     wire::{Authenticate, Grpc, Http, KeepAlive, Spoken, Watch},
@@ -84,7 +83,7 @@ impl Conn {
         member: &Place,
         limit: Duration,
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn Hears>,
+        hears: Weak<dyn PushHandler>,
         broken: Arc<Notify>,
     ) -> Result<Self, EngineError> {
         let failed = |status: Status| sort_connecting(&status, member, config);
@@ -203,7 +202,7 @@ impl Conn {
         answer
     }
 
-    /// Asks the server to keep a lease alive; [`Hears::kept`] hears the answer.
+    /// Asks the server to keep a lease alive; [`PushHandler::kept`] hears the answer.
     pub(crate) fn keep_alive(&self, lease: i64) {
         let mut load = lock_of(&self.life.load);
         load.leases.push_back((lease, self.life.clock.now()));
@@ -233,7 +232,7 @@ async fn watch(
     orders: mpsc::UnboundedReceiver<Watch>,
     watches: Arc<Watches>,
     life: Arc<Life>,
-    hears: Weak<dyn Hears>,
+    hears: Weak<dyn PushHandler>,
 ) {
     let begun = life.clock.now();
     // The server answers with the first watch, so this waits for one.
@@ -254,7 +253,7 @@ async fn keep(
     grpc: Grpc,
     leases: mpsc::UnboundedReceiver<KeepAlive>,
     life: Arc<Life>,
-    hears: Weak<dyn Hears>,
+    hears: Weak<dyn PushHandler>,
 ) {
     let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(leases)).await else { return };
     while let Ok(Some(kept)) = stream.message().await {
@@ -270,7 +269,7 @@ async fn keep(
 
 /// Asks how the member is, as long as it is needed; ends when it says nothing, has had no leader for too long, or answers nothing
 /// else.
-async fn pulse(grpc: Grpc, pulse: Pulse, life: Arc<Life>, hears: Weak<dyn Hears>) {
+async fn pulse(grpc: Grpc, pulse: Pulse, life: Arc<Life>, hears: Weak<dyn PushHandler>) {
     let mut leaderless = 0;
     loop {
         door::sleep(PULSE).await;

@@ -8,7 +8,7 @@ use std::sync::{
 use leasehold_core::{BoxFuture, Clock, Dial, EngineError, Fault, dial_limit};
 use tokio::sync::Notify;
 
-use crate::{config::Config, conn::Conn, hears::Hears};
+use crate::{config::Config, conn::Conn, push_handler::PushHandler};
 
 /// The connection to the cluster, shared by all requests.
 pub(crate) type Link = leasehold_core::Link<Dialer>;
@@ -16,14 +16,19 @@ pub(crate) type Link = leasehold_core::Link<Dialer>;
 pub(crate) struct Dialer {
     pub(crate) config: Config,
     clock: Arc<dyn Clock>,
-    hears: Weak<dyn Hears>,
+    hears: Weak<dyn PushHandler>,
     /// The member to begin with.
     next: AtomicUsize,
 }
 
 impl Dialer {
     /// `first` chooses the member to begin with: clients are to be spread over them.
-    pub(crate) fn new(config: Config, clock: Arc<dyn Clock>, hears: Weak<dyn Hears>, first: usize) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        clock: Arc<dyn Clock>,
+        hears: Weak<dyn PushHandler>,
+        first: usize,
+    ) -> Self {
         let next = AtomicUsize::new(first % config.members.len().max(1));
         Self { config, clock, hears, next }
     }

@@ -5,8 +5,8 @@ use tokio::sync::mpsc;
 
 use crate::{
     card::Card,
-    hears::Hears,
     keys::{self, Dir},
+    push_handler::PushHandler,
     standing::Standing,
     view::{Leases, lines, view},
     watches::{Begin, Target, Watches},
@@ -94,7 +94,7 @@ fn heard(watched: Watched) {
 
 struct Deaf;
 
-impl Hears for Deaf {
+impl PushHandler for Deaf {
     fn happened(&self, _: Target, event: &Event) {
         let _ = event.is_deletion();
     }

@@ -20,7 +20,6 @@ mod fence;
 #[doc(hidden)]
 pub mod fuzz;
 mod guarantee;
-mod hears;
 mod inspect;
 mod keep;
 mod kept;
@@ -28,6 +27,7 @@ mod keys;
 mod minder;
 mod notifications;
 mod pulse;
+mod push_handler;
 mod release;
 mod renew;
 mod session;

@@ -8,13 +8,13 @@ use crate::{
     client::{Client, grant},
     door,
     engine::REQUEST_TIMEOUT,
-    hears::Hears,
     lock_of,
+    push_handler::PushHandler,
     watches::Target,
     wire::{Event, KeyValue, Range},
 };
 
-impl Hears for Client {
+impl PushHandler for Client {
     fn happened(&self, target: Target, event: &Event) {
         let Some(kv) = &event.kv else { return };
         match target {

@@ -12,9 +12,9 @@ use leasehold_core::ClaimId;
 use tokio::sync::mpsc;
 
 use crate::{
-    hears::Hears,
     keys::Span,
     lock_of,
+    push_handler::PushHandler,
     wire::{Cancel, Create, Watch, WatchOrder, Watched},
 };
 
@@ -46,7 +46,7 @@ pub(crate) enum Begin {
     /// tenth of a second.
     After(i64),
     /// From when the server hears of it: it tells at once. If the server's data is newer than this revision by then,
-    /// [`Hears::missed`] is told, so that somebody looks once at what happened in between. Such a watch is never behind: the server
+    /// [`PushHandler::missed`] is told, so that somebody looks once at what happened in between. Such a watch is never behind: the server
     /// tells watches that are behind ten times a second only.
     Now { seen: i64 },
 }
@@ -101,7 +101,7 @@ impl Watches {
 
     /// What the server says. False if it refused a watch without saying which: the user may not look there, or has to log in
     /// anew.
-    pub(crate) fn hear(&self, watched: Watched, hears: &dyn Hears) -> bool {
+    pub(crate) fn hear(&self, watched: Watched, hears: &dyn PushHandler) -> bool {
         let target = lock_of(&self.known).targets.get(&watched.watch_id).copied();
         let Some((target, seen)) = target else {
             return !(watched.canceled && watched.watch_id == REFUSED);
@@ -149,7 +149,7 @@ mod tests {
     #[derive(Default)]
     struct Heard(Mutex<Vec<(&'static str, Target)>>);
 
-    impl Hears for Heard {
+    impl PushHandler for Heard {
         fn happened(&self, target: Target, _: &Event) {
             lock_of(&self.0).push(("happened", target));
         }

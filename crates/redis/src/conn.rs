@@ -23,9 +23,9 @@ use tokio::sync::{Notify, oneshot};
 use crate::{
     error::{Refused, is_tls_there, sort, wants_tls},
     identity::{Identity, Wanted},
-    notifications::Ears,
     open,
     outbox::{Items, Outbox, Sender, To, Values},
+    push_listener::PushListener,
     reach::Dialer,
     replicas::Replicas,
     scripts::Script,
@@ -51,7 +51,7 @@ pub(crate) struct Conn {
     replicas: Option<Replicas>,
     dead: Arc<AtomicBool>,
     /// Of its server.
-    pub(crate) ears: Arc<Ears>,
+    pub(crate) listener: Arc<PushListener>,
     /// Dropped with it: ends its task.
     _alive: oneshot::Sender<()>,
 }
@@ -65,7 +65,7 @@ impl Conn {
         broken: Arc<Notify>,
         watch: BoxFuture<'static, ()>,
     ) -> Result<Self, EngineError> {
-        let Dialer { client, server, ears, wanted, slow } = dialer;
+        let Dialer { client, server, listener, wanted, slow } = dialer;
         let (channel, clock) = (&client.channel, &client.clock);
         let (address, limit) = (&server.address, server.limit);
         let late = |_| {
@@ -76,10 +76,10 @@ impl Conn {
         };
         let begun = clock.now();
         let connecting = async {
-            let mut dialed = open::open(server, channel, ears).await?;
+            let mut dialed = open::open(server, channel, listener).await?;
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
             let (identity, time) = tokio::select! {
-                prepared = dialed.prepare(channel, server, *wanted, ears.asks_for_run()) => prepared?,
+                prepared = dialed.prepare(channel, server, *wanted, listener.asks_for_run()) => prepared?,
                 () = &mut driver => {
                     let hint = wants_tls(server);
                     let message = format!("cannot connect to {address}: it closed the connection{hint}");
@@ -87,18 +87,23 @@ impl Conn {
                 }
             };
             let mux = dialed.mux;
-            still_master(&identity, *wanted, ears, server)?;
+            still_master(&identity, *wanted, listener, server)?;
             let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
-            ears.meets(&identity);
-            ears.started(identity.uptime, time);
-            ears.connected(begun, clock.now(), time);
+            listener.meets(&identity);
+            listener.started(identity.uptime, time);
+            listener.connected(begun, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
-            let (outbox, sender) =
-                Sender::new(mux.clone(), Arc::clone(clock), Arc::clone(ears), *slow, client.config.layout);
-            let pulse = pulse(mux.clone(), dialed.notification, Arc::clone(ears), Arc::clone(clock));
+            let (outbox, sender) = Sender::new(
+                mux.clone(),
+                Arc::clone(clock),
+                Arc::clone(listener),
+                *slow,
+                client.config.layout,
+            );
+            let pulse = pulse(mux.clone(), dialed.notification, Arc::clone(listener), Arc::clone(clock));
             let last_words = LastWords { dead: Arc::clone(&dead), broken };
-            let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&ears.mailbox));
+            let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&listener.mailbox));
             let (shared, task) = SharedTask::new(Box::pin(async move {
                 let _last_words = last_words;
                 tokio::select! {
@@ -117,8 +122,8 @@ impl Conn {
                 }
             }));
             tokio::spawn(task);
-            let (place, ears) = (address.to_string(), Arc::clone(ears));
-            Ok(Self { number, place, mux, outbox, shared, replicas, dead, ears, _alive: alive })
+            let (place, listener) = (address.to_string(), Arc::clone(listener));
+            Ok(Self { number, place, mux, outbox, shared, replicas, dead, listener, _alive: alive })
         };
         tokio::time::timeout(limit, connecting).await.map_err(late)?
     }
@@ -134,7 +139,7 @@ impl Conn {
 
     /// Runs a script for these items.
     pub(crate) async fn run(&self, to: To, script: Script, items: Items) -> Result<Values, Refused> {
-        let _under_way = self.ears.under_way();
+        let _under_way = self.listener.under_way();
         let said = self.outbox.call(&self.shared, to, script, items).await?;
         if script.renews() && self.waits_for_replicas() {
             Box::pin(self.replicated(to)).await.map_err(Refused::Failed)?;
@@ -157,7 +162,7 @@ impl Conn {
 
     /// Asks the server to say when a lock changes that another program holds. True if it is gone already.
     pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
-        let _under_way = self.ears.under_way();
+        let _under_way = self.listener.under_way();
         let mut asked = redis::pipe();
         // Whatever its type and size.
         asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("EXISTS").arg(lock);
@@ -167,7 +172,7 @@ impl Conn {
 
     /// Sends a command that is no script.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
-        let _under_way = self.ears.under_way();
+        let _under_way = self.listener.under_way();
         command.query_async(&mut self.mux.clone()).await.map_err(sort)
     }
 }
@@ -176,10 +181,10 @@ impl Conn {
 fn still_master(
     identity: &Identity,
     wanted: Wanted,
-    ears: &Ears,
+    listener: &PushListener,
     server: &Server,
 ) -> Result<(), EngineError> {
-    if wanted == Wanted::Alone && identity.role == "replica" && ears.was_master() {
+    if wanted == Wanted::Alone && identity.role == "replica" && listener.was_master() {
         let message = format!("{} is a replica now: a fail-over may be under way", server.address);
         return Err(EngineError::new(Fault::Retry, message));
     }
@@ -191,18 +196,18 @@ fn still_master(
 async fn pulse(
     mut mux: MultiplexedConnection,
     mut notification: Option<PubSubSink>,
-    ears: Arc<Ears>,
+    listener: Arc<PushListener>,
     clock: Arc<dyn Clock>,
 ) {
     loop {
-        if !ears.is_wanted() {
-            ears.interest.notified().await;
+        if !listener.is_wanted() {
+            listener.interest.notified().await;
         }
         // An error is a sign of life; a connection that broke ends its driver.
         let time = async {
             let sent = clock.now();
             if let Ok(time) = redis::cmd("TIME").query_async(&mut mux).await {
-                ears.learn(sent, clock.now(), open::micros(time));
+                listener.learn(sent, clock.now(), open::micros(time));
             }
         };
         let sign = async {

@@ -15,7 +15,7 @@ use crate::{
     error::said_in_script,
     keys::Keys,
     layout::Layout,
-    notifications::{LINEAGE, previous},
+    push_listener::{LINEAGE, previous},
     reach::{Client, Reach, Via},
     reply::{Reply, unreadable},
     scripts::{Item, Script, millis},
@@ -166,9 +166,9 @@ impl RedisEngine {
     /// cannot, asking finds it. Not the first alone, because its process may hang, or its machine be gone without a word.
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
-        conn.ears.watch(lock.clone(), claim.id);
+        conn.listener.watch(lock.clone(), claim.id);
         if let Ok(true) = conn.track(&lock).await {
-            conn.ears.changed(&lock);
+            conn.listener.changed(&lock);
         }
     }
 

@@ -6,7 +6,7 @@ use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
 use crate::{
     error::Refused,
     frames::Replies,
-    notifications::{Ears, Hear, Listener},
+    push_listener::{Hear, PushHandler, PushListener},
     reach::{shard_wire, slots},
     reply::Reply,
 };
@@ -63,7 +63,7 @@ fn is_allowed(bytes: &[u8]) -> bool {
 
 /// A message of our channel.
 pub fn message(bytes: &[u8]) {
-    Ears::new("lock:", std::sync::Arc::default()).hear(bytes);
+    PushListener::new("lock:", std::sync::Arc::default()).hear(bytes);
 }
 
 /// Reads it in each of the ways in which answers of scripts are read.
@@ -85,8 +85,8 @@ fn read(value: &Value) {
 }
 
 fn pushed(kind: PushKind, data: Vec<Value>) {
-    let ears = Ears::new("lock:", std::sync::Arc::default());
-    let _ = Hear(ears).send(PushInfo { kind, data });
+    let listener = PushListener::new("lock:", std::sync::Arc::default());
+    let _ = Hear(listener).send(PushInfo { kind, data });
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::{
     engine::unknown_layout,
     error::Refused,
     guarantee::{self, WayThere},
-    notifications::LINEAGE,
+    push_listener::LINEAGE,
     reach::Via,
     reply::Reply,
     scripts::{Item, Script},

@@ -12,7 +12,7 @@ use redis::{
 use crate::{
     error::sort_connecting,
     identity::{Identity, Wanted, process},
-    notifications::{Hear, Listener},
+    push_listener::{Hear, PushHandler},
     server::Server,
     stream,
 };
@@ -37,10 +37,10 @@ pub(crate) struct Dialed {
 
 /// Connects, says who we are, and listens to our channel: on the same connection, or, where the server knows the old protocol
 /// only, on a second one.
-pub(crate) async fn open<L: Listener>(
+pub(crate) async fn open<L: PushHandler>(
     server: &Server,
     channel: &str,
-    ears: &Arc<L>,
+    listener: &Arc<L>,
 ) -> Result<Dialed, EngineError> {
     let failed = |error: RedisError| sort_connecting(error, server);
     let options = AsyncConnectionConfig::new()
@@ -53,7 +53,7 @@ pub(crate) async fn open<L: Listener>(
     };
     let password = password.as_ref().map(|password| password.as_str());
     let new = info(server, password, ProtocolVersion::RESP3);
-    let pushed = options.clone().set_push_sender(Hear(Arc::clone(ears)));
+    let pushed = options.clone().set_push_sender(Hear(Arc::clone(listener)));
     let refused =
         match MultiplexedConnection::new_with_config(&new, stream::open(server).await?, pushed).await {
             Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
@@ -68,10 +68,10 @@ pub(crate) async fn open<L: Listener>(
     let notification = PubSub::new(&old, stream::open(server).await?).await.map_err(failed)?;
     let (mut notification, mut messages) = notification.split();
     notification.subscribe(channel).await.map_err(failed)?;
-    let ears = Arc::clone(ears);
+    let listener = Arc::clone(listener);
     let hear = async move {
         while let Some(message) = messages.next().await {
-            ears.hear(message.get_payload_bytes());
+            listener.hear(message.get_payload_bytes());
         }
     };
     let driver = async move {

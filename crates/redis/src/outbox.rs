@@ -20,8 +20,8 @@ use crate::{
     error::{Refused, demoted},
     evidence::Evidence,
     layout::Layout,
-    notifications::Ears,
     open,
+    push_listener::PushListener,
     scripts::{Item, Script},
     shared_task::SharedTask,
 };
@@ -51,7 +51,7 @@ pub(crate) struct Sender {
     calls: mpsc::Receiver<Call>,
     mux: MultiplexedConnection,
     clock: Arc<dyn Clock>,
-    ears: Arc<Ears>,
+    listener: Arc<PushListener>,
     evidence: Arc<Evidence>,
     layout: Layout,
 }
@@ -103,14 +103,14 @@ impl Sender {
     pub(crate) fn new(
         mux: MultiplexedConnection,
         clock: Arc<dyn Clock>,
-        ears: Arc<Ears>,
+        listener: Arc<PushListener>,
         slow: Option<Duration>,
         layout: Layout,
     ) -> (Outbox, Self) {
         let (outbox, calls) = mpsc::channel(ROOM);
         let evidence = Arc::new(Evidence::new(slow));
         let outbox = Outbox { calls: outbox, evidence: Arc::clone(&evidence) };
-        (outbox, Self { calls, mux, clock, ears, evidence, layout })
+        (outbox, Self { calls, mux, clock, listener, evidence, layout })
     }
 
     /// Sends until the outbox is gone.
@@ -138,11 +138,11 @@ impl Sender {
     /// Sends what leaves together and hands out what the scripts said.
     fn send(&self, mut load: Vec<Vec<Call>>) -> impl Future<Output = ()> + use<> {
         let mut mux = self.mux.clone();
-        let (clock, ears, evidence) =
-            (Arc::clone(&self.clock), Arc::clone(&self.ears), Arc::clone(&self.evidence));
+        let (clock, listener, evidence) =
+            (Arc::clone(&self.clock), Arc::clone(&self.listener), Arc::clone(&self.evidence));
         let layout = self.layout;
         async move {
-            let with = With { clock: &*clock, ears: &ears, evidence: &evidence, layout };
+            let with = With { clock: &*clock, listener: &listener, evidence: &evidence, layout };
             let all = match &mut load[..] {
                 [batch] => vec![with.once(&mut mux, batch).await],
                 all => Box::pin(with.all_once(&mut mux, all)).await,
@@ -228,7 +228,7 @@ impl From<RedisError> for Trouble {
 /// What every call needs.
 struct With<'a> {
     clock: &'a dyn Clock,
-    ears: &'a Ears,
+    listener: &'a PushListener,
     evidence: &'a Evidence,
     layout: Layout,
 }
@@ -321,9 +321,9 @@ impl With<'_> {
     fn command(&self, batch: &mut Vec<Call>) -> Option<(To, Cmd)> {
         batch.retain(|call| !call.said.is_closed());
         let Call { script, to, .. } = batch.first()?;
-        let counter = self.ears.counter(to.slot);
+        let counter = self.listener.counter(to.slot);
         let items = batch.iter().flat_map(|call| &call.items);
-        Some((*to, script.call(self.layout, *to, &counter, self.ears.floor(), items)))
+        Some((*to, script.call(self.layout, *to, &counter, self.listener.floor(), items)))
     }
 
     /// What the answer to a request says of each of its items.
@@ -339,7 +339,7 @@ impl With<'_> {
             return Ok(said);
         }
         if let Value::Int(server @ 1..) = said.remove(0) {
-            self.ears.learn(sent, now, server as u64);
+            self.listener.learn(sent, now, server as u64);
         }
         match said.iter().find_map(demoted) {
             Some(error) => Err(Trouble::Judged(Refused::Demoted(error))),

@@ -25,7 +25,7 @@ use crate::{
     lock_of, minder,
     session::{Facts, over},
     sessions::{Seat, Session, Sessions},
-    watches::Hears,
+    watches::WatchHandler,
     wire::{Acl, Code, Create, Exists, Kind, Multi, Step},
 };
 
@@ -114,7 +114,7 @@ impl Client {
     /// A new session.
     fn begin(&self, ttl: Duration) -> Arc<Session> {
         let first = self.first.fetch_add(1, Ordering::Relaxed);
-        let hears: Weak<dyn Hears> = Weak::clone(&self.me) as _;
+        let hears: Weak<dyn WatchHandler> = Weak::clone(&self.me) as _;
         let facts = Facts::new(ttl, self.now(), Arc::clone(&self.sooner));
         let session = Session::new(
             Arc::clone(&self.config),

@@ -20,7 +20,7 @@ use crate::{
     door,
     outbox::{Outbox, Sent},
     stream::{self, Bytes},
-    watches::{Hears, Watches},
+    watches::{WatchHandler, Watches},
     wire::{Event, Header, Hello, Op, Reader, Welcome, XID_EVENT},
 };
 
@@ -94,7 +94,7 @@ impl Conn {
         silence: Duration,
         (seen, xids): (Arc<AtomicI64>, Arc<AtomicI32>),
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn Hears>,
+        hears: Weak<dyn WatchHandler>,
         broken: Arc<Notify>,
     ) -> Self {
         let (outbox, life) = (Arc::new(Outbox::new(xids)), Arc::new(Life::new(seen)));

@@ -10,11 +10,11 @@ use crate::{
     door,
     session::Facts,
     sessions::Session,
-    watches::{Hears, Target},
+    watches::{Target, WatchHandler},
     wire::Happened,
 };
 
-impl Hears for Client {
+impl WatchHandler for Client {
     fn happened(&self, target: Target, path: &str, happened: Happened) {
         match target {
             Target::Before(id) => self.happened_before(id, path, happened),

@@ -20,7 +20,7 @@ use crate::{
     error::{Failed, agreed},
     lock_of,
     session::{Facts, over},
-    watches::Hears,
+    watches::WatchHandler,
     wire::{Auth, Close, Hello, Multi, Step, Sync},
 };
 
@@ -43,7 +43,7 @@ pub(crate) struct Dialer {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     facts: Arc<Facts>,
-    hears: Weak<dyn Hears>,
+    hears: Weak<dyn WatchHandler>,
     /// The server to begin with.
     next: AtomicUsize,
 }
@@ -53,7 +53,7 @@ impl Session {
     pub(crate) fn new(
         config: Arc<Config>,
         clock: Arc<dyn Clock>,
-        hears: Weak<dyn Hears>,
+        hears: Weak<dyn WatchHandler>,
         facts: Facts,
         first: usize,
         contact: Contact,

@@ -24,7 +24,7 @@ pub(crate) enum Target {
 }
 
 /// Hears what happened to nodes that are watched.
-pub(crate) trait Hears: Send + Sync {
+pub(crate) trait WatchHandler: Send + Sync {
     fn happened(&self, target: Target, path: &str, happened: Happened);
 
     /// A connection of this session was made again: what happened meanwhile was not told.
@@ -33,7 +33,7 @@ pub(crate) trait Hears: Send + Sync {
 
 #[derive(Clone)]
 pub(crate) struct Watches {
-    hears: Weak<dyn Hears>,
+    hears: Weak<dyn WatchHandler>,
     known: Arc<Mutex<HashMap<String, Vec<Target>>>>,
 }
 
@@ -68,7 +68,7 @@ impl Drop for Expecting<'_> {
 }
 
 impl Watches {
-    pub(crate) fn new(hears: Weak<dyn Hears>) -> Self {
+    pub(crate) fn new(hears: Weak<dyn WatchHandler>) -> Self {
         Self { hears, known: Arc::default() }
     }
 
@@ -123,7 +123,7 @@ mod tests {
     #[derive(Default)]
     struct Heard(Mutex<Vec<Target>>);
 
-    impl Hears for Heard {
+    impl WatchHandler for Heard {
         fn happened(&self, target: Target, _: &str, _: Happened) {
             lock_of(&self.0).push(target);
         }

@@ -6,9 +6,9 @@ use super::{
     claims::{Cell, Claims, Place, lock},
     clock::machine_clock,
     dir::Dir,
-    ear::Ear,
     error::opening,
     idle::Idle,
+    listener::Listener,
     proc::{Process, boot_id},
     state::States,
 };
@@ -31,7 +31,7 @@ pub struct FileEngine {
     pub(super) claims: Claims,
     pub(super) states: States,
     pub(super) idle: Idle,
-    pub(super) ear: Ear,
+    pub(super) listener: Listener,
     /// Holds that were asked to stop: name and token.
     pub(super) asked: Mutex<Vec<(Name, u64)>>,
     profile: Profile,
@@ -61,7 +61,7 @@ impl FileEngine {
             claims: Claims::default(),
             states: States::default(),
             idle: Idle::default(),
-            ear: Ear::new(env.clone()),
+            listener: Listener::new(env.clone()),
             asked: Mutex::default(),
             env,
             profile: profile(),
@@ -93,7 +93,7 @@ impl FileEngine {
     /// The claims whose cards were rung.
     fn rung(&self) -> Vec<Notification> {
         let mut rung = Vec::new();
-        let waiting = self.ear.waiting();
+        let waiting = self.listener.waiting();
         // One that waits alone is meant, if anybody is.
         if let [(id, name, _)] = &waiting[..] {
             return vec![Notification::Recheck { name: name.clone(), id: *id }];
@@ -111,7 +111,7 @@ impl FileEngine {
 
     async fn listen(&self) -> Vec<Notification> {
         loop {
-            let heard = self.ear.listen().await;
+            let heard = self.listener.listen().await;
             if heard.overflow {
                 return vec![Notification::AskAll];
             }

@@ -8,7 +8,7 @@
 //! - `.state/<name>.lock` holds the token counter and the table of holders and waiters (`layout`).
 //!
 //! A free name is taken with one `flock` and one write, without the table. Everybody else stands in the table, in the
-//! order of arrival, and is rung by whoever lets go (`bell`, `ear`). Every verb runs on the caller's thread and
+//! order of arrival, and is rung by whoever lets go (`bell`, `listener`). Every verb runs on the caller's thread and
 //! never waits for another process.
 
 mod bell;
@@ -17,7 +17,6 @@ mod card;
 mod claims;
 mod clock;
 mod dir;
-mod ear;
 mod encode;
 mod engine;
 mod error;
@@ -31,6 +30,7 @@ mod inspect;
 mod kernel;
 mod layout;
 mod line;
+mod listener;
 mod locks;
 mod open;
 mod place;

@@ -31,7 +31,7 @@ impl FileEngine {
         let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release.id)) else {
             return Released::NotThere;
         };
-        self.ear.forget(release.id);
+        self.listener.forget(release.id);
         let of = |wanted| matches!(entry.place, Place::Holding { token, .. } if token == wanted);
         let meant = release.token.is_none_or(of);
         // Of a hold that was not meant nobody knows, so nothing was done under it.

@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use super::{
     card::{Card, State},
     claims::{Cell, Entry, Place, lock},
-    ear::WATCHED,
     engine::FileEngine,
     idle::Spare,
     layout::HEAD,
     line::{Asker, Judgement, Verdict, is_kept},
+    listener::WATCHED,
     locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
     open::Missing,
     table::{Table, zero},
@@ -62,7 +62,7 @@ impl FileEngine {
             *cell = Cell::Gone;
         }
         if matches!(*cell, Cell::Gone) {
-            self.ear.forget(claim.id);
+            self.listener.forget(claim.id);
             self.claims.forget(claim.id);
         }
         answer
@@ -195,7 +195,7 @@ impl FileEngine {
         let mut place = None;
         if seen.verdict == Verdict::Behind && seen.ahead as usize >= WATCHED {
             // Those who live before us hear of every release.
-            self.ear.stand(claim, table.lock, slot, seen.ahead as usize);
+            self.listener.stand(claim, table.lock, slot, seen.ahead as usize);
         } else {
             // Subscribed; now ask again, for a release that came before our card was there rang nobody.
             table.refresh(self, key)?;
@@ -210,7 +210,7 @@ impl FileEngine {
     }
 
     fn enqueue(&self, table: &mut Table<'_>, claim: &Claim) -> Result<(u32, u64), EngineError> {
-        let bell = self.ear.bell(&self.dir);
+        let bell = self.listener.bell(&self.dir);
         let (slot, ticket) = table.place()?;
         table.lock.mark(Mark::Ticket(ticket))?;
         let card = Card { ticket, bell, ..self.card(claim, State::Waiting, self.env.clock.now()) };
@@ -228,7 +228,7 @@ impl FileEngine {
             }
         };
         // Near the head, where a hand-over is under way, the table is read once.
-        if !self.ear.is_near(entry.claim.id)
+        if !self.listener.is_near(entry.claim.id)
             && let Some(ahead) = self.far_behind(entry, ticket)?
         {
             return Ok(Answer::Waiting(Hint {
@@ -274,11 +274,11 @@ impl FileEngine {
             .cards
             .iter()
             .filter(|placed| placed.card.state == State::Waiting && placed.card.ticket < ticket);
-        self.ear.stand(claim, table.lock, slot, ahead.count());
+        self.listener.stand(claim, table.lock, slot, ahead.count());
         let asker = Asker { mode: claim.mode, ticket: Some(ticket) };
         let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
         if granted.is_some() {
-            self.ear.forget(claim.id);
+            self.listener.forget(claim.id);
             // Behind an exclusive hold only the new second in line must learn where it stands now, to watch the file.
             let skip = usize::from(claim.mode == Mode::Exclusive);
             self.ring(table.lock, table.state, &table.cards, skip, 2 - skip);
@@ -346,7 +346,7 @@ impl FileEngine {
     }
 
     fn pace(&self, ahead: u32) -> Duration {
-        let (per_place, far) = match self.ear.has_bell() {
+        let (per_place, far) = match self.listener.has_bell() {
             true => (PACE_PER_PLACE, FAR_PACE),
             false => (UNRUNG_PACE_PER_PLACE, UNRUNG_FAR_PACE),
         };

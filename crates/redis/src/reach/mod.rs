@@ -25,8 +25,8 @@ use crate::{
     config::Config,
     error::Refused,
     keys::channel,
-    notifications::Ears,
     outbox::{Items, To, Values},
+    push_listener::PushListener,
     scripts::Script,
     servers::Servers,
 };
@@ -70,21 +70,21 @@ impl Client {
     }
 
     /// To hear one server with.
-    pub(crate) fn ears(&self) -> Arc<Ears> {
-        self.asking(Ears::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+    pub(crate) fn listener(&self) -> Arc<PushListener> {
+        self.asking(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
     /// To hear one of several servers with that pass on what is published.
-    pub(crate) fn ears_of_many(&self) -> Arc<Ears> {
-        self.asking(Ears::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
+    pub(crate) fn listener_of_many(&self) -> Arc<PushListener> {
+        self.asking(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
     /// Where replicas are waited for, no news of a grant is enough: they are sent before any replica has it.
-    fn asking(&self, ears: Arc<Ears>) -> Arc<Ears> {
+    fn asking(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
-            ears.ask_before_believing();
+            listener.ask_before_believing();
         }
-        ears
+        listener
     }
 }
 
@@ -185,8 +185,8 @@ impl Reach {
     /// The claim, of a name in this slot, waits no more, wherever it did.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
-            Self::One(one) => one.ears().waits(claim, false),
-            Self::Sentinel(sentinel) => sentinel.ears().waits(claim, false),
+            Self::One(one) => one.listener().waits(claim, false),
+            Self::Sentinel(sentinel) => sentinel.listener().waits(claim, false),
             Self::Cluster(cluster) => cluster.waits_no_more(slot, claim),
         }
     }

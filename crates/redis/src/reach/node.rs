@@ -19,7 +19,9 @@ use super::{
     one::Dialer,
     shards::{ShardDialer, Shards},
 };
-use crate::{conn::Conn, door, notifications::Ears, open::micros, reply::unreadable, server::Address};
+use crate::{
+    conn::Conn, door, open::micros, push_listener::PushListener, reply::unreadable, server::Address,
+};
 
 /// An answer that took longer says nothing, for another node may have taken the place of this one: half of the time after which they do,
 /// and not more than half of what it is by default.
@@ -52,14 +54,14 @@ struct NodeDialer {
 impl Node {
     pub(crate) fn new(cluster: &Weak<Inner>, client: &Arc<Client>, place: Place, nodes: usize) -> Arc<Self> {
         let server = client.config.server(Address::Tcp(place.clone()), nodes.max(2));
-        let ears = client.ears_of_many();
-        ears.trust(MOST_TRUST);
+        let listener = client.listener_of_many();
+        listener.trust(MOST_TRUST);
         let dialer =
-            Dialer { slow: Some(MOST_TRUST), ..Dialer::heard(client, server.clone(), Arc::clone(&ears)) };
+            Dialer { slow: Some(MOST_TRUST), ..Dialer::heard(client, server.clone(), Arc::clone(&listener)) };
         let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
         // Whether any node was reached is told by who knows of all.
         let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
-        let shards = Shards::new(ShardDialer::new(cluster, client, server, ears), &client.clock);
+        let shards = Shards::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
         let (id, has_shards, arrivals, floored) = Default::default();
         Arc::new(Self { place, id, link, shards, has_shards, arrivals, floored })
     }
@@ -73,8 +75,8 @@ impl Node {
         self.link.live().filter(|_| self.has_floor())
     }
 
-    pub(crate) fn ears(&self) -> &Arc<Ears> {
-        &self.link.dialer().dialer.ears
+    pub(crate) fn listener(&self) -> &Arc<PushListener> {
+        &self.link.dialer().dialer.listener
     }
 
     pub(crate) fn is_live(&self) -> bool {
@@ -91,7 +93,7 @@ impl Node {
 
     /// It has slots, or some are on their way there.
     pub(crate) fn keeps(&self) {
-        self.ears().keeps();
+        self.listener().keeps();
     }
 
     /// Slots came to it from another.
@@ -107,7 +109,7 @@ impl Node {
         }
         let arrivals = self.arrivals.load(Ordering::Acquire);
         let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_asked)?;
-        self.ears().raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
+        self.listener().raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
         self.floored.fetch_max(arrivals, Ordering::AcqRel);
         Ok(())
     }
@@ -162,7 +164,7 @@ impl Dial for NodeDialer {
             if let Some(timeout) = door::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
                 let trust = (timeout / 2).min(MOST_TRUST);
                 conn.trust(trust);
-                self.dialer.ears.trust(trust);
+                self.dialer.listener.trust(trust);
             }
             Ok(conn)
         })

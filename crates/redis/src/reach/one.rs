@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::{
     conn::Conn,
     identity::Wanted,
-    notifications::Ears,
+    push_listener::PushListener,
     reach::Client,
     server::{Address, Server},
     servers::Servers,
@@ -25,7 +25,7 @@ pub(crate) struct Dialer {
     pub(crate) client: Arc<Client>,
     pub(crate) server: Server,
     /// What this server pushes, and what its clock says.
-    pub(crate) ears: Arc<Ears>,
+    pub(crate) listener: Arc<PushListener>,
     pub(crate) wanted: Wanted,
     /// An answer that took longer is no evidence.
     pub(crate) slow: Option<Duration>,
@@ -52,8 +52,8 @@ impl One {
         self.0.live()
     }
 
-    pub(crate) fn ears(&self) -> &Ears {
-        &self.0.dialer().ears
+    pub(crate) fn listener(&self) -> &PushListener {
+        &self.0.dialer().listener
     }
 
     pub(crate) async fn mend(&self) {
@@ -63,35 +63,35 @@ impl One {
     /// The server at the end of this connection is no master: whatever is behind its name by now is connected to when it is next
     /// needed. The error, for whoever was refused.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
-        let was_master = self.ears().was_master();
-        hang_up(&self.0, connection, was_master.then_some(self.ears()));
+        let was_master = self.listener().was_master();
+        hang_up(&self.0, connection, was_master.then_some(self.listener()));
         if was_master { EngineError::new(Fault::Retry, error.message) } else { error }
     }
 }
 
 /// Ends this connection, if it is the newest; then all holds are in doubt, which whose ears are given hears of.
-pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, doubt: Option<&Ears>) {
+pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, doubt: Option<&PushListener>) {
     if link.live().is_some_and(|conn| conn.number == connection) {
         link.hang_up();
-        if let Some(ears) = doubt {
-            ears.mailbox.push(Notification::Doubt);
+        if let Some(listener) = doubt {
+            listener.mailbox.push(Notification::Doubt);
         }
     }
 }
 
 impl Dialer {
     pub(crate) fn new(client: &Arc<Client>, server: Server) -> Self {
-        Self::heard(client, server, client.ears())
+        Self::heard(client, server, client.listener())
     }
 
     /// The same, by what hears the server.
-    pub(crate) fn heard(client: &Arc<Client>, server: Server, ears: Arc<Ears>) -> Self {
+    pub(crate) fn heard(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
             Servers::One(_) => Wanted::Alone,
             Servers::Sentinel(_) => Wanted::Master,
             Servers::Cluster(_) => Wanted::Node,
         };
-        Self { client: Arc::clone(client), server, ears, wanted, slow: None }
+        Self { client: Arc::clone(client), server, listener, wanted, slow: None }
     }
 }
 
@@ -113,7 +113,7 @@ impl Dial for Dialer {
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
         if again {
-            self.ears.mailbox.push(Notification::AskAll);
+            self.listener.mailbox.push(Notification::AskAll);
         }
     }
 }

@@ -16,8 +16,8 @@ use crate::{
     door::{self, Running},
     error::{is_tls_there, sort, sort_connecting, wants_tls},
     identity::{self, Identity, Wanted},
-    notifications::Listener,
     open::{self, Dialed},
+    push_listener::PushHandler,
     reply::unreadable,
     server::{Address, Server},
 };
@@ -246,7 +246,7 @@ impl Seat {
     }
 }
 
-impl Listener for Seat {
+impl PushHandler for Seat {
     /// `<name> <old host> <old port> <new host> <new port>`: of other groups, too.
     fn hear(&self, message: &[u8]) {
         if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     conn::Conn,
     door,
-    notifications::Ears,
+    push_listener::PushListener,
     server::{Address, Server},
     servers::Sentinels,
 };
@@ -44,7 +44,7 @@ pub(crate) struct Sentinel(Link<MasterDialer>);
 struct MasterDialer {
     client: Arc<Client>,
     /// Hears the master, whichever server that is.
-    ears: Arc<Ears>,
+    listener: Arc<PushListener>,
     sentinels: Sentinels,
     /// Set up at the first connection: it needs the runtime.
     panel: OnceLock<Arc<Panel>>,
@@ -58,7 +58,7 @@ impl Sentinel {
     pub(crate) fn new(client: &Arc<Client>, sentinels: &Sentinels, contact: Contact) -> Self {
         let dialer = MasterDialer {
             client: Arc::clone(client),
-            ears: client.ears(),
+            listener: client.listener(),
             sentinels: sentinels.clone(),
             panel: OnceLock::new(),
             why: Mutex::default(),
@@ -84,8 +84,8 @@ impl Sentinel {
         self.0.live()
     }
 
-    pub(crate) fn ears(&self) -> &Ears {
-        &self.0.dialer().ears
+    pub(crate) fn listener(&self) -> &PushListener {
+        &self.0.dialer().listener
     }
 
     pub(crate) async fn mend(&self) {
@@ -94,7 +94,7 @@ impl Sentinel {
 
     /// The server at the end of this connection says that it is no master.
     pub(crate) fn demoted(&self, connection: u64) {
-        hang_up(&self.0, connection, Some(self.ears()));
+        hang_up(&self.0, connection, Some(self.listener()));
         if let Some(panel) = self.0.dialer().panel.get() {
             panel.kick();
         }
@@ -131,7 +131,7 @@ impl MasterDialer {
         let trust = trust(named.down_after);
         self.known.store(named.sentinels, Ordering::Relaxed);
         let dialer =
-            Dialer { slow: Some(trust), ..Dialer::heard(&self.client, server, Arc::clone(&self.ears)) };
+            Dialer { slow: Some(trust), ..Dialer::heard(&self.client, server, Arc::clone(&self.listener)) };
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
         let watching =
             || watch(Arc::clone(self.panel()), named.place.clone(), trust, Arc::clone(&self.client.clock));
@@ -226,7 +226,7 @@ impl Dial for MasterDialer {
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
         if again {
-            self.ears.mailbox.push(Notification::AskAll);
+            self.listener.mailbox.push(Notification::AskAll);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     door::{self, Running},
     error::Refused,
     keys::channel_of,
-    notifications::Ears,
+    push_listener::PushListener,
     server::Server,
 };
 
@@ -42,7 +42,7 @@ pub(crate) struct ShardDialer {
     cluster: Weak<Inner>,
     client: Arc<Client>,
     server: Server,
-    ears: Arc<Ears>,
+    listener: Arc<PushListener>,
 }
 
 /// One such connection. Dropping it closes it.
@@ -91,8 +91,13 @@ impl Shards {
 }
 
 impl ShardDialer {
-    pub(crate) fn new(cluster: &Weak<Inner>, client: &Arc<Client>, server: Server, ears: Arc<Ears>) -> Self {
-        Self { cluster: Weak::clone(cluster), client: Arc::clone(client), server, ears }
+    pub(crate) fn new(
+        cluster: &Weak<Inner>,
+        client: &Arc<Client>,
+        server: Server,
+        listener: Arc<PushListener>,
+    ) -> Self {
+        Self { cluster: Weak::clone(cluster), client: Arc::clone(client), server, listener }
     }
 
     async fn open(&self, broken: Arc<Notify>) -> Result<ShardConn, EngineError> {
@@ -113,11 +118,11 @@ impl ShardDialer {
             client: Arc::clone(&self.client),
             broken,
         };
-        let listener = Listener {
+        let listener = PushHandler {
             wire,
             ordered,
             heard: Arc::clone(&heard),
-            ears: Arc::clone(&self.ears),
+            listener: Arc::clone(&self.listener),
             client: Arc::clone(&self.client),
             cluster: Weak::clone(&self.cluster),
         };
@@ -199,16 +204,16 @@ impl Heard {
 }
 
 /// What runs a connection.
-struct Listener {
+struct PushHandler {
     wire: Wire,
     ordered: mpsc::UnboundedReceiver<u16>,
     heard: Arc<Heard>,
-    ears: Arc<Ears>,
+    listener: Arc<PushListener>,
     client: Arc<Client>,
     cluster: Weak<Inner>,
 }
 
-impl Listener {
+impl PushHandler {
     /// Until the connection breaks, the server falls silent, or nobody has waited for a while.
     async fn run(mut self) -> Option<()> {
         let now = || self.client.clock.now();
@@ -217,7 +222,7 @@ impl Listener {
             tokio::select! {
                 frame = self.wire.next() => {
                     asked_for_life = None;
-                    hear(&self.heard, &self.ears, &self.cluster, &self.client, frame.ok()?)?;
+                    hear(&self.heard, &self.listener, &self.cluster, &self.client, frame.ok()?)?;
                 }
                 slot = self.ordered.recv() => {
                     let (slot, channel) = slot.map(|slot| (slot, channel_of(&self.client.channel, slot)))?;
@@ -229,7 +234,7 @@ impl Listener {
                     if asked_for_life.is_some_and(|asked| time.since(asked) > SILENCE) {
                         return None;
                     }
-                    if self.ears.somebody_waits() || !self.heard.lock().asked.is_empty() {
+                    if self.listener.somebody_waits() || !self.heard.lock().asked.is_empty() {
                         wanted = time;
                         if asked_for_life.is_none() {
                             asked_for_life = Some(time);
@@ -245,7 +250,13 @@ impl Listener {
 }
 
 /// `None` for what cannot be understood: then nothing that comes later can.
-fn hear(heard: &Heard, ears: &Ears, cluster: &Weak<Inner>, client: &Client, frame: Frame) -> Option<()> {
+fn hear(
+    heard: &Heard,
+    listener: &PushListener,
+    cluster: &Weak<Inner>,
+    client: &Client,
+    frame: Frame,
+) -> Option<()> {
     let parts = match frame {
         Frame::List(parts) => parts,
         Frame::Error(said) => return heard.answered(Err(Refused::said(&said))).then_some(()),
@@ -253,7 +264,7 @@ fn hear(heard: &Heard, ears: &Ears, cluster: &Weak<Inner>, client: &Client, fram
     };
     match parts.as_slice() {
         [Frame::Bytes(kind), Frame::Bytes(_), Frame::Bytes(message)] if kind == b"smessage" => {
-            ears.hear_own(message, client.clock.now());
+            listener.hear_own(message, client.clock.now());
         }
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
             let asked = heard.lock().asked.front().map(|(slot, _)| *slot);
@@ -316,11 +327,11 @@ mod tests {
     #[test]
     fn notifications_that_a_slot_has_left_are_the_answer_to_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
-        let ears = client.ears_of_many();
+        let listener = client.listener_of_many();
         let (orders, _ordered) = mpsc::unbounded_channel();
         let heard = Heard { channels: Mutex::default(), orders, dead: AtomicBool::new(false) };
         let name = |slot: u16| channel_of(&client.channel, slot);
-        let said = |frame: Frame| hear(&heard, &ears, &Weak::new(), &client, frame);
+        let said = |frame: Frame| hear(&heard, &listener, &Weak::new(), &client, frame);
         let asked: Vec<_> = [7, 8, 9].map(|slot| heard.ask(slot).unwrap()).into();
         for slot in [7, 8, 9] {
             heard.lock().slots.insert(name(slot).into_bytes(), slot);

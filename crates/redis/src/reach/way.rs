@@ -164,11 +164,11 @@ impl Via {
     /// The claim waits, or does not, as this server says.
     pub(crate) fn waits(&self, claim: ClaimId, name: &Name, waits: bool) {
         let (Some(home), Some(slot)) = (&self.home, self.to.slot) else {
-            return self.conn.ears.waits(claim, waits);
+            return self.conn.listener.waits(claim, waits);
         };
         if waits {
             home.cluster.waits(slot, claim, name);
-            self.conn.ears.waits(claim, true);
+            self.conn.listener.waits(claim, true);
         } else {
             home.cluster.waits_no_more(slot, claim);
         }

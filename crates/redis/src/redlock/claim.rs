@@ -12,7 +12,7 @@ use super::{
     tally::{Ballot, Decision, Tally, Vote},
     words::{Asked, End, Locked, Waits, Word, read_locked, read_written, write_item},
 };
-use crate::{keys::Keys, notifications::LINEAGE, scripts::Script};
+use crate::{keys::Keys, push_listener::LINEAGE, scripts::Script};
 
 /// A guessed token is so far ahead of the nodes' clocks, in microseconds: it is to be larger than their time when they are asked.
 const LEAD: u64 = 5_000;

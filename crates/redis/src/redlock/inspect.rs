@@ -19,8 +19,8 @@ use super::{
 use crate::{
     door,
     inspect::escape,
-    notifications::LINEAGE,
     outbox::{Items, Values},
+    push_listener::LINEAGE,
     reply::Reply,
     scripts::{Item, Script},
 };

@@ -194,12 +194,12 @@ impl Node {
 
     /// Its process, of the newest connection: its name, and since when it runs, by its own clock in microseconds.
     pub(super) fn process(&self) -> Option<(String, u64)> {
-        self.one.ears().process()
+        self.one.listener().process()
     }
 
     /// The claim waits, or does not: while some do, the node is asked for signs of life.
     pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
-        self.one.ears().waits(claim, waits);
+        self.one.listener().waits(claim, waits);
     }
 
     /// Keeps a connection that was made once. Never returns.

@@ -6,8 +6,8 @@ use leasehold_core::{Claim, ClaimId, EngineError, How, Previous};
 
 use crate::{
     keys::Keys,
-    notifications::previous,
     outbox::Values,
+    push_listener::previous,
     reply::{Reply, unreadable},
     scripts::{Item, millis},
 };
@@ -144,7 +144,7 @@ impl End {
     /// `quarantine`: for so long a node that started anew may have forgotten it.
     pub(super) fn item(&self, keys: &Keys<'_>, grave: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
-        let (token, ended, grave) = (self.token, crate::notifications::letter(self.ended), u8::from(grave));
+        let (token, ended, grave) = (self.token, crate::push_listener::letter(self.ended), u8::from(grave));
         Item::new(keys)
             .id(self.id)
             .words(format_args!("{attempt} {token} {ended} {grave} {}", millis(quarantine)))

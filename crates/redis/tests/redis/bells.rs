@@ -69,11 +69,11 @@ fn a_release_rings_for_programs_that_sleep_on_a_list() {
 fn a_release_rings_for_spring() {
     let mut rig = Rig::new();
     rig.config = rig.config.prefix("registry:").unwrap().bell(Bell::Spring).unwrap();
-    let mut ear = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
-    ear.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
+    let mut listener = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
+    listener.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
     rig.until("it listens", || rig.says(&["PUBSUB", "NUMPAT"]) == "1");
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    let mut lines = BufReader::new(ear).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(listener).lines().map(Result::unwrap);
     lines.find(|line| line == "pmessage").unwrap();
     let heard: Vec<_> = lines.filter(|line| !line.starts_with('$')).take(3).collect();
     assert_eq!(heard, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);

@@ -30,12 +30,12 @@ fn a_release_rings_for_spring_at_every_node() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     rig.config = rig.config.clone().prefix("registry:").unwrap().bell(Bell::Spring).unwrap();
     let port = rig.cluster().ports()[0];
-    let mut ear = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    ear.set_read_timeout(Some(PATIENCE)).unwrap();
-    ear.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
+    let mut listener = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    listener.set_read_timeout(Some(PATIENCE)).unwrap();
+    listener.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
     rig.until("it listens", || rig.cluster().command(0, &["PUBSUB", "NUMPAT"]) == ["1"]);
     let locks = rig.locks();
-    let mut lines = BufReader::new(ear).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(listener).lines().map(Result::unwrap);
     for name in ["a", "b", "c", "d", "e"] {
         acquire(&locks, name).release_blocking().unwrap();
         lines.find(|line| line == "pmessage").unwrap();

@@ -130,16 +130,16 @@ fn what_we_hold_alone_keeps_out_each_kind_of_redissons_locks() {
 fn a_release_wakes_each_kind_of_redissons_waiters() {
     let rig = redisson();
     let locks = rig.locks();
-    let mut ear = rig.listens(&[LOCK, READ_WRITE]);
+    let mut listener = rig.listens(&[LOCK, READ_WRITE]);
     for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
         request.blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
-        assert_eq!(ear.hears(), (LOCK.to_owned(), "0".to_owned()));
-        assert_eq!(ear.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
+        assert_eq!(listener.hears(), (LOCK.to_owned(), "0".to_owned()));
+        assert_eq!(listener.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
     }
     let guard = acquire(&locks, "a");
     let (engine, name) = (rig.engine(), Name::new("a").unwrap());
     rig.run(engine.break_hold(&name, guard.token().number, true)).unwrap();
-    assert_eq!(ear.hears(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
+    assert_eq!(listener.hears(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
 }
 
 /// Nobody of Redisson's need wake for a lock that goes to the next of ours.
@@ -147,7 +147,7 @@ fn a_release_wakes_each_kind_of_redissons_waiters() {
 fn a_hand_over_replaces_the_hash_and_rings_nobody() {
     let mut rig = redisson();
     rig.config = rig.config.gap(Duration::ZERO);
-    let mut ear = rig.listens(&[LOCK]);
+    let mut listener = rig.listens(&[LOCK]);
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
@@ -162,9 +162,9 @@ fn a_hand_over_replaces_the_hash_and_rings_nobody() {
         assert!(rig.hash().values().any(|count| count == "1"));
         assert!(matches!(other.release(&[end(&second, &grant)]).await[..], [Released::Freed]));
     });
-    assert_eq!(ear.hears().1, "0");
+    assert_eq!(listener.hears().1, "0");
     assert_eq!(rig.says(&["PUBLISH", LOCK, "last"]), "1");
-    assert_eq!(ear.hears().1, "last", "the second release alone rang");
+    assert_eq!(listener.hears().1, "last", "the second release alone rang");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_kept_name_is_taken_for_redisson_too() {
 #[test]
 fn ours_that_take_turns_without_a_break_leave_gaps_for_whoever_listens() {
     let rig = redisson();
-    let mut ear = rig.listens(&[LOCK]);
+    let mut listener = rig.listens(&[LOCK]);
     let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let turns: Vec<_> = (0..2)
         .map(|_| {
@@ -256,7 +256,7 @@ fn ours_that_take_turns_without_a_break_leave_gaps_for_whoever_listens() {
         })
         .collect();
     let took = |_: &u32| {
-        assert_eq!(ear.hears().1, "0");
+        assert_eq!(listener.hears().1, "0");
         // In one step, as its script does.
         let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
             redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], 30000)";

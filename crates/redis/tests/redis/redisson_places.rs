@@ -100,9 +100,9 @@ fn the_rights_of_a_locker_suffice_and_its_releases_ring() {
     rig.plays(&["read unlock", "fair wait"]);
     assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken(), "it sees who waits");
     rig.says(&["DEL", "redisson_lock_queue:{lock:a}"]);
-    let mut ear = rig.listens(&["redisson_lock__channel:{lock:a}"]);
+    let mut listener = rig.listens(&["redisson_lock__channel:{lock:a}"]);
     acquire(&locks, "a").release_blocking().unwrap();
-    assert_eq!(ear.hears().1, "0");
+    assert_eq!(listener.hears().1, "0");
     assert_eq!(rig.run(locks.show("a")).unwrap().holders.len(), 0);
     assert!(rig.run(locks.list("")).unwrap_err().is_denied());
 }
@@ -176,8 +176,10 @@ fn a_release_on_a_cluster_rings_in_both_ways() {
     let (_, owner, _) = rig.ends("a");
     let port = rig.cluster().ports()[owner];
     let channel = "redisson_lock__channel:{lock:a}";
-    let (mut all, mut slot) =
-        (crate::redisson_rig::Ear::at(port, &[channel]), crate::redisson_rig::Ear::by_slot(port, channel));
+    let (mut all, mut slot) = (
+        crate::redisson_rig::ChannelListener::at(port, &[channel]),
+        crate::redisson_rig::ChannelListener::by_slot(port, channel),
+    );
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     assert_eq!(all.hears().1, "0");
     assert_eq!(slot.hears_by_slot().1, "0");

@@ -65,10 +65,10 @@ fn the_last_of_ours_frees_a_lock_whose_other_readers_are_dead() {
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
     rig.plays(&["read"]);
     rig.says(&["DEL", TIMEOUT]);
-    let mut ear = rig.listens(&[READ_WRITE]);
+    let mut listener = rig.listens(&[READ_WRITE]);
     ours.release_blocking().unwrap();
     assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0");
-    assert_eq!(ear.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
+    assert_eq!(listener.hears(), (READ_WRITE.to_owned(), "1".to_owned()));
 }
 
 #[test]
@@ -246,9 +246,9 @@ fn a_release_of_ours_calls_the_first_who_waits_for_a_fair_lock() {
     let channel = format!("redisson_lock__channel:{{lock:a}}:{OTHER}");
     let guard = acquire(&rig.locks(), "a");
     rig.plays(&["fair wait"]);
-    let mut ear = rig.listens(&[&channel]);
+    let mut listener = rig.listens(&[&channel]);
     guard.release_blocking().unwrap();
-    assert_eq!(ear.hears(), (channel, "0".to_owned()));
+    assert_eq!(listener.hears(), (channel, "0".to_owned()));
 }
 
 /// Whoever died while it waited for a FairLock, before any other of Redisson's came and took it out.

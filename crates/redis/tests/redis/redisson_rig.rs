@@ -67,8 +67,8 @@ impl Rig {
     }
 
     /// Listens to the channels of the name `a` as Redisson's waiters do.
-    pub(crate) fn listens(&self, channels: &[&str]) -> Ear {
-        Ear::at(self.server.port(), channels)
+    pub(crate) fn listens(&self, channels: &[&str]) -> ChannelListener {
+        ChannelListener::at(self.server.port(), channels)
     }
 }
 
@@ -94,9 +94,9 @@ fn word(word: &str) -> String {
 }
 
 /// A connection that hears channels.
-pub(crate) struct Ear(BufReader<TcpStream>);
+pub(crate) struct ChannelListener(BufReader<TcpStream>);
 
-impl Ear {
+impl ChannelListener {
     pub(crate) fn at(port: u16, channels: &[&str]) -> Self {
         Self::listening(port, "SUBSCRIBE", channels)
     }
@@ -110,11 +110,11 @@ impl Ear {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(format!("{how} {}\r\n", channels.join(" ")).as_bytes()).unwrap();
-        let mut ear = Self(BufReader::new(stream));
+        let mut listener = Self(BufReader::new(stream));
         for _ in channels {
-            while !ear.line().starts_with(':') {}
+            while !listener.line().starts_with(':') {}
         }
-        ear
+        listener
     }
 
     /// The next message, and where it came from.

@@ -85,31 +85,31 @@ struct Real {
     seconds: i64,
     redis: Connection,
     /// Hears what is pushed. Nobody reads it.
-    ear: Connection,
+    listener: Connection,
 }
 
 fn connect(server: &RedisServer) -> (Connection, Connection) {
     let client = Client::open(format!("redis://127.0.0.1:{}", server.port())).unwrap();
-    let (mut redis, mut ear) = (client.get_connection().unwrap(), client.get_connection().unwrap());
+    let (mut redis, mut listener) = (client.get_connection().unwrap(), client.get_connection().unwrap());
     while cmd("PING").exec(&mut redis).is_err() {
         sleep(Duration::from_millis(1)); // it loads what it saved
     }
-    ear.send_packed_command(&cmd("SUBSCRIBE").arg("ear").get_packed_command()).unwrap();
-    ear.recv_response().unwrap();
-    (redis, ear)
+    listener.send_packed_command(&cmd("SUBSCRIBE").arg("ear").get_packed_command()).unwrap();
+    listener.recv_response().unwrap();
+    (redis, listener)
 }
 
 impl Real {
     fn new() -> Self {
         let server = RedisServer::with_clock(&["--appendonly", "yes", "--appendfsync", "no"]);
-        let (redis, ear) = connect(&server);
-        Self { server, seconds: 0, redis, ear }
+        let (redis, listener) = connect(&server);
+        Self { server, seconds: 0, redis, listener }
     }
 
     fn restart(&mut self) {
         self.server.kill();
         self.server.restart();
-        (self.redis, self.ear) = connect(&self.server);
+        (self.redis, self.listener) = connect(&self.server);
     }
 
     fn pass(&mut self, seconds: i64) {

@@ -20,7 +20,7 @@ use super::{
     config::Config,
     dial::{Link, dial},
     error::{At, sort},
-    hears::Hears,
+    notification_handler::NotificationHandler,
     server::Server,
     statements::{COUNT, Sql},
     tables::Tables,
@@ -53,17 +53,17 @@ pub(crate) struct Conn {
     /// Which tables it leads to, and since when that is known. `None` where there are none, or it only listens.
     tables: Option<Tables>,
     known_at: Instant,
-    ear: Arc<Hearing>,
+    listener: Arc<Subscription>,
 }
 
 /// What is known of a connection by whoever hears by it.
 #[derive(Default)]
-pub(crate) struct Hearing {
+pub(crate) struct Subscription {
     listens: AtomicBool,
     ended: AtomicBool,
 }
 
-impl Hearing {
+impl Subscription {
     /// Whether what is told now is heard.
     pub(crate) fn listens(&self) -> bool {
         self.listens.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire)
@@ -75,7 +75,7 @@ impl Conn {
     pub(crate) async fn open(
         config: &Config,
         absent: Absent,
-        hears: Weak<dyn Hears>,
+        hears: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let dialing = async {
             let mut conn = Self::dial(config, &config.server, config.listen.is_none(), hears).await?;
@@ -89,51 +89,51 @@ impl Conn {
     pub(crate) async fn beside(
         config: &Config,
         server: &Server,
-        hears: Weak<dyn Hears>,
+        hears: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let dialing = Self::dial(config, server, true, hears);
         door::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
     /// Hears what is told on this channel.
-    pub(crate) async fn listen(&self, config: &Config, channel: &str) -> Result<Arc<Hearing>, Failed> {
+    pub(crate) async fn listen(&self, config: &Config, channel: &str) -> Result<Arc<Subscription>, Failed> {
         let listen = format!("LISTEN {channel}");
         self.run(&listen).await.map_err(|error| config.say(sort(&error, At::Before)))?;
-        self.ear.listens.store(true, Ordering::Release);
-        Ok(Arc::clone(&self.ear))
+        self.listener.listens.store(true, Ordering::Release);
+        Ok(Arc::clone(&self.listener))
     }
 
     /// Hears nothing more.
     pub(crate) async fn unlisten(&self) -> Result<(), Failed> {
-        self.ear.listens.store(false, Ordering::Release);
+        self.listener.listens.store(false, Ordering::Release);
         self.run("UNLISTEN *").await.map_err(|error| sort(&error, At::Before))
     }
 
     pub(crate) fn listens(&self) -> bool {
-        self.ear.listens()
+        self.listener.listens()
     }
 
     /// Nobody is to be told when it ends.
     pub(crate) fn hush(&self) {
-        self.ear.listens.store(false, Ordering::Release);
+        self.listener.listens.store(false, Ordering::Release);
     }
 
     async fn dial(
         config: &Config,
         server: &Server,
         direct: bool,
-        hears: Weak<dyn Hears>,
+        hears: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let dialed = dial(server, direct.then_some(LIMITS), config.dial_limit()).await;
         let (client, link) = dialed.map_err(|failed| config.say(failed))?;
-        let deaf = Deaf { hears, ear: Arc::default() };
-        let ear = Arc::clone(&deaf.ear);
+        let deaf = Deaf { hears, listener: Arc::default() };
+        let listener = Arc::clone(&deaf.listener);
         door::spawn(drive(link, deaf));
-        Ok(Self::of(client, direct, ear))
+        Ok(Self::of(client, direct, listener))
     }
 
-    fn of(client: Client, keeps: bool, ear: Arc<Hearing>) -> Self {
-        Self { client, prepared: Default::default(), keeps, tables: None, known_at: door::now(), ear }
+    fn of(client: Client, keeps: bool, listener: Arc<Subscription>) -> Self {
+        Self { client, prepared: Default::default(), keeps, tables: None, known_at: door::now(), listener }
     }
 
     /// Whether another server may answer on it by now than when it was recognised.
@@ -261,14 +261,14 @@ async fn drive(mut connection: Link, deaf: Deaf) {
 
 /// However the connection ends, who hears by it is told.
 struct Deaf {
-    hears: Weak<dyn Hears>,
-    ear: Arc<Hearing>,
+    hears: Weak<dyn NotificationHandler>,
+    listener: Arc<Subscription>,
 }
 
 impl Drop for Deaf {
     fn drop(&mut self) {
-        let listened = self.ear.listens();
-        self.ear.ended.store(true, Ordering::Release);
+        let listened = self.listener.listens();
+        self.listener.ended.store(true, Ordering::Release);
         if let Some(hears) = self.hears.upgrade().filter(|_| listened) {
             hears.deaf();
         }

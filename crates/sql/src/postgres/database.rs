@@ -7,9 +7,9 @@ use tokio_postgres::{Row, types::ToSql};
 
 use super::{
     config::Config,
-    ear::Ear,
     error::{At, is_busy, sort},
     guarantee::{SETTINGS, guarantee},
+    listener::Listener,
     play::play,
     pool::{Lent, Pool},
     rows::{claim_row, client_number, column, id, lock_row, slots},
@@ -33,13 +33,13 @@ const LOOKS: usize = 5;
 
 pub(crate) struct Postgres {
     pool: Arc<Pool>,
-    pub(crate) ear: Arc<Ear>,
+    pub(crate) listener: Arc<Listener>,
 }
 
 impl Postgres {
     pub(crate) fn new(config: Config, id: ClientId) -> Self {
-        let ear = Ear::new(id, config);
-        Self { pool: Arc::clone(&ear.pool), ear }
+        let listener = Listener::new(id, config);
+        Self { pool: Arc::clone(&listener.pool), listener }
     }
 
     pub(super) fn contact(&self) -> Contact {
@@ -228,7 +228,7 @@ impl Database for Postgres {
     fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
         Box::pin(async move {
             // Also after the connection broke.
-            self.ear.open().await?;
+            self.listener.open().await?;
             let lives: Vec<i64> = places.iter().map(|place| place.life).collect();
             let (names, ids) =
                 (names(places.iter().map(|place| &place.name)), ids(places.iter().map(|place| &place.id)));
@@ -264,7 +264,7 @@ impl Database for Postgres {
     }
 
     fn hears(&self) -> bool {
-        self.ear.hears()
+        self.listener.hears()
     }
 
     fn slots(&self) -> Option<Slots> {
@@ -272,18 +272,18 @@ impl Database for Postgres {
     }
 
     fn doze(&self, asleep: bool) {
-        self.ear.doze(asleep);
+        self.listener.doze(asleep);
     }
 
     fn let_go(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.ear.let_go())
+        Box::pin(self.listener.let_go())
     }
 
     fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.pool.rest();
             if !waits {
-                self.ear.rest().await;
+                self.listener.rest().await;
             }
         })
     }
@@ -296,9 +296,9 @@ impl Database for Postgres {
         Box::pin(async move {
             if matches!(verb, Verb::Claim { claim, .. } if claim.may_queue) {
                 // Before there is a place in line, so that nothing that is told to it is missed.
-                self.ear.open().await?;
+                self.listener.open().await?;
             }
-            let lent = self.ear.conn().await?;
+            let lent = self.listener.conn().await?;
             let done = play(&lent.conn, name, verb).await?;
             lent.back()?;
             Ok(done)

@@ -4,11 +4,11 @@ mod config;
 mod conn;
 mod database;
 mod dial;
-mod ear;
 mod error;
 mod guarantee;
-mod hears;
+mod listener;
 pub(crate) mod messages;
+mod notification_handler;
 mod passfile;
 mod play;
 mod pool;
@@ -37,7 +37,7 @@ pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);
     let postgres = Arc::new(Postgres::new(config, id));
     let client = Client::new(Arc::clone(&postgres) as _, id, env);
-    postgres.ear.set(Arc::downgrade(&client));
+    postgres.listener.set(Arc::downgrade(&client));
     SqlEngine::of(client, "postgres", Some(postgres.contact()))
 }
 

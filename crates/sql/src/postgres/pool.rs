@@ -11,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{config::Config, conn::Conn, hears::Hears};
+use super::{config::Config, conn::Conn, notification_handler::NotificationHandler};
 use crate::{
     client::{CONNECTIONS, lock_of},
     database::{Absent, Failed, replaced},
@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     /// Rings when a connection is free for others, or is closed.
     returned: Notify,
     /// Who hears what is told on any of its connections.
-    hears: Weak<dyn Hears>,
+    hears: Weak<dyn NotificationHandler>,
 }
 
 /// A connection out of the pool. Unless it is [given back](Self::back) it is closed: nobody knows what it is in the midst of.
@@ -45,7 +45,7 @@ pub(crate) struct Lent<'a> {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Config, hears: Weak<dyn Hears>) -> Arc<Self> {
+    pub(crate) fn new(config: Config, hears: Weak<dyn NotificationHandler>) -> Arc<Self> {
         let (contact, idle, lineage, slots, returned) = Default::default();
         Arc::new(Self {
             config,

@@ -74,7 +74,7 @@ fn in_a_long_line_only_the_first_two_take_an_inotify_instance() {
     for engine in &engines {
         create(engine, &claim("job", Mode::Exclusive)).unwrap();
     }
-    assert_eq!(engines.iter().filter(|engine| engine.ear.watches_files()).count(), 2);
+    assert_eq!(engines.iter().filter(|engine| engine.listener.watches_files()).count(), 2);
     assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 9);
 }
 

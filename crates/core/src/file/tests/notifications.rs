@@ -38,7 +38,7 @@ fn line(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim)
 }
 
 fn bell_of(engine: &FileEngine) -> PathBuf {
-    engine.dir.path.join(format!(".bells/{:032x}", u128::from_be_bytes(engine.ear.bell(&engine.dir))))
+    engine.dir.path.join(format!(".bells/{:032x}", u128::from_be_bytes(engine.listener.bell(&engine.dir))))
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn of_many_names_only_the_rung_one_is_asked_for() {
 fn without_inotify_the_end_of_a_killed_holder_is_noticed_by_the_clock() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    engine.ear.deaf.store(true, Ordering::Relaxed);
+    engine.listener.deaf.store(true, Ordering::Relaxed);
     let mut helper = Helper::start(&scratch.dir());
     assert!(helper.tell("claim job exclusive").starts_with("held"));
     let waiter = claim("job", Mode::Exclusive);
@@ -176,7 +176,7 @@ fn the_bell_alone_wakes_a_waiter() {
     // On a clock that stands still nothing is ever due.
     let (_clock, env) = manual_env();
     let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
-    waiter.ear.deaf.store(true, Ordering::Relaxed);
+    waiter.listener.deaf.store(true, Ordering::Relaxed);
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
     held(create(&holder, &first));
     waiting(create(&waiter, &second));
@@ -190,11 +190,11 @@ fn without_a_bell_waiters_hear_of_a_release_all_the_same() {
         let scratch = Scratch::new();
         let (holder, waiter) = (scratch.engine(), scratch.engine());
         std::fs::write(scratch.dir().join(".bells"), "in the place of a directory").unwrap();
-        waiter.ear.deaf.store(deaf, Ordering::Relaxed);
+        waiter.listener.deaf.store(deaf, Ordering::Relaxed);
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
         held(create(&holder, &first));
         waiting(create(&waiter, &second));
-        assert_eq!((waiter.ear.has_bell(), waiter.ear.watches_files()), (false, !deaf));
+        assert_eq!((waiter.listener.has_bell(), waiter.listener.watches_files()), (false, !deaf));
         freed(&holder, &first);
         run(granted(&waiter, &second));
     }
@@ -216,13 +216,13 @@ fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
         };
         clock.advance(Duration::from_secs(3600));
         listen();
-        assert!(waiter.ear.watches_files(), "as long as somebody waits near the head");
+        assert!(waiter.listener.watches_files(), "as long as somebody waits near the head");
         freed(&holder, &first);
         while !matches!(ask(&waiter, &second), Ok(Answer::Held(_))) {}
         freed(&waiter, &second);
         clock.advance(Duration::from_secs(3600));
         while listen() {}
-        assert!(!waiter.ear.watches_files());
+        assert!(!waiter.listener.watches_files());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who hears what the server tells.
 
 /// Hears notifications.
-pub(crate) trait Hears: Send + Sync {
+pub(crate) trait NotificationHandler: Send + Sync {
     /// Something was told to this client.
     fn heard(&self, said: &str);
 

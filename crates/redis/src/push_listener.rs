@@ -26,7 +26,7 @@ use crate::{identity::Identity, keys::counter, open::Run};
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 
 /// Hears what is pushed on a connection.
-pub(crate) trait Listener: Send + Sync + 'static {
+pub(crate) trait PushHandler: Send + Sync + 'static {
     /// A message of a channel.
     fn hear(&self, message: &[u8]);
 
@@ -35,7 +35,7 @@ pub(crate) trait Listener: Send + Sync + 'static {
 }
 
 /// Hears one server, for one client.
-pub(crate) struct Ears {
+pub(crate) struct PushListener {
     prefix: String,
     /// The key of the newest token, where all slots have one.
     counter: String,
@@ -74,9 +74,9 @@ struct Met {
 }
 
 /// A request is under way as long as it lives.
-pub(crate) struct UnderWay<'a>(&'a Ears);
+pub(crate) struct UnderWay<'a>(&'a PushListener);
 
-impl Ears {
+impl PushListener {
     pub(crate) fn new(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
         Self::hearing(prefix, mailbox, false)
     }
@@ -301,7 +301,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-impl Listener for Ears {
+impl PushHandler for PushListener {
     fn hear(&self, message: &[u8]) {
         match std::str::from_utf8(message).ok().and_then(|text| self.read(text)) {
             // By whose clock is not known, so it is asked for.
@@ -324,7 +324,7 @@ impl Listener for Ears {
 /// Called by the reader of the connection for each push, in the order in which they come.
 pub(crate) struct Hear<L>(pub(crate) Arc<L>);
 
-impl<L: Listener> AsyncPushSender for Hear<L> {
+impl<L: PushHandler> AsyncPushSender for Hear<L> {
     fn send(&self, info: PushInfo) -> Result<(), SendError> {
         match (info.kind, info.data.last()) {
             (PushKind::Message, Some(Value::BulkString(text))) => self.0.hear(text),
@@ -381,9 +381,9 @@ mod tests {
 
     #[test]
     fn a_pushed_grant_is_dated_by_what_the_servers_clock_said_last() {
-        let ears = Ears::new("lock:", Arc::default());
+        let listener = PushListener::new("lock:", Arc::default());
         let said = format!("granted {ID} 17 3 2000 5000000 l lock:a b");
-        let since = |ears: &Ears| match ears.read(&said) {
+        let since = |listener: &PushListener| match listener.read(&said) {
             Some(Notification::Granted { name, id, grant, since }) => {
                 assert_eq!((name.as_str(), id.to_string().as_str()), ("a b", ID));
                 assert_eq!((grant.token.number, grant.tokens, grant.previous), (17, 3, Previous::Lapsed));
@@ -392,62 +392,62 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        assert_eq!(since(&ears), None, "no evidence: ask before believing");
+        assert_eq!(since(&listener), None, "no evidence: ask before believing");
         // The server's clock said 4.9 s after ours said 100 ms: it says 5 s later than that, by how much nobody knows.
-        ears.learn(at(100), at(101), 4_900_000);
-        assert_eq!(since(&ears), Some(at(100)));
+        listener.learn(at(100), at(101), 4_900_000);
+        assert_eq!(since(&listener), Some(at(100)));
         // It said 5.3 s after ours said 500 ms: it said 5 s not earlier than at 200 ms.
-        ears.learn(at(500), at(501), 5_300_000);
-        assert_eq!(since(&ears), Some(at(200)));
+        listener.learn(at(500), at(501), 5_300_000);
+        assert_eq!(since(&listener), Some(at(200)));
     }
 
     #[test]
     fn notifications_of_a_server_that_may_have_been_replaced_are_asked_for() {
-        let ears = Ears::of_many("lock:", Arc::default());
-        ears.trust(Duration::from_secs(1));
+        let listener = PushListener::of_many("lock:", Arc::default());
+        listener.trust(Duration::from_secs(1));
         let said = format!("granted {ID} 17 3 2000 5000000 l lock:a b");
         let is_dated = |now: u64| {
-            ears.hear_own(said.as_bytes(), at(now));
-            let notification = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            listener.hear_own(said.as_bytes(), at(now));
+            let notification = leasehold_testkit::dropper::poll_once(Box::pin(listener.mailbox.read()));
             matches!(notification.as_deref(), Some([Notification::Granted { since: Some(_), .. }]))
         };
         assert!(!is_dated(2000), "it has not answered yet");
-        ears.learn(at(3000), at(3001), 4_000_000);
+        listener.learn(at(3000), at(3001), 4_000_000);
         assert!(is_dated(3500) && is_dated(4000));
         assert!(!is_dated(4001), "it may have been stopped since");
-        ears.learn(at(4000), at(6000), 7_000_000);
+        listener.learn(at(4000), at(6000), 7_000_000);
         assert!(!is_dated(6001), "it was");
-        ears.learn(at(6100), at(6101), 7_100_000);
+        listener.learn(at(6100), at(6101), 7_100_000);
         assert!(is_dated(6200));
         // What others passed on is never dated.
-        ears.hear(said.as_bytes());
-        let notification = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+        listener.hear(said.as_bytes());
+        let notification = leasehold_testkit::dropper::poll_once(Box::pin(listener.mailbox.read()));
         assert!(matches!(notification.as_deref(), Some([Notification::Granted { since: None, .. }])));
     }
 
     #[test]
     fn a_clock_that_went_forward_puts_holds_in_doubt_also_on_a_new_connection() {
-        let ears = Ears::new("lock:", Arc::default());
+        let listener = PushListener::new("lock:", Arc::default());
         let is_doubted = || {
-            let notification = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            let notification = leasehold_testkit::dropper::poll_once(Box::pin(listener.mailbox.read()));
             notification.is_some_and(|notification| matches!(notification[..], [Notification::Doubt]))
         };
-        ears.learn(at(1000), at(1001), 50_000_000);
+        listener.learn(at(1000), at(1001), 50_000_000);
         assert!(!is_doubted());
-        ears.learn(at(2000), at(2001), 52_000_000);
+        listener.learn(at(2000), at(2001), 52_000_000);
         assert!(is_doubted());
-        ears.connected(at(3000), at(3001), 53_000_000);
+        listener.connected(at(3000), at(3001), 53_000_000);
         assert!(!is_doubted(), "the same server after a moment");
-        ears.connected(at(4000), at(4001), 99_000_000);
+        listener.connected(at(4000), at(4001), 99_000_000);
         assert!(is_doubted(), "another server, far ahead");
     }
 
     #[test]
     fn a_connection_to_another_process_puts_holds_in_doubt() {
-        let ears = Ears::new("lock:", Arc::default());
+        let listener = PushListener::new("lock:", Arc::default());
         let is_doubted = |run: Option<&str>| {
-            ears.meets(&Identity { run: run.map(str::to_owned), ..Identity::default() });
-            let notification = leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read()));
+            listener.meets(&Identity { run: run.map(str::to_owned), ..Identity::default() });
+            let notification = leasehold_testkit::dropper::poll_once(Box::pin(listener.mailbox.read()));
             notification.is_some_and(|notification| matches!(notification[..], [Notification::Doubt]))
         };
         assert!(!is_doubted(Some("one")), "nothing was held before");
@@ -455,24 +455,24 @@ mod tests {
         assert!(is_doubted(Some("two")));
         assert!(is_doubted(None), "nobody knows");
         assert!(is_doubted(None));
-        assert_eq!(ears.asks_for_run(), Run::Leave);
+        assert_eq!(listener.asks_for_run(), Run::Leave);
     }
 
     #[test]
     fn a_node_without_slots_that_was_started_anew_puts_no_hold_in_doubt() {
-        let ears = Ears::of_many("lock:", Arc::default());
+        let listener = PushListener::of_many("lock:", Arc::default());
         let meet = |run: &str| {
-            ears.meets(&Identity { run: Some(run.to_owned()), ..Identity::default() });
-            leasehold_testkit::dropper::poll_once(Box::pin(ears.mailbox.read())).is_some()
+            listener.meets(&Identity { run: Some(run.to_owned()), ..Identity::default() });
+            leasehold_testkit::dropper::poll_once(Box::pin(listener.mailbox.read())).is_some()
         };
         assert!(!meet("one") && !meet("two"), "a replica that tells who has which slots");
-        ears.keeps();
+        listener.keeps();
         assert!(!meet("two") && meet("three"));
     }
 
     #[test]
     fn what_is_no_notifications_of_ours_is_nothing() {
-        let ears = Ears::new("lock:", Arc::default());
+        let listener = PushListener::new("lock:", Arc::default());
         for text in [
             "",
             "granted",
@@ -485,9 +485,9 @@ mod tests {
             &format!("ring {ID}"),
             &format!("+{ID}"),
         ] {
-            assert!(ears.read(text).is_none(), "{text:?}");
+            assert!(listener.read(text).is_none(), "{text:?}");
         }
-        let broken = ears.read(&format!("broken {ID} lock:a"));
+        let broken = listener.read(&format!("broken {ID} lock:a"));
         assert!(matches!(broken, Some(Notification::Lost { loss: Loss::Broken, .. })));
     }
 }

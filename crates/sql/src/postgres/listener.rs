@@ -13,8 +13,8 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     config::Config,
-    conn::{Conn, Hearing},
-    hears::Hears,
+    conn::{Conn, Subscription},
+    notification_handler::NotificationHandler,
     pool::{Lent, Pool},
     told,
 };
@@ -31,21 +31,21 @@ const AGAIN: Duration = Duration::from_millis(900);
 const REST: Duration = Duration::from_secs(10);
 
 /// Listens as long as claims of this client stand in line: on a connection of the pool, or beside a pooler on one of its own.
-pub(crate) struct Ear {
+pub(crate) struct Listener {
     id: ClientId,
     client: OnceLock<Weak<Client>>,
     pub(crate) pool: Arc<Pool>,
-    state: Mutex<State>,
+    state: Mutex<ListenerState>,
     /// Whether it could be opened last.
     open: AtomicBool,
     /// It is not to be opened.
     asleep: AtomicBool,
-    me: Weak<Ear>,
+    me: Weak<Listener>,
 }
 
 #[derive(Default)]
-struct State {
-    hearing: Option<Arc<Hearing>>,
+struct ListenerState {
+    hearing: Option<Arc<Subscription>>,
     /// The connection beside a pooler.
     beside: Option<Conn>,
     /// Why and when it could not be opened last.
@@ -54,7 +54,7 @@ struct State {
     unneeded: Option<Instant>,
 }
 
-impl Ear {
+impl Listener {
     pub(crate) fn new(id: ClientId, config: Config) -> Arc<Self> {
         Arc::new_cyclic(|me: &Weak<Self>| Self {
             id,
@@ -115,7 +115,7 @@ impl Ear {
         }
     }
 
-    async fn listen(&self) -> Result<(Arc<Hearing>, Option<Conn>), Failed> {
+    async fn listen(&self) -> Result<(Arc<Subscription>, Option<Conn>), Failed> {
         let (config, channel) = (&self.pool.config, told::channel(self.id));
         if let Some(server) = &config.listen {
             let conn = Conn::beside(config, server, Weak::clone(&self.me) as _).await?;
@@ -182,7 +182,7 @@ fn fatal(failed: &Failed) -> Result<(), Failed> {
     }
 }
 
-impl Hears for Ear {
+impl NotificationHandler for Listener {
     fn heard(&self, said: &str) {
         let Some(client) = self.client() else { return };
         if let Some(told) = told::read(said, self.id, self.pool.lineage()) {

@@ -37,7 +37,7 @@ const READS: usize = 16;
 
 /// What an engine heard.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct Wakeups {
     /// Claims to ask for.
     pub(super) due: Vec<(ClaimId, Name)>,
     /// Our bell rang: look which cards were rung.
@@ -47,7 +47,7 @@ pub(super) struct Heard {
 }
 
 /// The hearing of one engine.
-pub(super) struct Ear {
+pub(super) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
     stirred: Notify,
@@ -102,7 +102,7 @@ impl<T> Sense<T> {
     }
 }
 
-impl Ear {
+impl Listener {
     pub(super) fn new(env: Env) -> Self {
         Self { env, inner: Mutex::default(), stirred: Notify::new(), deaf: AtomicBool::new(false) }
     }
@@ -191,7 +191,7 @@ impl Ear {
     }
 
     /// Waits until something was heard. Dropping the future loses nothing. Needs a tokio runtime with time and I/O.
-    pub(super) async fn listen(&self) -> Heard {
+    pub(super) async fn listen(&self) -> Wakeups {
         // What is not said to be ready is not read: on the way to a waiting task that would be three reads of each for nothing.
         let mut read = Readable::default();
         loop {
@@ -216,7 +216,7 @@ impl Ear {
         let (bell, inotify) = (inner.bell.get().cloned(), inner.inotify.get().cloned());
         let was_rung =
             bell.as_ref().is_some_and(|bell| (read.bell || !bell.ready().is_registered()) && bell.was_rung());
-        let mut heard = Heard { bell: was_rung, ..Heard::default() };
+        let mut heard = Wakeups { bell: was_rung, ..Wakeups::default() };
         let mut next = now.after(LONGEST);
         if let Some(inotify) = inotify
             .as_ref()
@@ -248,7 +248,7 @@ struct Readable {
 
 /// What was heard until now, how long nothing more is due, and what to wait on.
 struct Look {
-    heard: Heard,
+    heard: Wakeups,
     next: Duration,
     bell: Option<Arc<Bell>>,
     inotify: Option<Arc<Ready<Inotify>>>,
@@ -268,7 +268,7 @@ impl Inner {
     }
 
     /// Reads the events; false if some are left. Ends the watches that nobody needs.
-    fn read(&mut self, inotify: &Inotify, now: Instant, heard: &mut Heard) -> bool {
+    fn read(&mut self, inotify: &Inotify, now: Instant, heard: &mut Wakeups) -> bool {
         let mut drained = false;
         for _ in 0..READS {
             let Ok(events) = inotify.read_events() else {
@@ -284,7 +284,7 @@ impl Inner {
         drained
     }
 
-    fn note(&mut self, event: &InotifyEvent, now: Instant, heard: &mut Heard) {
+    fn note(&mut self, event: &InotifyEvent, now: Instant, heard: &mut Wakeups) {
         if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
             heard.overflow = true;
         } else if let Some(series) = self.watches.get_mut(&event.wd) {
@@ -293,7 +293,7 @@ impl Inner {
     }
 
     /// Without inotify, the first in line are due at a steady pace.
-    fn look_deaf(&mut self, now: Instant, heard: &mut Heard) -> Instant {
+    fn look_deaf(&mut self, now: Instant, heard: &mut Wakeups) -> Instant {
         let near = self.waiting.iter().filter(|(_, waiting)| waiting.near && waiting.watch.is_none());
         let near: Vec<_> = near.map(|(id, waiting)| (*id, waiting.name.clone())).collect();
         if near.is_empty() {

@@ -5,7 +5,7 @@ use leasehold_core::Instant;
 use crate::{watches::Target, wire::Event};
 
 /// Hears what comes without a request.
-pub(crate) trait Hears: Send + Sync {
+pub(crate) trait PushHandler: Send + Sync {
     /// Something happened to a key that is watched.
     fn happened(&self, target: Target, event: &Event);
 
