@@ -24,7 +24,7 @@ use crate::signals::Signals;
 /// Waits for a signal, for any future polled through it, or for some time.
 pub(crate) struct Waiter {
     signals: Signals,
-    bell: Arc<Bell>,
+    eventfd: Arc<EventFdWaker>,
     waker: Waker,
     /// Can be read from when the process that this one works for is gone.
     partner: Option<OwnedFd>,
@@ -32,9 +32,9 @@ pub(crate) struct Waiter {
 }
 
 /// Wakes the loop from another thread.
-struct Bell(EventFd);
+struct EventFdWaker(EventFd);
 
-impl Wake for Bell {
+impl Wake for EventFdWaker {
     fn wake(self: Arc<Self>) {
         // It fails only when it has been rung 2^64 - 2 times unheard, and then the loop wakes as well.
         let _ = self.0.write(1);
@@ -46,9 +46,9 @@ impl Waiter {
     /// The operating system's, when it has no descriptor left.
     pub(crate) fn new(signals: Signals, partner: Option<OwnedFd>) -> Result<Self, Errno> {
         let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let bell = Arc::new(Bell(fd));
-        let waker = Waker::from(Arc::clone(&bell));
-        Ok(Self { signals, bell, waker, partner, is_alone: Cell::new(false) })
+        let eventfd = Arc::new(EventFdWaker(fd));
+        let waker = Waker::from(Arc::clone(&eventfd));
+        Ok(Self { signals, eventfd, waker, partner, is_alone: Cell::new(false) })
     }
 
     pub(crate) const fn signals(&self) -> &Signals {
@@ -68,7 +68,7 @@ impl Waiter {
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
         let partner = self.partner.as_ref().filter(|_| !self.is_alone.get());
         let event = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let mut fds = vec![event(self.signals.as_fd()), event(self.bell.0.as_fd())];
+        let mut fds = vec![event(self.signals.as_fd()), event(self.eventfd.0.as_fd())];
         fds.extend(partner.map(|partner| event(partner.as_fd())));
         match nix::poll::poll(&mut fds, timeout(limit)) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -78,7 +78,7 @@ impl Waiter {
             self.is_alone.set(true);
             return Ok(Some(Signal::SIGKILL));
         }
-        match self.bell.0.read() {
+        match self.eventfd.0.read() {
             Ok(_) | Err(Errno::EAGAIN) => self.signals.next(),
             Err(errno) => Err(errno),
         }

@@ -232,7 +232,7 @@ impl Client {
     pub(crate) fn listen_to_bell(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch(self.prefix(), lease);
         // What rang before now was not for who begins to listen now.
-        conn.watches.watch(Target::Bell(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
+        conn.watches.watch(Target::Notify(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
     }
 
     /// For tasks that are not to keep it alive.

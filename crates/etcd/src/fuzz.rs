@@ -84,7 +84,7 @@ fn heard(watched: Watched) {
     let (orders, _sent) = mpsc::unbounded_channel();
     let watches = Watches::new(orders);
     for (lease, begin) in [(1, Begin::Now { seen: 5 }), (2, Begin::After(watched.watch_id))] {
-        watches.watch(Target::Bell(lease), (b"k".to_vec(), Vec::new()), begin);
+        watches.watch(Target::Notify(lease), (b"k".to_vec(), Vec::new()), begin);
     }
     for watch_id in [1, 2] {
         watches.hear(Watched { watch_id, ..watched.clone() }, &Deaf);

@@ -24,7 +24,7 @@ impl PushHandler for Client {
             }
             Target::Before(id) => self.written_before(id, kv),
             Target::Own(id) => self.happened_to(id, event),
-            Target::Bell(lease) => {
+            Target::Notify(lease) => {
                 if let Some(session) = self.sessions.get(lease) {
                     if event.is_deletion() {
                         session.set_epoch(0);
@@ -47,7 +47,7 @@ impl PushHandler for Client {
                 match target {
                     Target::Before(id) => client.look_before(id).await,
                     Target::Own(id) => client.look_at_hold(id).await,
-                    Target::Bell(_) => {}
+                    Target::Notify(_) => {}
                 }
             };
             let _ = door::within(REQUEST_TIMEOUT, look).await;
@@ -57,7 +57,7 @@ impl PushHandler for Client {
     fn unwatched(&self, target: Target) {
         match target {
             Target::Before(id) | Target::Own(id) => self.ring(id),
-            Target::Bell(_) => {}
+            Target::Notify(_) => {}
         }
     }
 
@@ -201,7 +201,7 @@ impl Client {
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
         if let Some(conn) = self.link.live() {
-            conn.watches.leave(Target::Bell(lease));
+            conn.watches.leave(Target::Notify(lease));
         }
     }
 

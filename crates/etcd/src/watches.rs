@@ -29,7 +29,7 @@ pub(crate) enum Target {
     /// The claim's own key.
     Own(ClaimId),
     /// The bell of this lease.
-    Bell(i64),
+    Notify(i64),
 }
 
 /// What is watched over one connection.

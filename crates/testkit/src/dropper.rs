@@ -52,10 +52,10 @@ pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
 
 fn poll_times<F: Future>(future: F, polls: usize, drive: &mut impl FnMut()) -> bool {
     let mut future = pin!(future);
-    let bell = Arc::new(Bell { rung: AtomicBool::new(true), thread: thread::current() });
-    let waker = Waker::from(Arc::clone(&bell));
+    let counting = Arc::new(CountingWaker { rung: AtomicBool::new(true), thread: thread::current() });
+    let waker = Waker::from(Arc::clone(&counting));
     for _ in 0..polls {
-        bell.wait(drive);
+        counting.wait(drive);
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
             return true;
         }
@@ -63,12 +63,12 @@ fn poll_times<F: Future>(future: F, polls: usize, drive: &mut impl FnMut()) -> b
     false
 }
 
-struct Bell {
+struct CountingWaker {
     rung: AtomicBool,
     thread: Thread,
 }
 
-impl Bell {
+impl CountingWaker {
     fn wait(&self, drive: &mut impl FnMut()) {
         for _ in 0..MAX_DRIVES {
             if self.rung.swap(false, Ordering::AcqRel) {
@@ -83,7 +83,7 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.rung.store(true, Ordering::Release);
         self.thread.unpark();

@@ -19,18 +19,18 @@ pub(super) type TaskId = usize;
 pub(super) struct Task {
     pub(super) group: Group,
     pub(super) future: Option<BoxFuture<'static, ()>>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) waker: Arc<TaskWaker>,
 }
 
 /// Rings for one task.
-pub(super) struct Bell {
+pub(super) struct TaskWaker {
     pub(super) clockwork: Arc<Clockwork>,
     pub(super) task: TaskId,
     /// It rang since the last poll.
     pub(super) rung: AtomicBool,
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -16,7 +16,7 @@ use super::{
     Group, Sleep,
     agenda::{Agenda, Key},
     group::{Signs, State},
-    task::{Bell, Task, TaskId},
+    task::{Task, TaskId, TaskWaker},
 };
 use crate::dice::Dice;
 
@@ -64,7 +64,7 @@ enum Next {
 /// A task that goes on, and is not in its place meanwhile.
 struct Polled {
     future: BoxFuture<'static, ()>,
-    bell: Arc<Bell>,
+    waker: Arc<TaskWaker>,
 }
 
 impl Clockwork {
@@ -108,8 +108,8 @@ impl Clockwork {
     pub(crate) fn spawn(self: &Arc<Self>, group: Group, future: BoxFuture<'static, ()>) {
         let mut inside = self.lock();
         let task = inside.tasks.len();
-        let bell = Arc::new(Bell { clockwork: Arc::clone(self), task, rung: true.into() });
-        inside.tasks.push(Some(Task { group, future: Some(future), bell }));
+        let waker = Arc::new(TaskWaker { clockwork: Arc::clone(self), task, rung: true.into() });
+        inside.tasks.push(Some(Task { group, future: Some(future), waker }));
         inside.groups[group.0].tasks += 1;
         inside.add_ready(task, group);
     }
@@ -204,9 +204,9 @@ impl Clockwork {
         let number = inside.ready.swap_remove(at);
         let Some(task) = inside.tasks[number].as_mut() else { return Next::Nothing };
         let Some(future) = task.future.take() else { return Next::Nothing };
-        let bell = Arc::clone(&task.bell);
+        let waker = Arc::clone(&task.waker);
         inside.note(now, number as u64, || format!("task {number} goes on"));
-        Next::Poll(Polled { future, bell })
+        Next::Poll(Polled { future, waker })
     }
 
     /// No two things happen at one instant.
@@ -221,10 +221,10 @@ impl Clockwork {
     }
 
     /// A task goes on; answers what happens then.
-    fn poll(&self, Polled { mut future, bell }: Polled, until: Instant) -> Next {
-        bell.rung.store(false, Ordering::Relaxed);
-        let task = bell.task;
-        let waker = Waker::from(bell);
+    fn poll(&self, Polled { mut future, waker }: Polled, until: Instant) -> Next {
+        waker.rung.store(false, Ordering::Relaxed);
+        let task = waker.task;
+        let waker = Waker::from(waker);
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut inside = self.lock();
         let took = Duration::from_nanos(inside.dice.among(1..=STEP));

@@ -9,7 +9,7 @@ use super::{
 use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
 
 /// Where in a card it is written when its owner was last rung.
-pub(super) const RUNG: u64 = 8;
+pub(super) const SIGNALLED: u64 = 8;
 /// Where in a card the token of a broken hold is written.
 pub(super) const BROKEN: u64 = 16;
 /// Where in a card it is written until when it is kept.
@@ -53,11 +53,11 @@ pub(super) struct Card {
     /// Since when it stands or holds.
     pub(super) since: Instant,
     /// The bell to ring for a waiting claim; zeros: none.
-    pub(super) bell: [u8; 16],
+    pub(super) wake_pipe: [u8; 16],
     /// Until when a kept card counts.
     pub(super) kept_until: Instant,
     /// When its owner was rung without having asked since.
-    pub(super) rung: Option<Instant>,
+    pub(super) signalled: Option<Instant>,
     /// The token under which an operator broke the hold; counts only if it is this grant's.
     pub(super) broken: u64,
 }
@@ -81,7 +81,7 @@ impl Card {
     pub(super) fn to_bytes(&self) -> [u8; CARD] {
         let mut bytes = [0; CARD];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
-        put(RUNG as usize, &self.rung.map_or(0, Instant::as_nanos).to_le_bytes());
+        put(SIGNALLED as usize, &self.signalled.map_or(0, Instant::as_nanos).to_le_bytes());
         put(BROKEN as usize, &self.broken.to_le_bytes());
         put(ID, &self.id.0);
         put(TICKET, &self.ticket.to_le_bytes());
@@ -97,7 +97,7 @@ impl Card {
         put(88, &self.process.pid.to_le_bytes());
         put(96, &self.process.started.to_le_bytes());
         put(104, &self.since.as_nanos().to_le_bytes());
-        put(112, &self.bell);
+        put(112, &self.wake_pipe);
         put(KEPT as usize, &self.kept_until.as_nanos().to_le_bytes());
         let owner = &self.owner.as_bytes()[..self.owner.len().min(MAX_OWNER_BYTES)];
         put(OWNER, owner);
@@ -167,9 +167,9 @@ impl Card {
             process: Process { pid: half(88), started: word(96) },
             stops_on_term: bytes[77] != 0,
             since: Instant::from_nanos(word(104)),
-            bell: array(bytes, 112),
+            wake_pipe: array(bytes, 112),
             kept_until: Instant::from_nanos(word(KEPT as usize)),
-            rung: Some(word(RUNG as usize)).filter(|&at| at != 0).map(Instant::from_nanos),
+            signalled: Some(word(SIGNALLED as usize)).filter(|&at| at != 0).map(Instant::from_nanos),
             broken: word(BROKEN as usize),
         })
     }
@@ -202,9 +202,9 @@ pub(super) mod tests {
             process: Process { pid: 4, started: 5 },
             stops_on_term: true,
             since: Instant::from_nanos(6),
-            bell: [8; 16],
+            wake_pipe: [8; 16],
             kept_until: Instant::NEVER,
-            rung: Some(Instant::from_nanos(3)),
+            signalled: Some(Instant::from_nanos(3)),
             broken: 40,
         }
     }

@@ -91,8 +91,8 @@ impl FileEngine {
     }
 
     /// The claims whose cards were rung.
-    fn rung(&self) -> Vec<Notification> {
-        let mut rung = Vec::new();
+    fn signalled(&self) -> Vec<Notification> {
+        let mut signalled = Vec::new();
         let waiting = self.listener.waiting();
         // One that waits alone is meant, if anybody is.
         if let [(id, name, _)] = &waiting[..] {
@@ -102,11 +102,11 @@ impl FileEngine {
             let key = super::locks::Key::new(&self.dir, &name);
             let state = self.states.get(&self.dir, &key, super::open::Missing::Leave);
             // When in doubt, ask.
-            if !matches!(state, Ok(Some(state)) if !super::bell::is_rung(&state, slot)) {
-                rung.push(Notification::Recheck { name, id });
+            if !matches!(state, Ok(Some(state)) if !super::wake_pipe::is_signalled(&state, slot)) {
+                signalled.push(Notification::Recheck { name, id });
             }
         }
-        rung
+        signalled
     }
 
     async fn listen(&self) -> Vec<Notification> {
@@ -117,8 +117,8 @@ impl FileEngine {
             }
             let mut notifications: Vec<Notification> =
                 heard.due.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
-            if heard.bell {
-                notifications.extend(self.rung());
+            if heard.wake_pipe {
+                notifications.extend(self.signalled());
             }
             if !notifications.is_empty() {
                 return notifications;

@@ -24,7 +24,7 @@ impl FileEngine {
             return Ok(None);
         }
         let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else { return Ok(None) };
-        if own_card(&state, entry)?.is_none_or(|own| own.rung.is_some()) {
+        if own_card(&state, entry)?.is_none_or(|own| own.signalled.is_some()) {
             return Ok(None);
         }
         let mut head = [0; HEAD];

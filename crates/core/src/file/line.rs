@@ -95,7 +95,7 @@ pub(super) fn judge(
 
 /// The waiters to ring, first in line first: `skip` that live are passed over, `count` are answered. A stalled one is
 /// rung with the next, for it may never ask.
-pub(super) fn to_ring(
+pub(super) fn to_signal(
     cards: &[Placed],
     skip: usize,
     count: usize,
@@ -165,7 +165,7 @@ pub(super) const fn stands_before(first: Mode, second: Mode) -> bool {
 }
 
 pub(super) fn is_stalled(card: &Card, now: Instant) -> bool {
-    card.rung.is_some_and(|rung| now.since(rung) > STALLED)
+    card.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
 }
 
 /// Until when a place kept by nobody is against `mode`. Expired ones are dead.

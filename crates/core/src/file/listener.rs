@@ -21,7 +21,7 @@ use nix::{
 };
 use tokio::sync::Notify;
 
-use super::{bell::Bell, claims::lock, dir::Dir, locks::LockFile, ready::Ready, series::Series};
+use super::{claims::lock, dir::Dir, locks::LockFile, ready::Ready, series::Series, wake_pipe::WakePipe};
 use crate::{Claim, ClaimId, Env, Instant, Name, keeper::env::sleep};
 
 /// How many places at the head of the line watch the lock file: the first, and one who notices if the first dies.
@@ -41,7 +41,7 @@ pub(super) struct Wakeups {
     /// Claims to ask for.
     pub(super) due: Vec<(ClaimId, Name)>,
     /// Our bell rang: look which cards were rung.
-    pub(super) bell: bool,
+    pub(super) wake_pipe: bool,
     /// Something may have been missed.
     pub(super) overflow: bool,
 }
@@ -58,7 +58,7 @@ pub(super) struct Listener {
 #[derive(Debug, Default)]
 struct Inner {
     waiting: HashMap<ClaimId, Waiting>,
-    bell: Sense<Bell>,
+    wake_pipe: Sense<WakePipe>,
     inotify: Sense<Ready<Inotify>>,
     watches: HashMap<WatchDescriptor, Series>,
     /// Watches that nobody needs any more. Removing one takes the kernel longer than granting a lock, so that is done
@@ -108,18 +108,21 @@ impl Listener {
     }
 
     /// The bell of this engine, hung up at the first wait; zeros where there is none to be had.
-    pub(super) fn bell(&self, dir: &Dir) -> [u8; 16] {
+    pub(super) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
         let mut inner = lock(&self.inner);
-        if matches!(inner.bell, Sense::Asleep) {
+        if matches!(inner.wake_pipe, Sense::Asleep) {
             self.stirred.notify_one();
         }
         let without = "no bell for waiting claims: they ask at the pace of their place in line";
-        inner.bell.awake(without, || Bell::new(dir, &self.env)).map_or([0; 16], |bell| bell.id)
+        inner
+            .wake_pipe
+            .awake(without, || WakePipe::new(dir, &self.env))
+            .map_or([0; 16], |wake_pipe| wake_pipe.id)
     }
 
     /// Whether waiting claims of this engine are rung.
-    pub(super) fn has_bell(&self) -> bool {
-        lock(&self.inner).bell.get().is_some()
+    pub(super) fn has_wake_pipe(&self) -> bool {
+        lock(&self.inner).wake_pipe.get().is_some()
     }
 
     /// A claim stands in line, behind `ahead` others. Near the head its lock file is watched from now on.
@@ -195,16 +198,16 @@ impl Listener {
         // What is not said to be ready is not read: on the way to a waiting task that would be three reads of each for nothing.
         let mut read = Readable::default();
         loop {
-            let Look { heard, next, bell, inotify } = self.look(read);
-            if heard.bell || heard.overflow || !heard.due.is_empty() {
+            let Look { heard, next, wake_pipe, inotify } = self.look(read);
+            if heard.wake_pipe || heard.overflow || !heard.due.is_empty() {
                 return heard;
             }
             read = tokio::select! {
-                () = readable(bell.as_ref().map(|bell| bell.ready())) => Readable { bell: true, inotify: false },
-                () = readable(inotify.as_deref()) => Readable { bell: false, inotify: true },
+                () = readable(wake_pipe.as_ref().map(|wake_pipe| wake_pipe.ready())) => Readable { wake_pipe: true, inotify: false },
+                () = readable(inotify.as_deref()) => Readable { wake_pipe: false, inotify: true },
                 () = self.stirred.notified() => Readable::default(),
                 // Events that were left come without another word of the kernel.
-                () = sleep(next) => Readable { bell: false, inotify: true },
+                () = sleep(next) => Readable { wake_pipe: false, inotify: true },
             }
         }
     }
@@ -213,10 +216,11 @@ impl Listener {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
         inner.give_back(now);
-        let (bell, inotify) = (inner.bell.get().cloned(), inner.inotify.get().cloned());
-        let was_rung =
-            bell.as_ref().is_some_and(|bell| (read.bell || !bell.ready().is_registered()) && bell.was_rung());
-        let mut heard = Wakeups { bell: was_rung, ..Wakeups::default() };
+        let (wake_pipe, inotify) = (inner.wake_pipe.get().cloned(), inner.inotify.get().cloned());
+        let was_signalled = wake_pipe.as_ref().is_some_and(|wake_pipe| {
+            (read.wake_pipe || !wake_pipe.ready().is_registered()) && wake_pipe.was_signalled()
+        });
+        let mut heard = Wakeups { wake_pipe: was_signalled, ..Wakeups::default() };
         let mut next = now.after(LONGEST);
         if let Some(inotify) = inotify
             .as_ref()
@@ -235,14 +239,14 @@ impl Listener {
             next = next.min(series.next().unwrap_or(Instant::NEVER));
         }
         next = next.min(inner.look_deaf(now, &mut heard));
-        Look { heard, next: next.since(now), bell, inotify }
+        Look { heard, next: next.since(now), wake_pipe, inotify }
     }
 }
 
 /// What the kernel says that there is something to read from.
 #[derive(Clone, Copy, Debug, Default)]
 struct Readable {
-    bell: bool,
+    wake_pipe: bool,
     inotify: bool,
 }
 
@@ -250,7 +254,7 @@ struct Readable {
 struct Look {
     heard: Wakeups,
     next: Duration,
-    bell: Option<Arc<Bell>>,
+    wake_pipe: Option<Arc<WakePipe>>,
     inotify: Option<Arc<Ready<Inotify>>>,
 }
 

@@ -8,10 +8,9 @@
 //! - `.state/<name>.lock` holds the token counter and the table of holders and waiters (`layout`).
 //!
 //! A free name is taken with one `flock` and one write, without the table. Everybody else stands in the table, in the
-//! order of arrival, and is rung by whoever lets go (`bell`, `listener`). Every verb runs on the caller's thread and
+//! order of arrival, and is rung by whoever lets go (`wake_pipe`, `listener`). Every verb runs on the caller's thread and
 //! never waits for another process.
 
-mod bell;
 mod breaking;
 mod card;
 mod claims;
@@ -43,6 +42,7 @@ mod state;
 mod table;
 mod take;
 mod tokens;
+mod wake_pipe;
 
 pub use clock::boot_time_ahead;
 pub use dir::network_file_system;

@@ -22,7 +22,7 @@ use crate::{EngineError, Fault};
 /// Holds a state file for each lock file.
 pub(super) const STATES: &str = ".state";
 /// Holds the files that waiting processes are rung by.
-pub(super) const BELLS: &str = ".bells";
+pub(super) const WAKE_PIPES: &str = ".bells";
 
 /// A lock directory that is there, and passed every check.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(super) struct Place {
     pub(super) locks: OwnedFd,
     /// Its `.state`: state files.
     states: OnceLock<OwnedFd>,
-    /// Its `.bells`: bells.
-    bells: OnceLock<OwnedFd>,
+    /// Its `.wake_pipes`: bells.
+    wake_pipes: OnceLock<OwnedFd>,
     /// The group that shares it, when it is shared.
     pub(super) shared: Option<Gid>,
     /// As whom root makes what is missing in it: else its owner could not use what root has made.
@@ -49,7 +49,7 @@ impl Place {
         let is_others = user.is_root() && stat.st_uid != 0 && shared.is_none();
         let owner = is_others.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
         let fs = local_file_system(&locks, &shown)?;
-        Ok(Self { locks, states: OnceLock::new(), bells: OnceLock::new(), shared, owner, fs, shown })
+        Ok(Self { locks, states: OnceLock::new(), wake_pipes: OnceLock::new(), shared, owner, fs, shown })
     }
 
     /// Its `.state`; `None` when it is not there and is not to be made.
@@ -57,9 +57,9 @@ impl Place {
         once(&self.states, || self.subdirectory(STATES, missing))
     }
 
-    /// Its `.bells`; `None` when it is not there and is not to be made.
-    pub(super) fn bells(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
-        once(&self.bells, || self.subdirectory(BELLS, missing))
+    /// Its `.wake_pipes`; `None` when it is not there and is not to be made.
+    pub(super) fn wake_pipes(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
+        once(&self.wake_pipes, || self.subdirectory(WAKE_PIPES, missing))
     }
 
     /// The access mode of the files in it.

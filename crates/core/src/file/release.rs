@@ -1,17 +1,17 @@
 //! The verbs `release` and `renew`.
 
 use super::{
-    bell,
     card::{Card, KEPT, State},
     claims::{Cell, Entry, Place, SharedCell, lock},
     engine::FileEngine,
     idle::Spare,
     layout::{CARD, ENDED, TABLE, array, card_at, ended_to_byte},
-    line::{Placed, to_ring},
+    line::{Placed, to_signal},
     locks::LockFile,
     open::Missing,
     state::StateFile,
     table::{Table, is_alive, read_cards},
+    wake_pipe,
 };
 use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
 
@@ -112,7 +112,7 @@ impl FileEngine {
         entry.lock.unflock();
         let Some(state) = state? else { return written.map(|()| Line::Waits) };
         let line = if entry.place.slot() == 0 {
-            self.ring_line(&entry.lock, &state, 0, 1)
+            self.signal_line(&entry.lock, &state, 0, 1)
         } else {
             self.leave_table(entry, &state)?;
             Line::Waits
@@ -127,15 +127,15 @@ impl FileEngine {
         {
             let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
             table.tidy()?;
-            self.ring(table.lock, state, &table.cards, 0, 2);
+            self.signal(table.lock, state, &table.cards, 0, 2);
             return Ok(());
         }
-        self.ring_line(&entry.lock, state, 0, 2);
+        self.signal_line(&entry.lock, state, 0, 2);
         Ok(())
     }
 
     /// Rings waiters as seen without the latch. A card torn by that belongs to somebody who tries right now.
-    pub(super) fn ring_line(&self, lock: &LockFile, state: &StateFile, skip: usize, count: usize) -> Line {
+    pub(super) fn signal_line(&self, lock: &LockFile, state: &StateFile, skip: usize, count: usize) -> Line {
         let mut bytes = [0; 20];
         match state.read(&mut bytes, TABLE as u64) {
             Ok(_) if bytes[0] == 0 => return Line::Empty,
@@ -144,13 +144,13 @@ impl FileEngine {
         }
         let cards = u32::from_le_bytes(array(&bytes, 16)).min(super::layout::MAX_CLAIMS);
         if let Ok(cards) = read_cards(state, cards, |_| Ok(())) {
-            self.ring(lock, state, &cards, skip, count);
+            self.signal(lock, state, &cards, skip, count);
         }
         Line::Waits
     }
 
     /// Rings `count` live waiters after the first `skip`. A ring that fails is one the slow poll makes up for.
-    pub(super) fn ring(
+    pub(super) fn signal(
         &self,
         lock: &LockFile,
         state: &StateFile,
@@ -159,9 +159,9 @@ impl FileEngine {
         count: usize,
     ) {
         let now = self.env.clock.now();
-        let chosen = to_ring(cards, skip, count, now, &mut |placed| is_alive(lock, placed));
+        let chosen = to_signal(cards, skip, count, now, &mut |placed| is_alive(lock, placed));
         for placed in chosen.unwrap_or_default() {
-            bell::ring(&self.dir, state, &placed, now);
+            wake_pipe::signal(&self.dir, state, &placed, now);
         }
     }
 }

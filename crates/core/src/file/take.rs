@@ -210,10 +210,10 @@ impl FileEngine {
     }
 
     fn enqueue(&self, table: &mut Table<'_>, claim: &Claim) -> Result<(u32, u64), EngineError> {
-        let bell = self.listener.bell(&self.dir);
+        let wake_pipe = self.listener.wake_pipe(&self.dir);
         let (slot, ticket) = table.place()?;
         table.lock.mark(Mark::Ticket(ticket))?;
-        let card = Card { ticket, bell, ..self.card(claim, State::Waiting, self.env.clock.now()) };
+        let card = Card { ticket, wake_pipe, ..self.card(claim, State::Waiting, self.env.clock.now()) };
         table.put(slot, card)?;
         Ok((slot, ticket))
     }
@@ -247,8 +247,8 @@ impl FileEngine {
         let mut table = Table::load(self, &entry.key, &entry.lock, &state, latch)?;
         let own = table.cards.iter_mut().find(|placed| placed.slot == slot);
         let Some(own) = own.filter(|own| own.card.id == entry.claim.id) else { return Ok(Answer::Gone) };
-        if own.card.rung.take().is_some() {
-            super::bell::answer(&state, slot)?;
+        if own.card.signalled.take().is_some() {
+            super::wake_pipe::answer(&state, slot)?;
         }
         let (seen, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
         Ok(match granted {
@@ -281,10 +281,10 @@ impl FileEngine {
             self.listener.forget(claim.id);
             // Behind an exclusive hold only the new second in line must learn where it stands now, to watch the file.
             let skip = usize::from(claim.mode == Mode::Exclusive);
-            self.ring(table.lock, table.state, &table.cards, skip, 2 - skip);
+            self.signal(table.lock, table.state, &table.cards, skip, 2 - skip);
         } else if seen.verdict == Verdict::Behind && seen.ahead == 1 {
             // Nobody may have told the first: its holder may have been killed, its watch may have failed.
-            self.ring(table.lock, table.state, &table.cards, 0, 1);
+            self.signal(table.lock, table.state, &table.cards, 0, 1);
         }
         Ok((seen, granted))
     }
@@ -314,7 +314,7 @@ impl FileEngine {
                 Ok(granted) => Ok((seen, Some(granted))),
                 Err(error) => {
                     table.lock.unflock();
-                    self.ring(table.lock, table.state, &table.cards, 0, 2);
+                    self.signal(table.lock, table.state, &table.cards, 0, 2);
                     Err(error)
                 }
             };
@@ -322,7 +322,7 @@ impl FileEngine {
         if flocked {
             // Somebody may have tried while we had it.
             table.lock.unflock();
-            self.ring(table.lock, table.state, &table.cards, 0, 1);
+            self.signal(table.lock, table.state, &table.cards, 0, 1);
         }
         Ok((seen, None))
     }
@@ -332,7 +332,7 @@ impl FileEngine {
         if held {
             lock.unflock();
             if let Ok(Some(state)) = self.states.get(&self.dir, key, Missing::Leave) {
-                self.ring_line(lock, &state, 0, 1);
+                self.signal_line(lock, &state, 0, 1);
             }
         }
     }
@@ -346,7 +346,7 @@ impl FileEngine {
     }
 
     fn pace(&self, ahead: u32) -> Duration {
-        let (per_place, far) = match self.listener.has_bell() {
+        let (per_place, far) = match self.listener.has_wake_pipe() {
             true => (PACE_PER_PLACE, FAR_PACE),
             false => (UNRUNG_PACE_PER_PLACE, UNRUNG_FAR_PACE),
         };
@@ -365,9 +365,9 @@ impl FileEngine {
             process: self.process,
             stops_on_term: claim.stops_on_term,
             since,
-            bell: [0; 16],
+            wake_pipe: [0; 16],
             kept_until: Instant::from_nanos(0),
-            rung: None,
+            signalled: None,
             broken: 0,
         }
     }

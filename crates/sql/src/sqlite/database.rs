@@ -11,8 +11,8 @@ use leasehold_core::{
 };
 
 use super::{
-    bell::Bell,
     error::before,
+    file_watch::FileWatch,
     guarantee::guarantee,
     look,
     place::judge,
@@ -34,14 +34,14 @@ pub(super) struct Sqlite {
     clock: Arc<dyn Clock>,
     worker: OnceLock<Worker>,
     lineage: Arc<Mutex<Lineage>>,
-    bell: Bell,
+    file_watch: FileWatch,
 }
 
 impl Sqlite {
     pub(super) fn new(path: PathBuf, id: ClientId, clock: Arc<dyn Clock>) -> Self {
         let lineage = Arc::new(Mutex::new(Lineage::new(0)));
-        let bell = Bell::new(path.clone(), Arc::clone(&clock));
-        Self { path, id, clock, worker: OnceLock::new(), lineage, bell }
+        let file_watch = FileWatch::new(path.clone(), Arc::clone(&clock));
+        Self { path, id, clock, worker: OnceLock::new(), lineage, file_watch }
     }
 
     fn worker(&self) -> Result<&Worker, Failed> {
@@ -197,18 +197,18 @@ impl Database for Sqlite {
     fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>> {
         Box::pin(async move {
             let told = self.run(Need::Read, move |scope| look::called(scope, client)).await?;
-            self.bell.looked(told.iter().any(Told::is_grant));
+            self.file_watch.looked(told.iter().any(Told::is_grant));
             Ok(told)
         })
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.bell.rang())
+        Box::pin(self.file_watch.rang())
     }
 
     fn rest(&self, waits: bool) -> BoxFuture<'_, ()> {
         if !waits {
-            self.bell.rest();
+            self.file_watch.rest();
         }
         Box::pin(std::future::ready(()))
     }

@@ -3,10 +3,10 @@
 //! Every process has one thread that writes, and what many tasks want at once is one transaction. Times are those of the clock that
 //! counts since the machine was started, which all its processes share and nobody can set.
 
-mod bell;
 mod boot;
 mod database;
 mod error;
+mod file_watch;
 mod guarantee;
 mod look;
 mod made;

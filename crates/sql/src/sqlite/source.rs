@@ -9,7 +9,7 @@ use std::{
 use leasehold_core::{Clock, Fault, Lineage};
 
 use super::{
-    bell,
+    file_watch,
     opened::Opened,
     patience::patiently,
     worker::{Need, Source},
@@ -44,7 +44,7 @@ impl Source for File {
     }
 
     fn ring(&self) {
-        bell::ring(&self.path);
+        file_watch::ring(&self.path);
     }
 }
 

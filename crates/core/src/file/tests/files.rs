@@ -79,7 +79,7 @@ fn in_a_long_line_only_the_first_two_take_an_inotify_instance() {
 }
 
 #[test]
-fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_bell() {
+fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_wake_pipe() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let at_rest = open_in(&scratch.dir());
@@ -98,9 +98,9 @@ fn claims_leave_no_descriptor_open_and_an_engine_leaves_no_bell() {
             freed(&engine, &first);
         }
     }
-    let bell = 2;
+    let wake_pipe = 2;
     let (states, idle) = (64, 32);
-    assert!(open_in(&scratch.dir()) <= at_rest + bell + states + idle, "few files are kept open");
+    assert!(open_in(&scratch.dir()) <= at_rest + wake_pipe + states + idle, "few files are kept open");
     assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 1);
     die(engine);
     assert_eq!(open_in(&scratch.dir()), 0);
@@ -156,19 +156,19 @@ fn lock_files_that_are_kept_open_make_room_for_others() {
 }
 
 #[test]
-fn the_bell_of_a_killed_process_is_swept_and_a_live_one_is_not() {
+fn the_wake_pipe_of_a_killed_process_is_swept_and_a_live_one_is_not() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("job", Mode::Exclusive)));
-    let bells = || std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count();
+    let wake_pipes = || std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count();
     let mut killed = helper::Helper::start(&scratch.dir());
     killed.tell("claim job exclusive");
     let mut lives = helper::Helper::start(&scratch.dir());
     lives.tell("claim job exclusive");
-    assert_eq!(bells(), 2);
+    assert_eq!(wake_pipes(), 2);
     killed.kill();
     waiting(create(&engine, &claim("job", Mode::Exclusive)));
-    assert_eq!(bells(), 2, "one was swept, ours came");
+    assert_eq!(wake_pipes(), 2, "one was swept, ours came");
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn files_and_directories_are_for_their_user_alone_or_for_the_group_that_shares_t
     assert_eq!(mode(&shared.lock_file("job")), 0o660);
     assert_eq!(mode(&shared.state_file("job")), 0o660);
     assert_eq!(mode(&shared.dir().join(".state")) & 0o777, 0o770);
-    let bell = std::fs::read_dir(shared.dir().join(".bells")).unwrap().next().unwrap().unwrap();
-    assert_eq!(mode(&bell.path()), 0o660);
+    let wake_pipe = std::fs::read_dir(shared.dir().join(".bells")).unwrap().next().unwrap().unwrap();
+    assert_eq!(mode(&wake_pipe.path()), 0o660);
 }
 
 /// Everything below a directory, with its owner.

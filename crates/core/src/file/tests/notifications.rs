@@ -37,12 +37,15 @@ fn line(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim)
     (holder, waiter, first, second)
 }
 
-fn bell_of(engine: &FileEngine) -> PathBuf {
-    engine.dir.path.join(format!(".bells/{:032x}", u128::from_be_bytes(engine.listener.bell(&engine.dir))))
+fn wake_pipe_of(engine: &FileEngine) -> PathBuf {
+    engine
+        .dir
+        .path
+        .join(format!(".bells/{:032x}", u128::from_be_bytes(engine.listener.wake_pipe(&engine.dir))))
 }
 
 #[test]
-fn a_release_rings_the_first_in_line() {
+fn a_release_signals_the_first_in_line() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let scratch = Scratch::new();
         let (holder, waiter, first, second) = line(&scratch, mode);
@@ -52,7 +55,7 @@ fn a_release_rings_the_first_in_line() {
 }
 
 #[test]
-fn a_released_permit_rings_too_and_a_granted_one_passes_the_ring_on() {
+fn a_released_permit_signals_too_and_a_granted_one_passes_the_signal_on() {
     let scratch = Scratch::new();
     let (holder, waiter) = (scratch.engine(), scratch.engine());
     let both = claim("quota", Mode::Permits { count: 2, limit: 2 });
@@ -67,7 +70,7 @@ fn a_released_permit_rings_too_and_a_granted_one_passes_the_ring_on() {
 }
 
 #[test]
-fn a_killed_holder_rings_by_its_death() {
+fn a_killed_holder_signals_by_its_death() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     for round in 0..5 {
@@ -82,7 +85,7 @@ fn a_killed_holder_rings_by_its_death() {
 }
 
 #[test]
-fn a_foreign_flock_rings_by_its_end() {
+fn a_foreign_flock_signals_by_its_end() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     let mut flock = program("flock");
@@ -98,7 +101,7 @@ fn a_foreign_flock_rings_by_its_end() {
 }
 
 #[test]
-fn a_waiter_that_gives_up_hands_its_ring_on() {
+fn a_waiter_that_gives_up_hands_its_signal_on() {
     let scratch = Scratch::new();
     let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
     let (last, third) = (scratch.engine(), claim("job", Mode::Exclusive));
@@ -145,7 +148,7 @@ fn only_the_first_two_in_line_hear_of_a_release() {
 }
 
 #[test]
-fn of_many_names_only_the_rung_one_is_asked_for() {
+fn of_many_names_only_the_signalled_one_is_asked_for() {
     let scratch = Scratch::new();
     let (holder, waiter) = (scratch.engine(), scratch.engine());
     let names: Vec<String> = (0..20).map(|n| format!("job{n}")).collect();
@@ -171,7 +174,7 @@ fn without_inotify_the_end_of_a_killed_holder_is_noticed_by_the_clock() {
 }
 
 #[test]
-fn the_bell_alone_wakes_a_waiter() {
+fn the_wake_pipe_alone_wakes_a_waiter() {
     let scratch = Scratch::new();
     // On a clock that stands still nothing is ever due.
     let (_clock, env) = manual_env();
@@ -185,7 +188,7 @@ fn the_bell_alone_wakes_a_waiter() {
 }
 
 #[test]
-fn without_a_bell_waiters_hear_of_a_release_all_the_same() {
+fn without_a_wake_pipe_waiters_hear_of_a_release_all_the_same() {
     for deaf in [false, true] {
         let scratch = Scratch::new();
         let (holder, waiter) = (scratch.engine(), scratch.engine());
@@ -194,7 +197,7 @@ fn without_a_bell_waiters_hear_of_a_release_all_the_same() {
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
         held(create(&holder, &first));
         waiting(create(&waiter, &second));
-        assert_eq!((waiter.listener.has_bell(), waiter.listener.watches_files()), (false, !deaf));
+        assert_eq!((waiter.listener.has_wake_pipe(), waiter.listener.watches_files()), (false, !deaf));
         freed(&holder, &first);
         run(granted(&waiter, &second));
     }
@@ -227,28 +230,28 @@ fn an_inotify_instance_that_nobody_needs_is_given_back_and_taken_again() {
 }
 
 #[test]
-fn a_file_planted_in_the_place_of_a_bell_is_not_written_to() {
+fn a_file_planted_in_the_place_of_a_wake_pipe_is_not_written_to() {
     let scratch = Scratch::new();
     let (holder, waiter, first, _) = line(&scratch, Mode::Exclusive);
-    let bell = bell_of(&waiter);
-    std::fs::remove_file(&bell).unwrap();
-    std::fs::write(&bell, "precious").unwrap();
+    let wake_pipe = wake_pipe_of(&waiter);
+    std::fs::remove_file(&wake_pipe).unwrap();
+    std::fs::write(&wake_pipe, "precious").unwrap();
     freed(&holder, &first);
-    assert_eq!(std::fs::read_to_string(&bell).unwrap(), "precious");
+    assert_eq!(std::fs::read_to_string(&wake_pipe).unwrap(), "precious");
 }
 
 #[test]
-fn a_bell_that_nobody_listens_to_holds_up_nobody() {
+fn a_wake_pipe_that_nobody_listens_to_holds_up_nobody() {
     let scratch = Scratch::new();
     let (holder, waiter, first, second) = line(&scratch, Mode::Exclusive);
-    let bell = bell_of(&waiter);
-    let mut bell = std::os::unix::fs::OpenOptionsExt::custom_flags(
+    let wake_pipe = wake_pipe_of(&waiter);
+    let mut wake_pipe = std::os::unix::fs::OpenOptionsExt::custom_flags(
         std::fs::File::options().read(true).write(true),
         libc::O_NONBLOCK,
     )
-    .open(bell)
+    .open(wake_pipe)
     .unwrap();
-    while std::io::Write::write(&mut bell, &[1; 4096]).is_ok() {}
+    while std::io::Write::write(&mut wake_pipe, &[1; 4096]).is_ok() {}
     freed(&holder, &first);
     run(granted(&waiter, &second));
 }

@@ -157,9 +157,9 @@ fn too_many_notifications_become_one_that_is_always_true() {
 }
 
 #[derive(Default)]
-struct Bell(AtomicUsize);
+struct CountingWaker(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -169,15 +169,15 @@ impl Wake for Bell {
 fn the_reader_of_notifications_is_woken_and_a_dropped_reader_loses_nothing() {
     let (store, _) = store();
     let (one, two) = (Client::of(&store), Client::of(&store));
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(Arc::clone(&bell));
+    let counting = Arc::new(CountingWaker::default());
+    let waker = Waker::from(Arc::clone(&counting));
     let mut context = Context::from_waker(&waker);
     let first = one.hold(1);
     two.wait(2);
     let mut dropped = two.0.notifications();
     assert!(dropped.as_mut().poll(&mut context).is_pending());
     one.release(release(1, first.token));
-    assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+    assert_eq!(counting.0.load(Ordering::Relaxed), 1);
     drop(dropped);
     let Poll::Ready(notification) = two.0.notifications().as_mut().poll(&mut context) else { panic!() };
     assert!(matches!(notification[..], [Notification::Granted { .. }]));

@@ -36,7 +36,7 @@ const PATIENCE: u32 = 8;
 /// Then one look serves all that rang meanwhile.
 const SELDOM: Duration = Duration::from_millis(4);
 
-pub(super) struct Bell {
+pub(super) struct FileWatch {
     path: PathBuf,
     clock: Arc<dyn Clock>,
     watch: Mutex<Option<(Arc<Inotify>, Instant)>>,
@@ -46,7 +46,7 @@ pub(super) struct Bell {
     others: AtomicU32,
 }
 
-impl Bell {
+impl FileWatch {
     pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
         let (watch, rung, others) = (Mutex::new(None), AtomicBool::new(false), AtomicU32::new(0));
         Self { path, clock, watch, rung, others }
@@ -165,9 +165,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
         fs::write(&path, "x").unwrap();
-        let bell = Bell::new(path.clone(), Env::system().clock);
+        let file_watch = FileWatch::new(path.clone(), Env::system().clock);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let rang = |within| runtime.block_on(async { door::within(within, bell.rang()).await.is_some() });
+        let rang =
+            |within| runtime.block_on(async { door::within(within, file_watch.rang()).await.is_some() });
         assert!(rang(LATE), "who begins to listen looks once");
         assert!(!rang(SOON));
         fs::write(dir.path().join("locks.db-wal"), "y").unwrap();
@@ -195,18 +196,18 @@ mod tests {
 
     #[test]
     fn who_hears_only_what_is_for_others_looks_less_often() {
-        let bell = Bell::new(PathBuf::from("/"), Env::system().clock);
+        let file_watch = FileWatch::new(PathBuf::from("/"), Env::system().clock);
         for _ in 0..=PATIENCE {
-            bell.rung.store(true, Ordering::Relaxed);
-            bell.looked(false);
-            bell.looked(false);
+            file_watch.rung.store(true, Ordering::Relaxed);
+            file_watch.looked(false);
+            file_watch.looked(false);
         }
         assert_eq!(
-            bell.others.load(Ordering::Relaxed),
+            file_watch.others.load(Ordering::Relaxed),
             PATIENCE + 1,
             "looks that were due anyway do not count"
         );
-        bell.looked(true);
-        assert_eq!(bell.others.load(Ordering::Relaxed), 0);
+        file_watch.looked(true);
+        assert_eq!(file_watch.others.load(Ordering::Relaxed), 0);
     }
 }

@@ -22,12 +22,12 @@ use nix::{
 };
 
 use super::{
-    card::RUNG,
+    card::SIGNALLED,
     dir::Dir,
     layout::card_at,
     line::Placed,
     open::{Missing, SAFELY},
-    place::{BELLS, Place, share},
+    place::{Place, WAKE_PIPES, share},
     ready::Ready,
     state::StateFile,
 };
@@ -44,7 +44,7 @@ const SIZE: usize = 4096;
 
 /// A bell of ours; its file is removed when it drops.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct WakePipe {
     pub(super) id: [u8; 16],
     /// Locked, so that others can tell a bell that is used from one that was left.
     pipe: Ready<File>,
@@ -53,7 +53,7 @@ pub(super) struct Bell {
     pid: u32,
 }
 
-impl Bell {
+impl WakePipe {
     /// Makes a new bell, and clears away some that were left by killed processes.
     pub(super) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
         let place = dir.place(Missing::Leave).ok().flatten().ok_or(Errno::ENOENT)?;
@@ -61,22 +61,22 @@ impl Bell {
             let mut id = [0; 16];
             env.entropy.fill(&mut id);
             let name = file_name(id);
-            let bells = File::from(bells_of(place)?.try_clone().map_err(errno)?);
-            place.make(|| mkfifoat(&bells, name.as_c_str(), place.file_mode()))?;
-            let pipe = match open(&bells, &name) {
+            let wake_pipes = File::from(wake_pipes_of(place)?.try_clone().map_err(errno)?);
+            place.make(|| mkfifoat(&wake_pipes, name.as_c_str(), place.file_mode()))?;
+            let pipe = match open(&wake_pipes, &name) {
                 Ok(pipe) => pipe,
                 // Somebody swept it before we could lock it.
                 Err(Errno::ENOENT) => continue,
                 Err(errno) => {
-                    remove(&bells, &name);
+                    remove(&wake_pipes, &name);
                     return Err(errno);
                 }
             };
             // From here on its drop removes it.
-            let bell = Self { id, pipe: Ready::new(pipe), dir: bells, pid: std::process::id() };
-            if bell.is_ours(place)? {
-                sweep(&dir.path, &bell.dir, &name);
-                return Ok(bell);
+            let wake_pipe = Self { id, pipe: Ready::new(pipe), dir: wake_pipes, pid: std::process::id() };
+            if wake_pipe.is_ours(place)? {
+                sweep(&dir.path, &wake_pipe.dir, &name);
+                return Ok(wake_pipe);
             }
         }
         Err(Errno::EAGAIN)
@@ -100,13 +100,13 @@ impl Bell {
     }
 
     /// Whether it was rung since this was asked last.
-    pub(super) fn was_rung(&self) -> bool {
+    pub(super) fn was_signalled(&self) -> bool {
         // All it holds. What comes in between is for the next time.
         matches!(self.pipe.get().read(&mut [0; SIZE]), Ok(1..))
     }
 }
 
-impl Drop for Bell {
+impl Drop for WakePipe {
     fn drop(&mut self) {
         if self.pid == std::process::id() {
             // What is left behind is swept by the next process that waits.
@@ -116,16 +116,16 @@ impl Drop for Bell {
 }
 
 /// Rings the owner of a card.
-pub(super) fn ring(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) {
-    if placed.card.rung.is_none() {
+pub(super) fn signal(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) {
+    if placed.card.signalled.is_none() {
         // The first unanswered ring counts: after it the owner has a second to answer.
-        let _ = state.write(&now.as_nanos().to_le_bytes(), card_at(placed.slot) + RUNG);
+        let _ = state.write(&now.as_nanos().to_le_bytes(), card_at(placed.slot) + SIGNALLED);
     }
     // Only into a pipe, whatever somebody put into its place. A full one rings already.
-    if placed.card.bell != [0; 16]
+    if placed.card.wake_pipe != [0; 16]
         && let Ok(Some(place)) = dir.place(Missing::Leave)
-        && let Ok(Some(bells)) = place.bells(Missing::Leave)
-        && let Ok(mut pipe) = open(bells, &file_name(placed.card.bell))
+        && let Ok(Some(wake_pipes)) = place.wake_pipes(Missing::Leave)
+        && let Ok(mut pipe) = open(wake_pipes, &file_name(placed.card.wake_pipe))
         && is_pipe(&pipe)
     {
         let _ = pipe.write(&[1]);
@@ -133,12 +133,12 @@ pub(super) fn ring(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) 
 }
 
 /// Opens both ends at once: that neither waits, nor fails without an owner, nor ends this process by SIGPIPE.
-fn open(bells: impl AsFd, name: &CStr) -> Result<File, Errno> {
-    openat(bells, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
+fn open(wake_pipes: impl AsFd, name: &CStr) -> Result<File, Errno> {
+    openat(wake_pipes, name, OFlag::O_RDWR | SAFELY, Mode::empty()).map(File::from)
 }
 
-fn remove(bells: impl AsFd, name: &CStr) {
-    let _ = unlinkat(bells, name, UnlinkatFlags::NoRemoveDir);
+fn remove(wake_pipes: impl AsFd, name: &CStr) {
+    let _ = unlinkat(wake_pipes, name, UnlinkatFlags::NoRemoveDir);
 }
 
 fn is_pipe(file: &File) -> bool {
@@ -147,41 +147,41 @@ fn is_pipe(file: &File) -> bool {
 
 /// Takes note that the owner of a card has answered.
 pub(super) fn answer(state: &StateFile, slot: u32) -> Result<(), EngineError> {
-    state.write(&[0; 8], card_at(slot) + RUNG)
+    state.write(&[0; 8], card_at(slot) + SIGNALLED)
 }
 
 /// Whether the card was rung since its owner answered.
-pub(super) fn is_rung(state: &StateFile, slot: u32) -> bool {
+pub(super) fn is_signalled(state: &StateFile, slot: u32) -> bool {
     let mut bytes = [0; 8];
-    state.read(&mut bytes, card_at(slot) + RUNG).is_err() || bytes != [0; 8]
+    state.read(&mut bytes, card_at(slot) + SIGNALLED).is_err() || bytes != [0; 8]
 }
 
 /// Removes bells that nobody has locked, from behind our own on, which is somewhere else for every process.
-fn sweep(dir: &Path, bells: &File, own: &CStr) {
-    let Ok(entries) = std::fs::read_dir(dir.join(BELLS)) else { return };
+fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
+    let Ok(entries) = std::fs::read_dir(dir.join(WAKE_PIPES)) else { return };
     let mut names: Vec<OsString> = entries.flatten().take(LOOKED_AT).map(|entry| entry.file_name()).collect();
     names.sort();
     let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
     names.rotate_left(middle);
     for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(SWEEP) {
         let Ok(name) = CString::new(name.as_bytes()) else { continue };
-        let Ok(file) = open(bells, &name) else { continue };
-        if file.try_lock().is_ok() && is_same(&file, bells, &name) {
-            remove(bells, &name);
+        let Ok(file) = open(wake_pipes, &name) else { continue };
+        if file.try_lock().is_ok() && is_same(&file, wake_pipes, &name) {
+            remove(wake_pipes, &name);
         }
     }
 }
 
-fn is_same(file: &File, bells: &File, name: &CStr) -> bool {
+fn is_same(file: &File, wake_pipes: &File, name: &CStr) -> bool {
     let opened = fstat(file.as_fd());
-    let named = fstatat(bells, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+    let named = fstatat(wake_pipes, name, AtFlags::AT_SYMLINK_NOFOLLOW);
     matches!((opened, named), (Ok(a), Ok(b)) if a.st_ino == b.st_ino)
 }
 
 /// Where the bells of a directory are, made if they are not there yet.
-fn bells_of(place: &Place) -> Result<&OwnedFd, Errno> {
+fn wake_pipes_of(place: &Place) -> Result<&OwnedFd, Errno> {
     // Without it this process has no bell, and looks more often.
-    place.bells(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
+    place.wake_pipes(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
 }
 
 fn file_name(id: [u8; 16]) -> CString {
