@@ -38,8 +38,8 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
             ));
         }
     }
-    if let Some(bell) = url.take("bell") {
-        config = config.bell(bell.parse()?)?;
+    if let Some(wake) = url.take("wake") {
+        config = config.wake(wake.parse()?)?;
     }
     if let Some(wait) = url.take("wait") {
         let wait = wait.parse().ok().filter(|&wait| wait <= MOST_REPLICAS);
@@ -121,10 +121,10 @@ mod tests {
             "redis+sentinel://u:hunter2@a:1,b/mymaster/2?sentinel_user=w&sentinel_password_file=/p&map=a:1=b:2&wait=1&db=3",
             "rediss+sentinel://a/mymaster?sentinel_tls=off",
             "redis+sentinel://a/mymaster?sentinel_tls=on&ca=/ca.pem",
-            "redis+sentinel://a/mymaster?bell=prl&gap=50ms&connect_timeout=1s&prefix=lock:x:",
-            "redis+sentinel://a/mymaster?bell=walrus",
+            "redis+sentinel://a/mymaster?wake=prl&gap=50ms&connect_timeout=1s&prefix=lock:x:",
+            "redis+sentinel://a/mymaster?wake=walrus",
             "redis+cluster://u:hunter2@a,b?map=a=b&wait=2&prefix=x:&db=0&gap=0s&connect_timeout=1s",
-            "redis+cluster://a?prefix=registry:&bell=spring",
+            "redis+cluster://a?prefix=registry:&wake=spring",
             "rediss+cluster://a?ca=/ca.pem&cert=/c.pem&key=/k.pem",
             "redis+cluster://a?password_file=/p",
             "redis://a?wait=1",
@@ -143,16 +143,16 @@ mod tests {
             ("redis+sentinel://u:hunter2@a/mymaster?wait=65", "wait"),
             ("redis+cluster://u:hunter2@a?sentinel_user=w", "\"sentinel_user\" is unknown"),
             ("redis+sentinel://u:hunter2@a/mymaster?layout=rw", "layout is unknown: redis knows redisson"),
-            ("redis://u:hunter2@a?layout=redisson&bell=prl", "different programs"),
+            ("redis://u:hunter2@a?layout=redisson&wake=prl", "different programs"),
             ("redis+sentinel://u:hunter2@a/mymaster?fence=on", "\"fence\" is unknown to redis+sentinel"),
-            ("redis+sentinel://u:hunter2@a/mymaster?bell=gong", "prl, walrus or spring"),
+            ("redis+sentinel://u:hunter2@a/mymaster?wake=gong", "prl, walrus or spring"),
             ("redis+sentinel://u:hunter2@a/mymaster?db=x", "db is no number"),
             ("redis+sentinel://u:hunter2@a/mymaster?password_file=/p", "given twice"),
             ("redis+cluster://u:hunter2@a?db=1", "a Redis Cluster has no other"),
             ("redis+cluster://u:hunter2@a?db=x", "db is no number"),
-            ("redis+cluster://u:hunter2@a?bell=prl", "python-redis-lock does not run on a Redis Cluster"),
-            ("redis+cluster://u:hunter2@a?bell=walrus", "walrus does not run on a Redis Cluster"),
-            ("redis+cluster://u:hunter2@a?prefix=x&bell=spring", "the registry key and a colon"),
+            ("redis+cluster://u:hunter2@a?wake=prl", "python-redis-lock does not run on a Redis Cluster"),
+            ("redis+cluster://u:hunter2@a?wake=walrus", "walrus does not run on a Redis Cluster"),
+            ("redis+cluster://u:hunter2@a?prefix=x&wake=spring", "the registry key and a colon"),
             ("redis+cluster://u:hunter2@a?layout=", "layout is unknown: redis knows redisson"),
             ("redis+cluster://u:hunter2@a?list=all", "\"list\" is unknown to redis+cluster"),
             ("redis+cluster://u:hunter2@a?wait=-1", "wait"),

@@ -7,7 +7,7 @@ fn an_engine_is_there_or_says_which_feature_it_is() {
     for (url, feature, compiled_in) in [
         ("memory:", "memory", cfg!(feature = "memory")),
         ("redis://h", "redis", cfg!(feature = "redis")),
-        ("redis://h?bell=spring&gap=0s&prefix=registry:", "redis", cfg!(feature = "redis")),
+        ("redis://h?wake=spring&gap=0s&prefix=registry:", "redis", cfg!(feature = "redis")),
         ("etcd://h", "etcd", cfg!(feature = "etcd")),
         ("zookeeper://h/chroot?layout=rw&acl=world:anyone:r", "zookeeper", cfg!(feature = "zookeeper")),
         ("postgres://h/d?listen_url=postgres://g/d&hold=lease", "postgres", cfg!(feature = "postgres")),

@@ -5,11 +5,11 @@ use std::{fmt, time::Duration};
 use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
 
 use crate::{
-    bell::Bell,
     layout::Layout,
     server::{Address, Login, Server},
     servers::{AddressMap, Sentinels, Servers},
     url,
+    wake::Wake,
 };
 
 /// What lock keys begin with, unless the URL says otherwise.
@@ -32,7 +32,7 @@ pub struct Config {
     /// `None`: as long as other programs usually need, where one was seen.
     pub(crate) gap: Option<Duration>,
     /// Whom a release wakes, and how the scripts are told.
-    pub(crate) bell: Option<(Bell, String)>,
+    pub(crate) wake: Option<(Wake, String)>,
     /// How many replicas have a grant before it is shown.
     pub(crate) wait: u32,
     pub(crate) layout: Layout,
@@ -70,7 +70,7 @@ impl Config {
             prefix: DEFAULT_PREFIX.to_owned(),
             connect_timeout: CONNECT_TIMEOUT,
             gap: None,
-            bell: None,
+            wake: None,
             wait: 0,
             layout: Layout::default(),
             wants_tls: false,
@@ -133,7 +133,7 @@ impl Config {
     /// What the lock of a name is; a plain string by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) together with a [`bell`](Self::bell): each belongs to locks of another program.
+    /// [`is_misconfigured`](Error::is_misconfigured) together with a [`wake`](Self::bell): each belongs to locks of another program.
     pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
         self.layout = layout;
         self.one_program()?;
@@ -141,7 +141,7 @@ impl Config {
     }
 
     fn one_program(&self) -> Result<(), Error> {
-        if self.layout != Layout::Plain && self.bell.is_some() {
+        if self.layout != Layout::Plain && self.wake.is_some() {
             return Err(Error::misconfigured(
                 "bell and layout=redisson are for locks of different programs: leave one of them out. Redisson's waiters are woken without a bell",
             ));
@@ -149,12 +149,12 @@ impl Config {
         Ok(())
     }
 
-    /// How the scripts are told whose waiters a release wakes: see `ring()` in `lua/bell.lua` and `lua/bell_redisson.lua`.
+    /// How the scripts are told whose waiters a release wakes: see `ring()` in `lua/wake.lua` and `lua/wake_redisson.lua`.
     pub(crate) fn ring(&self) -> &str {
         match (self.layout, &self.servers) {
             (Layout::Redisson, Servers::Cluster(_)) => "redisson s",
             (Layout::Redisson, _) => "redisson",
-            (Layout::Plain, _) => self.bell.as_ref().map_or("", |(_, words)| words),
+            (Layout::Plain, _) => self.wake.as_ref().map_or("", |(_, words)| words),
         }
     }
 
@@ -218,7 +218,7 @@ impl Config {
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for one with control characters, of more than 128 bytes, or that the
-    /// [`bell`](Self::bell) does not go with.
+    /// [`wake`](Self::bell) does not go with.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         if prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control) {
             return Err(Error::misconfigured(format!(
@@ -226,8 +226,8 @@ impl Config {
             )));
         }
         prefix.clone_into(&mut self.prefix);
-        match self.bell.take() {
-            Some((bell, _)) => self.bell(bell),
+        match self.wake.take() {
+            Some((wake, _)) => self.wake(wake),
             None => Ok(self),
         }
     }
@@ -238,11 +238,11 @@ impl Config {
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys of this [`prefix`](Self::prefix), or does not run on
     /// a Redis Cluster, where this is one.
-    pub fn bell(mut self, bell: Bell) -> Result<Self, Error> {
+    pub fn wake(mut self, wake: Wake) -> Result<Self, Error> {
         if matches!(self.servers, Servers::Cluster(_)) {
-            bell.in_a_cluster()?;
+            wake.in_a_cluster()?;
         }
-        self.bell = Some((bell, bell.words(&self.prefix)?));
+        self.wake = Some((wake, wake.words(&self.prefix)?));
         self.one_program()?;
         Ok(self)
     }

@@ -118,9 +118,9 @@ impl RedisEngine {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
-        let bell = self.client.config.ring();
+        let wake = self.client.config.ring();
         let item =
-            |_: &Via| Ok([Item::new(&keys).number(token).number(force.into()).text(bell.as_bytes())].into());
+            |_: &Via| Ok([Item::new(&keys).number(token).number(force.into()).text(wake.as_bytes())].into());
         let said = self.reach.run(keys.slot, Script::Break, item).await?;
         match Reply::new(said).text()?.as_str() {
             "done" => Ok(Broken::Done),

@@ -5,7 +5,6 @@
 //! inside the same script and pushed to it (`lua/name.lua` tells the keys and the rules). Documentation for users:
 //! `docs/engines/redis.md`.
 
-mod bell;
 mod config;
 mod conn;
 mod contention;
@@ -39,8 +38,8 @@ mod short;
 mod stream;
 mod texts;
 mod url;
+mod wake;
 
-pub use bell::Bell;
 pub use config::{Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Said};
@@ -50,3 +49,4 @@ pub use leasehold_tls::{Tls, rustls};
 pub use redlock::{RedlockConfig, RedlockEngine};
 pub use server::Address;
 pub use servers::{AddressMap, Sentinels, Servers};
+pub use wake::Wake;

@@ -9,8 +9,8 @@ pub(crate) const CLAIM: &str =
     text!("head", "asked", "claim_quick", "quick_end", "lock_string", "name", "claim");
 pub(crate) const RENEW: &str = text!("head", "renew_quick", "quick_end", "lock_string", "name", "renew");
 pub(crate) const RELEASE: &str =
-    text!("head", "release_quick", "quick_end", "lock_string", "name", "bell", "release");
-pub(crate) const BREAK: &str = text!("head", "lock_string", "name", "bell", "break");
+    text!("head", "release_quick", "quick_end", "lock_string", "name", "wake", "release");
+pub(crate) const BREAK: &str = text!("head", "lock_string", "name", "wake", "break");
 pub(crate) const LOOK: &str = text!("head", "lock_string", "name", "look");
 pub(crate) const NAMES: &str = text!("head", "names");
 pub(crate) const FENCE: &str = text!("fence");
@@ -27,15 +27,15 @@ pub(crate) const RELEASE_NODE: &str = text!("release_node");
 pub(crate) mod redisson {
     pub(crate) const CLAIM: &str = text!("head", "asked", "lock_redisson", "name", "claim");
     pub(crate) const RENEW: &str = text!("head", "lock_redisson", "name", "renew");
-    pub(crate) const RELEASE: &str = text!("head", "lock_redisson", "name", "bell_redisson", "release");
-    pub(crate) const BREAK: &str = text!("head", "lock_redisson", "name", "bell_redisson", "break");
+    pub(crate) const RELEASE: &str = text!("head", "lock_redisson", "name", "wake_redisson", "release");
+    pub(crate) const BREAK: &str = text!("head", "lock_redisson", "name", "wake_redisson", "break");
     pub(crate) const LOOK: &str = text!("head", "lock_redisson", "name", "look");
     pub(crate) const RENEW_LOCK: &str = text!("head", "lock_redisson", "renew_lock_redisson");
     pub(crate) const RELEASE_LOCK: &str =
-        text!("head", "lock_redisson", "bell_redisson", "release_lock_redisson");
+        text!("head", "lock_redisson", "wake_redisson", "release_lock_redisson");
     pub(crate) const RENEW_SEAT: &str = text!("head", "lock_redisson", "renew_seat_redisson");
     pub(crate) const RELEASE_SEAT: &str =
-        text!("head", "lock_redisson", "bell_redisson", "release_seat_redisson");
+        text!("head", "lock_redisson", "wake_redisson", "release_seat_redisson");
 }
 
 /// A verb on one node of a Redlock.

@@ -33,12 +33,12 @@ fn redis_py() {
 /// Its waiters sleep for ever, unless our releases wake them.
 #[test]
 fn python_redis_lock() {
-    take_turns("python-redis-lock", "bell=prl");
+    take_turns("python-redis-lock", "wake=prl");
 }
 
 #[test]
 fn walrus() {
-    take_turns("walrus", "bell=walrus");
+    take_turns("walrus", "wake=walrus");
 }
 
 #[test]

@@ -280,9 +280,9 @@ end
 
 -- Whether Redisson's may wait for a turn, which they do not get by standing in line: 'listens' if one listens for the end of the lock,
 -- and so would take its turn at once; or if one was seen.
-local function awaited(s, bell)
+local function awaited(s, wake)
   local lock, read_write = prefixed('redisson_lock__channel', s.lock), prefixed('redisson_rwlock', s.lock)
-  for _, which in ipairs(bell == 'redisson s' and { 'NUMSUB', 'SHARDNUMSUB' } or { 'NUMSUB' }) do
+  for _, which in ipairs(wake == 'redisson s' and { 'NUMSUB', 'SHARDNUMSUB' } or { 'NUMSUB' }) do
     local listening = redis.pcall('PUBSUB', which, lock, read_write)
     if not listening.err and listening[2] + listening[4] > 0 then
       return 'listens'

@@ -12,13 +12,13 @@ local USUAL = 100  -- a gap that nobody chose, in ms
 
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
-  local how, keep, buried, gap, bell = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
+  local how, keep, buried, gap, wake = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
   keep, buried, speaker = tonumber(keep), buried == '1', id
   local s = load(KEYS[at + 1], side)
   if not s then
     return 'layout'
   end
-  local others = gap == 'a' and awaited(s, bell)
+  local others = gap == 'a' and awaited(s, wake)
   gap = tonumber(gap) or others and USUAL or 0
   arm(s)
   prune(s)
@@ -128,7 +128,7 @@ local function one(at)
       heard(e.channel, { 'ring', first, s.lock })
     end
   end
-  if was_held and not s.value and not ring(s, bell) and told == 'freed' then
+  if was_held and not s.value and not ring(s, wake) and told == 'freed' then
     return 'unrung'
   end
   return told

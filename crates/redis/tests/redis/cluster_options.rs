@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_core::Fault;
-use leasehold_redis::{Bell, Fence, Guarded, Said};
+use leasehold_redis::{Fence, Guarded, Said, Wake};
 
 use crate::{
     cluster_rig::ClusterRig,
@@ -16,10 +16,10 @@ use crate::{
 
 /// Their bells are keys of other slots than the locks.
 #[test]
-fn bells_that_no_cluster_can_ring_are_refused() {
+fn wakes_that_no_cluster_can_ring_are_refused() {
     let rig = ClusterRig::with(1, 0, &[]);
-    for (bell, program) in [(Bell::PythonRedisLock, "python-redis-lock"), (Bell::Walrus, "walrus")] {
-        let error = rig.config.clone().bell(bell).unwrap_err();
+    for (wake, program) in [(Wake::PythonRedisLock, "python-redis-lock"), (Wake::Walrus, "walrus")] {
+        let error = rig.config.clone().wake(wake).unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains(program), "{error}");
     }
 }
@@ -28,7 +28,7 @@ fn bells_that_no_cluster_can_ring_are_refused() {
 #[test]
 fn a_release_rings_for_spring_at_every_node() {
     let mut rig = ClusterRig::with(3, 0, &[]);
-    rig.config = rig.config.clone().prefix("registry:").unwrap().bell(Bell::Spring).unwrap();
+    rig.config = rig.config.clone().prefix("registry:").unwrap().wake(Wake::Spring).unwrap();
     let port = rig.cluster().ports()[0];
     let mut listener = TcpStream::connect(("127.0.0.1", port)).unwrap();
     listener.set_read_timeout(Some(PATIENCE)).unwrap();

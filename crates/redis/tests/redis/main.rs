@@ -3,7 +3,6 @@
 #![expect(clippy::disallowed_methods, reason = "tests wait for real servers in real time")]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
-mod bells;
 mod clocks;
 mod cluster;
 mod cluster_failover;
@@ -49,3 +48,4 @@ mod sentinel_rig;
 mod short;
 mod sockets;
 mod stops;
+mod wakes;

@@ -10,7 +10,7 @@ const LOCK: &str = "lock:";
 /// Whose waiters a release wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Bell {
+pub enum Wake {
     /// python-redis-lock, in a URL `prl`: an item in the list `lock-signal:NAME`, for a second. Keys begin with `lock:`.
     PythonRedisLock,
     /// walrus: an item in the list `lock.event:NAME`. Keys begin with `lock:`.
@@ -20,7 +20,7 @@ pub enum Bell {
     Spring,
 }
 
-impl FromStr for Bell {
+impl FromStr for Wake {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -36,8 +36,8 @@ impl FromStr for Bell {
     }
 }
 
-impl Bell {
-    /// How the scripts are told of it, for the locks of this prefix. See `ring()` in `lua/bell.lua`.
+impl Wake {
+    /// How the scripts are told of it, for the locks of this prefix. See `ring()` in `lua/wake.lua`.
     pub(crate) fn words(self, prefix: &str) -> Result<String, Error> {
         let refused = |wanted: &str| {
             Error::misconfigured(format!(
@@ -73,14 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bell_belongs_to_the_keys_of_its_program() {
-        let words = |bell: &str, prefix: &str| bell.parse::<Bell>().unwrap().words(prefix);
+    fn each_wake_belongs_to_the_keys_of_its_program() {
+        let words = |wake: &str, prefix: &str| wake.parse::<Wake>().unwrap().words(prefix);
         assert_eq!(words("prl", "lock:").unwrap(), "prl");
         assert_eq!(words("walrus", "lock:team:").unwrap(), "walrus");
         assert_eq!(words("spring", "my registry:").unwrap(), "spring my registry");
-        for (bell, prefix) in [("prl", ""), ("walrus", "app:"), ("spring", "registry"), ("spring", ":")] {
-            assert!(words(bell, prefix).unwrap_err().is_misconfigured(), "{bell} {prefix}");
+        for (wake, prefix) in [("prl", ""), ("walrus", "app:"), ("spring", "registry"), ("spring", ":")] {
+            assert!(words(wake, prefix).unwrap_err().is_misconfigured(), "{wake} {prefix}");
         }
-        assert!("gong".parse::<Bell>().unwrap_err().is_misconfigured());
+        assert!("gong".parse::<Wake>().unwrap_err().is_misconfigured());
     }
 }

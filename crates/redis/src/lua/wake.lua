@@ -1,7 +1,7 @@
 -- The lock is free: wakes who sleeps until a bell rings, each as the release of its own program does. Other programs stand in
 -- no line: one of them is enough. False if that failed.
-local function ring(s, bell)
-  local kind, registry = bell:match('^(%l*) ?(.*)$')
+local function ring(s, wake)
+  local kind, registry = wake:match('^(%l*) ?(.*)$')
   local name, steps = s.lock:sub(#'lock:' + 1), {}
   if kind == 'prl' then
     local signal = 'lock-signal:' .. name

@@ -1,11 +1,11 @@
 -- The lock is free: wakes who waits for it, as the unlocking of each kind of Redisson's locks does. False if that failed.
 -- Where servers share the slots, clients may listen by the slot or by all servers: bell is 'redisson s' there, else 'redisson'.
-local function ring(s, bell)
+local function ring(s, wake)
   local rung, lock = true, prefixed('redisson_lock__channel', s.lock)
   local function tell(channel, message)
     local said = redis.pcall('PUBLISH', channel, message)
     rung = rung and type(said) == 'number'
-    if bell == 'redisson s' then
+    if wake == 'redisson s' then
       redis.pcall('SPUBLISH', channel, message) -- servers before 7.0 know no such channels, nor do their clients
     end
   end

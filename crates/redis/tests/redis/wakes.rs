@@ -8,7 +8,7 @@ use std::{
 };
 
 use leasehold_core::{Inspect, Name};
-use leasehold_redis::Bell;
+use leasehold_redis::Wake;
 
 use crate::{
     conformance::as_user,
@@ -18,9 +18,9 @@ use crate::{
 /// The timeout of `BLPOP`, in seconds. A release of the lock adds an item to the list before it ends.
 const ASLEEP: &str = "30";
 
-fn with(bell: Bell) -> Rig {
+fn with(wake: Wake) -> Rig {
     let mut rig = Rig::new();
-    rig.config = rig.config.bell(bell).unwrap();
+    rig.config = rig.config.wake(wake).unwrap();
     rig
 }
 
@@ -43,10 +43,10 @@ fn is_free(rig: &Rig) {
 
 #[test]
 fn a_release_rings_for_programs_that_sleep_on_a_list() {
-    for (bell, list, life) in
-        [(Bell::PythonRedisLock, "lock-signal:a", 1000), (Bell::Walrus, "lock.event:a", 3_600_000)]
+    for (wake, list, life) in
+        [(Wake::PythonRedisLock, "lock-signal:a", 1000), (Wake::Walrus, "lock.event:a", 3_600_000)]
     {
-        let rig = with(bell);
+        let rig = with(wake);
         let locks = rig.locks();
         for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
             let guard = request.blocking().acquire().unwrap();
@@ -68,7 +68,7 @@ fn a_release_rings_for_programs_that_sleep_on_a_list() {
 #[test]
 fn a_release_rings_for_spring() {
     let mut rig = Rig::new();
-    rig.config = rig.config.prefix("registry:").unwrap().bell(Bell::Spring).unwrap();
+    rig.config = rig.config.prefix("registry:").unwrap().wake(Wake::Spring).unwrap();
     let mut listener = TcpStream::connect(("127.0.0.1", rig.server.port())).unwrap();
     listener.write_all(b"PSUBSCRIBE registry-channel:*\r\n").unwrap();
     rig.until("it listens", || rig.says(&["PUBSUB", "NUMPAT"]) == "1");
@@ -81,8 +81,8 @@ fn a_release_rings_for_spring() {
 
 /// Holds for which nobody else needs to wake.
 #[test]
-fn what_does_not_free_the_lock_rings_no_bell() {
-    let rig = with(Bell::PythonRedisLock);
+fn what_does_not_free_the_lock_rings_no_wake() {
+    let rig = with(Wake::PythonRedisLock);
     let (locks, other) = (rig.locks(), rig.locks());
     let rings = || rig.says(&["LLEN", "lock-signal:a"]);
     let guard = acquire(&locks, "a");
@@ -97,7 +97,7 @@ fn what_does_not_free_the_lock_rings_no_bell() {
 
 #[test]
 fn a_hold_that_is_broken_by_force_rings() {
-    let rig = with(Bell::PythonRedisLock);
+    let rig = with(Wake::PythonRedisLock);
     let guard = acquire(&rig.locks(), "a");
     let sleeps = sleeper(&rig, "lock-signal:a");
     let (engine, name) = (rig.engine(), Name::new("a").unwrap());
@@ -106,9 +106,9 @@ fn a_hold_that_is_broken_by_force_rings() {
 }
 
 #[test]
-fn a_bell_that_may_not_ring_does_not_stop_a_release() {
+fn a_wake_that_may_not_ring_does_not_stop_a_release() {
     let (_directory, mut rig) = as_user("leasehold");
-    rig.config = rig.config.bell(Bell::PythonRedisLock).unwrap();
+    rig.config = rig.config.wake(Wake::PythonRedisLock).unwrap();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     assert_eq!(rig.says(&["EXISTS", "lock:a", "lock-signal:a"]), "0");
 }
