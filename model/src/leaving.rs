@@ -45,7 +45,7 @@ impl Client {
         };
         Request::Release {
             token,
-            bury: self.unsettled == Unsettled::Elsewhere && !rules.has(Bug::NoTombstone),
+            mark_dead: self.unsettled == Unsettled::Elsewhere && !rules.has(Bug::NoTombstone),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, Claim, ClaimId, Instant, Lineage, Mode, Name, Previous, Release, Token,
-    queue::{Graves, Queue, Step, entry_life},
+    queue::{Queue, Step, Tombstones, entry_life},
 };
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ fn ticks(ticks: u8) -> Duration {
 /// The machine, and the server of the model.
 struct Both {
     queue: Queue<Id>,
-    graves: Graves,
+    tombstones: Tombstones,
     now: Instant,
     minted: u64,
     pushed: Vec<(Id, Grant)>,
@@ -75,8 +75,8 @@ impl Both {
         let mut wires = Each::<Wire>::default();
         wires.iter_mut().for_each(Wire::connect);
         let now = Instant::from_nanos(1_000_000_000);
-        let (queue, graves, server) = (Queue::new(), Graves::default(), Server::default());
-        Self { queue, graves, now, minted: 0, pushed: Vec::new(), server, wires, tokens: [0; 3] }
+        let (queue, tombstones, server) = (Queue::new(), Tombstones::default(), Server::default());
+        Self { queue, tombstones, now, minted: 0, pushed: Vec::new(), server, wires, tokens: [0; 3] }
     }
 
     fn step<R>(&mut self, act: impl FnOnce(&mut Queue<Id>, &mut Step<'_, Id>) -> R) -> R {
@@ -85,7 +85,7 @@ impl Both {
             *minted += u64::from(tokens);
             Token { lineage: LINEAGE, number: *minted }
         };
-        let mut step = Step::new(self.now, ticks(RULES.request_life), &mut self.graves, &mut mint);
+        let mut step = Step::new(self.now, ticks(RULES.request_life), &mut self.tombstones, &mut mint);
         let answer = act(&mut self.queue, &mut step);
         self.pushed = step
             .pushed
@@ -121,7 +121,7 @@ impl Both {
             Asked::Claim(how) => Request::Claim(how),
             Asked::Renew(which) => Request::Renew(token(which)),
             // The machine leaves a tombstone after every release.
-            Asked::Release(which) => Request::Release { token: which.map(token), bury: true },
+            Asked::Release(which) => Request::Release { token: which.map(token), mark_dead: true },
         };
         let said = self.call(id, |server, call| server.serve(request, call));
         let wanted = self.step(|queue, step| ask(queue, step, id, request));

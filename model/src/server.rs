@@ -104,7 +104,7 @@ impl Server {
     fn lapse(&mut self, hold: Hold, call: &Call<'_>) {
         self.lapsed = !call.rules.has(Bug::LapseForgotten);
         if !hold.pushed {
-            self.bury(hold.id, call.rules);
+            self.mark_dead(hold.id, call.rules);
         } else if call.rules.has(Bug::LapsedKeepsTurn) && self.entries[hold.id].is_some() {
             self.line.insert(0, hold.id);
         } else {
@@ -121,7 +121,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn bury(&mut self, id: Id, rules: &Rules) {
+    pub(crate) fn mark_dead(&mut self, id: Id, rules: &Rules) {
         self.tombs[id] = rules.request_life;
     }
 

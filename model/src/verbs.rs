@@ -12,7 +12,7 @@ impl Server {
         match request {
             Request::Claim(how) => self.claim(how, call),
             Request::Renew(token) => self.renew(token, call),
-            Request::Release { token, bury } => self.release(token, bury, call),
+            Request::Release { token, mark_dead } => self.release(token, mark_dead, call),
         }
     }
 
@@ -76,7 +76,7 @@ impl Server {
         Said::Lost
     }
 
-    fn release(&mut self, token: Option<Token>, bury: bool, call: &mut Call<'_>) -> Said {
+    fn release(&mut self, token: Option<Token>, mark_dead: bool, call: &mut Call<'_>) -> Said {
         self.prune(call);
         let (id, rules) = (call.speaker, call.rules);
         let hold = self.holder.map(|holder| holder.hold);
@@ -99,8 +99,8 @@ impl Server {
             let freed = stood && (token.is_none() || rules.has(Bug::FreedOutOfLine));
             if freed { Said::Freed } else { Said::Absent }
         };
-        if bury && !(other && rules.has(Bug::OtherGrantStays)) {
-            self.bury(id, rules);
+        if mark_dead && !(other && rules.has(Bug::OtherGrantStays)) {
+            self.mark_dead(id, rules);
         }
         self.settle(call);
         said

@@ -9,7 +9,7 @@ use crate::{Rules, Ticks, server::Token};
 pub(crate) enum Request {
     Claim(How),
     Renew(Token),
-    Release { token: Option<Token>, bury: bool },
+    Release { token: Option<Token>, mark_dead: bool },
 }
 
 /// Whether a claim may be created, or only asked about.

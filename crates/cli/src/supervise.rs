@@ -266,7 +266,7 @@ impl<'a> Supervisor<'a> {
             }
             self.enforce();
         }
-        self.bury()?;
+        self.mark_dead()?;
         Ok(End::Lost { loss, code })
     }
 
@@ -283,7 +283,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Waits until what was killed is gone, and says so of what cannot be ended.
-    fn bury(&mut self) -> Result<(), Errno> {
+    fn mark_dead(&mut self) -> Result<(), Errno> {
         let end = now() + END_WITHIN;
         while self.child.left_any() {
             self.end_by(Signal::SIGKILL);

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ClaimId, Instant, queue::Graves};
+use crate::{ClaimId, Instant, queue::Tombstones};
 
 /// The most claims remembered as unsettled. Core releases most of them, which settles them; beyond this bound all releases
 /// leave tombstones for a while.
@@ -29,7 +29,7 @@ struct Inner {
     /// Until then, some may not have found room above.
     overflown: Option<Instant>,
     /// Claims that were released here: no request of them is sent any more.
-    released: Graves,
+    released: Tombstones,
 }
 
 /// One request on its way. Dropped before it landed, its claim is unsettled.
@@ -58,7 +58,7 @@ impl Flights {
     /// connection than this, so that the release must leave a tombstone.
     pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
         let mut inner = self.lock();
-        inner.released.bury(claim, now, until);
+        inner.released.mark_dead(claim, now, until);
         inner.overflown.is_some_and(|until| now < until)
             || inner.unsettled.get(&claim).is_some_and(|&(left_on, _)| left_on != connection)
     }

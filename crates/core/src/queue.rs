@@ -9,17 +9,17 @@
 //! * A grant to a waiting claim is *pushed*: it lasts the claim's `claim_time` until the claim renews or asks. If it
 //!   lapses, its claim loses its place, and takes a new one at the end of the line when it speaks again.
 //! * Places in line are leases of [`entry_life`], extended whenever their claim speaks.
-//! * A released, broken or lapsed claim is dead: its id is kept in [`Graves`] for as long as an earlier request of it
+//! * A released, broken or lapsed claim is dead: its id is kept in [`Tombstones`] for as long as an earlier request of it
 //!   may still arrive.
 
 mod claim;
 mod end;
 mod entry;
-mod graves;
 mod line;
 mod look;
 mod save;
 mod settle;
+mod tombstones;
 
 #[cfg(test)]
 mod bed;
@@ -35,9 +35,9 @@ use std::{fmt, time::Duration};
 pub use self::{
     end::BrokenHold,
     entry::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE, entry_life},
-    graves::{Graves, MAX_GRAVES},
     look::{KEPT_OWNER, WATCHERS},
     save::{Entry, Saved, Stand},
+    tombstones::{MAX_TOMBSTONES, Tombstones},
 };
 use self::{entry::Holder, line::Line};
 use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};
@@ -77,7 +77,7 @@ pub struct Step<'a, C> {
     /// How long a request of a claim may still arrive after the claim was ended.
     pub request_life: Duration,
     /// The claims that can never be granted again.
-    pub graves: &'a mut Graves,
+    pub tombstones: &'a mut Tombstones,
     /// Mints that many tokens in a row and answers the first; every call answers a larger one.
     pub mint: &'a mut dyn FnMut(u32) -> Token,
     /// The grants made by this step to claims in line, in order: to be sent to their clients.
@@ -149,15 +149,15 @@ impl<'a, C> Step<'a, C> {
     pub fn new(
         now: Instant,
         request_life: Duration,
-        graves: &'a mut Graves,
+        tombstones: &'a mut Tombstones,
         mint: &'a mut dyn FnMut(u32) -> Token,
     ) -> Self {
-        Self { now, request_life, graves, mint, pushed: Vec::new() }
+        Self { now, request_life, tombstones, mint, pushed: Vec::new() }
     }
 
     /// From now on no request of `id` can create anything.
-    fn bury(&mut self, id: ClaimId) {
-        self.graves.bury(id, self.now, self.now.after(self.request_life));
+    fn mark_dead(&mut self, id: ClaimId) {
+        self.tombstones.mark_dead(id, self.now, self.now.after(self.request_life));
     }
 }
 

@@ -22,13 +22,17 @@ impl Client {
         key: &[u8],
         (id, token): (ClaimId, u64),
         keep: Duration,
-        bury: Option<i64>,
+        mark_dead: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
         let Ok(token) = i64::try_from(token) else { return Ok(None) };
         let (lease, _) = self.grant(seconds(keep).max(1)).await?;
         let mut txn = Self::keeping(key, (id, token), keep, lease);
-        if let Some(bury) = bury {
-            let raise = Put { key: crate::keys::epoch(self.prefix(), bury), value: Vec::new(), lease: bury };
+        if let Some(mark_dead) = mark_dead {
+            let raise = Put {
+                key: crate::keys::epoch(self.prefix(), mark_dead),
+                value: Vec::new(),
+                lease: mark_dead,
+            };
             txn.success.push(raise.into());
         }
         let (_, said) = self.ask(txn).await?;
@@ -36,7 +40,7 @@ impl Client {
             // A lease without keys ends by itself.
             return Ok(None);
         }
-        if let Some(session) = bury.and_then(|lease| self.sessions.get(lease)) {
+        if let Some(session) = mark_dead.and_then(|lease| self.sessions.get(lease)) {
             session.raised(said.revision());
         }
         lock_of(&self.kept).push((self.now().after(keep), lease));

@@ -30,7 +30,7 @@ impl Client {
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
         // Requests may overtake each other, so one without an answer may still come after this one.
-        let bury = self.flights.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
+        let mark_dead = self.flights.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
         let known = self.book().get(release.id).map(|entry| {
             let session = Arc::clone(entry.seat.session());
             (entry.key.clone(), entry.place.revision(), session)
@@ -38,8 +38,8 @@ impl Client {
         // What is not known here was never made here.
         let Some((key, revision, session)) = known else { return Released::NotThere };
         self.unwatch(release.id);
-        let bury = Some(session.id).filter(|_| bury && !session.is_gone());
-        match self.end(release, &key, revision, bury).await {
+        let mark_dead = Some(session.id).filter(|_| mark_dead && !session.is_gone());
+        match self.end(release, &key, revision, mark_dead).await {
             Ok(found) => {
                 self.book().remove(release.id);
                 self.flights.settle(release.id);
@@ -73,14 +73,14 @@ impl Client {
         release: &Release,
         key: &[u8],
         revision: Option<i64>,
-        bury: Option<i64>,
+        mark_dead: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
         if let (Some(keep), Some(token)) = (release.keep, release.token)
-            && let Some(kept) = self.keep(key, (release.id, token.number), keep, bury).await?
+            && let Some(kept) = self.keep(key, (release.id, token.number), keep, mark_dead).await?
         {
             return Ok(Some(kept));
         }
-        self.delete(release.id, key, revision, bury).await
+        self.delete(release.id, key, revision, mark_dead).await
     }
 
     /// Deletes the key of a claim, created at this revision if that is known, unless the name is kept by it. With a lease whose
@@ -90,12 +90,12 @@ impl Client {
         id: ClaimId,
         key: &[u8],
         revision: Option<i64>,
-        bury: Option<i64>,
+        mark_dead: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
         let mut conditions = conditions(id, key, revision);
         loop {
-            let deleted = match self.delete_if(key, conditions.clone(), bury).await {
-                Err(Failed::There(status)) if bury.is_some() && is_full(&status) => {
+            let deleted = match self.delete_if(key, conditions.clone(), mark_dead).await {
+                Err(Failed::There(status)) if mark_dead.is_some() && is_full(&status) => {
                     // A full server takes deletions alone. The rest is to be tried again.
                     self.delete_if(key, conditions, None).await.map_err(Failed::sorted)?;
                     return Err(EngineError::new(Fault::Unknown, sort(&status).message));
@@ -117,11 +117,14 @@ impl Client {
         &self,
         key: &[u8],
         conditions: Vec<Compare>,
-        mut bury: Option<i64>,
+        mut mark_dead: Option<i64>,
     ) -> Result<Deleted, Failed> {
         loop {
-            let raise =
-                bury.map(|lease| Put { key: keys::epoch(self.prefix(), lease), value: Vec::new(), lease });
+            let raise = mark_dead.map(|lease| Put {
+                key: keys::epoch(self.prefix(), lease),
+                value: Vec::new(),
+                lease,
+            });
             let delete = DeleteRange { key: key.to_vec(), prev_kv: true, ..DeleteRange::default() };
             let mut success = vec![delete.into()];
             success.extend(raise.clone().map(Into::into));
@@ -130,14 +133,14 @@ impl Client {
             let txn = Txn { compare: conditions.clone(), success, failure };
             let mut said = match self.call(txn).await {
                 Ok((_, said)) => said,
-                Err(Failed::There(status)) if bury.is_some() && is_lease_gone(&status) => {
+                Err(Failed::There(status)) if mark_dead.is_some() && is_lease_gone(&status) => {
                     // Nothing can be created on it any more.
-                    bury = None;
+                    mark_dead = None;
                     continue;
                 }
                 Err(failed) => return Err(failed),
             };
-            if let Some(session) = bury.and_then(|lease| self.sessions.get(lease)) {
+            if let Some(session) = mark_dead.and_then(|lease| self.sessions.get(lease)) {
                 session.raised(said.revision());
             }
             let unreadable = || Failed::Here(unreadable());
@@ -158,13 +161,13 @@ impl Client {
         let Some((key, revision, session)) = known else { return Ok(()) };
         let now = self.now();
         // One of which is not known what became of it is not to come back.
-        let bury = match revision {
+        let mark_dead = match revision {
             Some(_) => self.flights.is_unsettled(id, now),
             None => self.flights.release(id, self.request(), now, now.after(REQUEST_LIFE)),
         };
         // The keys of a lease are gone with it.
         if !session.is_gone() {
-            self.delete(id, &key, revision, Some(session.id).filter(|_| bury)).await?;
+            self.delete(id, &key, revision, Some(session.id).filter(|_| mark_dead)).await?;
         }
         self.unwatch(id);
         let now = self.now();

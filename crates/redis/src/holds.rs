@@ -183,9 +183,9 @@ impl RedisEngine {
 
     fn release_item(&self, via: &Via, release: &Release) -> Result<Item, EngineError> {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
-        let bury = self.flights.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
+        let mark_dead = self.flights.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
         let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
-        let ended = format_args!("{how} {keep} {} {}", u8::from(bury), self.for_others);
+        let ended = format_args!("{how} {keep} {} {}", u8::from(mark_dead), self.for_others);
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
     }
 

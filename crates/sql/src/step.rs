@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 
 use leasehold_core::{
     Answer, Broken, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Name, Release, Token, View,
-    queue::{Entry, Graves, MAX_HOLDERS, MAX_TOKENS, Queue, Refusal, Saved, Stand, Step},
+    queue::{Entry, MAX_HOLDERS, MAX_TOKENS, Queue, Refusal, Saved, Stand, Step, Tombstones},
 };
 
 use crate::{
@@ -134,7 +134,7 @@ impl Scene {
 
     fn step(&self, verb: &Verb) -> Done {
         let now = instant(self.now);
-        let mut graves = self.graves(now);
+        let mut tombstones = self.tombstones(now);
         let mut queue = self.queue();
         let mut newest = self.lock.token;
         let lineage = self.lineage;
@@ -149,7 +149,7 @@ impl Scene {
             // Every request of it was answered, or will be released by its client when it was not.
             _ => Duration::ZERO,
         };
-        let mut step = Step::new(now, life, &mut graves, &mut mint);
+        let mut step = Step::new(now, life, &mut tombstones, &mut mint);
         let mut told = Vec::new();
         // Of what is over already nobody knows what comes next.
         let (known, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
@@ -196,7 +196,7 @@ impl Scene {
         {
             entry.expires = entry.expires.max(now.after(*place));
         }
-        self.done(said, told, saved, newest, &graves)
+        self.done(said, told, saved, newest, &tombstones)
     }
 
     /// The name as operators see it.
@@ -214,14 +214,14 @@ impl Scene {
         Queue::restore(Saved { newest, ended, entries }, self.lineage)
     }
 
-    fn graves(&self, now: Instant) -> Graves {
-        let mut graves = Graves::default();
+    fn tombstones(&self, now: Instant) -> Tombstones {
+        let mut tombstones = Tombstones::default();
         for row in &self.claims {
             if let Some(until) = row.dead_until() {
-                graves.bury(row.id, now, instant(until));
+                tombstones.mark_dead(row.id, now, instant(until));
             }
         }
-        graves
+        tombstones
     }
 
     /// What is to be written so that the rows say what the queue knows.
@@ -231,7 +231,7 @@ impl Scene {
         told: Vec<Told>,
         mut saved: Saved<ClientId>,
         newest: i64,
-        graves: &Graves,
+        tombstones: &Tombstones,
     ) -> Done {
         // Where clients are not told, whoever looks for what was granted to it finds this, too.
         let next = saved.entries.iter().find(|entry| entry.stand == Stand::Waiting).map(|entry| entry.client);
@@ -269,7 +269,7 @@ impl Scene {
             }
             rows.push(ClaimRow::of(entry, place));
         }
-        for (id, until) in graves.iter() {
+        for (id, until) in tombstones.iter() {
             match rows.iter_mut().find(|row| row.id == id) {
                 Some(kept) => kept.place_expires = micros(until),
                 None => rows.push(ClaimRow::dead(id, until)),

@@ -22,7 +22,7 @@ use crate::{
 /// How many nodes are deleted in one step.
 const BATCH: usize = 128;
 /// The pauses, in milliseconds, after which it is looked again for what a request made that was given up: as long as one lives.
-const GHOST_LOOKS: [u64; 5] = [200, 800, 2000, 4000, 8000];
+const LATE_REQUEST_LOOKS: [u64; 5] = [200, 800, 2000, 4000, 8000];
 
 /// A claim that is to be ended, as far as it is known here.
 struct Known {
@@ -62,10 +62,10 @@ impl Client {
     }
 
     /// R9: a request of the claim was not answered, and nobody tells when it can be done no more. What it makes later is deleted.
-    fn lay_ghost(&self, id: ClaimId, known: Known) {
+    fn expect_late_request(&self, id: ClaimId, known: Known) {
         let client = Weak::clone(&self.me);
         door::spawn(async move {
-            for pause in GHOST_LOOKS {
+            for pause in LATE_REQUEST_LOOKS {
                 door::sleep(Duration::from_millis(pause)).await;
                 let Some(client) = client.upgrade().filter(|_| !known.session.facts.is_gone()) else {
                     return;
@@ -107,7 +107,7 @@ impl Client {
     async fn end_for_good(&self, id: ClaimId, known: Known) -> Result<bool, Failed> {
         let there = self.end(id, &known).await?;
         if known.unsettled {
-            self.lay_ghost(id, known);
+            self.expect_late_request(id, known);
         }
         Ok(there)
     }

@@ -97,8 +97,8 @@ impl Remote {
         let now = self.port.now();
         let orders = releases.iter().map(|release| {
             let late = self.port.flights.release(release.id, conn, now, now.after(REQUEST_LIFE));
-            let bury = late || self.port.manner != Manner::Push;
-            (release.clone(), bury && self.port.bug != Some(Bug::NeverBuries))
+            let mark_dead = late || self.port.manner != Manner::Push;
+            (release.clone(), mark_dead && self.port.bug != Some(Bug::NeverBuries))
         });
         match self.port.call(conn, Request::Release(orders.collect())).await? {
             Reply::Release(released) => {

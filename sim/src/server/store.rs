@@ -9,7 +9,7 @@ use std::{
 use leasehold_core::{
     Answer, Broken, Claim, EngineError, Fault, Grant, Hold, How, Instant, Lineage, Loss, Name, Previous,
     Release, Released, Renewed, Token, View,
-    queue::{Graves, Pushed, Queue, Refusal, Step},
+    queue::{Pushed, Queue, Refusal, Step, Tombstones},
 };
 
 use super::{Mail, Notification, Reply, Request};
@@ -27,7 +27,7 @@ pub(crate) struct Store {
     manner: Manner,
     bug: Option<Bug>,
     names: BTreeMap<Name, Queue<Group>>,
-    graves: Graves,
+    tombstones: Tombstones,
     /// The newest token.
     newest: u64,
     /// How many requests came.
@@ -48,7 +48,7 @@ impl Store {
     /// An empty one.
     #[must_use]
     pub(crate) fn new(manner: Manner, bug: Option<Bug>) -> Self {
-        Self { manner, bug, names: BTreeMap::new(), graves: Graves::default(), newest: 0, served: 0 }
+        Self { manner, bug, names: BTreeMap::new(), tombstones: Tombstones::default(), newest: 0, served: 0 }
     }
 
     /// Does what a client asks.
@@ -62,7 +62,8 @@ impl Store {
             }
             Request::Release(releases) => {
                 let freed = |freed| if freed { Released::Freed } else { Released::NotThere };
-                let release = |(release, bury): &(Release, bool)| self.release(around, release, *bury);
+                let release =
+                    |(release, mark_dead): &(Release, bool)| self.release(around, release, *mark_dead);
                 Reply::Release(releases.iter().map(release).map(freed).collect())
             }
             Request::Break(name, token, force) => Reply::Break(self.break_hold(around, name, *token, *force)),
@@ -122,7 +123,7 @@ impl Store {
         }
     }
 
-    fn release(&mut self, around: &mut Around<'_>, release: &Release, bury: bool) -> bool {
+    fn release(&mut self, around: &mut Around<'_>, release: &Release, mark_dead: bool) -> bool {
         if self.has(Bug::FreesNothing) {
             return true;
         }
@@ -130,7 +131,7 @@ impl Store {
             return self.free_anybody(around, &release.name);
         }
         let release = Release { token: release.token.map(|token| self.shown(token)), ..release.clone() };
-        let request_life = if bury { REQUEST_LIFE } else { Duration::ZERO };
+        let request_life = if mark_dead { REQUEST_LIFE } else { Duration::ZERO };
         self.step(around, &release.name, request_life, |queue, step| queue.release(&release, step))
     }
 
@@ -158,7 +159,7 @@ impl Store {
         let request_life = if self.has(Bug::ForgetsTheDead) { Duration::ZERO } else { request_life };
         let (manner, newest, now) = (self.manner, &mut self.newest, around.now);
         let mut mint = |tokens| mint(manner, newest, now, tokens);
-        let mut step = Step::new(now, request_life, &mut self.graves, &mut mint);
+        let mut step = Step::new(now, request_life, &mut self.tombstones, &mut mint);
         let answer = act(&mut queue, &mut step);
         let mut told = Vec::new();
         while !step.pushed.is_empty() {

@@ -25,7 +25,7 @@ impl FileEngine {
         let standing =
             table.cards.iter().find(|placed| Some(placed.card.ticket) == ticket).map(|placed| placed.slot);
         if claim.mode == Mode::Exclusive {
-            table.bury_holders()?;
+            table.mark_dead_holders()?;
             let zero = table.zero.take();
             let granted = self.seize(claim, table.lock, table.state, &mut table.head, zero.as_ref(), now)?;
             if let Some(slot) = standing {
@@ -34,7 +34,7 @@ impl FileEngine {
             table.tidy()?;
             return Ok(granted);
         }
-        self.bury_zero(table)?;
+        self.mark_dead_zero(table)?;
         let (slot, ticket) = match (standing, ticket) {
             (Some(slot), Some(ticket)) => (slot, ticket),
             _ => {
@@ -84,7 +84,7 @@ impl FileEngine {
     }
 
     /// A holder of a shared flock knows that an exclusive one that left its card is gone.
-    fn bury_zero(&self, table: &mut Table<'_>) -> Result<(), EngineError> {
+    fn mark_dead_zero(&self, table: &mut Table<'_>) -> Result<(), EngineError> {
         let Some(zero) = table.zero.take() else { return Ok(()) };
         if zero.card.state == State::Holding {
             table.set_ended(ended_by_death(&zero.card))?;

@@ -27,7 +27,7 @@ pub(super) enum Line {
 impl FileEngine {
     /// Leaves no trace of one claim.
     pub(super) fn release_one(&self, release: &Release) -> Released {
-        let cell = self.claims.find(release.id).or_else(|| self.claims.bury(release.id));
+        let cell = self.claims.find(release.id).or_else(|| self.claims.mark_dead(release.id));
         let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release.id)) else {
             return Released::NotThere;
         };
@@ -80,7 +80,7 @@ impl FileEngine {
 
     fn take_out(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<Entry>> {
         let taken = std::mem::replace(&mut *lock(cell), Cell::Gone);
-        self.claims.bury(id);
+        self.claims.mark_dead(id);
         match taken {
             Cell::Live(entry) => Some(entry),
             Cell::Fresh | Cell::Gone => None,

@@ -64,7 +64,7 @@ impl<'a> Table<'a> {
                 Ok(alive)
             })?;
             if !moved {
-                seen.dead.iter().try_for_each(|slot| self.bury(*slot))?;
+                seen.dead.iter().try_for_each(|slot| self.mark_dead(*slot))?;
                 return Ok(seen);
             }
             // Comes to an end: without the latch a card changes once, when its owner lets go.
@@ -84,14 +84,14 @@ impl<'a> Table<'a> {
     }
 
     /// Clears the holders away: whoever has the exclusive flock knows that they are gone.
-    pub(super) fn bury_holders(&mut self) -> Result<(), EngineError> {
+    pub(super) fn mark_dead_holders(&mut self) -> Result<(), EngineError> {
         let gone = |placed: &&Placed| placed.card.state == State::Holding;
         let slots: Vec<u32> = self.cards.iter().filter(gone).map(|placed| placed.slot).collect();
-        slots.into_iter().try_for_each(|slot| self.bury(slot))
+        slots.into_iter().try_for_each(|slot| self.mark_dead(slot))
     }
 
     /// Clears a card away whose owner is gone, and remembers how its hold ended.
-    fn bury(&mut self, slot: u32) -> Result<(), EngineError> {
+    fn mark_dead(&mut self, slot: u32) -> Result<(), EngineError> {
         if let Some(placed) = self.cards.iter().find(|placed| placed.slot == slot) {
             if placed.card.state == State::Holding {
                 let ended = if placed.card.is_broken() { Previous::Broken } else { Previous::Lapsed };
@@ -120,7 +120,7 @@ impl<'a> Table<'a> {
     /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims live.
     pub(super) fn place(&mut self) -> Result<(u32, u64), EngineError> {
         if self.cards.len() >= MAX_CLAIMS as usize {
-            self.bury_all_dead()?;
+            self.mark_dead_all_dead()?;
         }
         let mut used = [false; MAX_CLAIMS as usize + 1];
         self.cards.iter().for_each(|placed| used[placed.slot as usize] = true);
@@ -160,14 +160,14 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    fn bury_all_dead(&mut self) -> Result<(), EngineError> {
+    fn mark_dead_all_dead(&mut self) -> Result<(), EngineError> {
         let mut dead = Vec::new();
         for placed in self.cards.iter().filter(|placed| placed.card.state != State::Kept) {
             if !is_alive(self.lock, placed)? && !self.has_moved(placed)? {
                 dead.push(placed.slot);
             }
         }
-        dead.into_iter().try_for_each(|slot| self.bury(slot))
+        dead.into_iter().try_for_each(|slot| self.mark_dead(slot))
     }
 }
 

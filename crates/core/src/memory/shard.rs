@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Instant, Mailbox, Name, Notification, Token,
-    queue::{Graves, Queue, Step},
+    queue::{Queue, Step, Tombstones},
 };
 
 /// How a queue reaches the client of a claim; dead when the client was dropped.
@@ -24,14 +24,14 @@ const SWEEP_MIN: usize = 64;
 pub(super) struct Shard {
     /// Boxed: a table doubles when it grows, so its empty places should be small.
     pub(super) names: HashMap<Name, Box<Queue<Client>>>,
-    pub(super) graves: Graves,
+    pub(super) tombstones: Tombstones,
     /// How many names there may be before those whose holders died silently are looked for.
     sweep_at: usize,
 }
 
 impl Default for Shard {
     fn default() -> Self {
-        Self { names: HashMap::new(), graves: Graves::default(), sweep_at: SWEEP_MIN }
+        Self { names: HashMap::new(), tombstones: Tombstones::default(), sweep_at: SWEEP_MIN }
     }
 }
 
@@ -51,7 +51,7 @@ impl Shard {
         means: &mut Means<'_>,
         act: impl FnOnce(&mut Queue<Client>, &mut Step<'_, Client>) -> R,
     ) -> R {
-        let mut step = Step::new(means.now, means.request_life, &mut self.graves, means.mint);
+        let mut step = Step::new(means.now, means.request_life, &mut self.tombstones, means.mint);
         let answer = match self.names.entry(name.clone()) {
             Entry::Occupied(mut entry) => {
                 let queue = entry.get_mut();
@@ -81,10 +81,10 @@ impl Shard {
     /// Lets time pass for every name and drops those that are idle. A hold whose process died, and for which nobody
     /// asks, would stay for ever otherwise. Run when the table has doubled, it costs each new name a constant.
     pub(super) fn sweep(&mut self, means: &mut Means<'_>) {
-        let Self { names, graves, .. } = self;
-        graves.forget(means.now);
+        let Self { names, tombstones, .. } = self;
+        tombstones.forget(means.now);
         names.retain(|name, queue| {
-            let mut step = Step::new(means.now, means.request_life, graves, means.mint);
+            let mut step = Step::new(means.now, means.request_life, tombstones, means.mint);
             queue.settle(&mut step);
             address(name, queue, &mut step, means.mail);
             !queue.is_idle(means.now)

@@ -81,7 +81,7 @@ impl MemoryStore {
                         .map(|(n, q)| format!("{n}: {q:?}")),
                 );
                 left.extend(
-                    (!shard.graves.is_empty()).then(|| format!("{} dead claims", shard.graves.len())),
+                    (!shard.tombstones.is_empty()).then(|| format!("{} dead claims", shard.tombstones.len())),
                 );
             });
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BrokenHold, Graves, Pushed, Queue, Refusal, Step};
+use super::{BrokenHold, Pushed, Queue, Refusal, Step, Tombstones};
 use crate::{
     Answer, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token, View,
 };
@@ -14,7 +14,7 @@ pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 /// One queue whose clients are the numbers of their claims.
 pub(super) struct Bed {
     pub(super) queue: Queue<u8>,
-    pub(super) graves: Graves,
+    pub(super) tombstones: Tombstones,
     pub(super) now: Instant,
     /// The grants that the last step pushed.
     pub(super) pushed: Vec<Pushed<u8>>,
@@ -28,7 +28,7 @@ impl Bed {
         let now = Instant::from_nanos(1_000_000_000);
         Self {
             queue: Queue::new(),
-            graves: Graves::default(),
+            tombstones: Tombstones::default(),
             now,
             pushed: Vec::new(),
             last: 0,
@@ -50,7 +50,7 @@ impl Bed {
             *last += u64::from(tokens);
             token(number)
         };
-        let mut step = Step::new(self.now, REQUEST_LIFE, &mut self.graves, &mut mint);
+        let mut step = Step::new(self.now, REQUEST_LIFE, &mut self.tombstones, &mut mint);
         let answer = act(&mut self.queue, &mut step);
         self.pushed = step.pushed;
         answer

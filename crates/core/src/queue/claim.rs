@@ -27,7 +27,7 @@ impl<C: Clone> Queue<C> {
             self.line_mut().waiting[place].spoke(claim, client, step.now);
             return Ok(Answer::Waiting(self.hint(place, step.now)));
         }
-        if how == How::Ask || step.graves.contains(claim.id, step.now) {
+        if how == How::Ask || step.tombstones.contains(claim.id, step.now) {
             return Ok(Answer::Gone);
         }
         self.create(claim, client, step)

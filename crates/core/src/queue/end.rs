@@ -45,7 +45,7 @@ impl<C: Clone> Queue<C> {
             // A hold that lapsed before its claim spoke: the place that is left of it is not what was to be freed.
             None => self.leave_line(release.id) && release.token.is_none(),
         };
-        step.bury(release.id);
+        step.mark_dead(release.id);
         self.settle(step);
         freed
     }
@@ -77,7 +77,7 @@ impl<C: Clone> Queue<C> {
         if force {
             self.holders.remove(at);
             self.note_end(token, Previous::Broken, step.now);
-            step.bury(id);
+            step.mark_dead(id);
         } else {
             holder.state = State::Broken;
         }

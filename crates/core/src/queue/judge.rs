@@ -52,7 +52,7 @@ impl Judge {
         self.now = now;
         for stand in self.stands.extract_if(.., |stand| stand.until <= now).collect::<Vec<_>>() {
             match stand.kind {
-                Kind::Held | Kind::Broken => self.bury(stand.claim.id),
+                Kind::Held | Kind::Broken => self.mark_dead(stand.claim.id),
                 Kind::Pushed(until) => self.silent.push(InLine { claim: stand.claim, until }),
                 Kind::Kept => {}
             }
@@ -158,7 +158,7 @@ impl Judge {
                 .into_iter()
                 .any(|line| line.extract_if(.., |waiter| waiter.claim.id == id).next().is_some());
             assert_eq!(freed, stood && token.is_none(), "a place in line is no hold");
-            return self.bury(id);
+            return self.mark_dead(id);
         };
         let mine = token.is_none_or(|token| token == self.stands[at].token);
         assert_eq!(freed, mine, "only one's own, and that surely");
@@ -169,7 +169,7 @@ impl Judge {
             }
             _ => drop(self.stands.remove(at)),
         }
-        self.bury(id);
+        self.mark_dead(id);
     }
 
     pub(super) fn broken(&mut self, number: u64, force: bool, who: Option<ClaimId>) {
@@ -180,7 +180,7 @@ impl Judge {
         let Some(at) = at else { return };
         if force || matches!(self.stands[at].kind, Kind::Kept) {
             let stand = self.stands.remove(at);
-            self.bury(stand.claim.id);
+            self.mark_dead(stand.claim.id);
         } else {
             self.stands[at].kind = Kind::Broken;
         }
@@ -254,7 +254,7 @@ impl Judge {
         self.line.iter().position(|waiter| waiter.claim.id == id)
     }
 
-    fn bury(&mut self, id: ClaimId) {
+    fn mark_dead(&mut self, id: ClaimId) {
         self.dead.insert(id, self.now.after(REQUEST_LIFE));
     }
 

@@ -152,10 +152,10 @@ proptest! {
         run.bed.settle();
         prop_assert!(run.bed.pushed.is_empty(), "all places in line have lapsed");
         prop_assert!(!run.bed.queue.is_used());
-        run.bed.graves.forget(run.bed.now);
+        run.bed.tombstones.forget(run.bed.now);
         run.bed.now = run.bed.now.after(ENDED_LIFE);
         prop_assert!(run.bed.queue.is_idle(run.bed.now));
-        run.bed.graves.forget(run.bed.now);
-        prop_assert!(run.bed.graves.is_empty());
+        run.bed.tombstones.forget(run.bed.now);
+        prop_assert!(run.bed.tombstones.is_empty());
     }
 }

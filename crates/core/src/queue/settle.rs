@@ -51,11 +51,11 @@ impl<C: Clone> Queue<C> {
         match holder.state {
             State::Held => {
                 self.note_end(holder.token, Previous::Lapsed, holder.expires);
-                step.bury(holder.id);
+                step.mark_dead(holder.id);
             }
             State::Broken => {
                 self.note_end(holder.token, Previous::Broken, holder.expires);
-                step.bury(holder.id);
+                step.mark_dead(holder.id);
             }
             State::Kept => {}
             State::Pushed(waiter) => {

@@ -33,7 +33,7 @@ local function break_alone(h)
     c.mode, c.holder = nil, nil
     if h.state ~= 'kept' then
       note_end(s, h.token, 'b')
-      bury(s, id)
+      mark_dead(s, id)
       tell(id, h)
     end
     return
@@ -50,7 +50,7 @@ local function break_shared(id, h)
     unseat(s, id, h)
     if h.state ~= 'kept' then
       note_end(s, h.token, 'b')
-      bury(s, id)
+      mark_dead(s, id)
       tell(id, h)
     end
     shrink(s)

@@ -170,7 +170,7 @@ local function arm(s)
   call('HDEL', s.entries, '')
 end
 
-local function bury(s, id)
+local function mark_dead(s, id)
   for _, over in ipairs(call('ZRANGEBYSCORE', s.dead, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
     call('ZREM', s.dead, over)
   end
@@ -226,7 +226,7 @@ local function lapse(s, id, h, e)
       silence(s, id, e)
     end
   else
-    bury(s, id)
+    mark_dead(s, id)
   end
 end
 

@@ -12,8 +12,8 @@ local USUAL = 100  -- a gap that nobody chose, in ms
 
 local function one(at)
   local side, id, token = ARGV[3 * at - 2], ARGV[3 * at - 1]:match('^(%x+)%.(%d*)$')
-  local how, keep, buried, gap, wake = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
-  keep, buried, speaker = tonumber(keep), buried == '1', id
+  local how, keep, marked_dead, gap, wake = ARGV[3 * at]:match('^(%a) (%d+) (%d) (%w+) ?(.*)$')
+  keep, marked_dead, speaker = tonumber(keep), marked_dead == '1', id
   local s = load(KEYS[at + 1], side)
   if not s then
     return 'layout'
@@ -115,8 +115,8 @@ local function one(at)
   if gap > 0 and told == 'freed' then
     leave_gap()
   end
-  if buried then
-    bury(s, id)
+  if marked_dead then
+    mark_dead(s, id)
   end
   settle(s)
   save(s, keep)

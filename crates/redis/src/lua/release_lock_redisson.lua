@@ -1,6 +1,6 @@
 -- As release_lock.lua, where the lock is a hash. Stands after head.lua, lock_redisson.lua and bell_redisson.lua.
 local mine, s = ARGV[2], { lock = KEYS[1], c = {} }
-local keep, buried, _, wake = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
+local keep, marked_dead, _, wake = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
 find_fields(s)
 local id, token = mine:match('^(%x+)%.(%d*)$')
 local ours = s.value and (token ~= '' and s.value:match('^(%x+%.%d+)[?!]?$') == mine or token == '' and s.value:sub(1, #mine) == mine)
@@ -14,4 +14,4 @@ if keep == '0' then
 else
   call('PEXPIRE', s.lock, keep)
 end
-return { us, value == mine and buried == '0' and 'freed' or 'again' }
+return { us, value == mine and marked_dead == '0' and 'freed' or 'again' }

@@ -5,7 +5,7 @@
 -- Answers {server us, freed, again, or the server's error}; again: more than these may be left of the claim.
 -- Invariant: as of release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys counts it off.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
-local keep, buried = ARGV[3]:match('^%a (%d+) (%d)')
+local keep, marked_dead = ARGV[3]:match('^%a (%d+) (%d)')
 local now = math.floor(us / 1000)
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then
@@ -20,4 +20,4 @@ if longest > now then
 else
   call('DEL', lock)
 end
-return { us, token ~= '' and buried == '0' and 'freed' or 'again' }
+return { us, token ~= '' and marked_dead == '0' and 'freed' or 'again' }

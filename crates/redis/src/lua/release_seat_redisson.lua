@@ -1,7 +1,7 @@
 -- As release_seat.lua, where the lock is a hash. Stands after head.lua, lock_redisson.lua and bell_redisson.lua. The key of the reader that
 -- our shared holds are is not told of beforehand: on the other server it lapses.
 local s, holds, id, token = { lock = KEYS[1], c = {} }, KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
-local keep, buried, _, wake = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
+local keep, marked_dead, _, wake = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
 local now = math.floor(us / 1000)
 find_fields(s)
 if not s.value or s.value:sub(1, 7) ~= 'shared.' or not call('ZSCORE', holds, id) then
@@ -17,4 +17,4 @@ if longest <= now then
     ring(s, wake)
   end
 end
-return { us, token ~= '' and buried == '0' and 'freed' or 'again' }
+return { us, token ~= '' and marked_dead == '0' and 'freed' or 'again' }

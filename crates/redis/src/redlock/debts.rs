@@ -89,12 +89,12 @@ impl Node {
         let mut items = crate::outbox::Items::new();
         for Debt { name, end, .. } in some {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
-            let grave = match end.attempt {
+            let tombstone = match end.attempt {
                 None => self.flights.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
                 // What a late request of this attempt locks, a later attempt takes over, or the release of the claim ends.
                 Some(_) => !end.goes_on && self.flights.is_unsettled(end.id, now),
             };
-            items.push(end.item(&keys, grave, Duration::ZERO));
+            items.push(end.item(&keys, tombstone, Duration::ZERO));
         }
         self.ask(&conn, Script::ReleaseVote, items).await?;
         some.iter()

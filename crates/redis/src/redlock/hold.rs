@@ -94,8 +94,8 @@ impl RedlockEngine {
         let asking = self.all_nodes(|node, conn| {
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
             let items = ends.iter().map(|(name, end)| {
-                let grave = node.flights.release(end.id, conn.number, now, until);
-                Some(end.item(&keys(node, name)?, grave, quarantine))
+                let tombstone = node.flights.release(end.id, conn.number, now, until);
+                Some(end.item(&keys(node, name)?, tombstone, quarantine))
             });
             let said = asks(node, conn, Script::ReleaseVote, items.collect());
             owed(Arc::clone(node), Arc::clone(&ends), said)

@@ -142,12 +142,13 @@ pub(super) struct End {
 
 impl End {
     /// `quarantine`: for so long a node that started anew may have forgotten it.
-    pub(super) fn item(&self, keys: &Keys<'_>, grave: bool, quarantine: Duration) -> Item {
+    pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
-        let (token, ended, grave) = (self.token, crate::push_listener::letter(self.ended), u8::from(grave));
+        let (token, ended, tombstone) =
+            (self.token, crate::push_listener::letter(self.ended), u8::from(tombstone));
         Item::new(keys)
             .id(self.id)
-            .words(format_args!("{attempt} {token} {ended} {grave} {}", millis(quarantine)))
+            .words(format_args!("{attempt} {token} {ended} {tombstone} {}", millis(quarantine)))
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use leasehold_core::{
     Answer, Claim, ClaimId, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token,
-    queue::{Graves, KEPT_OWNER, Queue, Refusal, Step, entry_life},
+    queue::{KEPT_OWNER, Queue, Refusal, Step, Tombstones, entry_life},
 };
 use leasehold_testkit::server::RedisServer;
 use proptest::prelude::*;
@@ -123,10 +123,10 @@ impl Real {
         let till = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
         let till = till + self.seconds + seconds;
         cmd("SET").arg("stop").arg(format!("{till} {at}")).exec(&mut self.redis).unwrap();
-        let graves = "REQUEST_LIFE = 10000";
-        assert!(!verb.contains("local s = load") || verb.contains(graves));
+        let tombstones = "REQUEST_LIFE = 10000";
+        assert!(!verb.contains("local s = load") || verb.contains(tombstones));
         // The dead stay dead, for how long they do depends on the moment of the burial.
-        let text = STOP.to_owned() + &verb.replace(graves, "REQUEST_LIFE = 36000000");
+        let text = STOP.to_owned() + &verb.replace(tombstones, "REQUEST_LIFE = 36000000");
         let mut call: Cmd = cmd("EVAL");
         call.arg(text).arg(2).arg("leasehold:{}tlock:").arg(lock).arg(arguments).arg(0);
         self.redis.send_packed_command(&call.get_packed_command()).unwrap();
@@ -152,7 +152,7 @@ struct Both<'a> {
     run: u64,
     shared: bool,
     queue: Queue<()>,
-    graves: Graves,
+    tombstones: Tombstones,
     minted: u64,
     /// The newest tokens of each claim: on the server, and in the machine.
     tokens: HashMap<String, (u64, Token)>,
@@ -180,7 +180,7 @@ impl Both<'_> {
             *minted += u64::from(tokens);
             Token { lineage: Lineage::new(1), number: first }
         };
-        act(&mut self.queue, &mut Step::new(now, HOUR * 10, &mut self.graves, &mut mint))
+        act(&mut self.queue, &mut Step::new(now, HOUR * 10, &mut self.tombstones, &mut mint))
     }
 
     fn call(&mut self, verb: &str, stop: Stop, arguments: &[String]) -> (Instant, String) {
@@ -337,9 +337,9 @@ impl Both<'_> {
     fn live(real: &mut Real, shared: bool, history: &[(i64, Stop, Event)]) {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let (queue, graves, tokens) = (Queue::new(), Graves::default(), HashMap::new());
+        let (queue, tombstones, tokens) = (Queue::new(), Tombstones::default(), HashMap::new());
         let mut both =
-            Both { real, lock: format!("lock:run-{run}"), run, shared, queue, graves, minted: 0, tokens };
+            Both { real, lock: format!("lock:run-{run}"), run, shared, queue, tombstones, minted: 0, tokens };
         for (pause, stop, event) in history {
             both.real.pass(*pause);
             both.happen(*stop, event);

@@ -5,9 +5,9 @@
 
 mod breaking;
 mod conformance;
-mod ghosts;
 mod interop;
 mod large;
+mod late_requests;
 mod liar;
 mod names;
 mod neighbours;

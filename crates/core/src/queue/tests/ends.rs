@@ -54,8 +54,8 @@ fn no_request_of_a_released_claim_creates_anything() {
     bed.pass(999);
     assert!(matches!(bed.create(2, Exclusive), Answer::Gone));
     bed.pass(1);
-    bed.graves.forget(bed.now);
-    assert!(bed.graves.is_empty(), "and nothing is left of them");
+    bed.tombstones.forget(bed.now);
+    assert!(bed.tombstones.is_empty(), "and nothing is left of them");
 }
 
 #[test]

@@ -12,7 +12,7 @@ t.ended = 'b'
 put(key, t)
 if ARGV[3] == '1' then
   call('DEL', lock)
-  bury(side .. 'D' .. lock, t.id)
+  mark_dead(side .. 'D' .. lock, t.id)
   ring(side, lock)
 else
   call('SET', lock, 'broken-' .. t.id, 'KEEPTTL')

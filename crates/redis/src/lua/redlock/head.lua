@@ -90,7 +90,7 @@ local function is_dead(key, id)
   return (call('GET', key) or ''):find(id, 1, true)
 end
 
-local function bury(key, id)
+local function mark_dead(key, id)
   local dead = call('GET', key)
   if not dead or #dead > LONGEST then
     dead = ''

@@ -7,7 +7,7 @@
 -- Answers "freed", "other" (it had the lock, and another token is written for it) "absent", or "young" (absent, and
 -- the node may have forgotten it).
 local function one(lock, side, id, text)
-  local attempt, token, how, grave, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
+  local attempt, token, how, tombstone, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
   token = tonumber(token)
   local value, word, waited = value_under(lock), 'absent', true
   local is_ours = attempt == 'any' and (is_of(value, id) or value == 'broken-' .. id)
@@ -26,8 +26,8 @@ local function one(lock, side, id, text)
   if waited and attempt == 'any' then
     forget(side, lock, id)
   end
-  if grave == '1' then
-    bury(side .. 'D' .. lock, id)
+  if tombstone == '1' then
+    mark_dead(side .. 'D' .. lock, id)
   end
   return word == 'absent' and not value and is_young(quarantine) and 'young' or word
 end

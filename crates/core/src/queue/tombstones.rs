@@ -9,21 +9,21 @@ use crate::{ClaimId, Instant};
 
 /// The most dead claims remembered in one place; the oldest give way. An engine whose requests can truly be late for
 /// longer than it takes to end so many claims must shard its graves or bound its clients.
-pub const MAX_GRAVES: usize = 4096;
+pub const MAX_TOMBSTONES: usize = 4096;
 
 /// The ids of ended claims, each remembered until no earlier request of it can arrive any more.
 ///
 /// Ids are unique over all names, so one list serves many queues.
 #[derive(Debug, Default)]
-pub struct Graves {
+pub struct Tombstones {
     until: HashMap<ClaimId, Instant, BuildHasherDefault<IdHasher>>,
     /// In the order of burial; an id buried again stands here twice, and the later entry counts.
     order: VecDeque<(ClaimId, Instant)>,
 }
 
-impl Graves {
+impl Tombstones {
     /// Remembers `id` until `until`.
-    pub fn bury(&mut self, id: ClaimId, now: Instant, until: Instant) {
+    pub fn mark_dead(&mut self, id: ClaimId, now: Instant, until: Instant) {
         self.forget(now);
         if until <= now {
             return;
@@ -33,7 +33,7 @@ impl Graves {
             entry => drop(entry.insert_entry(until)),
         }
         self.order.push_back((id, until));
-        if self.order.len() > MAX_GRAVES {
+        if self.order.len() > MAX_TOMBSTONES {
             self.forget_oldest();
         }
     }
@@ -70,10 +70,10 @@ impl Graves {
 
     fn forget_oldest(&mut self) {
         if let Some((id, until)) = self.order.pop_front()
-            && let Entry::Occupied(grave) = self.until.entry(id)
-            && *grave.get() == until
+            && let Entry::Occupied(tombstone) = self.until.entry(id)
+            && *tombstone.get() == until
         {
-            grave.remove();
+            tombstone.remove();
         }
     }
 }
@@ -116,27 +116,27 @@ mod tests {
 
     #[test]
     fn an_id_is_dead_until_its_time_and_then_nothing_is_left() {
-        let mut graves = Graves::default();
-        graves.bury(id(1), at(0), at(10));
-        graves.bury(id(1), at(5), at(15));
+        let mut tombstones = Tombstones::default();
+        tombstones.mark_dead(id(1), at(0), at(10));
+        tombstones.mark_dead(id(1), at(5), at(15));
         assert!(
-            graves.contains(id(1), at(14))
-                && !graves.contains(id(1), at(15))
-                && !graves.contains(id(2), at(0))
+            tombstones.contains(id(1), at(14))
+                && !tombstones.contains(id(1), at(15))
+                && !tombstones.contains(id(2), at(0))
         );
-        graves.forget(at(12));
-        assert!(graves.contains(id(1), at(14)), "the second burial counts");
-        graves.forget(at(15));
-        assert!(graves.is_empty() && graves.order.is_empty());
+        tombstones.forget(at(12));
+        assert!(tombstones.contains(id(1), at(14)), "the second burial counts");
+        tombstones.forget(at(15));
+        assert!(tombstones.is_empty() && tombstones.order.is_empty());
     }
 
     #[test]
     fn the_oldest_give_way_when_there_are_too_many() {
-        let mut graves = Graves::default();
-        for number in 0..=MAX_GRAVES {
-            graves.bury(id(number as u128), at(0), at(10));
+        let mut tombstones = Tombstones::default();
+        for number in 0..=MAX_TOMBSTONES {
+            tombstones.mark_dead(id(number as u128), at(0), at(10));
         }
-        assert_eq!(graves.len(), MAX_GRAVES);
-        assert!(!graves.contains(id(0), at(1)) && graves.contains(id(1), at(1)));
+        assert_eq!(tombstones.len(), MAX_TOMBSTONES);
+        assert!(!tombstones.contains(id(0), at(1)) && tombstones.contains(id(1), at(1)));
     }
 }
