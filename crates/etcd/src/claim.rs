@@ -9,9 +9,9 @@ use crate::{
     card::{Card, State},
     client::{Client, Failed},
     conn::Conn,
-    door,
     error::{is_full, is_lease_gone, is_too_long, sort, unreadable},
     keys::{self, Dir},
+    runtime,
     session::Session,
     standing::{Standing, Told, what_blocks},
     wire::{Order, Put, Range, Txn, TxnResponse, compare},
@@ -113,7 +113,7 @@ impl Client {
                 // Others came since there was room.
                 Next::Again { room_at: room } if room_at.is_some() => {
                     room_at = room;
-                    door::sleep(pause(claim.id, round)).await;
+                    runtime::sleep(pause(claim.id, round)).await;
                 }
                 Next::Again { room_at: room } => room_at = room,
             }

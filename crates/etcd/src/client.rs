@@ -20,12 +20,11 @@ use crate::{
     config::Config,
     conn::Conn,
     dial::{Dialer, Link},
-    door,
     engine::REQUEST_TIMEOUT,
     error::{sort, unreadable, wants_login},
     kept::KeptKeys,
     keys::{self, Dir},
-    lock_of, minder,
+    lock_of, minder, runtime,
     session::{HURRY, Seat, Session, Sessions, gone, seconds},
     watches::{Begin, Target},
     wire::{self, Spoken},
@@ -134,9 +133,9 @@ impl Client {
             session.end();
             self.lease_is_gone(session.id);
             let (client, id) = (Weak::clone(&self.me), session.id);
-            door::spawn(async move {
+            runtime::spawn(async move {
                 if let Some(client) = client.upgrade() {
-                    let _ = door::within(REQUEST_TIMEOUT, client.ask(wire::Revoke { id })).await;
+                    let _ = runtime::within(REQUEST_TIMEOUT, client.ask(wire::Revoke { id })).await;
                 }
             });
         }
@@ -189,11 +188,11 @@ impl Client {
                 client.mailbox.push(Notification::AskAll);
             }
         };
-        door::spawn(leasehold_core::lasting(
+        runtime::spawn(leasehold_core::lasting(
             "minder",
             move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
             fell,
-            door::sleep,
+            runtime::sleep,
         ));
     }
 
@@ -224,7 +223,7 @@ impl Client {
                 conn.keep_alive(session.id);
             }
             // An answer may be lost with its connection.
-            door::within(HURRY, changed).await;
+            runtime::within(HURRY, changed).await;
         }
     }
 

@@ -16,12 +16,11 @@ use tonic::{Code, Status};
 
 use crate::{
     config::Config,
-    door,
     error::{sort_connecting, wants_user},
     guarantee, lock_of,
     pulse::{Member, Pulse},
     push_handler::PushHandler,
-    stream,
+    runtime, stream,
     watches::Watches,
     wire::{Authenticate, Grpc, Http, KeepAlive, Spoken, Watch},
 };
@@ -99,18 +98,18 @@ impl Conn {
             };
             Ok((grpc, said))
         };
-        let (grpc, said) = door::within(limit, dialing).await.ok_or_else(|| late(limit))??;
+        let (grpc, said) = runtime::within(limit, dialing).await.ok_or_else(|| late(limit))??;
         if let Some((user, password)) = &config.login {
             let password = password.read().await?.as_str().to_owned();
             let login = Authenticate { name: user.clone(), password };
-            let known = door::within(LOGIN_LIMIT, grpc.call(login)).await;
+            let known = runtime::within(LOGIN_LIMIT, grpc.call(login)).await;
             let known = known.ok_or_else(|| late(LOGIN_LIMIT))?.map_err(failed)?;
             grpc.be(&known.token).map_err(failed)?;
         }
         let said = match said {
             Some(said) => said,
             None => {
-                let said = door::within(limit, Member::ask(&grpc, config)).await;
+                let said = runtime::within(limit, Member::ask(&grpc, config)).await;
                 said.ok_or_else(|| late(limit))?.map_err(failed)?
             }
         };
@@ -152,7 +151,7 @@ impl Conn {
         let kept = keep(grpc.clone(), leases, life(), Weak::clone(&hears));
         let pulse = pulse(grpc, said.pulse, life(), hears);
         let last_words = LastWords { life: life(), broken };
-        door::spawn(async move {
+        runtime::spawn(async move {
             tokio::select! {
                 () = watched => {}
                 () = kept => {}
@@ -272,7 +271,7 @@ async fn keep(
 async fn pulse(grpc: Grpc, pulse: Pulse, life: Arc<Life>, hears: Weak<dyn PushHandler>) {
     let mut leaderless = 0;
     loop {
-        door::sleep(PULSE).await;
+        runtime::sleep(PULSE).await;
         let Some(hears) = hears.upgrade() else { return };
         let needed = hears.needs_server();
         drop(hears);
@@ -282,7 +281,7 @@ async fn pulse(grpc: Grpc, pulse: Pulse, life: Arc<Life>, hears: Weak<dyn PushHa
         if !needed && lock_of(&life.load).requests == 0 {
             continue;
         }
-        match door::within(SILENCE, pulse.send(&grpc)).await {
+        match runtime::within(SILENCE, pulse.send(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
             // Another error of the server is a sign of life; a connection that broke ends its streams.

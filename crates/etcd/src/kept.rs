@@ -11,10 +11,9 @@ use leasehold_core::{EngineError, Instant, Mode};
 use crate::{
     card::{BEFORE_KEPT, Card, State},
     client::Client,
-    door,
     engine::REQUEST_TIMEOUT,
     keys::Dir,
-    lock_of,
+    lock_of, runtime,
     wire::{DeleteRange, KeyValue, Order, Range, RangeResponse, Txn, compare},
 };
 
@@ -103,9 +102,9 @@ impl Client {
     pub(crate) fn look_for_all_kept(&self, dir: &Dir, mode: Mode, revision: i64) {
         let first = Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(FIRST);
         let client = self.weak();
-        door::spawn(async move {
+        runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
-            match door::within(REQUEST_TIMEOUT, client.ask(first)).await {
+            match runtime::within(REQUEST_TIMEOUT, client.ask(first)).await {
                 Some(Ok((_, there))) => there.kvs.iter().for_each(|kv| client.hear_of(kv)),
                 _ => tracing::debug!("names that may be kept end with their leases"),
             }

@@ -12,9 +12,8 @@ use tokio::sync::Notify;
 use crate::{
     book::Overdue,
     client::Client,
-    door,
     engine::REQUEST_TIMEOUT,
-    lock_of,
+    lock_of, runtime,
     session::Want,
     watches::{Begin, Target},
     wire::Revoke,
@@ -39,7 +38,7 @@ pub(crate) async fn run(client: Weak<Client>, sooner: Arc<Notify>) {
         };
         tokio::select! {
             () = rang => {}
-            () = door::sleep(sleep) => {}
+            () = runtime::sleep(sleep) => {}
         }
     }
 }
@@ -55,15 +54,15 @@ impl Client {
                     Some(conn) => conn.keep_alive(session.id),
                     None => {
                         let link = self.link.clone();
-                        door::spawn(async move { drop(link.conn().await) });
+                        runtime::spawn(async move { drop(link.conn().await) });
                     }
                 },
                 Want::Revoke => {
                     self.forget_lease(session.id);
                     let (client, id) = (Arc::clone(self), session.id);
-                    door::spawn(async move {
+                    runtime::spawn(async move {
                         // If it does not arrive, the lease ends by itself.
-                        let _ = door::within(REQUEST_TIMEOUT, client.ask(Revoke { id })).await;
+                        let _ = runtime::within(REQUEST_TIMEOUT, client.ask(Revoke { id })).await;
                     });
                 }
                 Want::Forget => self.lease_is_gone(session.id),
@@ -88,17 +87,17 @@ impl Client {
                         async move {
                             while let Some(client) = client.upgrade()
                                 && !matches!(
-                                    door::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
+                                    runtime::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
                                     Some(Ok(()))
                                 )
                             {
                                 drop(client);
                                 tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
-                                door::sleep(AGAIN).await;
+                                runtime::sleep(AGAIN).await;
                             }
                         }
                     };
-                    door::spawn(leasehold_core::lasting("end of a claim", ending, || (), door::sleep));
+                    runtime::spawn(leasehold_core::lasting("end of a claim", ending, || (), runtime::sleep));
                 }
             }
         }
@@ -109,8 +108,8 @@ impl Client {
         };
         for lease in ended {
             let client = Arc::clone(self);
-            door::spawn(async move {
-                let _ = door::within(REQUEST_TIMEOUT, client.end_kept(lease)).await;
+            runtime::spawn(async move {
+                let _ = runtime::within(REQUEST_TIMEOUT, client.end_kept(lease)).await;
             });
         }
         let due = [self.book().next_due(), self.mind_kept(now)];
@@ -124,8 +123,8 @@ impl Client {
         };
         for (key, revision) in over {
             let client = Arc::clone(self);
-            door::spawn(async move {
-                let _ = door::within(REQUEST_TIMEOUT, client.take_away(key, revision)).await;
+            runtime::spawn(async move {
+                let _ = runtime::within(REQUEST_TIMEOUT, client.take_away(key, revision)).await;
             });
         }
         next

@@ -6,10 +6,10 @@ use crate::{
     ask::is_no_claim,
     book::{Before, Entry, Place},
     client::{Client, grant},
-    door,
     engine::REQUEST_TIMEOUT,
     lock_of,
     push_handler::PushHandler,
+    runtime,
     watches::Target,
     wire::{Event, KeyValue, Range},
 };
@@ -41,7 +41,7 @@ impl PushHandler for Client {
 
     fn missed(&self, target: Target) {
         let client = self.weak();
-        door::spawn(async move {
+        runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
             let look = async {
                 match target {
@@ -50,7 +50,7 @@ impl PushHandler for Client {
                     Target::Notify(_) => {}
                 }
             };
-            let _ = door::within(REQUEST_TIMEOUT, look).await;
+            let _ = runtime::within(REQUEST_TIMEOUT, look).await;
         });
     }
 

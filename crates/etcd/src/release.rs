@@ -11,10 +11,9 @@ use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 use crate::{
     card::{BEFORE_BROKEN, BEFORE_KEPT, Card, State, of_claim},
     client::{Client, Failed},
-    door,
     engine::REQUEST_LIFE,
     error::{is_full, is_lease_gone, sort, unreadable},
-    keys,
+    keys, runtime,
     session::Session,
     wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
 };
@@ -63,7 +62,7 @@ impl Client {
             self.keeps_leases.store(true, Ordering::Relaxed);
             self.forget_lease(session.id);
             // If it does not arrive, the lease ends by itself.
-            let _ = door::within(REVOKE_LIMIT, self.ask(Revoke { id: session.id })).await;
+            let _ = runtime::within(REVOKE_LIMIT, self.ask(Revoke { id: session.id })).await;
         }
     }
 

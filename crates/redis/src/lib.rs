@@ -8,7 +8,6 @@
 mod config;
 mod conn;
 mod contention;
-mod door;
 mod engine;
 mod error;
 mod evidence;
@@ -30,6 +29,7 @@ mod reach;
 mod redlock;
 mod replicas;
 mod reply;
+mod runtime;
 mod scripts;
 mod server;
 mod servers;

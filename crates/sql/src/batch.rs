@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{database::Failed, door};
+use crate::{database::Failed, runtime};
 
 /// How many questions one statement answers.
 const MOST: usize = 256;
@@ -50,7 +50,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
             begins
         };
         if begins {
-            door::spawn(Worker { batch: Arc::clone(self), counted: true }.run(key, run));
+            runtime::spawn(Worker { batch: Arc::clone(self), counted: true }.run(key, run));
         }
         rx.await.unwrap_or_else(|_| {
             Err(Failed::new(leasehold_core::Fault::Unknown, "the statement was given up"))

@@ -18,11 +18,11 @@ use tokio::sync::{Notify, Semaphore};
 use crate::{
     batch::Batch,
     database::{Database, Failed, Taken, Timed},
-    door,
     engine::REQUEST_TIMEOUT,
     line::{Arrival, Line},
     minder,
     row::{ClientId, previous_of},
+    runtime,
     step::{REQUEST_LIFE, Said, Verb},
 };
 
@@ -231,11 +231,11 @@ impl Client {
                 client.mailbox.push(Notification::AskAll);
             }
         };
-        door::spawn(leasehold_core::lasting(
+        runtime::spawn(leasehold_core::lasting(
             "minder",
             move || minder::run(Weak::clone(&me), Arc::clone(&queued)),
             fell,
-            door::sleep,
+            runtime::sleep,
         ));
     }
 
@@ -250,7 +250,9 @@ impl Client {
             // Some rows may be locked by others for long: each hold is asked for by itself then.
             let limit = Some(shortest / 16).filter(|limit| asked.len() > 1 && *limit >= SLOW);
             let work = bounded(self.database.renew(&asked));
-            let Some(renewed) = door::within(limit.unwrap_or(REQUEST_TIMEOUT), work).await else { continue };
+            let Some(renewed) = runtime::within(limit.unwrap_or(REQUEST_TIMEOUT), work).await else {
+                continue;
+            };
             match renewed {
                 Ok(kept) => {
                     for (&at, kept) in part.iter().zip(kept) {
@@ -275,7 +277,7 @@ impl Client {
             match answer {
                 Some(answer) => answer,
                 // Before the caller gives up the answers about all of them.
-                None => door::within(shortest / 8, self.renew_one(hold)).await.unwrap_or_else(slow),
+                None => runtime::within(shortest / 8, self.renew_one(hold)).await.unwrap_or_else(slow),
             }
         });
         futures_util::future::join_all(said).await
@@ -376,7 +378,7 @@ impl Client {
 /// A connection over which nothing comes must not keep anybody waiting.
 pub(crate) async fn bounded<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
     let late = || Failed::new(Fault::Unknown, format!("no answer within {REQUEST_TIMEOUT:?}"));
-    door::within(REQUEST_TIMEOUT, work).await.unwrap_or_else(|| Err(late()))
+    runtime::within(REQUEST_TIMEOUT, work).await.unwrap_or_else(|| Err(late()))
 }
 
 fn slow() -> Renewed {

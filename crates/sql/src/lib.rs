@@ -16,7 +16,6 @@
 mod batch;
 mod client;
 mod database;
-mod door;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod encryption;
 mod engine;
@@ -34,6 +33,7 @@ pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod returned;
 mod row;
+mod runtime;
 mod slots;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

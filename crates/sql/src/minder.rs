@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use crate::{
     client::Client,
     database::{Database, Failed},
-    door,
     pace::Pace,
+    runtime,
     slots::{Slots, jittered, pause},
 };
 
@@ -43,7 +43,7 @@ pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
         // Timers stop while the machine is suspended: what is due is looked at again soon.
         let next = if waits { minder.next(looks) } else { LOOK };
         tokio::select! {
-            () = door::sleep(next) => {}
+            () = runtime::sleep(next) => {}
             () = database.changed(), if looks => {}
             () = queued.notified() => minder.quicken(&client),
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::door;
+use crate::runtime;
 
 /// The longest wait for a connection that another request uses, where the server accepts no more.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -19,5 +19,5 @@ pub(crate) async fn returned<T>(rings: &Notify, free: impl Fn() -> Option<T>) ->
             }
         }
     };
-    door::within(LONGEST, returned).await
+    runtime::within(LONGEST, returned).await
 }

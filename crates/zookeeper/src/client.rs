@@ -19,10 +19,9 @@ use crate::{
     book::Book,
     config::Config,
     conn::Conn,
-    door,
     error::{Failed, agreed, unreadable},
     keys::Dir,
-    lock_of, minder,
+    lock_of, minder, runtime,
     session::{Facts, over},
     sessions::{Seat, Session, Sessions},
     watches::WatchHandler,
@@ -51,7 +50,7 @@ pub(crate) struct Client {
     /// One session is begun at a time, for all who need it.
     beginning: Mutex<()>,
     /// Where the tasks of this client run, once there are any.
-    runtime: OnceLock<door::Runtime>,
+    runtime: OnceLock<runtime::Runtime>,
     /// A second session was wanted soon after the first: they are kept for a while from now on.
     pub(crate) keeps_sessions: AtomicBool,
     /// The server with which the next session begins: clients and sessions are to be spread over them.
@@ -135,8 +134,8 @@ impl Client {
                 kept.mend().await;
             }
         };
-        door::spawn(leasehold_core::lasting("session", mended, || (), door::sleep));
-        if self.runtime.set(door::runtime()).is_ok() {
+        runtime::spawn(leasehold_core::lasting("session", mended, || (), runtime::sleep));
+        if self.runtime.set(runtime::runtime()).is_ok() {
             self.be_minded();
         }
         self.sooner.notify_one();
@@ -151,11 +150,11 @@ impl Client {
                 client.mailbox.push(Notification::AskAll);
             }
         };
-        door::spawn(leasehold_core::lasting(
+        runtime::spawn(leasehold_core::lasting(
             "minder",
             move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
             fell,
-            door::sleep,
+            runtime::sleep,
         ));
     }
 
@@ -180,7 +179,7 @@ impl Client {
                 continue;
             }
             // An answer may be lost with its connection.
-            door::within(HURRY, changed).await;
+            runtime::within(HURRY, changed).await;
         }
     }
 
@@ -291,8 +290,8 @@ impl Drop for Client {
             session.facts.end();
             let Some(runtime) = self.runtime.get() else { return };
             // Its nodes are gone with it. If it does not arrive, the session ends by itself.
-            door::spawn_on(runtime, async move {
-                let _ = door::within(CLOSE_LIMIT, session.close()).await;
+            runtime::spawn_on(runtime, async move {
+                let _ = runtime::within(CLOSE_LIMIT, session.close()).await;
             });
         }
     }

@@ -17,8 +17,8 @@ use tokio::{
 
 use crate::{
     config::Config,
-    door,
     outbox::{Outbox, Sent},
+    runtime,
     stream::{self, Bytes},
     watches::{WatchHandler, Watches},
     wire::{Event, Header, Hello, Op, Reader, Welcome, XID_EVENT},
@@ -102,7 +102,7 @@ impl Conn {
         let watches = Watches::new(hears);
         let (inside, lives, watched, time) =
             (Arc::clone(&outbox), Arc::clone(&life), watches.clone(), Arc::clone(&clock));
-        door::spawn(async move {
+        runtime::spawn(async move {
             let over = Over(&inside, &lives, &broken);
             tokio::select! {
                 why = hear(read, &inside, &lives, &watched) => tracing::debug!(why, "the connection broke"),
@@ -212,7 +212,7 @@ async fn write_all(mut write: impl AsyncWrite + Unpin, outbox: &Outbox, clock: &
 /// Returns when a request has waited for too long.
 async fn watch_over(outbox: &Outbox, clock: &dyn Clock, silence: Duration) {
     loop {
-        door::sleep(silence / 4).await;
+        runtime::sleep(silence / 4).await;
         let now: Instant = clock.now();
         if outbox.waiting_since().is_some_and(|since| now.since(since) > silence) {
             return;

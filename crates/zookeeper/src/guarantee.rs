@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{EngineError, Guarantee, Level};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{client::Client, config::Config, door, stream};
+use crate::{client::Client, config::Config, runtime, stream};
 
 /// How long a server is asked what it is.
 const ASK_LIMIT: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ struct Said {
 pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
     let mut said = Said::default();
     for place in &client.config.servers {
-        if let Some(Some(facts)) = door::within(ASK_LIMIT, ask(&client.config, place)).await {
+        if let Some(Some(facts)) = runtime::within(ASK_LIMIT, ask(&client.config, place)).await {
             said = facts;
             break;
         }

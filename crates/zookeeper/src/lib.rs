@@ -11,7 +11,6 @@ mod claim;
 mod client;
 mod config;
 mod conn;
-mod door;
 mod engine;
 mod error;
 #[cfg(any(test, feature = "fuzz"))]
@@ -27,6 +26,7 @@ mod outbox;
 mod permits;
 mod release;
 mod renew;
+mod runtime;
 mod session;
 mod sessions;
 mod stand;

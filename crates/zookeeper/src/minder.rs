@@ -9,7 +9,7 @@ use std::{
 use leasehold_core::Instant;
 use tokio::sync::Notify;
 
-use crate::{book::Overdue, client::Client, door, engine::REQUEST_TIMEOUT, session::Want, wire::Ping};
+use crate::{book::Overdue, client::Client, engine::REQUEST_TIMEOUT, runtime, session::Want, wire::Ping};
 
 /// The longest sleep: timers stop while the machine is suspended, the clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(crate) async fn run(client: Weak<Client>, sooner: Arc<Notify>) {
         };
         tokio::select! {
             () = rang => {}
-            () = door::sleep(sleep) => {}
+            () = runtime::sleep(sleep) => {}
         }
     }
 }
@@ -47,7 +47,7 @@ impl Client {
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
                         let believes = !self.book().only_stands_in_line(&session);
-                        door::spawn(async move {
+                        runtime::spawn(async move {
                             let beat = async {
                                 if believes {
                                     client.beat(&session, &conn).await
@@ -55,7 +55,7 @@ impl Client {
                                     conn.send(&Ping).answer().await
                                 }
                             };
-                            if let Some(Err(failed)) = door::within(REQUEST_TIMEOUT, beat).await {
+                            if let Some(Err(failed)) = runtime::within(REQUEST_TIMEOUT, beat).await {
                                 tracing::debug!(?failed, "no heartbeat");
                             }
                         });
@@ -63,9 +63,9 @@ impl Client {
                 }
                 Want::Close => {
                     self.sessions.forget(&session);
-                    door::spawn(async move {
+                    runtime::spawn(async move {
                         // If it does not arrive, the session ends by itself.
-                        let _ = door::within(REQUEST_TIMEOUT, session.close()).await;
+                        let _ = runtime::within(REQUEST_TIMEOUT, session.close()).await;
                     });
                 }
                 Want::Forget => self.session_is_gone(&session),
@@ -77,8 +77,8 @@ impl Client {
         };
         for id in lasting {
             let client = Arc::clone(self);
-            door::spawn(async move {
-                let _ = door::within(REQUEST_TIMEOUT, client.watch_hold(id)).await;
+            runtime::spawn(async move {
+                let _ = runtime::within(REQUEST_TIMEOUT, client.watch_hold(id)).await;
             });
         }
         for overdue in overdue {
@@ -91,17 +91,17 @@ impl Client {
                         async move {
                             while let Some(client) = client.upgrade()
                                 && !matches!(
-                                    door::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
+                                    runtime::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
                                     Some(Ok(()))
                                 )
                             {
                                 drop(client);
                                 tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
-                                door::sleep(AGAIN).await;
+                                runtime::sleep(AGAIN).await;
                             }
                         }
                     };
-                    door::spawn(leasehold_core::lasting("end of a claim", ending, || (), door::sleep));
+                    runtime::spawn(leasehold_core::lasting("end of a claim", ending, || (), runtime::sleep));
                 }
             }
         }

@@ -7,7 +7,7 @@ use leasehold_core::{ClaimId, Loss, Name, Notification};
 use crate::{
     book::{Before, Place},
     client::{Client, grant},
-    door,
+    runtime,
     session::Facts,
     sessions::Session,
     watches::{Target, WatchHandler},
@@ -68,7 +68,7 @@ impl Client {
         if happened == Happened::Deleted {
             self.lost(name, id, Loss::Gone);
         } else if let Some(client) = self.me.upgrade() {
-            door::spawn(async move { client.watch_hold(id).await });
+            runtime::spawn(async move { client.watch_hold(id).await });
         }
     }
 

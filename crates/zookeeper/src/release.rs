@@ -12,9 +12,9 @@ use crate::{
     book::Place,
     client::Client,
     conn::Conn,
-    door,
     engine::{REQUEST_LIFE, REQUEST_TIMEOUT},
     error::Failed,
+    runtime,
     sessions::Session,
     wire::{Close, Code, Delete, Exists, Step},
 };
@@ -64,13 +64,13 @@ impl Client {
     /// R9: a request of the claim was not answered, and nobody tells when it can be done no more. What it makes later is deleted.
     fn expect_late_request(&self, id: ClaimId, known: Known) {
         let client = Weak::clone(&self.me);
-        door::spawn(async move {
+        runtime::spawn(async move {
             for pause in LATE_REQUEST_LOOKS {
-                door::sleep(Duration::from_millis(pause)).await;
+                runtime::sleep(Duration::from_millis(pause)).await;
                 let Some(client) = client.upgrade().filter(|_| !known.session.facts.is_gone()) else {
                     return;
                 };
-                let looked = door::within(REQUEST_TIMEOUT, client.end(id, &known)).await;
+                let looked = runtime::within(REQUEST_TIMEOUT, client.end(id, &known)).await;
                 if let Some(Ok(true)) = looked {
                     tracing::debug!(%id, "a claim was made after it was released, and is deleted");
                 }

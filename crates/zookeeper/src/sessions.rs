@@ -16,9 +16,8 @@ use zeroize::Zeroizing;
 use crate::{
     config::Config,
     conn::Conn,
-    door,
     error::{Failed, agreed},
-    lock_of,
+    lock_of, runtime,
     session::{Facts, over},
     watches::WatchHandler,
     wire::{Auth, Close, Hello, Multi, Step, Sync},
@@ -135,7 +134,7 @@ impl Dialer {
         let mut worst: Option<EngineError> = None;
         for at in first..first + servers.len() {
             let place = &servers[at % servers.len()];
-            let dialed = door::within(limit, self.dial_one(place, Arc::clone(&broken))).await;
+            let dialed = runtime::within(limit, self.dial_one(place, Arc::clone(&broken))).await;
             let error = match dialed {
                 Some(Ok(conn)) => {
                     // A server whose connection breaks is tried last.
@@ -205,7 +204,7 @@ impl Dialer {
         tracing::warn!(place = %conn.place, "the data of the servers went back: all holds are lost");
         self.facts.end();
         // Its holders are told before others are let in.
-        door::sleep(TOLD).await;
+        runtime::sleep(TOLD).await;
         // If it does not arrive, the session ends by itself.
         let _ = conn.send(&Close).answer().await;
         Err(over().into())

@@ -12,11 +12,10 @@ use crate::{
     card::is_broken,
     claim::{Tried, Way, children},
     client::{Client, grant},
-    door,
     error::Failed,
     keys::{self, LINE, PERMITS},
     line::{refuses, standing},
-    lock_of,
+    lock_of, runtime,
     session::over,
     watches::{Expecting, Target},
     wire::{Children, Code, Data, Exists},
@@ -76,7 +75,7 @@ impl Client {
                             return Ok(Tried::Answer(taken));
                         }
                     }
-                    None => door::sleep(FIRST_PAUSE * 2_u32.pow(look)).await,
+                    None => runtime::sleep(FIRST_PAUSE * 2_u32.pow(look)).await,
                 }
                 children = self::children(&way.conn, &line).await?;
                 continue;

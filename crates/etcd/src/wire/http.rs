@@ -17,7 +17,7 @@ use tonic::{
     codegen::{BoxFuture, Bytes, Service, http},
 };
 
-use crate::{door, stream};
+use crate::{runtime, stream};
 
 /// How much of an answer, and of all answers together, may be under way before it is read.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -33,7 +33,7 @@ impl Http {
         settings.initial_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
         let (requests, connection) =
             settings.enable_push(false).handshake(bytes).await.map_err(|error| broken(&error))?;
-        door::spawn(async move {
+        runtime::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection broke");
             }
@@ -61,7 +61,7 @@ impl Service<http::Request<Body>> for Http {
             // One message is sent at once; the rest of a stream when it comes.
             match sending.as_mut().now_or_never() {
                 Some(sent) => sent?,
-                None => door::spawn(sending.map(drop)),
+                None => runtime::spawn(sending.map(drop)),
             }
             let answer = answer.await.map_err(|error| broken(&error))?;
             Ok(answer.map(|stream| Answer { stream, ended: false }))

@@ -7,7 +7,7 @@ use std::{
 use leasehold_core::{EngineError, Fault};
 
 use super::{cluster::Inner, node::Node, slots};
-use crate::door;
+use crate::runtime;
 
 /// The pause after an answer, or when nobody gave one. Between two of them many requests are sent on from node to node, and need no
 /// answer of this.
@@ -36,7 +36,7 @@ impl MapTask {
             }
         }
         // Not under the lock: a runtime that is shut down drops the task at once.
-        door::detach(Asking { cluster: Weak::clone(cluster), ended: false }.run());
+        runtime::detach(Asking { cluster: Weak::clone(cluster), ended: false }.run());
     }
 
     /// What the last attempt met.
@@ -68,7 +68,7 @@ impl Asking {
                 cluster.lock().task.failed = answer.err().map(|error| (error.fault, error.message));
                 cluster.told.notify_waiters();
             }
-            door::pause(PAUSE).await;
+            runtime::pause(PAUSE).await;
         }
     }
 }
@@ -86,7 +86,7 @@ impl Drop for Asking {
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut met: Option<EngineError> = None;
     for node in cluster.witnesses() {
-        let answer = door::within(PATIENCE * 2, ask_one(cluster, &node)).await;
+        let answer = runtime::within(PATIENCE * 2, ask_one(cluster, &node)).await;
         let answer = answer.unwrap_or_else(|| Err(silent(&node)));
         match answer {
             Ok(()) => return Ok(()),
@@ -107,7 +107,7 @@ async fn ask_one(cluster: &Inner, node: &Arc<Node>) -> Result<(), EngineError> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     // An attempt to connect has its own limit.
-    let said = door::within(PATIENCE, conn.ask(&command)).await.unwrap_or_else(|| Err(silent(node)));
+    let said = runtime::within(PATIENCE, conn.ask(&command)).await.unwrap_or_else(|| Err(silent(node)));
     let said = said.map_err(|error| no_cluster(error, cluster, node))?;
     cluster.adopt(&slots::read(said, &node.place.host)?, node)
 }

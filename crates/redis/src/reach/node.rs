@@ -20,7 +20,7 @@ use super::{
     shards::{ShardDialer, Shards},
 };
 use crate::{
-    conn::Conn, door, open::micros, push_listener::PushListener, reply::unreadable, server::Address,
+    conn::Conn, open::micros, push_listener::PushListener, reply::unreadable, runtime, server::Address,
 };
 
 /// An answer that took longer says nothing, for another node may have taken the place of this one: half of the time after which they do,
@@ -161,7 +161,7 @@ impl Dial for NodeDialer {
         }
         Box::pin(async move {
             let conn = self.dialer.dial(broken).await?;
-            if let Some(timeout) = door::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
+            if let Some(timeout) = runtime::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
                 let trust = (timeout / 2).min(MOST_TRUST);
                 conn.trust(trust);
                 self.dialer.listener.trust(trust);

@@ -13,12 +13,12 @@ use tokio::sync::{Notify, watch};
 
 use super::verdict::{Heard, Named, Told, Verdict, contradicts, judge};
 use crate::{
-    door::{self, Running},
     error::{is_tls_there, sort, sort_connecting, wants_tls},
     identity::{self, Identity, Wanted},
     open::{self, Dialed},
     push_listener::PushHandler,
     reply::unreadable,
+    runtime::{self, Running},
     server::{Address, Server},
 };
 
@@ -85,7 +85,7 @@ impl Panel {
             })
         };
         let seats: Vec<_> = servers.into_iter().map(seat).collect();
-        let sit = |seat: &Arc<Seat>| door::run(Arc::clone(seat).sit());
+        let sit = |seat: &Arc<Seat>| runtime::run(Arc::clone(seat).sit());
         let running = seats.iter().map(sit).collect();
         let (master, clock, disputed) = (master.to_owned(), Arc::clone(clock), Mutex::default());
         Arc::new(Self { master, clock, seats, changed, disputed, _running: running })
@@ -144,7 +144,7 @@ impl Seat {
         loop {
             let (limit, asked) = (self.server.limit, self.clock.now());
             let address = &self.server.address;
-            let error = match door::within(limit, self.connect()).await {
+            let error = match runtime::within(limit, self.connect()).await {
                 Some(Ok(dialed)) => self.ask_on(dialed).await,
                 Some(Err(error)) => error,
                 None => {
@@ -156,7 +156,7 @@ impl Seat {
                 }
             };
             self.says(asked, Told::Silent(error));
-            door::within(PAUSE, std::future::pending::<()>()).await;
+            runtime::within(PAUSE, std::future::pending::<()>()).await;
         }
     }
 
@@ -197,7 +197,7 @@ impl Seat {
         let asking = async {
             loop {
                 let asked = self.clock.now();
-                match door::within(SILENCE, self.ask(&mux)).await {
+                match runtime::within(SILENCE, self.ask(&mux)).await {
                     Some(Ok(told)) => self.says(asked, told),
                     Some(Err(error)) => return self.of_sentinel(error),
                     None => {
@@ -205,7 +205,7 @@ impl Seat {
                         return EngineError::new(Fault::Retry, message);
                     }
                 }
-                let _ = door::within(PACE, self.kick.notified()).await;
+                let _ = runtime::within(PACE, self.kick.notified()).await;
             }
         };
         tokio::select! {

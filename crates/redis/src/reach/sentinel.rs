@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     conn::Conn,
-    door,
     push_listener::PushListener,
+    runtime,
     server::{Address, Server},
     servers::Sentinels,
 };
@@ -70,7 +70,7 @@ impl Sentinel {
     /// The connection to the master. While there is none, and it is known why, nobody waits for long: attempts go on by themselves.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         loop {
-            if let Some(conn) = door::within(WAIT, self.0.conn()).await {
+            if let Some(conn) = runtime::within(WAIT, self.0.conn()).await {
                 return conn;
             }
             if let Some(why) = &*lock_of(&self.0.dialer().why) {
@@ -190,8 +190,8 @@ impl MasterDialer {
                 None => {}
             }
             // A server that is gone is named until it was gone for long enough: it is not called all the time.
-            let _ = door::within(LOOK, answers.changed()).await;
-            let _ = door::within(LOOK / 2, std::future::pending::<()>()).await;
+            let _ = runtime::within(LOOK, answers.changed()).await;
+            let _ = runtime::within(LOOK / 2, std::future::pending::<()>()).await;
         }
     }
 
@@ -209,7 +209,7 @@ impl Dial for MasterDialer {
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         Box::pin(async move {
             let limit = dial_limit(self.client.config.connect_timeout, 1);
-            let found = door::within(limit, self.find(broken)).await;
+            let found = runtime::within(limit, self.find(broken)).await;
             let found = found.unwrap_or_else(|| Err(self.no_answer(limit)));
             *lock_of(&self.why) = found.as_ref().err().map(EngineError::again);
             found
@@ -256,7 +256,7 @@ async fn watch(panel: Arc<Panel>, mine: Place, trust: Duration, clock: Arc<dyn C
             }
             _ => {}
         }
-        let _ = door::within(LOOK, answers.changed()).await;
+        let _ = runtime::within(LOOK, answers.changed()).await;
     }
 }
 

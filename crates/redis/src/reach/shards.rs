@@ -20,10 +20,10 @@ use super::{
     shard_wire::{Frame, Wire},
 };
 use crate::{
-    door::{self, Running},
     error::Refused,
     keys::channel_of,
     push_listener::PushListener,
+    runtime::{self, Running},
     server::Server,
 };
 
@@ -108,7 +108,7 @@ impl ShardDialer {
                 format!("cannot connect to {address} for news: no answer within {limit:?}"),
             )
         };
-        let wire = door::within(limit, Wire::open(&self.server)).await.ok_or_else(late)??;
+        let wire = runtime::within(limit, Wire::open(&self.server)).await.ok_or_else(late)??;
         let (orders, ordered) = mpsc::unbounded_channel();
         let (channels, dead) = Default::default();
         let heard = Arc::new(Heard { channels, orders, dead });
@@ -126,7 +126,7 @@ impl ShardDialer {
             client: Arc::clone(&self.client),
             cluster: Weak::clone(&self.cluster),
         };
-        let running = door::run(async move {
+        let running = runtime::run(async move {
             let _last_words = last_words;
             listener.run().await;
         });
@@ -229,7 +229,7 @@ impl PushHandler {
                     self.heard.lock().slots.insert(channel.clone().into_bytes(), slot);
                     self.wire.send(&["SSUBSCRIBE", &channel]).await.ok()?;
                 }
-                () = door::pause(PULSE) => {
+                () = runtime::pause(PULSE) => {
                     let time = self.client.clock.now();
                     if asked_for_life.is_some_and(|asked| time.since(asked) > SILENCE) {
                         return None;

@@ -15,7 +15,7 @@ use super::{
     node::{Node, lock_of},
     words::End,
 };
-use crate::{door, engine::REQUEST_LIFE, keys::Keys, outbox::BATCH, scripts::Script};
+use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::BATCH, runtime, scripts::Script};
 
 /// Beyond this many, the oldest are left to the end of their leases.
 const MOST: usize = 65_536;
@@ -52,7 +52,7 @@ impl Node {
         }
         if !self.debts.is_paid.swap(true, Ordering::AcqRel) {
             let node = Arc::clone(self);
-            door::detach(async move { node.pay().await });
+            runtime::detach(async move { node.pay().await });
         }
     }
 
@@ -76,7 +76,7 @@ impl Node {
                 all.drain(..paid);
                 pause = FIRST_PAUSE;
             } else {
-                door::pause(pause).await;
+                runtime::pause(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }

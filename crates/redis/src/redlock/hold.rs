@@ -20,11 +20,11 @@ use super::{
 };
 use crate::{
     conn::Conn,
-    door,
     engine::REQUEST_LIFE,
     keys::Keys,
     outbox::{BATCH, Items},
     reply::{Reply, unreadable},
+    runtime,
     scripts::Script,
 };
 
@@ -241,7 +241,7 @@ fn repairs(
 fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     let Some(keys) = keys(node, &hold.name) else { return };
     let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, true, Duration::ZERO), hold.id);
-    door::detach(async move {
+    runtime::detach(async move {
         let flight = node.flights.start(id, conn.number, node.client.clock.now());
         if node.flights.is_released(id, node.client.clock.now())
             || node.ask(&conn, Script::RenewNode, [item].into()).await.is_ok()

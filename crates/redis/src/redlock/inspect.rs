@@ -17,11 +17,11 @@ use super::{
     round::{Asking, round},
 };
 use crate::{
-    door,
     inspect::escape,
     outbox::{Items, Values},
     push_listener::LINEAGE,
     reply::Reply,
+    runtime,
     scripts::{Item, Script},
 };
 
@@ -159,7 +159,7 @@ impl RedlockEngine {
             let node = Arc::clone(node);
             async move {
                 let conn = node.conn().ok_or_else(|| node.absent())?;
-                let said = door::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
+                let said = runtime::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
                 said.unwrap_or_else(|| Err(node.absent())).map(drop)
             }
         };

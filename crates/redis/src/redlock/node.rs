@@ -17,10 +17,10 @@ use super::{
 use crate::{
     config::Config,
     conn::Conn,
-    door,
     error::Refused,
     outbox::{Items, To, Values},
     reach::{Client, One},
+    runtime,
     scripts::Script,
     servers::Servers,
 };
@@ -133,7 +133,7 @@ impl Node {
             return;
         }
         let node = Arc::clone(self);
-        door::detach(async move {
+        runtime::detach(async move {
             let _ = node.connect().await;
             node.dialing.store(false, Ordering::Release);
         });

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use leasehold_core::{EngineError, Fault};
 
 use super::engine::RedlockEngine;
-use crate::door;
+use crate::runtime;
 
 impl RedlockEngine {
     /// Waits until a majority of the nodes is connected. The first time, the others get a moment too, so that what is wrong with them is
@@ -54,7 +54,7 @@ impl RedlockEngine {
         }
         if self.connected() >= self.quorum() {
             let rest = async { while dialed.next().await.is_some() {} };
-            door::within(self.patience_at_first(), rest).await;
+            runtime::within(self.patience_at_first(), rest).await;
         }
         if let Some(misfit) = self.nodes.iter().find_map(|node| node.misfit()) {
             return Err(misfit);

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use leasehold_core::BoxFuture;
 
 use super::node::Node;
-use crate::{conn::Conn, door};
+use crate::{conn::Conn, runtime};
 
 /// A request that is under way to a node: of this number, on this connection.
 pub(super) struct Asking<T> {
@@ -30,7 +30,7 @@ pub(super) async fn round<T: Send + 'static>(
         open.push((at, node, conn.number));
         answers.push(Box::pin(async move { (at, answer.await) }));
     }
-    let mut over = std::pin::pin!(door::pause(limit));
+    let mut over = std::pin::pin!(runtime::pause(limit));
     loop {
         tokio::select! {
             biased;
@@ -50,6 +50,6 @@ pub(super) async fn round<T: Send + 'static>(
         }
     }
     if !answers.is_empty() {
-        door::detach(async move { while answers.next().await.is_some() {} });
+        runtime::detach(async move { while answers.next().await.is_some() {} });
     }
 }

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     database::{Absent, Failed},
-    door,
     engine::REQUEST_TIMEOUT,
+    runtime,
     slots::Slots,
 };
 
@@ -54,18 +54,18 @@ impl Conn {
         };
         let limit = config.dial_limit();
         let late = || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {limit:?}")));
-        door::within(limit, dialing).await.unwrap_or_else(late).map_err(|failed| config.say(&failed))
+        runtime::within(limit, dialing).await.unwrap_or_else(late).map_err(|failed| config.say(&failed))
     }
 
     /// Says some statements at once; what each of them brought, in order. An error ends all that come after it.
     pub(super) async fn say(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
         let late = || Err(Broke::Late(REQUEST_TIMEOUT));
-        door::within(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(late)
+        runtime::within(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(late)
     }
 
     /// Whether the other side is still there.
     pub(super) async fn answers_soon(&mut self) -> bool {
-        door::within(PING_LIMIT, self.answers("DO 0")).await.is_some_and(|answer| answer.is_ok())
+        runtime::within(PING_LIMIT, self.answers("DO 0")).await.is_some_and(|answer| answer.is_ok())
     }
 
     async fn answers(&mut self, text: &str) -> Result<Vec<Set>, Broke> {

@@ -41,8 +41,8 @@ pub(super) async fn plain(config: &Config) -> Result<mysql_async::Conn, Failed> 
     if near || config.password.is_none() {
         return connect(opts.resolved_ips(Some(addresses))).await;
     }
-    let door = relay::open(place).await.map_err(failed)?;
-    connect(opts.ip_or_hostname(door.ip().to_string()).tcp_port(door.port())).await
+    let runtime = relay::open(place).await.map_err(failed)?;
+    connect(opts.ip_or_hostname(runtime.ip().to_string()).tcp_port(runtime.port())).await
 }
 
 pub(super) async fn connect(opts: OptsBuilder) -> Result<mysql_async::Conn, Failed> {

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{config::KEEPALIVE, error::ASKS_FOR_PASSWORD};
-use crate::door;
+use crate::runtime;
 
 /// The size of a packet's header: three bytes for the length, one for the number.
 const HEAD: usize = 4;
@@ -30,11 +30,11 @@ pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
     let server = TcpStream::connect(server).await?;
     SockRef::from(&server).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     server.set_nodelay(true)?;
-    let door = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let address = door.local_addr()?;
-    door::spawn(async move {
-        if let Some(Ok((driver, _))) = door::within(LONGEST_DIAL, door.accept()).await {
-            drop(door);
+    let runtime = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = runtime.local_addr()?;
+    runtime::spawn(async move {
+        if let Some(Ok((driver, _))) = runtime::within(LONGEST_DIAL, runtime.accept()).await {
+            drop(runtime);
             // Both are closed with it, which is all that they have to know.
             let _ = pass(driver, server).await;
         }

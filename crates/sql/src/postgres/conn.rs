@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     database::{Absent, Failed},
-    door,
+    runtime,
     slots::Slots,
 };
 
@@ -82,7 +82,7 @@ impl Conn {
             conn.recognise(config, absent).await?;
             Ok(conn)
         };
-        door::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
+        runtime::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
     /// Connects past a pooler to the `server` itself, for hearing only.
@@ -92,7 +92,7 @@ impl Conn {
         hears: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let dialing = Self::dial(config, server, true, hears);
-        door::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
+        runtime::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
     }
 
     /// Hears what is told on this channel.
@@ -128,23 +128,23 @@ impl Conn {
         let (client, link) = dialed.map_err(|failed| config.say(failed))?;
         let deaf = Deaf { hears, listener: Arc::default() };
         let listener = Arc::clone(&deaf.listener);
-        door::spawn(drive(link, deaf));
+        runtime::spawn(drive(link, deaf));
         Ok(Self::of(client, direct, listener))
     }
 
     fn of(client: Client, keeps: bool, listener: Arc<Subscription>) -> Self {
-        Self { client, prepared: Default::default(), keeps, tables: None, known_at: door::now(), listener }
+        Self { client, prepared: Default::default(), keeps, tables: None, known_at: runtime::now(), listener }
     }
 
     /// Whether another server may answer on it by now than when it was recognised.
     pub(crate) fn may_differ(&self) -> bool {
-        !self.keeps && door::now().duration_since(self.known_at) > RECOGNISED
+        !self.keeps && runtime::now().duration_since(self.known_at) > RECOGNISED
     }
 
     /// Finds out which tables it leads to.
     pub(crate) async fn recognise(&mut self, config: &Config, absent: Absent) -> Result<(), Failed> {
         self.tables = Tables::find(self, config, absent).await?;
-        self.known_at = door::now();
+        self.known_at = runtime::now();
         Ok(())
     }
 

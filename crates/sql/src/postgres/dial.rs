@@ -20,7 +20,7 @@ use super::{
     server::Server,
     stream::{Done, Followed, Stream},
 };
-use crate::{Encryption, database::Failed, door};
+use crate::{Encryption, database::Failed, runtime};
 
 /// How long nothing comes on a connection before its other side is asked whether it is there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -37,7 +37,7 @@ pub(crate) async fn dial(
 ) -> Result<(Client, Link), Failed> {
     let hosts: Vec<_> = server.all().collect();
     let number = |hosts| u32::try_from(hosts).unwrap_or(u32::MAX);
-    let (begun, equal, mut left) = (door::now(), limit / number(hosts.len()).max(1), hosts.len());
+    let (begun, equal, mut left) = (runtime::now(), limit / number(hosts.len()).max(1), hosts.len());
     let first = server.served.load(Ordering::Relaxed);
     let mut last = Failed::new(Fault::Misconfigured, "no host is named");
     for at in (first..hosts.len()).chain(0..first) {
@@ -45,7 +45,7 @@ pub(crate) async fn dial(
         let share = equal.max(limit.saturating_sub(begun.elapsed()) / number(left));
         left = left.saturating_sub(1).max(1);
         let late = || Err(Failed::new(Fault::Retry, format!("no answer within {share:.0?}")));
-        match door::within(share, serves(server, host, port, options)).await.unwrap_or_else(late) {
+        match runtime::within(share, serves(server, host, port, options)).await.unwrap_or_else(late) {
             Ok(served) => {
                 server.served.store(at, Ordering::Relaxed);
                 return Ok(served);

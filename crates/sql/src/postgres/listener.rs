@@ -21,8 +21,8 @@ use super::{
 use crate::{
     client::{Client, bounded},
     database::Failed,
-    door,
     row::ClientId,
+    runtime,
 };
 
 /// How long after it could not be opened it is tried again: who waits looks once a second.
@@ -89,7 +89,7 @@ impl Listener {
         if state.hearing.as_ref().is_some_and(|hearing| hearing.listens()) {
             return Ok(());
         }
-        let now = door::now();
+        let now = runtime::now();
         let failed = state.failed.as_ref().filter(|(_, at)| now.duration_since(*at) < AGAIN);
         if let Some((failed, _)) = failed {
             return fatal(failed);
@@ -109,7 +109,7 @@ impl Listener {
             Err(failed) => {
                 tracing::debug!(%failed, "grants cannot be heard of");
                 let said = fatal(&failed);
-                state.failed = Some((failed, door::now()));
+                state.failed = Some((failed, runtime::now()));
                 said
             }
         }
@@ -158,7 +158,7 @@ impl Listener {
     /// Nobody waits: after a while it listens no more.
     pub(crate) async fn rest(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
-        let now = door::now();
+        let now = runtime::now();
         let listens = state.hearing.as_ref().is_some_and(|hearing| hearing.listens());
         if !listens || now.duration_since(*state.unneeded.get_or_insert(now)) <= REST {
             return;

@@ -15,8 +15,8 @@ use super::{config::Config, conn::Conn, notification_handler::NotificationHandle
 use crate::{
     client::{CONNECTIONS, lock_of},
     database::{Absent, Failed, replaced},
-    door,
     returned::returned,
+    runtime,
     slots::Slots,
 };
 
@@ -151,7 +151,7 @@ impl Pool {
     /// Those that rested for long are closed, but for one: the one that listens, or was used last.
     pub(crate) fn rest(&self) {
         let mut idle = lock_of(&self.idle);
-        let now = door::now();
+        let now = runtime::now();
         let stays = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
         let mut at = 0..;
         idle.retain(|(_, since)| at.next() == stays || now.duration_since(*since) < REST);
@@ -196,7 +196,7 @@ impl Lent<'_> {
         if conn.lineage() != pool.lineage() {
             return Err(replaced());
         }
-        lock_of(&pool.idle).push((conn, door::now()));
+        lock_of(&pool.idle).push((conn, runtime::now()));
         pool.returned.notify_one();
         pool.rest();
         Ok(())

@@ -26,7 +26,7 @@ use nix::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{client::lock_of, door};
+use crate::{client::lock_of, runtime};
 
 /// How long an inotify instance is kept that nobody needs: a user has few.
 const KEPT: Duration = Duration::from_secs(10);
@@ -60,7 +60,7 @@ impl FileWatch {
             Some((watch, false)) => {
                 heard(&watch).await;
                 if self.others.load(Ordering::Relaxed) > PATIENCE {
-                    door::sleep(SELDOM).await;
+                    runtime::sleep(SELDOM).await;
                 }
                 self.drain(&watch);
             }
@@ -168,7 +168,7 @@ mod tests {
         let file_watch = FileWatch::new(path.clone(), Env::system().clock);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let rang =
-            |within| runtime.block_on(async { door::within(within, file_watch.rang()).await.is_some() });
+            |within| runtime.block_on(async { runtime::within(within, file_watch.rang()).await.is_some() });
         assert!(rang(LATE), "who begins to listen looks once");
         assert!(!rang(SOON));
         fs::write(dir.path().join("locks.db-wal"), "y").unwrap();

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     database::{Failed, Place},
-    door::wall_micros,
     row::{ClientId, previous_of, stand_of},
+    runtime::wall_micros,
     step::{Tidings, Told},
 };
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Clock, Fault};
 
-use crate::{database::Failed, door};
+use crate::{database::Failed, runtime};
 
 /// Between two attempts: about what a commit takes, and the same for who waits long and who comes. So of four processes that write
 /// without a pause none waits twenty times longer than usual (measured: five times), as it does where the pauses grow; with half
@@ -31,7 +31,7 @@ pub(super) fn patiently<T>(
                     return Err(failed);
                 }
                 let pause = (waited / SHARE).clamp(SHORTEST, LONGEST);
-                door::pause(pause);
+                runtime::pause(pause);
                 paused += pause;
             }
             done => return done,

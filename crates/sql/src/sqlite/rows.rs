@@ -4,8 +4,8 @@ use leasehold_core::{ClaimId, Name, Room};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 
 use crate::{
-    door::wall_micros,
     row::{ClaimRow, ClientId, LockRow, first},
+    runtime::wall_micros,
     step::{Done, Scene},
 };
 

@@ -14,7 +14,7 @@ use super::{
     opened::Opened,
     transaction::{After, Job, Scope, together},
 };
-use crate::{database::Failed, door, engine::REQUEST_TIMEOUT};
+use crate::{database::Failed, engine::REQUEST_TIMEOUT, runtime};
 
 /// How much is done at once.
 const MOST: usize = 256;
@@ -44,7 +44,7 @@ pub(super) trait Source: Send + 'static {
 impl Worker {
     pub(super) fn start(source: impl Source) -> io::Result<Self> {
         let (jobs, orders) = channel();
-        door::thread("leasehold-sqlite", move || keep_on(&orders, source))?;
+        runtime::thread("leasehold-sqlite", move || keep_on(&orders, source))?;
         Ok(Self { jobs })
     }
 
@@ -71,7 +71,7 @@ impl Worker {
             Failed::new(Fault::Unknown, "the thread of the database met a bug, and nobody knows what it did")
         };
         self.jobs.send((need, job)).map_err(|_| ended())?;
-        match door::within(REQUEST_TIMEOUT, rx).await {
+        match runtime::within(REQUEST_TIMEOUT, rx).await {
             Some(answer) => answer.map_err(|_| ended())?,
             None => Err(late(need)),
         }

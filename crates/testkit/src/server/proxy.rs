@@ -16,12 +16,12 @@ use super::gate::{Gate, Passage, pump};
 
 /// A proxy on this machine in front of a server on loopback.
 pub struct Proxy {
-    door: Door,
+    address: ListenAddress,
     shared: Arc<Shared>,
 }
 
 /// Where clients come in.
-enum Door {
+enum ListenAddress {
     Port(u16),
     Socket(PathBuf),
 }
@@ -58,7 +58,9 @@ impl Proxy {
     pub fn start(server: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("a bound socket has an address").port();
-        Self::serve(Door::Port(port), server, move || listener.accept().map(|(client, _)| client.into()))
+        Self::serve(ListenAddress::Port(port), server, move || {
+            listener.accept().map(|(client, _)| client.into())
+        })
     }
 
     /// Starts one at a unix socket, in front of `server`, a port of this machine.
@@ -68,11 +70,15 @@ impl Proxy {
     #[must_use]
     pub fn at_socket(socket: &Path, server: u16) -> Self {
         let listener = UnixListener::bind(socket).expect("a private directory takes a socket");
-        let door = Door::Socket(socket.to_owned());
-        Self::serve(door, server, move || listener.accept().map(|(client, _)| client.into()))
+        let address = ListenAddress::Socket(socket.to_owned());
+        Self::serve(address, server, move || listener.accept().map(|(client, _)| client.into()))
     }
 
-    fn serve(door: Door, server: u16, accept: impl Fn() -> io::Result<Socket> + Send + 'static) -> Self {
+    fn serve(
+        address: ListenAddress,
+        server: u16,
+        accept: impl Fn() -> io::Result<Socket> + Send + 'static,
+    ) -> Self {
         let shared = Arc::new(Shared { inner: Mutex::new(Inner { server, ..Inner::default() }) });
         let accepting = Arc::clone(&shared);
         spawn(move || {
@@ -86,7 +92,7 @@ impl Proxy {
                 }
             }
         });
-        Self { door, shared }
+        Self { address, shared }
     }
 
     /// Where it listens.
@@ -95,9 +101,9 @@ impl Proxy {
     /// When that is a unix socket.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        match self.door {
-            Door::Port(port) => port,
-            Door::Socket(_) => panic!("the proxy listens at a unix socket"),
+        match self.address {
+            ListenAddress::Port(port) => port,
+            ListenAddress::Socket(_) => panic!("the proxy listens at a unix socket"),
         }
     }
 
@@ -229,9 +235,9 @@ impl Drop for Proxy {
             let _ = (connection.client.shutdown(Shutdown::Both), connection.server.shutdown(Shutdown::Both));
         });
         // Wakes the thread that accepts.
-        let _ = match &self.door {
-            Door::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).map(drop),
-            Door::Socket(path) => UnixStream::connect(path).map(drop),
+        let _ = match &self.address {
+            ListenAddress::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).map(drop),
+            ListenAddress::Socket(path) => UnixStream::connect(path).map(drop),
         };
     }
 }

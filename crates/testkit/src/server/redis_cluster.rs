@@ -314,7 +314,7 @@ impl RedisCluster {
     }
 
     pub(super) fn introduce(&self, node: usize, other: usize) {
-        let [port, bus] = self.group.doors(other);
+        let [port, bus] = self.group.addresses(other);
         self.command(node, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus.to_string()]);
     }
 

@@ -46,7 +46,7 @@ struct Member {
     node: Node,
     password: Option<String>,
     /// Where others come in: its port, and in a cluster another.
-    doors: Vec<u16>,
+    addresses: Vec<u16>,
     paused: bool,
     cut: bool,
 }
@@ -55,7 +55,7 @@ struct Member {
 struct Link {
     from: usize,
     to: usize,
-    door: u16,
+    address: u16,
     proxy: Proxy,
 }
 
@@ -69,12 +69,12 @@ impl Group {
     }
 
     /// Takes in a process that does not run yet, with more doors than its port, and answers its index.
-    pub(super) fn admit(&mut self, mut node: Node, password: Option<&str>, doors: &[u16]) -> usize {
+    pub(super) fn admit(&mut self, mut node: Node, password: Option<&str>, addresses: &[u16]) -> usize {
         let index = self.members.len();
         node.with_redirect(&self.library);
-        let doors = std::iter::once(node.port).chain(doors.iter().copied()).collect();
+        let addresses = std::iter::once(node.port).chain(addresses.iter().copied()).collect();
         let password = password.map(str::to_owned);
-        self.members.push(Member { node, password, doors, paused: false, cut: false });
+        self.members.push(Member { node, password, addresses, paused: false, cut: false });
         for other in 0..index {
             self.link(index, other);
             self.link(other, index);
@@ -87,9 +87,9 @@ impl Group {
 
     /// The others reach a member by one more port, which it says is its own: they come to its port.
     pub(super) fn name_port(&self, member: usize, port: u16) {
-        let door = self.port(member);
+        let address = self.port(member);
         for other in self.indices().filter(|other| *other != member) {
-            let named = self.ways(other).find(|(known, _)| *known == door).map(|(_, proxy)| (port, proxy));
+            let named = self.ways(other).find(|(known, _)| *known == address).map(|(_, proxy)| (port, proxy));
             self.set_redirect(other, self.ways(other).chain(named));
         }
     }
@@ -115,9 +115,9 @@ impl Group {
     }
 
     /// Where others reach a member: its port, and another.
-    pub(super) fn doors(&self, member: usize) -> [u16; 2] {
-        let doors = &self.members[member].doors;
-        [doors[0], *doors.last().expect("the first is its port")]
+    pub(super) fn addresses(&self, member: usize) -> [u16; 2] {
+        let addresses = &self.members[member].addresses;
+        [addresses[0], *addresses.last().expect("the first is its port")]
     }
 
     /// The member with this port.
@@ -224,15 +224,15 @@ impl Group {
     }
 
     fn link(&mut self, from: usize, to: usize) {
-        let doors = &self.members[to].doors;
-        let link = |&door: &u16| Link { from, to, door, proxy: Proxy::start(door) };
-        self.links.extend(doors.iter().map(link));
+        let addresses = &self.members[to].addresses;
+        let link = |&address: &u16| Link { from, to, address, proxy: Proxy::start(address) };
+        self.links.extend(addresses.iter().map(link));
     }
 
     /// By which ports a member calls the others, and where it comes then.
     fn ways(&self, member: usize) -> impl Iterator<Item = (u16, u16)> {
         let own = self.links.iter().filter(move |link| link.from == member);
-        own.map(|link| (link.door, link.proxy.port()))
+        own.map(|link| (link.address, link.proxy.port()))
     }
 
     fn redirect(&self, member: usize) {

@@ -63,13 +63,13 @@ impl ZookeeperEnsemble {
     /// When it cannot be started.
     #[must_use]
     pub fn start_with(lines: &[&str]) -> Self {
-        let doors: Vec<_> = (0..SIZE).map(|_| [free_port(), free_port()]).collect();
+        let addresses: Vec<_> = (0..SIZE).map(|_| [free_port(), free_port()]).collect();
         let links: Vec<_> = [[0, 1], [0, 2], [1, 2]].map(Link::new).into();
         let member = |index| {
             let mut node = Node::new();
-            let switch = switch(index, &links, &doors);
+            let switch = switch(index, &links, &addresses);
             node.id = Some(index);
-            node.lines = configuration(&doors, &switch, lines);
+            node.lines = configuration(&addresses, &switch, lines);
             Member { node, paused: false, cut: false, _switch: switch }
         };
         let mut ensemble = Self { members: (0..SIZE).map(member).collect(), links };
@@ -231,18 +231,18 @@ impl Drop for Link {
 }
 
 /// Whom a node may call, and by which way.
-fn switch(from: usize, links: &[Link], doors: &[[u16; 2]]) -> Switch {
+fn switch(from: usize, links: &[Link], addresses: &[[u16; 2]]) -> Switch {
     let others = (0..SIZE).filter(|to| *to != from);
     let ways = others.flat_map(|to| {
         let link = links.iter().find(|link| link.is_between([from, to])).expect("all are linked");
-        doors[to].map(|door| (door, Arc::clone(&link.gate)))
+        addresses[to].map(|address| (address, Arc::clone(&link.gate)))
     });
     Switch::start(ways.collect())
 }
 
-fn configuration(doors: &[[u16; 2]], switch: &Switch, lines: &[&str]) -> Vec<String> {
+fn configuration(addresses: &[[u16; 2]], switch: &Switch, lines: &[&str]) -> Vec<String> {
     let mut all = [HASTY, "initLimit=20", "syncLimit=10"].map(str::to_owned).to_vec();
-    let servers = doors.iter().enumerate();
+    let servers = addresses.iter().enumerate();
     all.extend(servers.map(|(node, [follow, elect])| format!("server.{node}=127.0.0.1:{follow}:{elect}")));
     // It calls nobody but through the switch, also not on this machine.
     all.push(format!("-DsocksProxyPort={}", switch.port));

@@ -150,11 +150,11 @@ fn a_node_announces_an_address_a_port_and_a_name_and_its_fellows_still_reach_it(
     let moved = |cluster: &RedisCluster| cluster.answer(asked, &["GET", "name"]).unwrap_err();
     cluster.announce_address(owner, "127.9.9.9");
     assert_eq!(moved(&cluster), format!("MOVED {slot} 127.9.9.9:{}", cluster.ports()[owner]));
-    let door = Proxy::start(cluster.ports()[owner]);
-    cluster.announce_port(owner, door.port());
-    assert_eq!(moved(&cluster), format!("MOVED {slot} 127.9.9.9:{}", door.port()));
+    let address = Proxy::start(cluster.ports()[owner]);
+    cluster.announce_port(owner, address.port());
+    assert_eq!(moved(&cluster), format!("MOVED {slot} 127.9.9.9:{}", address.port()));
     cluster.announce_name(owner, "redis.example");
-    assert_eq!(moved(&cluster), format!("MOVED {slot} redis.example:{}", door.port()));
+    assert_eq!(moved(&cluster), format!("MOVED {slot} redis.example:{}", address.port()));
     // Its replica comes back by what it announces.
     cluster.command(owner, &["CLIENT", "KILL", "TYPE", "REPLICA"]);
     cluster.command(owner, &["SET", "name", "kept"]);
