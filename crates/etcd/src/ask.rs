@@ -7,9 +7,9 @@ use leasehold_core::{Answer, Claim, EngineError, Hint, Mode};
 
 use crate::{
     book::{Before, Place},
-    card::{Card, State},
     client::Client,
     error::unreadable,
+    record::{Record, RecordState},
     standing::{Standing, Told, what_blocks},
     watches::Target,
     wire::{Range, Txn},
@@ -81,5 +81,5 @@ impl Client {
 
 /// Whether an operator broke it, or nobody holds by it any more.
 pub(crate) fn is_no_claim(value: &[u8]) -> bool {
-    Card::read(value).is_some_and(|card| card.state != State::Claim)
+    Record::read(value).is_some_and(|record| record.state != RecordState::Claim)
 }

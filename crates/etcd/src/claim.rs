@@ -6,11 +6,11 @@ use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode
 
 use crate::{
     book::{Before, Place},
-    card::{Card, State},
     client::{Client, Failed},
     conn::Conn,
     error::{is_full, is_lease_gone, is_too_long, sort, unreadable},
     keys::{self, Dir},
+    record::{Record, RecordState},
     runtime,
     session::Session,
     standing::{Standing, Told, what_blocks},
@@ -183,7 +183,7 @@ impl Client {
         const AGAIN: Next = Next::Again { room_at: None };
         let own = said.range(KEY).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own) = own {
-            if Card::read(&own.value).is_none_or(|card| card.id != claim.id) {
+            if Record::read(&own.value).is_none_or(|record| record.id != claim.id) {
                 self.book().take_another_key(claim, dir);
                 return Ok(AGAIN);
             }
@@ -224,8 +224,9 @@ impl Client {
         self.leave(claim);
         self.end_only_use(session).await;
         first.iter().for_each(|kv| self.hear_of(kv));
-        let kept = first.and_then(|kv| Card::read(&kv.value)).filter(|card| card.state == State::Kept);
-        Ok(Next::Answer(Answer::Taken(Hint { ask_in: kept.map(|card| card.time), ..Hint::default() })))
+        let kept =
+            first.and_then(|kv| Record::read(&kv.value)).filter(|record| record.state == RecordState::Kept);
+        Ok(Next::Answer(Answer::Taken(Hint { ask_in: kept.map(|record| record.time), ..Hint::default() })))
     }
 
     /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
@@ -264,7 +265,8 @@ fn request(
             Some(revision) => compare::none_newer(&blockers, revision),
         });
     }
-    let card = Card { state: State::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
+    let record =
+        Record { state: RecordState::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
     reads.extend(others.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
     let blocks = Range::between(&blockers).by_age(Order::Ascend).limit(1);
@@ -273,7 +275,7 @@ fn request(
         reads.push(what_blocks(dir, claim.mode).into());
         reads.push(Range::key(&itself).keys_only().into());
     }
-    let put = Put { key, value: card.text(), lease: session.id };
+    let put = Put { key, value: record.text(), lease: session.id };
     Txn {
         compare: conditions,
         success: vec![

@@ -4,9 +4,9 @@ use leasehold_core::{Instant, Mode, Name};
 use tokio::sync::mpsc;
 
 use crate::{
-    card::Card,
     keys::{self, Dir},
     push_handler::PushHandler,
+    record::Record,
     standing::Standing,
     view::{Leases, lines, view},
     watches::{Begin, Target, Watches},
@@ -49,8 +49,8 @@ pub fn key(bytes: &[u8]) {
     if let Some(name) = keys::itself_of(PREFIX, key) {
         assert_eq!(Dir::of(PREFIX, &name).itself(), key);
     }
-    if let Some(card) = Card::read(value) {
-        assert_eq!(Card::read(&card.text()), Some(card), "what is read can be written");
+    if let Some(record) = Record::read(value) {
+        assert_eq!(Record::read(&record.text()), Some(record), "what is read can be written");
     }
 }
 
@@ -122,13 +122,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        card::State,
+        record::RecordState,
         wire::{Done, Header, KeyValue, Response},
     };
 
-    fn card() -> Vec<u8> {
+    fn record() -> Vec<u8> {
         let time = Duration::from_secs(30);
-        Card { state: State::Claim, id: ClaimId([0xab; 16]), time, owner: "me@here:7".to_owned() }.text()
+        Record { state: RecordState::Claim, id: ClaimId([0xab; 16]), time, owner: "me@here:7".to_owned() }
+            .text()
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
             key: key.as_bytes().to_vec(),
             create_revision: 7,
             mod_revision: 8,
-            value: card(),
+            value: record(),
             lease: 5,
         };
         let kvs =
@@ -157,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_cards_are_read_from_random_bytes() {
+    fn keys_and_records_are_read_from_random_bytes() {
         let keys =
             ["/locks/a", "/locks/a%2Fb%25/7.1", "/locks/a/~p00000003.00000002.7", "/locks/ä/~s7", "/x"];
-        let samples: Vec<_> = keys.iter().map(|key| [key.as_bytes(), b"\n", &card()].concat()).collect();
+        let samples: Vec<_> = keys.iter().map(|key| [key.as_bytes(), b"\n", &record()].concat()).collect();
         fuzz::run(&samples, key);
     }
 }

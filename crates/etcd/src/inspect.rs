@@ -7,11 +7,11 @@ use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, 
 
 use crate::{
     EtcdEngine,
-    card::{Card, LONGEST, State},
     client::{Client, Failed},
     error::{is_lease_gone, is_too_long},
     guarantee,
     keys::{Dir, beginning, epoch, itself_of, name_of},
+    record::{LONGEST, Record, RecordState},
     view::{Leases, Line, lines, view},
     wire::{DeleteRange, Header, KeyValue, Left, Put, Range, RangeResponse, TimeToLive, Txn, compare},
 };
@@ -160,8 +160,8 @@ impl Client {
         } else {
             // It stands for as long as it may be believed in at most, whoever keeps its lease alive.
             let (lease, time) = self.lease_for_rest(line).await?;
-            let card = Card { state: State::Broken, id: line.claim(), time, owner: line.owner() };
-            let put = Put { key: key.clone(), value: card.text(), lease };
+            let record = Record { state: RecordState::Broken, id: line.claim(), time, owner: line.owner() };
+            let put = Put { key: key.clone(), value: record.text(), lease };
             let compare = vec![same, compare::leased(key, line.kv.lease)];
             self.ask(Txn { compare, success: vec![put.into()], failure: Vec::new() }).await?
         };

@@ -9,11 +9,12 @@ use std::{collections::HashMap, time::Duration};
 use leasehold_core::{EngineError, Instant, Mode};
 
 use crate::{
-    card::{BEFORE_KEPT, Card, State},
     client::Client,
     engine::REQUEST_TIMEOUT,
     keys::Dir,
-    lock_of, runtime,
+    lock_of,
+    record::{BEFORE_KEPT, Record, RecordState},
+    runtime,
     wire::{DeleteRange, KeyValue, Order, Range, RangeResponse, Txn, compare},
 };
 
@@ -78,10 +79,10 @@ impl KeptKeys {
 impl Client {
     /// A key was written, or read as it is now.
     pub(crate) fn hear_of(&self, kv: &KeyValue) {
-        let card = Some(kv).filter(|kv| is_rewritten(kv)).and_then(|kv| Card::read(&kv.value));
+        let record = Some(kv).filter(|kv| is_rewritten(kv)).and_then(|kv| Record::read(&kv.value));
         let mut kept = lock_of(&self.kept_keys);
-        match card {
-            Some(Card { state: State::Kept, time, .. }) => {
+        match record {
+            Some(Record { state: RecordState::Kept, time, .. }) => {
                 kept.note(&kv.key, kv.mod_revision, over(self.now(), time));
                 drop(kept);
                 self.sooner.notify_one();

@@ -6,7 +6,6 @@
 
 mod ask;
 mod book;
-mod card;
 mod claim;
 mod client;
 mod config;
@@ -27,6 +26,7 @@ mod minder;
 mod notifications;
 mod pulse;
 mod push_handler;
+mod record;
 mod release;
 mod renew;
 mod runtime;

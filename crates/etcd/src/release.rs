@@ -9,11 +9,12 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 
 use crate::{
-    card::{BEFORE_BROKEN, BEFORE_KEPT, Card, State, of_claim},
     client::{Client, Failed},
     engine::REQUEST_LIFE,
     error::{is_full, is_lease_gone, sort, unreadable},
-    keys, runtime,
+    keys,
+    record::{BEFORE_BROKEN, BEFORE_KEPT, Record, RecordState, of_claim},
+    runtime,
     session::Session,
     wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
 };
@@ -44,7 +45,8 @@ impl Client {
                 self.flights.settle(release.id);
                 self.end_only_use(&session).await;
                 let own = found.is_some_and(|found| {
-                    let whole = Card::read(&found.value).is_none_or(|card| card.state == State::Claim);
+                    let whole =
+                        Record::read(&found.value).is_none_or(|record| record.state == RecordState::Claim);
                     release.token.is_none_or(|token| {
                         whole
                             && i64::try_from(token.number).is_ok_and(|number| number == found.create_revision)
@@ -178,10 +180,10 @@ impl Client {
     /// What a claim that holds leaves when the name is to stay taken: its key, in its place, on a lease of its own that nobody
     /// keeps alive. `None` if it does not hold.
     pub(crate) fn keeping(key: &[u8], (id, token): (ClaimId, i64), keep: Duration, lease: i64) -> Txn {
-        let card = Card { state: State::Kept, id, time: keep, owner: String::new() };
+        let record = Record { state: RecordState::Kept, id, time: keep, owner: String::new() };
         Txn {
             compare: vec![compare::created(key, token), compare::value_before(key, BEFORE_BROKEN)],
-            success: vec![Put { key: key.to_vec(), value: card.text(), lease }.into()],
+            success: vec![Put { key: key.to_vec(), value: record.text(), lease }.into()],
             failure: Vec::new(),
         }
     }
@@ -204,7 +206,7 @@ fn conditions(id: ClaimId, key: &[u8], revision: Option<i64>) -> Vec<Compare> {
 }
 
 fn is_broken_claim(found: &KeyValue, id: ClaimId) -> bool {
-    Card::read(&found.value).is_some_and(|card| card.id == id && card.state == State::Broken)
+    Record::read(&found.value).is_some_and(|record| record.id == id && record.state == RecordState::Broken)
 }
 
 #[cfg(test)]
@@ -219,12 +221,13 @@ mod tests {
         assert!(of_known.contains(&compare::created(b"k", 7)));
         // A release whose answer was lost may have kept the name, and is sent again.
         assert!(of_known.contains(&compare::value_before(b"k", BEFORE_KEPT)));
-        let card = |id| Card { state: State::Claim, id, time: Duration::ZERO, owner: String::new() }.text();
+        let record =
+            |id| Record { state: RecordState::Claim, id, time: Duration::ZERO, owner: String::new() }.text();
         let (from, to) = of_claim(id);
         assert_eq!(
             conditions(id, b"k", None),
             [compare::value_after(b"k", &from), compare::value_before(b"k", &to)]
         );
-        assert!(from < card(id) && card(id) < to && to < card(ClaimId([0xac; 16])));
+        assert!(from < record(id) && record(id) < to && to < record(ClaimId([0xac; 16])));
     }
 }

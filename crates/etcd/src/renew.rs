@@ -8,9 +8,9 @@ use leasehold_core::{EngineError, Fault, Hold, Instant, Loss, Renewed};
 
 use crate::{
     book::Place,
-    card::{Card, State},
     client::Client,
     error::unreadable,
+    record::{Record, RecordState},
     session::Session,
     wire::{KeyValue, Range, Txn},
 };
@@ -100,7 +100,7 @@ impl Client {
         if i64::try_from(hold.token.number) != Ok(revision) {
             return Renewed::Lost(Loss::Gone);
         }
-        if Card::read(&found.kv.value).is_some_and(|card| card.state == State::Broken) {
+        if Record::read(&found.kv.value).is_some_and(|record| record.state == RecordState::Broken) {
             return Renewed::Lost(Loss::Broken);
         }
         let now = self.now();

@@ -5,9 +5,9 @@ use std::{collections::HashMap, time::Duration};
 use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, queue::KEPT_OWNER};
 
 use crate::{
-    card::{Card, State},
     client::lineage,
     keys::Dir,
+    record::{Record, RecordState},
     wire::KeyValue,
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct Line<'a> {
     pub(crate) kv: &'a KeyValue,
     mode: Mode,
     below: String,
-    card: Option<Card>,
+    record: Option<Record>,
     pub(crate) holds: bool,
 }
 
@@ -48,8 +48,8 @@ pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
         };
         all += 1;
         writers += u64::from(mode == Mode::Exclusive);
-        let (below, card) = (below.to_owned(), Card::read(&kv.value));
-        lines.push(Line { kv, mode, below, card, holds });
+        let (below, record) = (below.to_owned(), Record::read(&kv.value));
+        lines.push(Line { kv, mode, below, record, holds });
     }
     lines
 }
@@ -61,40 +61,40 @@ impl Line<'_> {
     }
 
     /// Its card, but for one that an operator wrote over the value of another program.
-    fn own(&self) -> Option<&Card> {
-        self.card.as_ref().filter(|card| card.id != NOBODY)
+    fn own(&self) -> Option<&Record> {
+        self.record.as_ref().filter(|record| record.id != NOBODY)
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        self.card.as_ref().is_some_and(|card| card.state == State::Broken)
+        self.record.as_ref().is_some_and(|record| record.state == RecordState::Broken)
     }
 
     pub(crate) fn is_kept(&self) -> bool {
-        self.card.as_ref().is_some_and(|card| card.state == State::Kept)
+        self.record.as_ref().is_some_and(|record| record.state == RecordState::Kept)
     }
 
     pub(crate) fn owner(&self) -> String {
-        match &self.card {
-            Some(Card { state: State::Kept, .. }) => KEPT_OWNER.to_owned(),
-            Some(card) => card.owner.clone(),
+        match &self.record {
+            Some(Record { state: RecordState::Kept, .. }) => KEPT_OWNER.to_owned(),
+            Some(record) => record.owner.clone(),
             None => "another program".to_owned(),
         }
     }
 
     /// The claim, if it is one of ours.
     pub(crate) fn claim(&self) -> ClaimId {
-        self.own().map_or(NOBODY, |card| card.id)
+        self.own().map_or(NOBODY, |record| record.id)
     }
 
     fn id(&self) -> String {
-        self.own().map_or_else(|| self.below.clone(), |card| card.id.to_string())
+        self.own().map_or_else(|| self.below.clone(), |record| record.id.to_string())
     }
 
     fn holder(&self, leases: &Leases) -> HolderView {
         let left = leases.get(&self.kv.lease).copied();
         // What was granted may be less than what its lease has: it is shared.
-        let remaining = match (&self.card, left) {
-            (Some(card), Some(left)) => Some(left.min(card.time)),
+        let remaining = match (&self.record, left) {
+            (Some(record), Some(left)) => Some(left.min(record.time)),
             (_, left) => left,
         };
         HolderView {

@@ -6,13 +6,13 @@ use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Lineage, Mode
 
 use crate::{
     book::{Before, Own, Place},
-    card::Card,
     client::Client,
     conn::Conn,
     error::Failed,
     keys::{self, Dir},
     line::refuses,
     lock_of,
+    record::Record,
     sessions::Session,
     wire::{Children, Code, Create, Delete, Kind, Step, Sync},
 };
@@ -167,7 +167,7 @@ impl Client {
         let line = way.dir.line(claim.mode);
         let create = Create {
             path: way.dir.place(claim.id, claim.mode, !claim.may_queue, self.config.layout),
-            data: self.card(claim, way).text(),
+            data: self.record(claim, way).text(),
             acl: self.acl.clone(),
             kind: Kind::Sequential,
         };
@@ -208,10 +208,10 @@ impl Client {
         self.stand(claim, way, &own, children, true).await
     }
 
-    pub(crate) fn card(&self, claim: &Claim, way: &Way) -> Card {
+    pub(crate) fn record(&self, claim: &Claim, way: &Way) -> Record {
         // Whoever breaks the hold waits for so long. It is granted later than this is written, and often for a little less.
         let time = way.session.facts.longest().min(claim.ttl) * 15 / 16;
-        Card { broken: false, time, owner: claim.owner.to_string() }
+        Record { broken: false, time, owner: claim.owner.to_string() }
     }
 
     /// Whether an attempt may succeed. The server of this connection may be behind what others did: it catches up with its leader

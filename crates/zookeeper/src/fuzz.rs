@@ -4,9 +4,9 @@ use leasehold_core::{ClaimId, Mode};
 
 use crate::{
     book::Own,
-    card::{Card, is_broken, limit},
     keys::{self, Node},
     line::{holders, standing},
+    record::{Record, is_broken, limit},
     wire::{Children, Create, Created, Data, Event, Exists, Header, Multi, Op, Reader, Stat, Welcome},
 };
 
@@ -56,8 +56,8 @@ pub fn node(bytes: &[u8]) {
 
 fn value(data: &[u8]) {
     let (_, _) = (is_broken(data), limit(data));
-    if let Some(card) = Card::read(data) {
-        assert_eq!(Card::read(&card.text()), Some(card), "what is read can be written");
+    if let Some(record) = Record::read(data) {
+        assert_eq!(Record::read(&record.text()), Some(record), "what is read can be written");
     }
 }
 
@@ -94,8 +94,8 @@ mod tests {
         writer.finish().split_off(4)
     }
 
-    fn card() -> Vec<u8> {
-        Card { broken: false, time: Duration::from_secs(30), owner: "me@here:7".to_owned() }.text()
+    fn record() -> Vec<u8> {
+        Record { broken: false, time: Duration::from_secs(30), owner: "me@here:7".to_owned() }.text()
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
             }),
             [message(|writer| _ = writer.text(NODES[0])), stat.to_vec()].concat(),
             children,
-            [message(|writer| _ = writer.bytes(&card())), stat.to_vec()].concat(),
+            [message(|writer| _ = writer.bytes(&record())), stat.to_vec()].concat(),
             stat.to_vec(),
             message(|writer| {
                 writer.int(1).bool(false).int(-1).text("/locks/a").int(2).bool(false).int(-1);
@@ -129,9 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn nodes_and_cards_are_read_from_random_bytes() {
+    fn nodes_and_records_are_read_from_random_bytes() {
         let names = NODES.iter().chain(&["a%2Fb", "läuft ✓", "_c_x-lock-0000000001"]);
-        let samples: Vec<_> = names.map(|name| [name.as_bytes(), b"\n", &card()].concat()).collect();
+        let samples: Vec<_> = names.map(|name| [name.as_bytes(), b"\n", &record()].concat()).collect();
         fuzz::run(&samples, node);
     }
 }

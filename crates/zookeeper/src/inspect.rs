@@ -7,13 +7,13 @@ use leasehold_core::{BoxFuture, Broken, EngineError, Fault, Guarantee, Inspect, 
 
 use crate::{
     ZookeeperEngine,
-    card::{Card, LONGEST, limit},
     claim::children,
     client::Client,
     conn::Conn,
     error::Failed,
     guarantee,
     keys::{self, Dir, LINE, PERMITS},
+    record::{LONGEST, Record, limit},
     sessions::Seat,
     view::{Seen, There},
     wire::{Code, Data, Delete, Exists, SetData, Step, Sync},
@@ -169,11 +169,11 @@ impl Client {
             if first.is_broken() {
                 return Ok(Broken::Done);
             }
-            let Some(card) = first.card() else {
+            let Some(record) = first.record() else {
                 let why = "another program holds it, which does not listen: break it with --force";
                 return Err(EngineError::new(Fault::Denied, why));
             };
-            let data = Card { broken: true, ..card }.text();
+            let data = Record { broken: true, ..record }.text();
             vec![Step::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
         };
         match self.change(visit.seat.session(), &visit.conn, steps).await? {

@@ -220,7 +220,7 @@ pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, Engi
     };
     let path = dir.path().len() + NODE_BYTES;
     let acl: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
-    if permits * (path + claim.owner.len() + CARD_BYTES + acl) > MAX_BYTES {
+    if permits * (path + claim.owner.len() + RECORD_BYTES + acl) > MAX_BYTES {
         let why = format!(
             "{} are more than fit into one request: each is a node with a path of {path} bytes",
             claim.mode
@@ -233,7 +233,7 @@ pub(crate) fn weigh(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, Engi
 /// How long the longest node is beside its directory: a word, a uuid, a number and the directory of permits.
 const NODE_BYTES: usize = 70;
 /// What else of a card and of an entry of an access list there is, at most.
-const CARD_BYTES: usize = 64;
+const RECORD_BYTES: usize = 64;
 const ACL_BYTES: usize = 12;
 
 #[cfg(test)]

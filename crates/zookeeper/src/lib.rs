@@ -5,7 +5,6 @@
 //! `docs/engines/zookeeper.md`.
 
 mod book;
-mod card;
 mod check;
 mod claim;
 mod client;
@@ -24,6 +23,7 @@ mod minder;
 mod notifications;
 mod outbox;
 mod permits;
+mod record;
 mod release;
 mod renew;
 mod runtime;

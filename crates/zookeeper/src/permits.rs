@@ -8,11 +8,11 @@ use leasehold_core::{Answer, Claim, EngineError, Hint};
 
 use crate::{
     book::{Before, Own, Place},
-    card::{limit as limit_of, limit_text},
     claim::{Tried, Way, children},
     client::Client,
     error::{Failed, agreed},
     keys::{self, Node},
+    record::{limit as limit_of, limit_text},
     stand::in_use,
     watches::{Expecting, Target},
     wire::{Children, Code, Create, Data, Delete, Exists, Kind, Multi, SetData, Step},
@@ -54,10 +54,10 @@ impl Client {
             return Ok(Tried::Answer(Answer::Taken(Hint::default())));
         }
         drop(expecting);
-        let card = self.card(claim, way);
+        let record = self.record(claim, way);
         let paths: Vec<String> = (0..count).map(|number| way.dir.permit(claim.id, number)).collect();
         let permit = |path: &String| {
-            let (path, data) = (path.clone(), card.text());
+            let (path, data) = (path.clone(), record.text());
             Step::Create(Create { path, data, acl: self.acl.clone(), kind: Kind::Ephemeral })
         };
         let mut steps = vec![Step::Delete(Delete { path: own.path.clone(), version: -1 })];

@@ -8,10 +8,10 @@ use leasehold_core::{ClaimId, EngineError, Fault, Hold, Instant, Loss, Renewed};
 
 use crate::{
     book::Place,
-    card::is_broken,
     client::Client,
     conn::Conn,
     error::Failed,
+    record::is_broken,
     sessions::Session,
     watches::{Expecting, Target},
     wire::{Code, Data, Stat},

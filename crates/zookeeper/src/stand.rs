@@ -9,13 +9,14 @@ use leasehold_core::{
 
 use crate::{
     book::{Before, Own, Place},
-    card::is_broken,
     claim::{Tried, Way, children},
     client::{Client, grant},
     error::Failed,
     keys::{self, LINE, PERMITS},
     line::{refuses, standing},
-    lock_of, runtime,
+    lock_of,
+    record::is_broken,
+    runtime,
     session::over,
     watches::{Expecting, Target},
     wire::{Children, Code, Data, Exists},

@@ -3,9 +3,9 @@
 use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, View, WaiterView};
 
 use crate::{
-    card::{Card, is_broken},
     keys::{Dir, Node, id_of},
     line::holders,
+    record::{Record, is_broken},
     wire::Stat,
 };
 
@@ -43,8 +43,8 @@ impl Seen {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }
 
-    pub(crate) fn card(&self) -> Option<Card> {
-        Card::read(&self.data)
+    pub(crate) fn record(&self) -> Option<Record> {
+        Record::read(&self.data)
     }
 
     pub(crate) fn token(&self) -> Option<u64> {
@@ -57,7 +57,7 @@ impl Seen {
 
     /// The claim, if it is one of ours.
     fn claim(&self) -> Option<ClaimId> {
-        self.card().and_then(|_| id_of(self.name()))
+        self.record().and_then(|_| id_of(self.name()))
     }
 
     fn id(&self) -> String {
@@ -67,23 +67,23 @@ impl Seen {
     /// What others write of themselves is an address or a text, if anything.
     fn owner(&self) -> String {
         let said = || std::str::from_utf8(&self.data).ok().filter(|said| !said.chars().any(char::is_control));
-        match self.card() {
-            Some(card) => card.owner,
+        match self.record() {
+            Some(record) => record.owner,
             None if Node::read(self.name()).is_some_and(|node| !node.known) => "unknown kind".to_owned(),
             None => said().filter(|said| !said.is_empty()).unwrap_or("another program").to_owned(),
         }
     }
 
     fn holder(&self) -> HolderView {
-        let card = self.card();
+        let record = self.record();
         HolderView {
             id: self.id(),
             owner: self.owner(),
             token: self.token(),
             held: None,
-            remaining: card.as_ref().map(|card| card.time),
-            of_session: card.is_none() && self.stat.owner != 0,
-            foreign: card.is_none(),
+            remaining: record.as_ref().map(|record| record.time),
+            of_session: record.is_none() && self.stat.owner != 0,
+            foreign: record.is_none(),
         }
     }
 

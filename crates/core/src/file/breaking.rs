@@ -3,14 +3,14 @@
 use nix::errno::Errno;
 
 use super::{
-    card::{BROKEN, State},
     claims::lock,
     engine::FileEngine,
     kernel::Flock,
-    layout::card_at,
+    layout::record_at,
     line::Placed,
     locks::{Key, LockFile},
     open::Missing,
+    record::{BROKEN, RecordState},
     state::StateFile,
     table::{Table, is_alive},
 };
@@ -33,8 +33,9 @@ impl FileEngine {
         };
         let latch = lock.latch()?;
         let table = Table::load(self, &key, &lock, &state, latch)?;
-        let held = |placed: &&Placed| placed.card.state == State::Holding && placed.card.carries(token);
-        let Some(placed) = table.zero.iter().chain(&table.cards).find(held) else {
+        let held =
+            |placed: &&Placed| placed.record.state == RecordState::Holding && placed.record.carries(token);
+        let Some(placed) = table.zero.iter().chain(&table.records).find(held) else {
             return Ok(self.went(name, token));
         };
         if !is_alive(&lock, placed)? {
@@ -57,37 +58,40 @@ impl FileEngine {
         (lock_file, state): (&LockFile, &StateFile),
         placed: &Placed,
     ) -> Result<Broken, EngineError> {
-        let (card, pid) = (&placed.card, placed.card.process.pid);
+        let (record, pid) = (&placed.record, placed.record.process.pid);
         let ends_it = "a kernel lock ends only with its holder";
-        if !(card.stops_on_term && card.process.is_running()) {
+        if !(record.stops_on_term && record.process.is_running()) {
             return Err(denied(format!(
                 "pid {pid} ({}) holds it and does not stop on request: {ends_it}; end that process",
-                card.owner
+                record.owner
             )));
         }
-        if !card.is_broken() {
+        if !record.is_broken() {
             // Whoever may write here could have written any pid: what is signalled is a process that has the kernel's lock.
             if !self.has_flock(lock_file, pid) {
                 return Err(denied(format!(
                     "pid {pid} ({}) is said to hold it, and the kernel shows no lock of that process on its file: {ends_it}; find \
                      out who holds it",
-                    card.owner
+                    record.owner
                 )));
             }
-            let at = card_at(placed.slot) + BROKEN;
-            state.write(&card.token.to_le_bytes(), at)?;
-            let asked = card.process.terminate(|| self.has_flock(lock_file, pid));
+            let at = record_at(placed.slot) + BROKEN;
+            state.write(&record.token.to_le_bytes(), at)?;
+            let asked = record.process.terminate(|| self.has_flock(lock_file, pid));
             if !matches!(asked, Ok(true)) {
                 state.write(&[0; 8], at)?;
             }
             match asked {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                    return Err(denied(format!("pid {pid} ({}) holds it and is another user's", card.owner)));
+                    return Err(denied(format!(
+                        "pid {pid} ({}) holds it and is another user's",
+                        record.owner
+                    )));
                 }
                 Err(error) if error.raw_os_error() != Some(Errno::ESRCH as i32) => {
                     return Err(denied(format!(
                         "pid {pid} ({}) cannot be asked to stop: {error}",
-                        card.owner
+                        record.owner
                     )));
                 }
                 // It has ended just now.
@@ -103,7 +107,7 @@ impl FileEngine {
         }
         Err(EngineError::new(
             Fault::Retry,
-            format!("pid {pid} ({}) was asked to stop and still holds it", card.owner),
+            format!("pid {pid} ({}) was asked to stop and still holds it", record.owner),
         ))
     }
 

@@ -2,13 +2,13 @@
 //! under its latch, one after the other, only to learn that they still wait.
 
 use super::{
-    card::{Card, State, TICKET},
     claims::Entry,
     engine::FileEngine,
-    layout::{CARD, HEAD, MAX_CLAIMS, TableHead, array},
+    layout::{HEAD, MAX_CLAIMS, RECORD, TableHead, array},
     line::{Placed, is_stalled, stands_before},
     open::Missing,
-    release::own_card,
+    record::{Record, RecordState, TICKET},
+    release::own_record,
     table::is_alive,
 };
 use crate::EngineError;
@@ -24,28 +24,29 @@ impl FileEngine {
             return Ok(None);
         }
         let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else { return Ok(None) };
-        if own_card(&state, entry)?.is_none_or(|own| own.signalled.is_some()) {
+        if own_record(&state, entry)?.is_none_or(|own| own.signalled.is_some()) {
             return Ok(None);
         }
         let mut head = [0; HEAD];
         state.read(&mut head, 0)?;
         let table = TableHead::from_bytes(&head);
-        if table.boot != self.boot || table.cards > MAX_CLAIMS {
+        if table.boot != self.boot || table.records > MAX_CLAIMS {
             return Ok(None);
         }
-        let mut bytes = vec![0; table.cards as usize * CARD];
+        let mut bytes = vec![0; table.records as usize * RECORD];
         state.read(&mut bytes, HEAD as u64)?;
         let before: Vec<(u64, u32)> = (1..)
-            .zip(bytes.chunks_exact(CARD))
-            .filter(|(_, card)| card[0] == State::Waiting as u8)
-            .map(|(slot, card)| (u64::from_le_bytes(array(card, TICKET)), slot))
+            .zip(bytes.chunks_exact(RECORD))
+            .filter(|(_, record)| record[0] == RecordState::Waiting as u8)
+            .map(|(slot, record)| (u64::from_le_bytes(array(record, TICKET)), slot))
             .filter(|(other, _)| *other < ticket)
             .collect();
         let ahead = before.len() as u32;
         let Some(&(_, slot)) = before.iter().min().filter(|_| ahead >= FAR) else { return Ok(None) };
-        let first = Card::from_bytes(&array(&bytes, (slot as usize - 1) * CARD));
-        let Ok(Some(card)) = first else { return Ok(None) };
-        let blocks = stands_before(card.mode, entry.claim.mode) && !is_stalled(&card, self.env.clock.now());
-        Ok((blocks && is_alive(&entry.lock, &Placed { slot, card })?).then_some(ahead))
+        let first = Record::from_bytes(&array(&bytes, (slot as usize - 1) * RECORD));
+        let Ok(Some(record)) = first else { return Ok(None) };
+        let blocks =
+            stands_before(record.mode, entry.claim.mode) && !is_stalled(&record, self.env.clock.now());
+        Ok((blocks && is_alive(&entry.lock, &Placed { slot, record })?).then_some(ahead))
     }
 }

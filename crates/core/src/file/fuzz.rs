@@ -1,9 +1,9 @@
 //! The parsers of what others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
 
 use super::{
-    card::Card,
     encode::{Decoded, decode, file_name},
-    layout::{CARD, HEAD, Head, name_bytes},
+    layout::{HEAD, Head, RECORD, name_bytes},
+    record::Record,
 };
 
 /// A state file: its head, and the cards behind it.
@@ -13,12 +13,16 @@ pub fn state(bytes: &[u8]) {
     if let Ok(known) = Head::from_bytes(&head, bytes.len() as u64) {
         let _ = (known, name_bytes(&head).len());
     }
-    for cards in bytes.get(HEAD..).unwrap_or_default().chunks(CARD) {
-        let mut card = [0; CARD];
-        card.iter_mut().zip(cards).for_each(|(place, byte)| *place = *byte);
-        for bytes in [Card::right_sum(&card), card] {
-            if let Ok(Some(card)) = Card::from_bytes(&bytes) {
-                assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(Some(card)), "what is read can be written");
+    for records in bytes.get(HEAD..).unwrap_or_default().chunks(RECORD) {
+        let mut record = [0; RECORD];
+        record.iter_mut().zip(records).for_each(|(place, byte)| *place = *byte);
+        for bytes in [Record::right_sum(&record), record] {
+            if let Ok(Some(record)) = Record::from_bytes(&bytes) {
+                assert_eq!(
+                    Record::from_bytes(&record.to_bytes()),
+                    Ok(Some(record)),
+                    "what is read can be written"
+                );
             }
         }
     }
@@ -39,14 +43,14 @@ mod tests {
     use super::*;
     use crate::{
         Lineage, Name,
-        file::card::{State, tests::card},
+        file::record::{RecordState, tests::record},
     };
 
     #[test]
     fn state_files_are_read_from_random_bytes() {
-        let card = Card { state: State::Waiting, owner: "me@here:7".into(), ..card() };
+        let record = Record { state: RecordState::Waiting, owner: "me@here:7".into(), ..record() };
         let head = Head::new(Lineage::new(7), [1; 16]).to_bytes(&Name::new("nightly").unwrap());
-        let whole = [&head[..], &card.to_bytes(), &card.to_bytes()].concat();
+        let whole = [&head[..], &record.to_bytes(), &record.to_bytes()].concat();
         fuzz::run(&[head.to_vec(), whole], state);
     }
 

@@ -1,12 +1,12 @@
 //! Granting: the token, the mark that tells that the holder lives, the card that says who it is.
 
 use super::{
-    card::{Card, State},
     claims::Place,
     engine::FileEngine,
-    layout::{CARD, CARD_ZERO, ENDED, Head, TOKENS, Tokens, card_at, ended_to_byte},
+    layout::{ENDED, Head, RECORD, RECORD_ZERO, TOKENS, Tokens, ended_to_byte, record_at},
     line::Placed,
     locks::{LockFile, Mark},
+    record::{Record, RecordState},
     state::StateFile,
     table::Table,
     tokens::mint,
@@ -22,8 +22,11 @@ impl FileEngine {
         ticket: Option<u64>,
     ) -> Result<(Place, Grant), EngineError> {
         let now = self.env.clock.now();
-        let standing =
-            table.cards.iter().find(|placed| Some(placed.card.ticket) == ticket).map(|placed| placed.slot);
+        let standing = table
+            .records
+            .iter()
+            .find(|placed| Some(placed.record.ticket) == ticket)
+            .map(|placed| placed.slot);
         if claim.mode == Mode::Exclusive {
             table.mark_dead_holders()?;
             let zero = table.zero.take();
@@ -47,8 +50,9 @@ impl FileEngine {
         let token = self.mint(claim, table.state, &mut table.head)?;
         table.state.write(&table.head.tokens.to_bytes(), TOKENS as u64)?;
         let tokens = claim.tokens.max(1);
-        let card = Card { ticket, token: token.number, tokens, ..self.card(claim, State::Holding, now) };
-        table.put(slot, card)?;
+        let record =
+            Record { ticket, token: token.number, tokens, ..self.record(claim, RecordState::Holding, now) };
+        table.put(slot, record)?;
         Ok(held(slot, token, tokens, previous))
     }
 
@@ -68,11 +72,11 @@ impl FileEngine {
         // Before the card, so that nobody takes it for the card of a dead holder.
         lock.mark(Mark::Hold(token.number))?;
         let tokens = claim.tokens.max(1);
-        let card = Card { token: token.number, tokens, ..self.card(claim, State::Holding, now) };
-        let mut bytes = [0; CARD_ZERO + CARD - TOKENS];
+        let record = Record { token: token.number, tokens, ..self.record(claim, RecordState::Holding, now) };
+        let mut bytes = [0; RECORD_ZERO + RECORD - TOKENS];
         bytes[..Tokens::SIZE].copy_from_slice(&head.tokens.to_bytes());
         bytes[ENDED - TOKENS] = ended_to_byte(head.ended);
-        bytes[CARD_ZERO - TOKENS..].copy_from_slice(&card.to_bytes());
+        bytes[RECORD_ZERO - TOKENS..].copy_from_slice(&record.to_bytes());
         state.write(&bytes, TOKENS as u64)?;
         Ok(held(0, token, tokens, previous))
     }
@@ -86,16 +90,16 @@ impl FileEngine {
     /// A holder of a shared flock knows that an exclusive one that left its card is gone.
     fn mark_dead_zero(&self, table: &mut Table<'_>) -> Result<(), EngineError> {
         let Some(zero) = table.zero.take() else { return Ok(()) };
-        if zero.card.state == State::Holding {
-            table.set_ended(ended_by_death(&zero.card))?;
+        if zero.record.state == RecordState::Holding {
+            table.set_ended(ended_by_death(&zero.record))?;
         }
-        table.state.write(&[State::Empty as u8], card_at(0))
+        table.state.write(&[RecordState::Empty as u8], record_at(0))
     }
 
     /// How the hold before this grant ended. Asked before the counter learns of this boot.
     fn previous(&self, head: &Head, zero: Option<&Placed>) -> Previous {
         match zero {
-            Some(zero) if zero.card.state == State::Holding => ended_by_death(&zero.card),
+            Some(zero) if zero.record.state == RecordState::Holding => ended_by_death(&zero.record),
             // After a reboot the disk may show an older page than the last holder wrote.
             _ if head.tokens.boot != self.boot
                 && head.tokens.current > 0
@@ -108,8 +112,8 @@ impl FileEngine {
     }
 }
 
-fn ended_by_death(card: &Card) -> Previous {
-    if card.is_broken() { Previous::Broken } else { Previous::Lapsed }
+fn ended_by_death(record: &Record) -> Previous {
+    if record.is_broken() { Previous::Broken } else { Previous::Lapsed }
 }
 
 fn held(slot: u32, token: Token, tokens: u32, previous: Previous) -> (Place, Grant) {

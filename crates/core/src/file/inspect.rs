@@ -5,7 +5,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use nix::sys::stat::lstat;
 
 use super::{
-    card::{Card, State},
     encode::{self, Decoded},
     engine::FileEngine,
     error::sort,
@@ -16,8 +15,9 @@ use super::{
     open::{Missing, SAFELY},
     proc::program,
     promise::promise,
+    record::{Record, RecordState},
     state::StateFile,
-    table::{is_alive, read_cards, zero},
+    table::{is_alive, read_records, zero},
 };
 use crate::{
     BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name, View,
@@ -128,19 +128,19 @@ impl FileEngine {
             LockFile::open(&self.dir, key, Missing::Look)?;
         }
         let mut flocks = kernel.on(stat.st_dev, stat.st_ino);
-        let (lineage, cards) = self.standing(key)?;
+        let (lineage, records) = self.standing(key)?;
         view.lineage = lineage;
-        for placed in cards {
-            let card = &placed.card;
-            match card.state {
-                State::Waiting => view.waiters.push(waiter(card, now)),
-                State::Empty => continue,
-                State::Holding | State::Kept => {
-                    view.add_holder(card.mode, holder(card, now));
+        for placed in records {
+            let record = &placed.record;
+            match record.state {
+                RecordState::Waiting => view.waiters.push(waiter(record, now)),
+                RecordState::Empty => continue,
+                RecordState::Holding | RecordState::Kept => {
+                    view.add_holder(record.mode, holder(record, now));
                 }
             }
-            let own = flocks.iter().position(|flock| !flock.waits && flock.pid == Some(card.process.pid));
-            if let (State::Holding, Some(own)) = (card.state, own) {
+            let own = flocks.iter().position(|flock| !flock.waits && flock.pid == Some(record.process.pid));
+            if let (RecordState::Holding, Some(own)) = (record.state, own) {
                 flocks.swap_remove(own);
             }
         }
@@ -153,20 +153,20 @@ impl FileEngine {
     /// The cards that count, holders first, then waiters in order, and the lineage of their tokens. Read without the latch.
     fn standing(&self, key: &Key) -> Result<(Option<Lineage>, Vec<Placed>), EngineError> {
         let Some(state) = self.states.look(&self.dir, key)? else { return Ok((None, Vec::new())) };
-        let (lineage, mut cards) = self.read_unlatched(&state, &key.name)?;
-        if cards.is_empty() {
-            return Ok((lineage, cards));
+        let (lineage, mut records) = self.read_unlatched(&state, &key.name)?;
+        if records.is_empty() {
+            return Ok((lineage, records));
         }
         let Some(lock) = LockFile::open(&self.dir, key, Missing::Look)? else {
             return Ok((lineage, Vec::new()));
         };
         let now = self.env.clock.now();
-        cards.retain(|placed| match placed.card.state {
-            State::Kept => is_kept(&placed.card, now),
+        records.retain(|placed| match placed.record.state {
+            RecordState::Kept => is_kept(&placed.record, now),
             _ => is_alive(&lock, placed).unwrap_or(true),
         });
-        cards.sort_by_key(|placed| (placed.card.state == State::Waiting, placed.card.ticket));
-        Ok((lineage, cards))
+        records.sort_by_key(|placed| (placed.record.state == RecordState::Waiting, placed.record.ticket));
+        Ok((lineage, records))
     }
 
     fn read_unlatched(
@@ -176,40 +176,40 @@ impl FileEngine {
     ) -> Result<(Option<Lineage>, Vec<Placed>), EngineError> {
         for last in (0..TRIES).rev() {
             let Some((head, bytes)) = state.head(name)? else { break };
-            let (mut torn, mut cards) = (false, Vec::new());
+            let (mut torn, mut records) = (false, Vec::new());
             if head.table.in_use && head.table.boot == self.boot {
-                cards = read_cards(state, head.table.cards, |_| {
+                records = read_records(state, head.table.records, |_| {
                     torn = true;
                     Ok(())
                 })?;
             }
             if !torn || last == 0 {
-                cards.extend(zero(&head, &bytes, self.boot));
-                return Ok((Some(head.lineage), cards));
+                records.extend(zero(&head, &bytes, self.boot));
+                return Ok((Some(head.lineage), records));
             }
         }
         Ok((None, Vec::new()))
     }
 }
 
-fn holder(card: &Card, now: Instant) -> HolderView {
-    let kept = card.state == State::Kept;
+fn holder(record: &Record, now: Instant) -> HolderView {
+    let kept = record.state == RecordState::Kept;
     HolderView {
-        id: card.id.to_string(),
-        owner: if kept { KEPT_OWNER.to_owned() } else { card.owner.to_string() },
-        token: Some(card.token),
-        held: Some(now.since(card.since)),
-        remaining: kept.then(|| card.kept_until.since(now)),
+        id: record.id.to_string(),
+        owner: if kept { KEPT_OWNER.to_owned() } else { record.owner.to_string() },
+        token: Some(record.token),
+        held: Some(now.since(record.since)),
+        remaining: kept.then(|| record.kept_until.since(now)),
         of_session: false,
         foreign: false,
     }
 }
 
-fn waiter(card: &Card, now: Instant) -> WaiterView {
+fn waiter(record: &Record, now: Instant) -> WaiterView {
     WaiterView {
-        id: card.id.to_string(),
-        owner: card.owner.to_string(),
-        waiting: Some(now.since(card.since)),
+        id: record.id.to_string(),
+        owner: record.owner.to_string(),
+        waiting: Some(now.since(record.since)),
     }
 }
 

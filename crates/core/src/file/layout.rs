@@ -17,9 +17,9 @@ use crate::{Lineage, MAX_NAME_BYTES, Name, Previous};
 /// The size of the head, card 0 included.
 pub(super) const HEAD: usize = 1024;
 /// The size of a card.
-pub(super) const CARD: usize = 256;
+pub(super) const RECORD: usize = 256;
 /// Where card 0 is.
-pub(super) const CARD_ZERO: usize = 704;
+pub(super) const RECORD_ZERO: usize = 704;
 /// Where the table's own fields are.
 pub(super) const TABLE: usize = 576;
 /// Where the tokens are.
@@ -50,7 +50,7 @@ pub(super) struct TableHead {
     /// Whether any card but card 0 is in use. One byte, so that it can be read without the latch.
     pub(super) in_use: bool,
     /// How many cards, from card 1 on, were ever written.
-    pub(super) cards: u32,
+    pub(super) records: u32,
     /// The ticket of the next claim.
     pub(super) next_ticket: u64,
     /// The boot under which the cards were written.
@@ -86,7 +86,7 @@ pub(super) enum NoHead {
 impl Head {
     /// The head of a name that was never held.
     pub(super) fn new(lineage: Lineage, boot: [u8; 16]) -> Self {
-        let table = TableHead { in_use: false, cards: 0, next_ticket: 1, boot };
+        let table = TableHead { in_use: false, records: 0, next_ticket: 1, boot };
         Self { lineage, table, tokens: Tokens::default(), ended: Previous::Clean }
     }
 
@@ -129,7 +129,7 @@ impl Head {
 
     fn is_sound(&self) -> bool {
         let tokens = self.tokens;
-        self.table.cards <= MAX_CLAIMS
+        self.table.records <= MAX_CLAIMS
             && self.table.next_ticket < MAX_NUMBER
             && tokens.current <= tokens.ceiling
             && tokens.ceiling <= tokens.promised
@@ -144,7 +144,7 @@ impl TableHead {
         let mut bytes = [0; Self::SIZE];
         bytes[0] = u8::from(self.in_use);
         bytes[8..16].copy_from_slice(&self.next_ticket.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.cards.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.records.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.boot);
         bytes
     }
@@ -153,7 +153,7 @@ impl TableHead {
         Self {
             in_use: head[TABLE] != 0,
             next_ticket: u64::from_le_bytes(array(head, TABLE + 8)),
-            cards: u32::from_le_bytes(array(head, TABLE + 16)),
+            records: u32::from_le_bytes(array(head, TABLE + 16)),
             boot: array(head, TABLE + 24),
         }
     }
@@ -182,10 +182,10 @@ impl Tokens {
 }
 
 /// Where card `slot` is in the file.
-pub(super) const fn card_at(slot: u32) -> u64 {
+pub(super) const fn record_at(slot: u32) -> u64 {
     match slot {
-        0 => CARD_ZERO as u64,
-        _ => (HEAD + (slot as usize - 1) * CARD) as u64,
+        0 => RECORD_ZERO as u64,
+        _ => (HEAD + (slot as usize - 1) * RECORD) as u64,
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
 
     fn head() -> Head {
         let mut head = Head::new(Lineage::new(77), [9; 16]);
-        head.table = TableHead { in_use: true, cards: 12, next_ticket: 99, boot: [3; 16] };
+        head.table = TableHead { in_use: true, records: 12, next_ticket: 99, boot: [3; 16] };
         head.tokens = Tokens { boot: [4; 16], current: 5, promised: 8, ceiling: 7 };
         head.ended = Previous::Broken;
         head
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn impossible_numbers_are_damage() {
         for break_it in [
-            |head: &mut Head| head.table.cards = MAX_CLAIMS + 1,
+            |head: &mut Head| head.table.records = MAX_CLAIMS + 1,
             |head: &mut Head| head.table.next_ticket = u64::MAX,
             |head: &mut Head| head.tokens.current = 8,
             |head: &mut Head| head.tokens.promised = 6,
@@ -275,10 +275,14 @@ mod tests {
 
     #[test]
     fn fields_written_without_the_latch_lie_in_one_sector() {
-        assert_eq!(TOKENS / 512, (CARD_ZERO + CARD - 1) / 512);
+        assert_eq!(TOKENS / 512, (RECORD_ZERO + RECORD - 1) / 512);
         const { assert!(TABLE + TableHead::SIZE <= TOKENS && TOKENS + Tokens::SIZE <= ENDED) };
-        const { assert!(ENDED + 8 == CARD_ZERO && CARD_ZERO + CARD <= HEAD && NAME_AT + MAX_NAME_BYTES <= TABLE) };
-        assert_eq!(4096 % CARD, 0, "no card straddles a page");
+        const {
+            assert!(
+                ENDED + 8 == RECORD_ZERO && RECORD_ZERO + RECORD <= HEAD && NAME_AT + MAX_NAME_BYTES <= TABLE
+            )
+        };
+        assert_eq!(4096 % RECORD, 0, "no card straddles a page");
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::card::{Card, State};
+use super::record::{Record, RecordState};
 use crate::{EngineError, Instant, Mode};
 
 /// A waiter that was rung and has not asked for so long is stopped or starved: it keeps its place, others may pass.
@@ -12,7 +12,7 @@ const STALLED: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) slot: u32,
-    pub(super) card: Card,
+    pub(super) record: Record,
 }
 
 /// The claim that asks.
@@ -52,7 +52,7 @@ type Alive<'a> = dyn FnMut(&Placed) -> Result<bool, EngineError> + 'a;
 
 /// Judges `asker` by the table; its own card, if it has one, is not against it. `zero` is card 0, if in use.
 pub(super) fn judge(
-    cards: &[Placed],
+    records: &[Placed],
     zero: Option<&Placed>,
     asker: Asker,
     now: Instant,
@@ -60,12 +60,12 @@ pub(super) fn judge(
 ) -> Result<Judgement, EngineError> {
     let mut seen = Judgement { verdict: Verdict::Free, ahead: 0, dead: Vec::new() };
     if asker.ticket.is_none()
-        && let Some(other) = clash(cards, zero, asker, now, alive, &mut seen.dead)?
+        && let Some(other) = clash(records, zero, asker, now, alive, &mut seen.dead)?
     {
         seen.verdict = Verdict::Clash(other);
         return Ok(seen);
     }
-    let line = waiters_before(cards, asker);
+    let line = waiters_before(records, asker);
     let mut blocked = false;
     for (at, placed) in line.iter().enumerate() {
         if seen.dead.contains(&placed.slot) {
@@ -76,19 +76,19 @@ pub(super) fn judge(
             seen.ahead += (line.len() - at) as u32;
             break;
         }
-        if stands_before(placed.card.mode, asker.mode) {
+        if stands_before(placed.record.mode, asker.mode) {
             if !alive(placed)? {
                 seen.dead.push(placed.slot);
                 continue;
             }
-            blocked = !is_stalled(&placed.card, now);
+            blocked = !is_stalled(&placed.record, now);
         }
         seen.ahead += 1;
     }
-    seen.verdict = match kept_against(cards, zero, asker.mode, now, &mut seen.dead) {
+    seen.verdict = match kept_against(records, zero, asker.mode, now, &mut seen.dead) {
         Some(until) => Verdict::Kept(until),
         None if blocked => Verdict::Behind,
-        None => permits_left(cards, asker.mode, alive, &mut seen.dead)?,
+        None => permits_left(records, asker.mode, alive, &mut seen.dead)?,
     };
     Ok(seen)
 }
@@ -96,14 +96,15 @@ pub(super) fn judge(
 /// The waiters to ring, first in line first: `skip` that live are passed over, `count` are answered. A stalled one is
 /// rung with the next, for it may never ask.
 pub(super) fn to_signal(
-    cards: &[Placed],
+    records: &[Placed],
     skip: usize,
     count: usize,
     now: Instant,
     alive: &mut Alive<'_>,
 ) -> Result<Vec<Placed>, EngineError> {
-    let mut line: Vec<&Placed> = cards.iter().filter(|placed| placed.card.state == State::Waiting).collect();
-    line.sort_by_key(|placed| placed.card.ticket);
+    let mut line: Vec<&Placed> =
+        records.iter().filter(|placed| placed.record.state == RecordState::Waiting).collect();
+    line.sort_by_key(|placed| placed.record.ticket);
     let (mut chosen, mut place) = (Vec::new(), 0);
     for placed in line {
         if place >= skip + count {
@@ -115,31 +116,31 @@ pub(super) fn to_signal(
         if place >= skip {
             chosen.push(placed.clone());
         }
-        place += usize::from(!is_stalled(&placed.card, now));
+        place += usize::from(!is_stalled(&placed.record, now));
     }
     Ok(chosen)
 }
 
 /// Whether a card that is kept still counts.
-pub(super) fn is_kept(card: &Card, now: Instant) -> bool {
-    card.state == State::Kept && card.kept_until > now
+pub(super) fn is_kept(record: &Record, now: Instant) -> bool {
+    record.state == RecordState::Kept && record.kept_until > now
 }
 
 fn clash(
-    cards: &[Placed],
+    records: &[Placed],
     zero: Option<&Placed>,
     asker: Asker,
     now: Instant,
     alive: &mut Alive<'_>,
     dead: &mut Vec<u32>,
 ) -> Result<Option<Mode>, EngineError> {
-    for placed in cards.iter().chain(zero).filter(|placed| !placed.card.mode.same_kind(asker.mode)) {
-        let counts = match placed.card.state {
-            State::Kept => is_kept(&placed.card, now),
+    for placed in records.iter().chain(zero).filter(|placed| !placed.record.mode.same_kind(asker.mode)) {
+        let counts = match placed.record.state {
+            RecordState::Kept => is_kept(&placed.record, now),
             _ => alive(placed)?,
         };
         if counts {
-            return Ok(Some(placed.card.mode));
+            return Ok(Some(placed.record.mode));
         }
         if placed.slot != 0 {
             dead.push(placed.slot);
@@ -148,13 +149,13 @@ fn clash(
     Ok(None)
 }
 
-fn waiters_before(cards: &[Placed], asker: Asker) -> Vec<&Placed> {
+fn waiters_before(records: &[Placed], asker: Asker) -> Vec<&Placed> {
     let before = asker.ticket.unwrap_or(u64::MAX);
-    let mut line: Vec<&Placed> = cards
+    let mut line: Vec<&Placed> = records
         .iter()
-        .filter(|placed| placed.card.state == State::Waiting && placed.card.ticket < before)
+        .filter(|placed| placed.record.state == RecordState::Waiting && placed.record.ticket < before)
         .collect();
-    line.sort_by_key(|placed| placed.card.ticket);
+    line.sort_by_key(|placed| placed.record.ticket);
     line
 }
 
@@ -164,24 +165,24 @@ pub(super) const fn stands_before(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }
 
-pub(super) fn is_stalled(card: &Card, now: Instant) -> bool {
-    card.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
+pub(super) fn is_stalled(record: &Record, now: Instant) -> bool {
+    record.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
 }
 
 /// Until when a place kept by nobody is against `mode`. Expired ones are dead.
 fn kept_against(
-    cards: &[Placed],
+    records: &[Placed],
     zero: Option<&Placed>,
     mode: Mode,
     now: Instant,
     dead: &mut Vec<u32>,
 ) -> Option<Instant> {
-    let mut until = zero.filter(|zero| is_kept(&zero.card, now)).map(|zero| zero.card.kept_until);
-    for placed in cards.iter().filter(|placed| placed.card.state == State::Kept) {
-        if !is_kept(&placed.card, now) {
+    let mut until = zero.filter(|zero| is_kept(&zero.record, now)).map(|zero| zero.record.kept_until);
+    for placed in records.iter().filter(|placed| placed.record.state == RecordState::Kept) {
+        if !is_kept(&placed.record, now) {
             dead.push(placed.slot);
         } else if mode == Mode::Exclusive {
-            until = until.max(Some(placed.card.kept_until));
+            until = until.max(Some(placed.record.kept_until));
         }
     }
     until
@@ -189,34 +190,35 @@ fn kept_against(
 
 /// Whether `mode` finds its places among those taken. Holders are probed only when it does not.
 fn permits_left(
-    cards: &[Placed],
+    records: &[Placed],
     mode: Mode,
     alive: &mut Alive<'_>,
     dead: &mut Vec<u32>,
 ) -> Result<Verdict, EngineError> {
     let Mode::Permits { count, limit } = mode else { return Ok(Verdict::Free) };
-    let places = |card: &Card| match card.mode {
+    let places = |record: &Record| match record.mode {
         Mode::Permits { count, .. } => u64::from(count),
         Mode::Exclusive | Mode::Shared => 0,
     };
-    let holders: Vec<&Placed> = cards
+    let holders: Vec<&Placed> = records
         .iter()
         .filter(|placed| {
-            matches!(placed.card.state, State::Holding | State::Kept) && !dead.contains(&placed.slot)
+            matches!(placed.record.state, RecordState::Holding | RecordState::Kept)
+                && !dead.contains(&placed.slot)
         })
         .collect();
-    let mut taken: u64 = holders.iter().map(|placed| places(&placed.card)).sum();
+    let mut taken: u64 = holders.iter().map(|placed| places(&placed.record)).sum();
     let mut first_kept: Option<Instant> = None;
     for placed in holders {
         if taken + u64::from(count) <= u64::from(limit) {
             return Ok(Verdict::Free);
         }
-        if placed.card.state == State::Kept {
-            let until = placed.card.kept_until;
+        if placed.record.state == RecordState::Kept {
+            let until = placed.record.kept_until;
             first_kept = Some(first_kept.map_or(until, |first| first.min(until)));
         } else if !alive(placed)? {
             dead.push(placed.slot);
-            taken -= places(&placed.card);
+            taken -= places(&placed.record);
         }
     }
     if taken + u64::from(count) <= u64::from(limit) {

@@ -12,7 +12,6 @@
 //! never waits for another process.
 
 mod breaking;
-mod card;
 mod claims;
 mod clock;
 mod dir;
@@ -36,6 +35,7 @@ mod place;
 mod proc;
 mod promise;
 mod ready;
+mod record;
 mod release;
 mod series;
 mod state;

@@ -1,16 +1,16 @@
 //! The verbs `release` and `renew`.
 
 use super::{
-    card::{Card, KEPT, State},
     claims::{Cell, Entry, Place, SharedCell, lock},
     engine::FileEngine,
     idle::Spare,
-    layout::{CARD, ENDED, TABLE, array, card_at, ended_to_byte},
+    layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
     line::{Placed, to_signal},
     locks::LockFile,
     open::Missing,
+    record::{KEPT, Record, RecordState},
     state::StateFile,
-    table::{Table, is_alive, read_cards},
+    table::{Table, is_alive, read_records},
     wake_pipe,
 };
 use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
@@ -71,9 +71,9 @@ impl FileEngine {
         let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else {
             return Ok(Some(Loss::Replaced));
         };
-        Ok(match own_card(&state, entry)? {
+        Ok(match own_record(&state, entry)? {
             None => Some(Loss::Replaced),
-            Some(card) if card.is_broken() => Some(Loss::Broken),
+            Some(record) if record.is_broken() => Some(Loss::Broken),
             Some(_) => None,
         })
     }
@@ -127,7 +127,7 @@ impl FileEngine {
         {
             let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
             table.tidy()?;
-            self.signal(table.lock, state, &table.cards, 0, 2);
+            self.signal(table.lock, state, &table.records, 0, 2);
             return Ok(());
         }
         self.signal_line(&entry.lock, state, 0, 2);
@@ -142,9 +142,9 @@ impl FileEngine {
             Ok(_) => {}
             Err(_) => return Line::Waits,
         }
-        let cards = u32::from_le_bytes(array(&bytes, 16)).min(super::layout::MAX_CLAIMS);
-        if let Ok(cards) = read_cards(state, cards, |_| Ok(())) {
-            self.signal(lock, state, &cards, skip, count);
+        let records = u32::from_le_bytes(array(&bytes, 16)).min(super::layout::MAX_CLAIMS);
+        if let Ok(records) = read_records(state, records, |_| Ok(())) {
+            self.signal(lock, state, &records, skip, count);
         }
         Line::Waits
     }
@@ -154,12 +154,12 @@ impl FileEngine {
         &self,
         lock: &LockFile,
         state: &StateFile,
-        cards: &[Placed],
+        records: &[Placed],
         skip: usize,
         count: usize,
     ) {
         let now = self.env.clock.now();
-        let chosen = to_signal(cards, skip, count, now, &mut |placed| is_alive(lock, placed));
+        let chosen = to_signal(records, skip, count, now, &mut |placed| is_alive(lock, placed));
         for placed in chosen.unwrap_or_default() {
             wake_pipe::signal(&self.dir, state, &placed, now);
         }
@@ -167,10 +167,10 @@ impl FileEngine {
 }
 
 /// The card of `entry`, if it is still its own.
-pub(super) fn own_card(state: &StateFile, entry: &Entry) -> Result<Option<Card>, EngineError> {
-    let mut bytes = [0; CARD];
-    state.read(&mut bytes, card_at(entry.place.slot()))?;
-    Ok(Card::from_bytes(&bytes).ok().flatten().filter(|card| card.id == entry.claim.id))
+pub(super) fn own_record(state: &StateFile, entry: &Entry) -> Result<Option<Record>, EngineError> {
+    let mut bytes = [0; RECORD];
+    state.read(&mut bytes, record_at(entry.place.slot()))?;
+    Ok(Record::from_bytes(&bytes).ok().flatten().filter(|record| record.id == entry.claim.id))
 }
 
 /// Writes how a hold ended, if the release names its token, and empties or keeps its card.
@@ -182,25 +182,25 @@ fn end(
 ) -> Result<(), EngineError> {
     let slot = entry.place.slot();
     if slot != 0 {
-        let Some(card) = own_card(state, entry)? else { return Ok(()) };
-        if let Some(ended) = byte_of(card.is_broken(), release) {
+        let Some(record) = own_record(state, entry)? else { return Ok(()) };
+        if let Some(ended) = byte_of(record.is_broken(), release) {
             state.write(&[ended], ENDED as u64)?;
         }
         return empty(state, entry, keep);
     }
-    let mut bytes = [0; 8 + CARD];
+    let mut bytes = [0; 8 + RECORD];
     state.read(&mut bytes, ENDED as u64)?;
-    let card: [u8; CARD] = array(&bytes, 8);
-    let Some(is_broken) = Card::broken_of(&card, entry.claim.id) else { return Ok(()) };
+    let record: [u8; RECORD] = array(&bytes, 8);
+    let Some(is_broken) = Record::broken_of(&record, entry.claim.id) else { return Ok(()) };
     bytes[0] = byte_of(is_broken, release).unwrap_or(bytes[0]);
     let len = match keep {
         None => {
-            bytes[8] = State::Empty as u8;
+            bytes[8] = RecordState::Empty as u8;
             9
         }
         Some(until) => {
             let at = 8 + KEPT as usize;
-            bytes[8] = State::Kept as u8;
+            bytes[8] = RecordState::Kept as u8;
             bytes[at..at + 8].copy_from_slice(&until.as_nanos().to_le_bytes());
             at + 8
         }
@@ -210,13 +210,13 @@ fn end(
 
 /// Empties a card of the table, or keeps it, if it is still ours. Needs no latch: only its owner does this.
 fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), EngineError> {
-    if own_card(state, entry)?.is_none() {
+    if own_record(state, entry)?.is_none() {
         return Ok(());
     }
-    let at = card_at(entry.place.slot());
-    let Some(until) = keep else { return state.write(&[State::Empty as u8], at) };
+    let at = record_at(entry.place.slot());
+    let Some(until) = keep else { return state.write(&[RecordState::Empty as u8], at) };
     state.write(&until.as_nanos().to_le_bytes(), at + KEPT)?;
-    state.write(&[State::Kept as u8], at)
+    state.write(&[RecordState::Kept as u8], at)
 }
 
 /// What the next holder is told; nothing new of a hold that nobody used.

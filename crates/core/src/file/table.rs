@@ -1,13 +1,13 @@
 //! The table of a name under its latch: reading it, changing it, keeping it small.
 
 use super::{
-    card::{Card, State},
     engine::FileEngine,
     layout::{
-        CARD, ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, TABLE, TableHead, array, card_at, ended_to_byte,
+        ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, RECORD, TABLE, TableHead, array, ended_to_byte, record_at,
     },
     line::{Asker, Judgement, Placed, judge},
     locks::{Key, Latch, LockFile, Mark},
+    record::{Record, RecordState},
     state::StateFile,
 };
 use crate::{EngineError, Fault, Instant, Previous};
@@ -21,7 +21,7 @@ pub(super) struct Table<'a> {
     /// Card 0, if in use. Changes under our eyes unless we hold the flock.
     pub(super) zero: Option<Placed>,
     /// The other cards in use, by place.
-    pub(super) cards: Vec<Placed>,
+    pub(super) records: Vec<Placed>,
     _latch: Latch<'a>,
 }
 
@@ -35,20 +35,20 @@ impl<'a> Table<'a> {
         latch: Latch<'a>,
     ) -> Result<Self, EngineError> {
         let (mut head, bytes) = state.head_or_new(&key.name, &latch, engine.boot, || engine.new_lineage())?;
-        let mut cards = Vec::new();
+        let mut records = Vec::new();
         if head.table.boot != engine.boot {
-            head.table = TableHead { in_use: false, cards: 0, next_ticket: 1, boot: engine.boot };
+            head.table = TableHead { in_use: false, records: 0, next_ticket: 1, boot: engine.boot };
             state.write(&head.table.to_bytes(), TABLE as u64)?;
         } else if head.table.in_use {
-            cards = read_cards(state, head.table.cards, |_| Err(state.damaged()))?;
+            records = read_records(state, head.table.records, |_| Err(state.damaged()))?;
         }
-        Ok(Self { lock, state, zero: zero(&head, &bytes, engine.boot), head, cards, _latch: latch })
+        Ok(Self { lock, state, zero: zero(&head, &bytes, engine.boot), head, records, _latch: latch })
     }
 
     /// Reads everything again: owners empty and keep their cards, and an exclusive holder writes, without the latch.
     pub(super) fn refresh(&mut self, engine: &FileEngine, key: &Key) -> Result<(), EngineError> {
         let (head, bytes) = self.state.head(&key.name)?.ok_or_else(|| self.state.damaged())?;
-        self.cards = read_cards(self.state, head.table.cards, |_| Err(self.state.damaged()))?;
+        self.records = read_records(self.state, head.table.records, |_| Err(self.state.damaged()))?;
         self.zero = zero(&head, &bytes, engine.boot);
         self.head = head;
         Ok(())
@@ -58,7 +58,7 @@ impl<'a> Table<'a> {
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
         loop {
             let mut moved = false;
-            let seen = judge(&self.cards, self.zero.as_ref(), asker, now, &mut |placed| {
+            let seen = judge(&self.records, self.zero.as_ref(), asker, now, &mut |placed| {
                 let alive = is_alive(self.lock, placed)?;
                 moved |= !alive && self.has_moved(placed)?;
                 Ok(alive)
@@ -68,7 +68,7 @@ impl<'a> Table<'a> {
                 return Ok(seen);
             }
             // Comes to an end: without the latch a card changes once, when its owner lets go.
-            self.cards = read_cards(self.state, self.head.table.cards, |_| Err(self.state.damaged()))?;
+            self.records = read_records(self.state, self.head.table.records, |_| Err(self.state.damaged()))?;
         }
     }
 
@@ -77,24 +77,24 @@ impl<'a> Table<'a> {
         if placed.slot == 0 {
             return Ok(false); // is judged by once more, under the flock
         }
-        let mut bytes = [0; CARD];
-        self.state.read(&mut bytes, card_at(placed.slot))?;
-        let same = |card: Card| (card.id, card.state) == (placed.card.id, placed.card.state);
-        Ok(!Card::from_bytes(&bytes).ok().flatten().is_some_and(same))
+        let mut bytes = [0; RECORD];
+        self.state.read(&mut bytes, record_at(placed.slot))?;
+        let same = |record: Record| (record.id, record.state) == (placed.record.id, placed.record.state);
+        Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(same))
     }
 
     /// Clears the holders away: whoever has the exclusive flock knows that they are gone.
     pub(super) fn mark_dead_holders(&mut self) -> Result<(), EngineError> {
-        let gone = |placed: &&Placed| placed.card.state == State::Holding;
-        let slots: Vec<u32> = self.cards.iter().filter(gone).map(|placed| placed.slot).collect();
+        let gone = |placed: &&Placed| placed.record.state == RecordState::Holding;
+        let slots: Vec<u32> = self.records.iter().filter(gone).map(|placed| placed.slot).collect();
         slots.into_iter().try_for_each(|slot| self.mark_dead(slot))
     }
 
     /// Clears a card away whose owner is gone, and remembers how its hold ended.
     fn mark_dead(&mut self, slot: u32) -> Result<(), EngineError> {
-        if let Some(placed) = self.cards.iter().find(|placed| placed.slot == slot) {
-            if placed.card.state == State::Holding {
-                let ended = if placed.card.is_broken() { Previous::Broken } else { Previous::Lapsed };
+        if let Some(placed) = self.records.iter().find(|placed| placed.slot == slot) {
+            if placed.record.state == RecordState::Holding {
+                let ended = if placed.record.is_broken() { Previous::Broken } else { Previous::Lapsed };
                 self.set_ended(ended)?;
             }
             self.clear(slot)?;
@@ -104,8 +104,8 @@ impl<'a> Table<'a> {
 
     /// Empties a card.
     pub(super) fn clear(&mut self, slot: u32) -> Result<(), EngineError> {
-        self.state.write(&[State::Empty as u8], card_at(slot))?;
-        self.cards.retain(|placed| placed.slot != slot);
+        self.state.write(&[RecordState::Empty as u8], record_at(slot))?;
+        self.records.retain(|placed| placed.slot != slot);
         Ok(())
     }
 
@@ -119,11 +119,11 @@ impl<'a> Table<'a> {
     /// # Errors
     /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims live.
     pub(super) fn place(&mut self) -> Result<(u32, u64), EngineError> {
-        if self.cards.len() >= MAX_CLAIMS as usize {
+        if self.records.len() >= MAX_CLAIMS as usize {
             self.mark_dead_all_dead()?;
         }
         let mut used = [false; MAX_CLAIMS as usize + 1];
-        self.cards.iter().for_each(|placed| used[placed.slot as usize] = true);
+        self.records.iter().for_each(|placed| used[placed.slot as usize] = true);
         let Some(slot) = (1..=MAX_CLAIMS).find(|slot| !used[*slot as usize]) else {
             return Err(EngineError::new(
                 Fault::Refused,
@@ -138,23 +138,23 @@ impl<'a> Table<'a> {
             ));
         }
         let table = &mut self.head.table;
-        (table.next_ticket, table.cards, table.in_use) = (ticket + 1, table.cards.max(slot), true);
+        (table.next_ticket, table.records, table.in_use) = (ticket + 1, table.records.max(slot), true);
         self.state.write(&table.to_bytes(), TABLE as u64)?;
         Ok((slot, ticket))
     }
 
     /// Writes a card to its place.
-    pub(super) fn put(&mut self, slot: u32, card: Card) -> Result<(), EngineError> {
-        self.state.write(&card.to_bytes(), card_at(slot))?;
-        self.cards.retain(|placed| placed.slot != slot);
-        self.cards.push(Placed { slot, card });
+    pub(super) fn put(&mut self, slot: u32, record: Record) -> Result<(), EngineError> {
+        self.state.write(&record.to_bytes(), record_at(slot))?;
+        self.records.retain(|placed| placed.slot != slot);
+        self.records.push(Placed { slot, record });
         Ok(())
     }
 
     /// Says that the table is empty, when it is, so that the next exclusive claim need not look.
     pub(super) fn tidy(&mut self) -> Result<(), EngineError> {
-        if self.cards.is_empty() && self.head.table.in_use {
-            (self.head.table.in_use, self.head.table.cards) = (false, 0);
+        if self.records.is_empty() && self.head.table.in_use {
+            (self.head.table.in_use, self.head.table.records) = (false, 0);
             self.state.write(&self.head.table.to_bytes(), TABLE as u64)?;
         }
         Ok(())
@@ -162,7 +162,7 @@ impl<'a> Table<'a> {
 
     fn mark_dead_all_dead(&mut self) -> Result<(), EngineError> {
         let mut dead = Vec::new();
-        for placed in self.cards.iter().filter(|placed| placed.card.state != State::Kept) {
+        for placed in self.records.iter().filter(|placed| placed.record.state != RecordState::Kept) {
             if !is_alive(self.lock, placed)? && !self.has_moved(placed)? {
                 dead.push(placed.slot);
             }
@@ -174,34 +174,34 @@ impl<'a> Table<'a> {
 /// Card 0, if in use; what an earlier boot kept is over.
 pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<Placed> {
     // Torn is possible only while an exclusive holder writes; then its flock speaks for it.
-    let card = Card::from_bytes(&array(bytes, super::layout::CARD_ZERO)).ok().flatten()?;
-    let over = card.state == State::Kept && head.tokens.boot != boot;
-    (!over).then_some(Placed { slot: 0, card })
+    let record = Record::from_bytes(&array(bytes, super::layout::RECORD_ZERO)).ok().flatten()?;
+    let over = record.state == RecordState::Kept && head.tokens.boot != boot;
+    (!over).then_some(Placed { slot: 0, record })
 }
 
 /// Reads the cards in use among the first `count`. What is torn is answered by `torn`: an error, or nothing.
-pub(super) fn read_cards(
+pub(super) fn read_records(
     state: &StateFile,
     count: u32,
     mut torn: impl FnMut(u32) -> Result<(), EngineError>,
 ) -> Result<Vec<Placed>, EngineError> {
-    let mut bytes = vec![0; count as usize * CARD];
+    let mut bytes = vec![0; count as usize * RECORD];
     state.read(&mut bytes, HEAD as u64)?;
-    let mut cards = Vec::new();
-    for (slot, bytes) in (1..).zip(bytes.chunks_exact(CARD)) {
-        match Card::from_bytes(&array(bytes, 0)) {
-            Ok(Some(card)) => cards.push(Placed { slot, card }),
+    let mut records = Vec::new();
+    for (slot, bytes) in (1..).zip(bytes.chunks_exact(RECORD)) {
+        match Record::from_bytes(&array(bytes, 0)) {
+            Ok(Some(record)) => records.push(Placed { slot, record }),
             Ok(None) => {}
             Err(_) => torn(slot)?,
         }
     }
-    Ok(cards)
+    Ok(records)
 }
 
 /// Whether the owner of a card lives, as seen through another open file.
 pub(super) fn is_alive(lock: &LockFile, placed: &Placed) -> Result<bool, EngineError> {
     lock.is_marked(match placed.slot {
-        0 => Mark::Hold(placed.card.token),
-        _ => Mark::Ticket(placed.card.ticket),
+        0 => Mark::Hold(placed.record.token),
+        _ => Mark::Ticket(placed.record.ticket),
     })
 }

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    card::{Card, State},
     claims::{Cell, Entry, Place, lock},
     engine::FileEngine,
     idle::Spare,
@@ -12,6 +11,7 @@ use super::{
     listener::WATCHED,
     locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
     open::Missing,
+    record::{Record, RecordState},
     table::{Table, zero},
 };
 use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
@@ -139,7 +139,7 @@ impl FileEngine {
         let Some((mut head, bytes)) = state.head(&key.name)? else { return Ok(None) };
         let now = self.env.clock.now();
         let zero = zero(&head, &bytes, self.boot);
-        if head.table.in_use || zero.as_ref().is_some_and(|zero| is_kept(&zero.card, now)) {
+        if head.table.in_use || zero.as_ref().is_some_and(|zero| is_kept(&zero.record, now)) {
             return Ok(None);
         }
         self.seize(claim, lock, &state, &mut head, zero.as_ref(), now).map(Some)
@@ -213,8 +213,9 @@ impl FileEngine {
         let wake_pipe = self.listener.wake_pipe(&self.dir);
         let (slot, ticket) = table.place()?;
         table.lock.mark(Mark::Ticket(ticket))?;
-        let card = Card { ticket, wake_pipe, ..self.card(claim, State::Waiting, self.env.clock.now()) };
-        table.put(slot, card)?;
+        let record =
+            Record { ticket, wake_pipe, ..self.record(claim, RecordState::Waiting, self.env.clock.now()) };
+        table.put(slot, record)?;
         Ok((slot, ticket))
     }
 
@@ -245,9 +246,9 @@ impl FileEngine {
             return Ok(Answer::Gone);
         };
         let mut table = Table::load(self, &entry.key, &entry.lock, &state, latch)?;
-        let own = table.cards.iter_mut().find(|placed| placed.slot == slot);
-        let Some(own) = own.filter(|own| own.card.id == entry.claim.id) else { return Ok(Answer::Gone) };
-        if own.card.signalled.take().is_some() {
+        let own = table.records.iter_mut().find(|placed| placed.slot == slot);
+        let Some(own) = own.filter(|own| own.record.id == entry.claim.id) else { return Ok(Answer::Gone) };
+        if own.record.signalled.take().is_some() {
             super::wake_pipe::answer(&state, slot)?;
         }
         let (seen, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
@@ -271,9 +272,9 @@ impl FileEngine {
     ) -> Result<(Judgement, Option<(Place, Grant)>), EngineError> {
         // Before the attempt, so that whoever lets go after it is heard.
         let ahead = table
-            .cards
+            .records
             .iter()
-            .filter(|placed| placed.card.state == State::Waiting && placed.card.ticket < ticket);
+            .filter(|placed| placed.record.state == RecordState::Waiting && placed.record.ticket < ticket);
         self.listener.stand(claim, table.lock, slot, ahead.count());
         let asker = Asker { mode: claim.mode, ticket: Some(ticket) };
         let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
@@ -281,10 +282,10 @@ impl FileEngine {
             self.listener.forget(claim.id);
             // Behind an exclusive hold only the new second in line must learn where it stands now, to watch the file.
             let skip = usize::from(claim.mode == Mode::Exclusive);
-            self.signal(table.lock, table.state, &table.cards, skip, 2 - skip);
+            self.signal(table.lock, table.state, &table.records, skip, 2 - skip);
         } else if seen.verdict == Verdict::Behind && seen.ahead == 1 {
             // Nobody may have told the first: its holder may have been killed, its watch may have failed.
-            self.signal(table.lock, table.state, &table.cards, 0, 1);
+            self.signal(table.lock, table.state, &table.records, 0, 1);
         }
         Ok((seen, granted))
     }
@@ -314,7 +315,7 @@ impl FileEngine {
                 Ok(granted) => Ok((seen, Some(granted))),
                 Err(error) => {
                     table.lock.unflock();
-                    self.signal(table.lock, table.state, &table.cards, 0, 2);
+                    self.signal(table.lock, table.state, &table.records, 0, 2);
                     Err(error)
                 }
             };
@@ -322,7 +323,7 @@ impl FileEngine {
         if flocked {
             // Somebody may have tried while we had it.
             table.lock.unflock();
-            self.signal(table.lock, table.state, &table.cards, 0, 1);
+            self.signal(table.lock, table.state, &table.records, 0, 1);
         }
         Ok((seen, None))
     }
@@ -353,8 +354,8 @@ impl FileEngine {
         (per_place * ahead).clamp(NEAR_PACE, far)
     }
 
-    pub(super) fn card(&self, claim: &Claim, state: State, since: Instant) -> Card {
-        Card {
+    pub(super) fn record(&self, claim: &Claim, state: RecordState, since: Instant) -> Record {
+        Record {
             state,
             id: claim.id,
             mode: claim.mode,

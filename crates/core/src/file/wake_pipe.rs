@@ -22,13 +22,13 @@ use nix::{
 };
 
 use super::{
-    card::SIGNALLED,
     dir::Dir,
-    layout::card_at,
+    layout::record_at,
     line::Placed,
     open::{Missing, SAFELY},
     place::{Place, WAKE_PIPES, share},
     ready::Ready,
+    record::SIGNALLED,
     state::StateFile,
 };
 use crate::{EngineError, Env, Instant};
@@ -117,15 +117,15 @@ impl Drop for WakePipe {
 
 /// Rings the owner of a card.
 pub(super) fn signal(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) {
-    if placed.card.signalled.is_none() {
+    if placed.record.signalled.is_none() {
         // The first unanswered ring counts: after it the owner has a second to answer.
-        let _ = state.write(&now.as_nanos().to_le_bytes(), card_at(placed.slot) + SIGNALLED);
+        let _ = state.write(&now.as_nanos().to_le_bytes(), record_at(placed.slot) + SIGNALLED);
     }
     // Only into a pipe, whatever somebody put into its place. A full one rings already.
-    if placed.card.wake_pipe != [0; 16]
+    if placed.record.wake_pipe != [0; 16]
         && let Ok(Some(place)) = dir.place(Missing::Leave)
         && let Ok(Some(wake_pipes)) = place.wake_pipes(Missing::Leave)
-        && let Ok(mut pipe) = open(wake_pipes, &file_name(placed.card.wake_pipe))
+        && let Ok(mut pipe) = open(wake_pipes, &file_name(placed.record.wake_pipe))
         && is_pipe(&pipe)
     {
         let _ = pipe.write(&[1]);
@@ -147,13 +147,13 @@ fn is_pipe(file: &File) -> bool {
 
 /// Takes note that the owner of a card has answered.
 pub(super) fn answer(state: &StateFile, slot: u32) -> Result<(), EngineError> {
-    state.write(&[0; 8], card_at(slot) + SIGNALLED)
+    state.write(&[0; 8], record_at(slot) + SIGNALLED)
 }
 
 /// Whether the card was rung since its owner answered.
 pub(super) fn is_signalled(state: &StateFile, slot: u32) -> bool {
     let mut bytes = [0; 8];
-    state.read(&mut bytes, card_at(slot) + SIGNALLED).is_err() || bytes != [0; 8]
+    state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != [0; 8]
 }
 
 /// Removes bells that nobody has locked, from behind our own on, which is somewhere else for every process.

@@ -126,8 +126,8 @@ fn keep_on_long_leases(rig: &Rig, holders: Vec<(Locks, Guard)>) {
     holders.into_iter().for_each(|(locks, guard)| keep_and_end(&locks, guard, LONG));
     let oldest_first = ["get", "/locks/a/", "--prefix", "--keys-only", "--sort-by=CREATE"];
     for key in locks(rig.server.command(&oldest_first)) {
-        let card = rig.server.command(&["get", "--print-value-only", &key]).concat();
-        let words: Vec<&str> = card.split(' ').collect();
+        let record = rig.server.command(&["get", "--print-value-only", &key]).concat();
+        let words: Vec<&str> = record.split(' ').collect();
         if let ["k", layout, claim, _, owner] = words[..] {
             let shorter = format!("k {layout} {claim} {} {owner}", KEPT.as_millis());
             rig.server.command(&["put", "--ignore-lease", &key, &shorter]);

@@ -8,7 +8,7 @@ local function asked(at)
     a = {}
     a.how, a.mode, a.count, a.limit, a.ttl, a.claim, a.place, a.may_queue, a.tokens, a.speaker = text:match(
       '^(%l+) (%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (.*)$')
-    a.card_life = int(a.ttl + ENDED_LIFE)
+    a.record_life = int(a.ttl + ENDED_LIFE)
     a.first, a.rest, a.said = ' ' .. a.tokens .. ' ', ' - ' .. a.speaker, ' ' .. a.tokens .. ' ' .. a.ttl .. ' c'
     asks[text] = a
   end

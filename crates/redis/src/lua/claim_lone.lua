@@ -4,8 +4,8 @@ if #ARGV == 4 then
   local done, told = pcall(function()
     local call, text, floor = redis.call, ARGV[4], tonumber(ARGV[1])
     local side, id, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, 36), text:sub(37)
-    local card = side .. 'c' .. lock
-    if call('EXISTS', card, side .. 'd' .. lock) > 0 then
+    local record = side .. 'c' .. lock
+    if call('EXISTS', record, side .. 'd' .. lock) > 0 then
       return '0 0'
     end
     local ttl, tokens, rest = ARGV[3]:match('^=(%d+) (%d+) (.*)$')
@@ -22,7 +22,7 @@ if #ARGV == 4 then
       return '0 0'
     end
     local tagged = rest:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
-    call('SET', card, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - ' .. tagged .. rest,
+    call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - ' .. tagged .. rest,
       'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and quicker than '%.0f'
     return string.format('%.0f', us) .. ' ' .. token
   end)

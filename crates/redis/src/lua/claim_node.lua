@@ -16,8 +16,8 @@ local answers, ttl, tokens, rest, life, tagged = { int(us) }, nil, nil, nil, nil
 
 local function take(text)
   local side, id, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, 36), text:sub(37)
-  local card, counter = side .. 'c' .. lock, side .. ARGV[2]
-  if call('EXISTS', card, side .. 'd' .. lock) > 0 then
+  local record, counter = side .. 'c' .. lock, side .. ARGV[2]
+  if call('EXISTS', record, side .. 'd' .. lock) > 0 then
     return '0'
   end
   local first, minted = mint(counter, tokens, 1)
@@ -29,7 +29,7 @@ local function take(text)
     return '0'
   end
   local speaker = tagged and 'leasehold:{' .. text:sub(1, 4) .. rest or rest
-  call('SET', card, since .. token .. ' ' .. minted .. ' ' .. id .. ' - ' .. speaker, 'PX', life)
+  call('SET', record, since .. token .. ' ' .. minted .. ' ' .. id .. ' - ' .. speaker, 'PX', life)
   return minted == tokens and token or '-' .. token
 end
 

@@ -2,9 +2,9 @@
 -- claims. Stands before name.lua and claim.lua, which do everything else; apart, because defining their functions costs
 -- more than this.
 -- Stands in line if the name is held by a claim of ours that is written as words.
-local function stand_behind(at, card)
+local function stand_behind(at, record)
   local a, lock, side, id = asked(at), KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
-  local words = string_at(card, call) or ''
+  local words = string_at(record, call) or ''
   local token, holder = words:match('^1 %d+ %d+ (%d+) %d+ (%x+) ')
   local hold = holder and holder ~= id and holder .. '.' .. token
   local value = a.may_queue == '1' and hold and string_at(lock, redis.pcall)
@@ -33,10 +33,10 @@ local function quick()
   for at = 1, ITEMS do
     local a, side = asked(at), ARGV[3 * at - 2]
     if a.how == 'create' and a.mode == 'x' then
-      local card, dead = side .. 'c' .. KEYS[at + 1], side .. 'd' .. KEYS[at + 1]
+      local record, dead = side .. 'c' .. KEYS[at + 1], side .. 'd' .. KEYS[at + 1]
       local n = #plain
-      plain[n + 1] = { at = at, a = a, card = card }
-      known[2 * n + 1], known[2 * n + 2] = card, dead
+      plain[n + 1] = { at = at, a = a, record = record }
+      known[2 * n + 1], known[2 * n + 2] = record, dead
     end
   end
   if #plain == 0 then
@@ -51,7 +51,7 @@ local function quick()
         free[#free + 1] = item
       elseif found == 1 then
         -- A dead claim stays so: this finds a card only if there are no tombstones.
-        answers[item.at + 1] = stand_behind(item.at, item.card)
+        answers[item.at + 1] = stand_behind(item.at, item.record)
       end
     end
   end
@@ -72,7 +72,7 @@ local function quick()
     local lock, id, token, count = KEYS[at + 1], ARGV[3 * at - 1], int(first), single and '1' or a.tokens
     first = first + count
     if call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
-      call('SET', item.card, since .. token .. ' ' .. count .. ' ' .. id .. ' - ' .. a.speaker, 'PX', a.card_life)
+      call('SET', item.record, since .. token .. ' ' .. count .. ' ' .. id .. ' - ' .. a.speaker, 'PX', a.record_life)
       answers[at + 1] = 'held ' .. token .. ' ' .. count .. ' ' .. a.ttl .. ' c'
     end
   end

@@ -45,11 +45,11 @@ local function unpacked(raw)
   error('ERR cannot read what is packed', 0)
 end
 
-local function read(card)
-  local seconds, micros, token, tokens, id, state, channel, owner = card:match(
+local function read(record)
+  local seconds, micros, token, tokens, id, state, channel, owner = record:match(
     '^1 (%d+) (%d+) (%d+) (%d+) (%x+) (%S) (%S+) (.*)$')
   if not seconds then
-    return unpacked(card)
+    return unpacked(record)
   end
   return {
     v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, holder = {
@@ -73,16 +73,16 @@ end
 
 local function load(lock, side)
   local s = {
-    lock = lock, side = side, card = side .. 'c' .. lock, line = side .. 'q' .. lock,
+    lock = lock, side = side, record = side .. 'c' .. lock, line = side .. 'q' .. lock,
     entries = side .. 'e' .. lock, places = side .. 'z' .. lock, holds = side .. 'h' .. lock, dead = side .. 'd' .. lock,
   }
-  local card = string_at(s.card, call)
-  s.c = card and read(card) or { v = VERSION }
+  local record = string_at(s.record, call)
+  s.c = record and read(record) or { v = VERSION }
   if s.c.v ~= VERSION then
     return nil
   end
   find_lock(s)
-  s.carded = card and true
+  s.carded = record and true
   if s.value and not s.c.mode then
     -- A hold of ours whose card is gone: all that the lock itself says still counts.
     local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
@@ -141,11 +141,11 @@ local function save(s, held)
   if not s.dirty then
     if c.mode then
       local lasts = math.max(held or 0, call('PTTL', s.lock))
-      if call('PTTL', s.card) < lasts + ENDED_LIFE / 2 then
-        call('PEXPIRE', s.card, lasts + ENDED_LIFE)
+      if call('PTTL', s.record) < lasts + ENDED_LIFE / 2 then
+        call('PEXPIRE', s.record, lasts + ENDED_LIFE)
       end
-    elseif s.carded and call('PTTL', s.card) < LINE_LEAST and has_line(s) then
-      call('PEXPIRE', s.card, LINE_LIFE)
+    elseif s.carded and call('PTTL', s.record) < LINE_LEAST and has_line(s) then
+      call('PEXPIRE', s.record, LINE_LIFE)
     end
     return
   elseif c.mode then
@@ -159,9 +159,9 @@ local function save(s, held)
     life = math.max(life, c.ended.till - now)
   end
   if life > 0 then
-    call('SET', s.card, in_words(c) or cmsgpack.pack(c), 'PX', life)
+    call('SET', s.record, in_words(c) or cmsgpack.pack(c), 'PX', life)
   elseif s.carded then
-    call('DEL', s.card)
+    call('DEL', s.record)
   end
 end
 

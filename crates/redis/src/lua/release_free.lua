@@ -19,14 +19,14 @@ if #ARGV == 1 then
   return done and told or '0 0'
 end
 
-local answers, locks, mine, lines, cards = { '0' }, {}, {}, {}, {}
+local answers, locks, mine, lines, records = { '0' }, {}, {}, {}, {}
 
 for at = 1, #ARGV do
   local text = ARGV[at]
   local blank = find(text, ' ', 38, true)
   local tag, lock = sub(text, 1, 4), sub(text, blank + 1)
   locks[at], mine[at], answers[at + 1] = lock, sub(text, 5, blank - 1), '0'
-  lines[at], cards[at] = 'leasehold:{' .. tag .. '}q' .. lock, 'leasehold:{' .. tag .. '}c' .. lock
+  lines[at], records[at] = 'leasehold:{' .. tag .. '}q' .. lock, 'leasehold:{' .. tag .. '}c' .. lock
 end
 
 local function release()
@@ -36,7 +36,7 @@ local function release()
   for at = 1, #locks do
     if values[at] == mine[at] and (nobody_waits or call('EXISTS', lines[at]) == 0) then
       n = n + 1
-      freed[n], keys[2 * n - 1], keys[2 * n] = at, locks[at], cards[at]
+      freed[n], keys[2 * n - 1], keys[2 * n] = at, locks[at], records[at]
     end
   end
   if n > 0 then

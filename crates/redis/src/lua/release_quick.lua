@@ -12,10 +12,10 @@ local function hand_over(at, value)
   if not pushed and value ~= mine then
     return nil
   end
-  local card, line, entries, places = side .. 'c' .. lock, side .. 'q' .. lock, side .. 'e' .. lock, side .. 'z' .. lock
+  local record, line, entries, places = side .. 'c' .. lock, side .. 'q' .. lock, side .. 'e' .. lock, side .. 'z' .. lock
   local first = call('ZRANGE', line, 0, 0)[1]
   if not first then
-    call('DEL', lock, card)
+    call('DEL', lock, record)
     if pushed then
       call('HDEL', entries, mine:sub(1, 32))
       call('ZREM', places, mine:sub(1, 32))
@@ -45,7 +45,7 @@ local function hand_over(at, value)
     call('ZREM', places, mine:sub(1, 32))
   end
   call('SET', lock, first .. '.' .. token .. '?', 'PX', claim)
-  call('SET', card, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. first .. ' ? ' .. channel
+  call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. first .. ' ? ' .. channel
     .. ' ' .. owner, 'PX', int(claim + ENDED_LIFE))
   return 'freed'
 end

@@ -6,9 +6,9 @@ local function quick()
     if values[at] == ARGV[3 * at - 1] then
       local lock, ttl = KEYS[at + 1], ARGV[3 * at]
       prolong(lock, tonumber(ttl))
-      local card = ARGV[3 * at - 2] .. 'c' .. lock
-      if call('PTTL', card) < ttl + ENDED_LIFE / 2 then
-        call('PEXPIRE', card, int(ttl + ENDED_LIFE))
+      local record = ARGV[3 * at - 2] .. 'c' .. lock
+      if call('PTTL', record) < ttl + ENDED_LIFE / 2 then
+        call('PEXPIRE', record, int(ttl + ENDED_LIFE))
       end
       answers[at + 1] = 'kept'
     end

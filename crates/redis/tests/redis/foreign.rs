@@ -169,8 +169,8 @@ fn a_list_names_what_it_cannot_read_and_cuts_what_is_long() {
     let rig = Rig::new();
     let locks = rig.locks();
     let (good, garbled) = (acquire(&locks, "good"), acquire(&locks, "garbled"));
-    let card = &rig.server.command(&["KEYS", "leasehold:*clock:garbled"])[0];
-    rig.says(&["SET", card, "no card"]);
+    let record = &rig.server.command(&["KEYS", "leasehold:*clock:garbled"])[0];
+    rig.says(&["SET", record, "no card"]);
     rig.says(&["LPUSH", "lock:list", "x"]);
     rig.says(&["EVAL", "redis.call('SET', KEYS[1], ('x'):rep(40000000))", "1", "lock:long"]);
     let views = rig.run(locks.list("")).unwrap();
@@ -188,9 +188,9 @@ fn another_layout_is_refused() {
     let rig = Rig::new();
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
-    let cards = rig.server.command(&["KEYS", "leasehold:*c*lock:a"]);
+    let records = rig.server.command(&["KEYS", "leasehold:*c*lock:a"]);
     // What a version to come may write: an array of a map that says it is version 2.
-    rig.says(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &cards[0]]);
+    rig.says(&["EVAL", "redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))", "1", &records[0]]);
     let error = other.mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("layout"), "{error}");
     drop(guard);

@@ -13,7 +13,7 @@ const LITTLE: u64 = 8 << 20;
 
 impl Rig {
     /// The key of the card of a name that is held.
-    fn card_of(&self, name: &str) -> String {
+    fn record_of(&self, name: &str) -> String {
         self.says(&["KEYS", &format!("leasehold:{{*}}clock:{name}")])
     }
 
@@ -30,9 +30,9 @@ fn values_of_40_mib_are_told_by_their_beginning() {
     let rig = Rig::new();
     let locks = rig.locks();
     let (_held, _bad) = (acquire(&locks, "held"), acquire(&locks, "bad"));
-    let card = rig.card_of("bad");
-    rig.says(&["DEL", &card]);
-    for key in ["lock:big", &card] {
+    let record = rig.record_of("bad");
+    rig.says(&["DEL", &record]);
+    for key in ["lock:big", &record] {
         rig.says(&["SETRANGE", key, LAST, "x"]);
     }
     rig.says(&["SET", "lock:empty", ""]);
@@ -60,7 +60,7 @@ fn a_value_of_40_mib_in_the_place_of_a_hold_is_not_read_whole_by_who_waits() {
     let locks = rig.locks();
     let guard = acquire(&locks, "a");
     rig.says(&["SETRANGE", "lock:a", LAST, "x"]);
-    assert!(rig.says(&["EXISTS", &rig.card_of("a")]) == "1");
+    assert!(rig.says(&["EXISTS", &rig.record_of("a")]) == "1");
     for _ in 0..2 {
         assert!(locks.mutex("a").blocking().try_acquire().is_err());
         assert!(rig.locks().mutex("a").blocking().try_acquire().unwrap_err().is_taken());

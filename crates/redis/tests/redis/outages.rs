@@ -283,13 +283,13 @@ fn the_connection_for_notifications_alone_is_made_again_on_a_server_of_the_old_p
 }
 
 #[test]
-fn the_card_of_a_shared_hold_lives_as_long_as_the_hold() {
+fn the_record_of_a_shared_hold_lives_as_long_as_the_hold() {
     let rig = Rig::new();
     let locks = rig.locks();
     let permit = locks.semaphore("s", 2).ttl(Duration::from_secs(30)).blocking().acquire().unwrap();
-    let card = rig.server.command(&["--raw", "KEYS", "leasehold:{*}clock:s"]).remove(0);
-    rig.says(&["PEXPIRE", &card, "20000"]);
-    let left = || rig.says(&["PTTL", &card]).parse::<i64>().unwrap();
+    let record = rig.server.command(&["--raw", "KEYS", "leasehold:{*}clock:s"]).remove(0);
+    rig.says(&["PEXPIRE", &record, "20000"]);
+    let left = || rig.says(&["PTTL", &record]).parse::<i64>().unwrap();
     assert!(left() <= 20_000);
     rig.run(permit.confirm()).unwrap();
     assert!(left() > 3_000_000, "a renewal keeps it");

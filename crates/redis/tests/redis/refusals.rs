@@ -77,14 +77,14 @@ fn a_server_without_a_command_that_scripts_call_is_a_misconfiguration() {
 
 /// Some bytes are a value of another kind in the packed form of cards, others are none at all.
 #[test]
-fn a_card_that_another_program_wrote_is_a_misconfiguration() {
+fn a_record_that_another_program_wrote_is_a_misconfiguration() {
     let rig = Rig::new();
     let locks = rig.locks();
     let guard = locks.rw("a").read().blocking().acquire().unwrap();
-    let card = rig.says(&["KEYS", "leasehold:*clock:a"]);
+    let record = rig.says(&["KEYS", "leasehold:*clock:a"]);
     guard.release_blocking().unwrap();
     for other in ["foo", "\u{1}", "[]", "\u{7ff}"] {
-        rig.says(&["SET", &card, other]);
+        rig.says(&["SET", &record, other]);
         for request in [locks.mutex("a"), locks.rw("a").read(), locks.semaphore("a", 2)] {
             let error = request.blocking().try_acquire().unwrap_err();
             assert!(error.is_misconfigured(), "{other:?}: {error}");
@@ -93,7 +93,7 @@ fn a_card_that_another_program_wrote_is_a_misconfiguration() {
         assert!(error.is_misconfigured() && error.to_string().contains("delete"), "{other:?}: {error}");
         assert_eq!(rig.says(&["EXISTS", "lock:a"]), "0", "{other:?}");
     }
-    rig.says(&["DEL", &card]);
+    rig.says(&["DEL", &record]);
     acquire(&locks, "a").release_blocking().unwrap();
 }
 

@@ -213,16 +213,16 @@ fn meets_what_is_not_plain(site: &Site, beside_another: bool) {
     let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("nobody holds it") };
     assert_eq!(grant.previous, Previous::Lapsed);
 
-    let card = site.side('c', version);
+    let record = site.side('c', version);
     let newer = "return redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))";
-    site.says("{x}", &["EVAL", newer, "1", &card]);
+    site.says("{x}", &["EVAL", newer, "1", &record]);
     site.says("{x}", &["DEL", "lock:{x}version"]);
     let error = ask(&claim(version)).unwrap_err();
     assert!(error.fault == Fault::Misconfigured && error.message.contains("another version"), "{error:?}");
 
     let late = claim(dead);
-    let (card, tombs) = (site.side('c', dead), site.side('d', dead));
-    site.says("{x}", &["DEL", "lock:{x}dead", &card]);
+    let (record, tombs) = (site.side('c', dead), site.side('d', dead));
+    site.says("{x}", &["DEL", "lock:{x}dead", &record]);
     site.says("{x}", &["ZADD", &tombs, "9999999999999", &late.id.to_string()]);
     let said = ask(&late);
     assert!(matches!(said, Ok(Answer::Gone)), "a claim that was ended stays so: {said:?}");

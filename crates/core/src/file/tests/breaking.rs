@@ -66,7 +66,7 @@ fn a_broken_holder_learns_it_at_its_next_check_and_the_next_one_too() {
         let first = claim(text, mode);
         let token = held(create(&engine, &first)).token;
         let slot = u32::from(mode == PERMIT);
-        let at = super::super::layout::card_at(slot) + super::super::card::BROKEN;
+        let at = super::super::layout::record_at(slot) + super::super::record::BROKEN;
         let state = std::fs::File::options().write(true).open(scratch.state_file(text)).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&state, &token.number.to_le_bytes(), at).unwrap();
         assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Broken)));
@@ -84,9 +84,9 @@ fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
     use std::os::unix::fs::FileExt;
 
     use super::super::{
-        card::Card,
-        layout::{CARD, card_at},
+        layout::{RECORD, record_at},
         proc::Process,
+        record::Record,
     };
 
     let scratch = Scratch::new();
@@ -95,12 +95,12 @@ fn only_a_process_that_has_the_lock_of_the_kernel_is_asked_to_stop() {
     let token = held(create(&engine, &first)).token;
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let state = std::fs::File::options().read(true).write(true).open(scratch.state_file("job")).unwrap();
-    let mut bytes = [0; CARD];
-    state.read_exact_at(&mut bytes, card_at(1)).unwrap();
-    let card = Card::from_bytes(&bytes).unwrap().unwrap();
-    let forged = Card { process: Process::of(stranger.id()), ..card };
+    let mut bytes = [0; RECORD];
+    state.read_exact_at(&mut bytes, record_at(1)).unwrap();
+    let record = Record::from_bytes(&bytes).unwrap().unwrap();
+    let forged = Record { process: Process::of(stranger.id()), ..record };
     assert!(forged.process.is_running());
-    state.write_all_at(&forged.to_bytes(), card_at(1)).unwrap();
+    state.write_all_at(&forged.to_bytes(), record_at(1)).unwrap();
     let error = break_hold(&engine, "job", token.number).unwrap_err();
     assert_eq!(error.fault, Fault::Denied, "{error}");
     assert!(error.message.contains("the kernel shows no lock"), "{error}");

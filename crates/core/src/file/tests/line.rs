@@ -4,10 +4,10 @@ use nix::sys::signal::Signal;
 
 use super::{
     super::{
-        card::{Card, State},
         layout::MAX_CLAIMS,
         locks::Mark,
         open::Missing,
+        record::{Record, RecordState},
         table::Table,
     },
     helper::Helper,
@@ -188,8 +188,9 @@ fn a_full_line_is_refused_and_the_dead_in_it_make_room() {
     for _ in 0..MAX_CLAIMS {
         let (slot, ticket) = table.place().unwrap();
         lock.mark(Mark::Ticket(ticket)).unwrap();
-        let card = engine.card(&claim("job", Mode::Exclusive), State::Waiting, engine.env.clock.now());
-        table.put(slot, Card { ticket, ..card }).unwrap();
+        let record =
+            engine.record(&claim("job", Mode::Exclusive), RecordState::Waiting, engine.env.clock.now());
+        table.put(slot, Record { ticket, ..record }).unwrap();
     }
     drop(table);
     let error = create(&engine, &claim("job", Mode::Exclusive)).unwrap_err();

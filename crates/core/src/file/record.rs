@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    layout::{CARD, MAX_NUMBER, array},
+    layout::{MAX_NUMBER, RECORD, array},
     proc::Process,
 };
 use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
@@ -24,7 +24,7 @@ const OWNER: usize = 128;
 /// What a card stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum State {
+pub(super) enum RecordState {
     /// Nobody.
     Empty = 0,
     /// A claim in line.
@@ -37,8 +37,8 @@ pub(super) enum State {
 
 /// A card in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Card {
-    pub(super) state: State,
+pub(super) struct Record {
+    pub(super) state: RecordState,
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
     /// The place in the order of arrival; 0 on card 0.
@@ -66,7 +66,7 @@ pub(super) struct Card {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Torn;
 
-impl Card {
+impl Record {
     /// Whether an operator broke this very hold.
     pub(super) fn is_broken(&self) -> bool {
         self.token != 0 && self.broken == self.token
@@ -78,8 +78,8 @@ impl Card {
     }
 
     /// The bytes to write.
-    pub(super) fn to_bytes(&self) -> [u8; CARD] {
-        let mut bytes = [0; CARD];
+    pub(super) fn to_bytes(&self) -> [u8; RECORD] {
+        let mut bytes = [0; RECORD];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(SIGNALLED as usize, &self.signalled.map_or(0, Instant::as_nanos).to_le_bytes());
         put(BROKEN as usize, &self.broken.to_le_bytes());
@@ -112,7 +112,7 @@ impl Card {
 
     /// The bytes with the sum that belongs to them, so that random bytes get past it.
     #[cfg(any(test, feature = "fuzz"))]
-    pub(super) fn right_sum(bytes: &[u8; CARD]) -> [u8; CARD] {
+    pub(super) fn right_sum(bytes: &[u8; RECORD]) -> [u8; RECORD] {
         let mut bytes = *bytes;
         let sum = sum(&bytes);
         bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
@@ -120,25 +120,26 @@ impl Card {
     }
 
     /// What was read; `None`: empty.
-    pub(super) fn from_bytes(bytes: &[u8; CARD]) -> Result<Option<Self>, Torn> {
+    pub(super) fn from_bytes(bytes: &[u8; RECORD]) -> Result<Option<Self>, Torn> {
         let state = match bytes[0] {
             0 => return Ok(None),
-            1 => State::Waiting,
-            2 => State::Holding,
-            3 => State::Kept,
+            1 => RecordState::Waiting,
+            2 => RecordState::Holding,
+            3 => RecordState::Kept,
             _ => return Err(Torn),
         };
         Self::whole(state, bytes).map(Some)
     }
 
     /// Of a card that is in use by a claim: whether an operator broke its hold. Without the owner, which a release need not read.
-    pub(super) fn broken_of(bytes: &[u8; CARD], id: ClaimId) -> Option<bool> {
+    pub(super) fn broken_of(bytes: &[u8; RECORD], id: ClaimId) -> Option<bool> {
         let word = |at| u64::from_le_bytes(array(bytes, at));
-        let is_its = bytes[0] != State::Empty as u8 && array(bytes, ID) == id.0 && word(SUM) == sum(bytes);
+        let is_its =
+            bytes[0] != RecordState::Empty as u8 && array(bytes, ID) == id.0 && word(SUM) == sum(bytes);
         is_its.then(|| word(TOKEN) != 0 && word(BROKEN as usize) == word(TOKEN))
     }
 
-    fn whole(state: State, bytes: &[u8; CARD]) -> Result<Self, Torn> {
+    fn whole(state: RecordState, bytes: &[u8; RECORD]) -> Result<Self, Torn> {
         let word = |at| u64::from_le_bytes(array(bytes, at));
         let half = |at| u32::from_le_bytes(array(bytes, at));
         let owner_len = usize::from(bytes[78]);
@@ -177,7 +178,7 @@ impl Card {
 
 /// Tells a card that was written whole from one read half-way: it covers all but what others may write into a card,
 /// which is the state (one byte), when it was rung, the broken token, and until when it is kept.
-fn sum(bytes: &[u8; CARD]) -> u64 {
+fn sum(bytes: &[u8; RECORD]) -> u64 {
     // FNV-1a over words instead of bytes: it guards against torn reads, not against malice.
     bytes[ID..].chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
         (sum ^ u64::from_le_bytes(array(word, 0))).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
@@ -190,9 +191,9 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::file) fn card() -> Card {
-        Card {
-            state: State::Holding,
+    pub(in crate::file) fn record() -> Record {
+        Record {
+            state: RecordState::Holding,
             id: ClaimId([7; 16]),
             mode: Mode::Permits { count: 2, limit: 5 },
             ticket: 11,
@@ -210,40 +211,40 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_card_survives_the_way_to_bytes_and_back() {
+    fn a_record_survives_the_way_to_bytes_and_back() {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: u32::MAX }] {
-            let card = Card { mode, ..card() };
-            assert_eq!(Card::from_bytes(&card.to_bytes()), Ok(Some(card)));
+            let record = Record { mode, ..record() };
+            assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(Some(record)));
         }
     }
 
     #[test]
-    fn an_emptied_card_is_empty_whatever_else_it_holds() {
-        let mut bytes = card().to_bytes();
+    fn an_emptied_record_is_empty_whatever_else_it_holds() {
+        let mut bytes = record().to_bytes();
         bytes[0] = 0;
-        assert_eq!(Card::from_bytes(&bytes), Ok(None));
-        assert_eq!(Card::from_bytes(&[0; CARD]), Ok(None));
+        assert_eq!(Record::from_bytes(&bytes), Ok(None));
+        assert_eq!(Record::from_bytes(&[0; RECORD]), Ok(None));
     }
 
     #[test]
     fn the_block_and_the_broken_token_are_compared_exactly() {
-        let card = card();
-        assert_eq!([39, 40, 49, 50].map(|token| card.carries(token)), [false, true, true, false]);
-        assert!(card.is_broken() && !Card { broken: 39, ..card.clone() }.is_broken());
-        assert!(!Card { broken: 0, token: 0, ..card }.is_broken());
+        let record = record();
+        assert_eq!([39, 40, 49, 50].map(|token| record.carries(token)), [false, true, true, false]);
+        assert!(record.is_broken() && !Record { broken: 39, ..record.clone() }.is_broken());
+        assert!(!Record { broken: 0, token: 0, ..record }.is_broken());
     }
 
     proptest! {
         #[test]
-        fn a_changed_byte_is_noticed(at in ID..CARD, change in 1..=255_u8) {
-            let mut bytes = card().to_bytes();
+        fn a_changed_byte_is_noticed(at in ID..RECORD, change in 1..=255_u8) {
+            let mut bytes = record().to_bytes();
             bytes[at] ^= change;
-            prop_assert_eq!(Card::from_bytes(&bytes), Err(Torn));
+            prop_assert_eq!(Record::from_bytes(&bytes), Err(Torn));
         }
 
         #[test]
-        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), CARD)) {
-            let _ = Card::from_bytes(&Card::right_sum(&array(&bytes, 0)));
+        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), RECORD)) {
+            let _ = Record::from_bytes(&Record::right_sum(&array(&bytes, 0)));
         }
     }
 }

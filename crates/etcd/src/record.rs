@@ -13,7 +13,7 @@ pub(crate) const LONGEST: usize = 512;
 
 /// What stands under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum RecordState {
     /// A claim: a hold, or a place in line.
     Claim,
     /// A hold that an operator broke: stands until its holder lets go, or its remaining time is over.
@@ -29,20 +29,20 @@ pub(crate) const BEFORE_KEPT: &[u8] = b"k";
 
 /// A card, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Card {
-    pub(crate) state: State,
+pub(crate) struct Record {
+    pub(crate) state: RecordState,
     pub(crate) id: ClaimId,
     /// For how long it was granted or kept.
     pub(crate) time: Duration,
     pub(crate) owner: String,
 }
 
-impl Card {
+impl Record {
     pub(crate) fn text(&self) -> Vec<u8> {
         let state = match self.state {
-            State::Claim => 'a',
-            State::Broken => 'b',
-            State::Kept => 'k',
+            RecordState::Claim => 'a',
+            RecordState::Broken => 'b',
+            RecordState::Kept => 'k',
         };
         format!("{state} {LAYOUT} {} {} {}", self.id, self.time.as_millis(), self.owner).into_bytes()
     }
@@ -54,9 +54,9 @@ impl Card {
         }
         let mut words = std::str::from_utf8(value).ok()?.splitn(5, ' ');
         let state = match words.next()? {
-            "a" => State::Claim,
-            "b" => State::Broken,
-            "k" => State::Kept,
+            "a" => RecordState::Claim,
+            "b" => RecordState::Broken,
+            "k" => RecordState::Kept,
             _ => return None,
         };
         if words.next()? != LAYOUT {
@@ -80,22 +80,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_is_read_as_it_was_written_and_sorts_by_its_state() {
+    fn a_record_is_read_as_it_was_written_and_sorts_by_its_state() {
         let id = ClaimId([0xab; 16]);
-        let card =
-            |state| Card { state, id, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
-        for state in [State::Claim, State::Broken, State::Kept] {
-            let text = card(state).text();
-            assert_eq!(Card::read(&text), Some(card(state)));
-            assert_eq!(*text < *BEFORE_BROKEN, state == State::Claim);
-            assert_eq!(*text < *BEFORE_KEPT, state != State::Kept);
+        let record =
+            |state| Record { state, id, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
+        for state in [RecordState::Claim, RecordState::Broken, RecordState::Kept] {
+            let text = record(state).text();
+            assert_eq!(Record::read(&text), Some(record(state)));
+            assert_eq!(*text < *BEFORE_BROKEN, state == RecordState::Claim);
+            assert_eq!(*text < *BEFORE_KEPT, state != RecordState::Kept);
             let (from, to) = of_claim(id);
-            assert_eq!(*from < *text && *text < *to, state == State::Claim);
+            assert_eq!(*from < *text && *text < *to, state == RecordState::Claim);
             let (from, to) = of_claim(ClaimId([0xac; 16]));
             assert!(!(*from < *text && *text < *to));
         }
         for foreign in ["", "a", "a 1", "a 1 x 5 y", "a 1 694d7d1a 5 y", "694d7d1a"] {
-            assert_eq!(Card::read(foreign.as_bytes()), None, "{foreign:?}");
+            assert_eq!(Record::read(foreign.as_bytes()), None, "{foreign:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ const REVOKE: &[u8] = b"__REVOKE__";
 
 /// What stands in a node of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Card {
+pub(crate) struct Record {
     /// An operator broke the hold.
     pub(crate) broken: bool,
     /// For how long it lasts without a word of its client: the timeout of its session, or less.
@@ -22,7 +22,7 @@ pub(crate) struct Card {
     pub(crate) owner: String,
 }
 
-impl Card {
+impl Record {
     pub(crate) fn text(&self) -> Vec<u8> {
         let state = if self.broken { "broken" } else { "claim" };
         format!("{OURS} {LAYOUT} {state} {} {}", self.time.as_millis(), self.owner).into_bytes()
@@ -46,7 +46,7 @@ impl Card {
 
 /// Whether the holder of this node is to let go.
 pub(crate) fn is_broken(data: &[u8]) -> bool {
-    data == REVOKE || Card::read(data).is_some_and(|card| card.broken)
+    data == REVOKE || Record::read(data).is_some_and(|record| record.broken)
 }
 
 /// What the directory of permits says of their number; nothing if others made it.
@@ -66,17 +66,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_is_read_as_it_was_written() {
+    fn a_record_is_read_as_it_was_written() {
         for broken in [false, true] {
-            let card = Card { broken, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
-            assert_eq!(Card::read(&card.text()), Some(card.clone()));
-            assert_eq!(is_broken(&card.text()), broken);
+            let record = Record { broken, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
+            assert_eq!(Record::read(&record.text()), Some(record.clone()));
+            assert_eq!(is_broken(&record.text()), broken);
         }
         assert!(is_broken(b"__REVOKE__"));
         for foreign in
             ["", "leasehold", "leasehold 1", "leasehold 2 claim 5 y", "leasehold 1 kept 5 y", "10.0.0.7"]
         {
-            assert_eq!(Card::read(foreign.as_bytes()), None, "{foreign:?}");
+            assert_eq!(Record::read(foreign.as_bytes()), None, "{foreign:?}");
         }
         assert_eq!(limit(&limit_text(7)), Some(7));
         assert_eq!(limit(b""), None);
