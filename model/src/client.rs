@@ -1,5 +1,5 @@
 //! One client and its one claim: what the keeper, the leases and the guards of `crates/core` do about it, and what
-//! `crates/redis/src/flights.rs` remembers.
+//! `crates/redis/src/in_flight.rs` remembers.
 
 use crate::{
     Bug, Rules, Sights, Ticks,

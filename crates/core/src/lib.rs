@@ -11,8 +11,8 @@ mod engine;
 mod error;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
-mod flights;
 mod guard;
+mod in_flight;
 mod inspect;
 mod keeper;
 mod lease;
@@ -50,8 +50,8 @@ pub use engine::{BoxFuture, Engine};
 pub use error::{EngineError, Error, ErrorKind, Fault};
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub use file::{FileEngine, boot_time_ahead, network_file_system};
-pub use flights::{Flight, Flights};
 pub use guard::Guard;
+pub use in_flight::{InFlight, InFlightRequest};
 pub use inspect::{Broken, HolderView, Inspect, View, WaiterView};
 #[doc(hidden)]
 pub use keeper::is_begun_here;

@@ -49,7 +49,7 @@ enum First {
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         keys::check(claim.mode)?;
-        if self.flights.is_released(claim.id, self.now()) {
+        if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
         let place = self.book().get(claim.id).map(|entry| entry.place.clone());
@@ -69,42 +69,42 @@ impl Client {
         for round in 0..MAX_TRIES {
             let (session, key) = self.enter(claim).await?;
             let now = self.now();
-            if self.flights.is_released(claim.id, now) {
+            if self.in_flight.is_released(claim.id, now) {
                 return Ok(Answer::Gone);
             }
             let Some(ttl) = session.left(now).map(|left| left.min(claim.ttl)) else { continue };
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
             let request = request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first, room_at));
-            let flight = self.flights.start(claim.id, self.request(), now);
+            let in_flight = self.in_flight.start(claim.id, self.request(), now);
             let (conn, said) = match self.call(request).await {
                 Ok(answered) => answered,
                 Err(Failed::There(status)) if is_lease_gone(&status) => {
-                    flight.land();
+                    in_flight.complete();
                     session.end();
                     self.sooner.notify_one();
                     continue;
                 }
                 // So it was not made: of one that was, nothing is read but keys.
                 Err(Failed::There(status)) if is_too_long(&status) && first == First::Whole => {
-                    flight.land();
+                    in_flight.complete();
                     first = First::Key;
                     continue;
                 }
                 Err(Failed::There(status)) if is_full(&status) => {
-                    flight.land();
+                    in_flight.complete();
                     self.take_back(claim).await?;
                     return Err(sort(&status));
                 }
                 Err(failed) => {
                     let error = failed.sorted();
                     if error.fault != Fault::Unknown {
-                        flight.land();
+                        in_flight.complete();
                         self.leave(claim);
                     }
                     return Err(error);
                 }
             };
-            flight.land();
+            in_flight.complete();
             if said.succeeded {
                 return self.made(claim, &dir, &conn, said, ttl).await;
             }
@@ -145,7 +145,7 @@ impl Client {
 
     /// Nothing came of this request. An earlier one may still arrive: then the claim is to be released with its lease.
     fn leave(&self, claim: &Claim) {
-        if !self.flights.is_unsettled(claim.id, self.now()) {
+        if !self.in_flight.is_unsettled(claim.id, self.now()) {
             self.book().remove(claim.id);
         }
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, ClaimId, Clock, Contact, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name,
+    Answer, ClaimId, Clock, Contact, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox, Name,
     Notification, Previous, Token,
 };
 use tokio::sync::Notify;
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     pub(crate) link: Link,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mailbox: Mailbox,
-    pub(crate) flights: Flights,
+    pub(crate) in_flight: InFlight,
     pub(crate) sessions: Sessions,
     /// Leases under which names are kept taken, and until when.
     pub(crate) kept: Mutex<Vec<(Instant, i64)>>,
@@ -65,7 +65,7 @@ impl Client {
             ),
             clock: Arc::clone(&env.clock),
             mailbox: Mailbox::default(),
-            flights: Flights::default(),
+            in_flight: InFlight::default(),
             sessions: Sessions::default(),
             kept: Mutex::default(),
             kept_keys: Mutex::default(),

@@ -30,7 +30,7 @@ impl Client {
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
         // Requests may overtake each other, so one without an answer may still come after this one.
-        let mark_dead = self.flights.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
+        let mark_dead = self.in_flight.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
         let known = self.book().get(release.id).map(|entry| {
             let session = Arc::clone(entry.seat.session());
             (entry.key.clone(), entry.place.revision(), session)
@@ -42,7 +42,7 @@ impl Client {
         match self.end(release, &key, revision, mark_dead).await {
             Ok(found) => {
                 self.book().remove(release.id);
-                self.flights.settle(release.id);
+                self.in_flight.settle(release.id);
                 self.end_only_use(&session).await;
                 let own = found.is_some_and(|found| {
                     let whole =
@@ -163,8 +163,8 @@ impl Client {
         let now = self.now();
         // One of which is not known what became of it is not to come back.
         let mark_dead = match revision {
-            Some(_) => self.flights.is_unsettled(id, now),
-            None => self.flights.release(id, self.request(), now, now.after(REQUEST_LIFE)),
+            Some(_) => self.in_flight.is_unsettled(id, now),
+            None => self.in_flight.release(id, self.request(), now, now.after(REQUEST_LIFE)),
         };
         // The keys of a lease are gone with it.
         if !session.is_gone() {

@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Flights, Grant,
-    Hint, Hold, How, Life, Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, Token,
+    Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Grant, Hint, Hold,
+    How, InFlight, Life, Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, Token,
     queue::{WATCHERS, entry_life},
 };
 
@@ -39,7 +39,7 @@ pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 pub struct RedisEngine {
     pub(crate) client: Arc<Client>,
     pub(crate) reach: Reach,
-    pub(crate) flights: Flights,
+    pub(crate) in_flight: InFlight,
     pub(crate) contention: Contention,
     /// What a release is to do for other programs, as `lua/release.lua` reads it.
     pub(crate) for_others: String,
@@ -60,8 +60,8 @@ impl RedisEngine {
         let client = Client::new(config, ClaimId(env.lineage().get().to_be_bytes()), Arc::clone(&env.clock));
         let contact = Contact::default();
         let reach = Reach::new(&client, contact.clone());
-        let (flights, contention) = Default::default();
-        Self { client, reach, flights, contention, for_others, profile: profile(contact) }
+        let (in_flight, contention) = Default::default();
+        Self { client, reach, in_flight, contention, for_others, profile: profile(contact) }
     }
 
     pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
@@ -74,7 +74,7 @@ impl RedisEngine {
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let keys = self.keys(&claim.name)?;
-        if self.flights.is_released(claim.id, self.client.clock.now()) {
+        if self.in_flight.is_released(claim.id, self.client.clock.now()) {
             self.reach.waits_no_more(keys.slot, claim.id);
             return Ok(Answer::Gone);
         }
@@ -111,10 +111,10 @@ impl RedisEngine {
             }
             let heard = via.hears().await?;
             let item = self.claim_item(keys, claim, how, heard, &via.channel(&self.client).await?)?;
-            let flight = self.flights.start(claim.id, via.conn.number, self.client.clock.now());
+            let in_flight = self.in_flight.start(claim.id, via.conn.number, self.client.clock.now());
             match via.run(Script::Claim, [item].into()).await {
                 Ok(said) => {
-                    flight.land();
+                    in_flight.complete();
                     let said = Reply::new(said).text()?;
                     let waits = said.starts_with("waiting ");
                     let is_taken = waits || said.starts_with("taken ");
@@ -132,7 +132,7 @@ impl RedisEngine {
                 }
                 Err(refused) if refused.is_unknown() => return Err(refused.into()),
                 Err(refused) => {
-                    flight.land();
+                    in_flight.complete();
                     way.again(refused).await?;
                 }
             }

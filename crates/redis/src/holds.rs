@@ -183,7 +183,7 @@ impl RedisEngine {
 
     fn release_item(&self, via: &Via, release: &Release) -> Result<Item, EngineError> {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
-        let mark_dead = self.flights.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
+        let mark_dead = self.in_flight.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
         let (how, keep) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
         let ended = format_args!("{how} {keep} {} {}", u8::from(mark_dead), self.for_others);
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
@@ -219,7 +219,7 @@ impl RedisEngine {
             error if is_foreign_type(error) => Released::NotThere,
             error => return Released::Unknown(said_in_script(error)),
         };
-        self.flights.settle(release.id);
+        self.in_flight.settle(release.id);
         released
     }
 }

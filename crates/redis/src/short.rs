@@ -55,12 +55,12 @@ impl RedisEngine {
             after_tag(&channel),
             claim.owner
         ));
-        let flight = self.flights.start(claim.id, via.conn.number, self.client.clock.now());
+        let in_flight = self.in_flight.start(claim.id, via.conn.number, self.client.clock.now());
         let said = match via.run(self.short(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
             Err(refused) if refused.is_unknown() => return Err(refused.into()),
             said => said,
         };
-        flight.land();
+        in_flight.complete();
         // Where the script itself is refused, the whole verb is told why.
         let Ok(said) = said else {
             self.contention.note(keys.slot, self.client.clock.now());
@@ -118,7 +118,8 @@ impl RedisEngine {
             && ["a", "0"].contains(&&*self.for_others)
             && !self.contention.is_likely(keys.slot, now);
         let via = self.reach.via_made(keys.slot).filter(|_| plain)?;
-        let wants_tombstone = self.flights.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
+        let wants_tombstone =
+            self.in_flight.release(release.id, via.conn.number, now, now.after(REQUEST_LIFE));
         (!wants_tombstone).then_some(via)
     }
 
@@ -150,7 +151,7 @@ impl RedisEngine {
 
     fn freed(&self, freed: bool, release: &Release) -> Option<Released> {
         if freed {
-            self.flights.settle(release.id);
+            self.in_flight.settle(release.id);
             return Some(Released::Freed);
         }
         if let Ok(keys) = self.keys(&release.name) {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, Clock, EngineError, Env, Fault, Flights, Grant, Hold, How, Instant, Mailbox,
+    Answer, Claim, ClaimId, Clock, EngineError, Env, Fault, Grant, Hold, How, InFlight, Instant, Mailbox,
     Mode, Name, Notification, Release, Released, Renewed, ServerClock, Token,
 };
 use tokio::sync::{Notify, Semaphore};
@@ -42,7 +42,7 @@ pub(crate) struct Client {
     pub(crate) id: ClientId,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mailbox: Mailbox,
-    pub(crate) flights: Flights,
+    pub(crate) in_flight: InFlight,
     pub(crate) line: Line,
     env: Env,
     /// What this client holds, as far as it knows, until it is released or lost.
@@ -71,7 +71,7 @@ impl Client {
             id,
             clock: Arc::clone(&env.clock),
             mailbox: Mailbox::default(),
-            flights: Flights::default(),
+            in_flight: InFlight::default(),
             line: Line::default(),
             env: env.clone(),
             held: Mutex::default(),
@@ -169,11 +169,11 @@ impl Client {
             self.be_minded();
         }
         let now = self.now();
-        if self.flights.is_released(claim.id, now) {
+        if self.in_flight.is_released(claim.id, now) {
             return Ok(Answer::Gone);
         }
         // Whatever connection it leaves on: none tells when another's statements end.
-        let flight = self.flights.start(claim.id, 0, now);
+        let in_flight = self.in_flight.start(claim.id, 0, now);
         let fresh = how == How::Create && !self.is_in_line(claim.id);
         if fresh && claim.mode == Mode::Exclusive {
             let sent = self.now();
@@ -185,7 +185,7 @@ impl Client {
             let taken = self.takes.ask(claim.clone(), |claim| claim.name.clone(), run).await;
             let taken = settled(taken)?;
             if let Some(Timed { now, it: Taken { token, previous } }) = taken {
-                flight.land();
+                in_flight.complete();
                 self.learn(sent, now);
                 self.note_held(claim.id);
                 return Ok(Answer::Held(Grant {
@@ -200,7 +200,7 @@ impl Client {
         let verb = Verb::Claim { claim: claim.clone(), how, client: self.id, place };
         let arrival = Arrival::new(self, claim.id);
         let said = settled(self.play(&claim.name, &verb).await)?;
-        flight.land();
+        in_flight.complete();
         let Said::Claim(said) = said else { return Err(unreadable()) };
         let mut answer = said.map_err(refused)?;
         if let Answer::Waiting(hint) = &mut answer {
@@ -311,7 +311,7 @@ impl Client {
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
         // Its requests leave on no connection that tells.
-        let doubtful = self.flights.release(release.id, 1, now, now.after(REQUEST_LIFE));
+        let doubtful = self.in_flight.release(release.id, 1, now, now.after(REQUEST_LIFE));
         let was_in_line = self.leaves(release.id);
         let quick = release.token.is_some() && release.mode == Mode::Exclusive && release.keep.is_none();
         if quick && !doubtful && !was_in_line {
@@ -333,7 +333,7 @@ impl Client {
         let verb = Verb::Release { release: release.clone(), doubtful };
         match self.play(&release.name, &verb).await {
             Ok(Said::Released(freed)) => {
-                self.flights.settle(release.id);
+                self.in_flight.settle(release.id);
                 if freed { Released::Freed } else { Released::NotThere }
             }
             Ok(_) => Released::Unknown(unreadable()),

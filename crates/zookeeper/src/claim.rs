@@ -44,7 +44,7 @@ impl Client {
         let was_there = matches!(place, Some(Place::Waiting { .. } | Place::Held { .. }));
         let mut error = EngineError::new(Fault::Retry, "what the claim depends on changed again and again");
         for _ in 0..TRIES {
-            if self.flights.is_released(claim.id, self.now()) {
+            if self.in_flight.is_released(claim.id, self.now()) {
                 return Ok(Answer::Gone);
             }
             match self.place(claim) {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, Contact, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name,
+    ClaimId, Clock, Contact, EngineError, Env, Fault, Grant, InFlight, Instant, Lineage, Mailbox, Name,
     Notification, Previous, Token,
 };
 use tokio::sync::Notify;
@@ -40,7 +40,7 @@ pub(crate) struct Client {
     pub(crate) clock: Arc<dyn Clock>,
     contact: Contact,
     pub(crate) mailbox: Mailbox,
-    pub(crate) flights: Flights,
+    pub(crate) in_flight: InFlight,
     pub(crate) sessions: Sessions,
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
@@ -67,7 +67,7 @@ impl Client {
             clock: Arc::clone(&env.clock),
             contact,
             mailbox: Mailbox::default(),
-            flights: Flights::default(),
+            in_flight: InFlight::default(),
             sessions: Sessions::default(),
             sooner: Arc::default(),
             book: Mutex::default(),

@@ -44,7 +44,7 @@ impl Client {
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
         // From now on nothing is sent for it any more.
-        self.flights.release(release.id, 0, now, now.after(REQUEST_LIFE));
+        self.in_flight.release(release.id, 0, now, now.after(REQUEST_LIFE));
         self.unwatch(release.id);
         // What is not known here was never made here.
         let Some(known) = self.known(release.id) else { return Released::NotThere };

@@ -97,7 +97,7 @@ impl Client {
         match self.watch_own(&conn, id, &path).await {
             Ok((data, _)) if is_broken(&data) => self.lost(name, id, Loss::Broken),
             // Unless it was released meanwhile.
-            Err(failed) if failed.is(Code::NO_NODE) && !self.flights.is_released(id, self.now()) => {
+            Err(failed) if failed.is(Code::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
                 self.lost(name, id, Loss::Gone);
             }
             // Its renewal finds out.

@@ -68,16 +68,16 @@ impl Remote {
     }
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        if self.port.flights.is_released(claim.id, self.port.now()) {
+        if self.port.in_flight.is_released(claim.id, self.port.now()) {
             return Ok(Answer::Gone);
         }
         let conn = self.conn().await?;
-        let flight = self.port.flights.start(claim.id, conn, self.port.now());
+        let in_flight = self.port.in_flight.start(claim.id, conn, self.port.now());
         let said = match self.port.call(conn, Request::Claim(claim.clone(), how)).await {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
             said => said,
         };
-        flight.land();
+        in_flight.complete();
         let Reply::Claim(answer) = said? else { return Err(unreadable()) };
         self.port.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         answer
@@ -96,13 +96,13 @@ impl Remote {
         let conn = self.conn().await?;
         let now = self.port.now();
         let orders = releases.iter().map(|release| {
-            let late = self.port.flights.release(release.id, conn, now, now.after(REQUEST_LIFE));
+            let late = self.port.in_flight.release(release.id, conn, now, now.after(REQUEST_LIFE));
             let mark_dead = late || self.port.manner != Manner::Push;
             (release.clone(), mark_dead && self.port.bug != Some(Bug::NeverBuries))
         });
         match self.port.call(conn, Request::Release(orders.collect())).await? {
             Reply::Release(released) => {
-                releases.iter().for_each(|release| self.port.flights.settle(release.id));
+                releases.iter().for_each(|release| self.port.in_flight.settle(release.id));
                 Ok(released)
             }
             _ => Err(unreadable()),

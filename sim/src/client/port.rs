@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, EngineError, Fault, Flights, Instant, Loss, Mailbox, Notification as CoreNotification,
+    ClaimId, Clock, EngineError, Fault, InFlight, Instant, Loss, Mailbox, Notification as CoreNotification,
     ServerClock,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -32,7 +32,7 @@ pub(super) struct Port {
     pub(super) manner: Manner,
     pub(super) bug: Option<Bug>,
     pub(super) mailbox: Mailbox,
-    pub(super) flights: Flights,
+    pub(super) in_flight: InFlight,
     pub(super) link: Link,
     wire: Arc<Wire>,
     evidence: Mutex<ServerClock>,
@@ -60,7 +60,7 @@ impl Port {
             manner,
             bug,
             mailbox: Mailbox::default(),
-            flights: Flights::default(),
+            in_flight: InFlight::default(),
             link: Link::default(),
             wire,
             evidence: Mutex::default(),

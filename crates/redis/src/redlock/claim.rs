@@ -36,7 +36,7 @@ impl RedlockEngine {
             return Err(refused(claim.mode));
         }
         let keys = self.keys(&claim.name)?;
-        if self.nodes[0].flights.is_released(claim.id, self.clock.now()) {
+        if self.nodes[0].in_flight.is_released(claim.id, self.clock.now()) {
             return Ok(Answer::Gone);
         }
         if claim.ttl > self.config.longest {
@@ -131,10 +131,10 @@ impl RedlockEngine {
             let (item, id) = (asked(node), claim.id);
             let (this, to) = (Arc::clone(node), Arc::clone(&conn));
             let answer = Box::pin(async move {
-                let flight = this.flights.start(id, to.number, this.client.clock.now());
+                let in_flight = this.in_flight.start(id, to.number, this.client.clock.now());
                 let said = this.ask(&to, Script::LockNode, [item].into()).await;
                 if !said.as_ref().is_err_and(|error| error.fault.may_be_applied()) {
-                    flight.land();
+                    in_flight.complete();
                 }
                 said.and_then(|(said, times)| Ok((read_locked(said)?, times)))
             });

@@ -90,16 +90,16 @@ impl Node {
         for Debt { name, end, .. } in some {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
             let tombstone = match end.attempt {
-                None => self.flights.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
+                None => self.in_flight.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
                 // What a late request of this attempt locks, a later attempt takes over, or the release of the claim ends.
-                Some(_) => !end.goes_on && self.flights.is_unsettled(end.id, now),
+                Some(_) => !end.goes_on && self.in_flight.is_unsettled(end.id, now),
             };
             items.push(end.item(&keys, tombstone, Duration::ZERO));
         }
         self.ask(&conn, Script::ReleaseVote, items).await?;
         some.iter()
             .filter(|debt| debt.end.attempt.is_none())
-            .for_each(|debt| self.flights.settle(debt.end.id));
+            .for_each(|debt| self.in_flight.settle(debt.end.id));
         Ok(())
     }
 }

@@ -94,7 +94,7 @@ impl RedlockEngine {
         let asking = self.all_nodes(|node, conn| {
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
             let items = ends.iter().map(|(name, end)| {
-                let tombstone = node.flights.release(end.id, conn.number, now, until);
+                let tombstone = node.in_flight.release(end.id, conn.number, now, until);
                 Some(end.item(&keys(node, name)?, tombstone, quarantine))
             });
             let said = asks(node, conn, Script::ReleaseVote, items.collect());
@@ -107,7 +107,7 @@ impl RedlockEngine {
             for (name, end) in &*ends {
                 // Nothing of the claim is asked of it any more.
                 if at == 0 {
-                    node.flights.release(end.id, 0, now, now.after(REQUEST_LIFE));
+                    node.in_flight.release(end.id, 0, now, now.after(REQUEST_LIFE));
                 }
                 node.clear(name, *end);
             }
@@ -242,11 +242,11 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     let Some(keys) = keys(node, &hold.name) else { return };
     let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, true, Duration::ZERO), hold.id);
     runtime::detach(async move {
-        let flight = node.flights.start(id, conn.number, node.client.clock.now());
-        if node.flights.is_released(id, node.client.clock.now())
+        let in_flight = node.in_flight.start(id, conn.number, node.client.clock.now());
+        if node.in_flight.is_released(id, node.client.clock.now())
             || node.ask(&conn, Script::RenewNode, [item].into()).await.is_ok()
         {
-            flight.land();
+            in_flight.complete();
         }
     });
 }
@@ -261,7 +261,7 @@ fn owed(
         let said = said.await;
         for ((name, end), said) in ends.iter().zip(&said) {
             match said {
-                Ok(_) => node.flights.settle(end.id),
+                Ok(_) => node.in_flight.settle(end.id),
                 Err(_) => node.clear(name, *end),
             }
         }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{ClaimId, Clock, EngineError, Fault, Flights, Instant, Mailbox};
+use leasehold_core::{ClaimId, Clock, EngineError, Fault, InFlight, Instant, Mailbox};
 
 use super::{
     debts::Debts,
@@ -35,7 +35,7 @@ pub(super) struct Node {
     pub(super) client: Arc<Client>,
     one: One,
     /// Which requests to it may still arrive.
-    pub(super) flights: Flights,
+    pub(super) in_flight: InFlight,
     clock: Mutex<Offset>,
     /// The connection on which an answer was not in time, until one comes; 0 for none.
     late: AtomicU64,
@@ -74,9 +74,9 @@ impl Node {
         };
         let client = Client::hearing(config.clone(), id, Arc::clone(clock), Arc::clone(mailbox));
         let one = One::independent(&client, server);
-        let (flights, late, dialing, met, trouble, debts) = Default::default();
+        let (in_flight, late, dialing, met, trouble, debts) = Default::default();
         let clock = Mutex::default();
-        Arc::new(Self { place, client, one, flights, clock, late, dialing, met, trouble, debts })
+        Arc::new(Self { place, client, one, in_flight, clock, late, dialing, met, trouble, debts })
     }
 
     /// The connection, if there is one that answers in time.

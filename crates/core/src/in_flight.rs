@@ -20,7 +20,7 @@ const FORGOTTEN: Duration = Duration::from_secs(3600);
 
 /// The requests of one client that were not answered, by the connection on which they left.
 #[derive(Debug, Default)]
-pub struct Flights(Mutex<Inner>);
+pub struct InFlight(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -35,18 +35,18 @@ struct Inner {
 /// One request on its way. Dropped before it landed, its claim is unsettled.
 #[derive(Debug)]
 #[must_use = "a flight that is dropped did not land"]
-pub struct Flight<'a> {
-    flights: &'a Flights,
+pub struct InFlightRequest<'a> {
+    in_flight: &'a InFlight,
     claim: ClaimId,
     connection: u64,
     left: Instant,
     landed: bool,
 }
 
-impl Flights {
+impl InFlight {
     /// A request of the claim leaves on a connection; connections are counted from the oldest.
-    pub fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> Flight<'_> {
-        Flight { flights: self, claim, connection, left, landed: false }
+    pub fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> InFlightRequest<'_> {
+        InFlightRequest { in_flight: self, claim, connection, left, landed: false }
     }
 
     /// Whether the claim was released: nothing of it is to be sent any more.
@@ -79,19 +79,19 @@ impl Flights {
     }
 }
 
-impl Flight<'_> {
+impl InFlightRequest<'_> {
     /// The server answered.
-    pub fn land(mut self) {
+    pub fn complete(mut self) {
         self.landed = true;
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         if self.landed {
             return;
         }
-        let mut inner = self.flights.lock();
+        let mut inner = self.in_flight.lock();
         if inner.unsettled.len() >= MAX_UNSETTLED {
             inner.unsettled.retain(|_, (_, left)| self.left.since(*left) < FORGOTTEN);
         }
@@ -114,24 +114,24 @@ mod tests {
 
     #[test]
     fn only_a_request_lost_on_another_connection_can_arrive_after_the_release() {
-        let flights = Flights::default();
-        flights.start(CLAIM, 1, NOW).land();
-        assert!(!flights.release(CLAIM, 2, NOW, LATER), "it was answered");
-        drop(flights.start(CLAIM, 2, NOW));
-        assert!(!flights.release(CLAIM, 2, NOW, LATER), "the release follows it");
-        assert!(flights.release(CLAIM, 3, NOW, LATER));
-        flights.start(CLAIM, 3, NOW).land();
-        assert!(flights.release(CLAIM, 3, NOW, LATER), "a later answer says nothing of the lost request");
-        flights.settle(CLAIM);
-        assert!(!flights.release(CLAIM, 3, NOW, LATER));
+        let in_flight = InFlight::default();
+        in_flight.start(CLAIM, 1, NOW).complete();
+        assert!(!in_flight.release(CLAIM, 2, NOW, LATER), "it was answered");
+        drop(in_flight.start(CLAIM, 2, NOW));
+        assert!(!in_flight.release(CLAIM, 2, NOW, LATER), "the release follows it");
+        assert!(in_flight.release(CLAIM, 3, NOW, LATER));
+        in_flight.start(CLAIM, 3, NOW).complete();
+        assert!(in_flight.release(CLAIM, 3, NOW, LATER), "a later answer says nothing of the lost request");
+        in_flight.settle(CLAIM);
+        assert!(!in_flight.release(CLAIM, 3, NOW, LATER));
     }
 
     #[test]
     fn beyond_the_bound_every_release_is_careful() {
-        let flights = Flights::default();
+        let in_flight = InFlight::default();
         for number in 0..=MAX_UNSETTLED as u128 {
-            drop(flights.start(ClaimId(number.to_be_bytes()), 1, NOW));
+            drop(in_flight.start(ClaimId(number.to_be_bytes()), 1, NOW));
         }
-        assert!(flights.release(CLAIM, 1, NOW, LATER));
+        assert!(in_flight.release(CLAIM, 1, NOW, LATER));
     }
 }
