@@ -31,7 +31,7 @@ const NAME: &str = "resource";
 
 /// Where updates go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Destination {
     /// A file that checks nothing.
     File,
     /// A file that checks tokens.
@@ -41,13 +41,13 @@ pub enum Place {
 }
 
 /// All of them.
-pub const PLACES: [Place; 3] = [Place::File, Place::FencedFile, Place::FencedKey];
+pub const PLACES: [Destination; 3] = [Destination::File, Destination::FencedFile, Destination::FencedKey];
 
 /// What became of the updates at one place.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     /// Where.
-    pub place: Place,
+    pub place: Destination,
     /// How many increments and appends were acknowledged.
     pub acknowledged: u64,
     /// How many were refused for their token.
@@ -80,7 +80,8 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     for tally in &tallies {
         println!("{tally}");
     }
-    let lost = |tally: &Tally| tally.place != Place::File && tally.lost_increments + tally.lost_appends > 0;
+    let lost =
+        |tally: &Tally| tally.place != Destination::File && tally.lost_increments + tally.lost_appends > 0;
     Ok(if tallies.iter().any(lost) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -142,10 +143,10 @@ impl Drop for Writer {
     }
 }
 
-fn audit(place: Place, shelf: &Shelf, server: &RedisServer) -> Result<Tally, Failure> {
+fn audit(place: Destination, shelf: &Shelf, server: &RedisServer) -> Result<Tally, Failure> {
     let (counter, list) = (format!("{place:?}-counter"), format!("{place:?}-list"));
     let (increments, appends) = (shelf.acknowledged(&counter)?, shelf.acknowledged(&list)?);
-    let (lost_increments, lost_appends) = if place == Place::FencedKey {
+    let (lost_increments, lost_appends) = if place == Destination::FencedKey {
         let count = server.command(&["GET", &counter]).join("").parse().unwrap_or(0);
         let text = server.command(&["GET", &list]).join("");
         let there: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -177,7 +178,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
             element += 1;
             let place = *dice.pick(&PLACES);
             let work = Work { place, shelf: &shelf, element, between: dice.millis(5..30) };
-            let said = if place == Place::FencedKey {
+            let said = if place == Destination::FencedKey {
                 runtime.block_on(work.on_redis(&guard, &fence, dice.percent(50)))?
             } else {
                 work.on_file(&guard, dice.percent(50))?
@@ -194,7 +195,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
 
 /// One update.
 struct Work<'a> {
-    place: Place,
+    place: Destination,
     shelf: &'a Shelf,
     element: u64,
     /// How long it takes from the read to the write.
@@ -203,7 +204,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn on_file(&self, guard: &Guard, counts: bool) -> std::io::Result<Said> {
-        let fence = (self.place == Place::FencedFile).then(|| guard.token());
+        let fence = (self.place == Destination::FencedFile).then(|| guard.token());
         let between = || sleep(self.between);
         if counts {
             self.shelf.increment(&format!("{:?}-counter", self.place), fence, between)
@@ -240,9 +241,9 @@ impl Work<'_> {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            Place::File => "file",
-            Place::FencedFile => "fenced file",
-            Place::FencedKey => "fenced key",
+            Destination::File => "file",
+            Destination::FencedFile => "fenced file",
+            Destination::FencedKey => "fenced key",
         };
         let Self { acknowledged, refused, lost_increments, lost_appends, .. } = self;
         write!(f, "{place:14} {acknowledged:>12} {refused:>8} {lost_increments:>16} {lost_appends:>13}")

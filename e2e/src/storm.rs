@@ -28,7 +28,7 @@ const START: &str = "start";
 const WARM_UP: Duration = Duration::from_millis(1500);
 
 /// A place for trouble: a client, or the server.
-struct Place<W: 'static> {
+struct FaultTarget<W: 'static> {
     at: usize,
     faults: &'static [Fault<W>],
     /// When something happens next: a fault ends, or the next begins.
@@ -57,11 +57,11 @@ pub fn rage<W: World>(
     traces: Duration,
     mut tell: impl FnMut(u64),
 ) -> (Duration, BTreeMap<&'static str, u64>) {
-    let mut places: Vec<Place<W>> = (0..world.clients())
+    let mut places: Vec<FaultTarget<W>> = (0..world.clients())
         .map(|at| (at, W::OF_CLIENTS))
         .chain([(usize::MAX, world.of_server())])
         .filter(|(_, faults)| !faults.is_empty())
-        .map(|(at, faults)| Place { at, faults, next: 0, now: None })
+        .map(|(at, faults)| FaultTarget { at, faults, next: 0, now: None })
         .collect();
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
     sleep(WARM_UP);
@@ -99,7 +99,7 @@ fn step<W: World>(
     world: &mut W,
     recorder: &Recorder,
     dice: &mut Dice,
-    place: &mut Place<W>,
+    place: &mut FaultTarget<W>,
     begins: bool,
     counts: &mut BTreeMap<&'static str, u64>,
 ) {

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use leasehold_e2e::{
     dice::Dice,
-    fenced::{PLACES, Place, Tally, run},
+    fenced::{Destination, PLACES, Tally, run},
 };
 
 /// How long the writers are paused before it is looked whether that has bitten.
@@ -24,7 +24,7 @@ fn only_what_has_no_fence_loses_updates() {
         let tallies = run(Path::new(env!("CARGO_BIN_EXE_leasehold-e2e")), seed, ROUND).unwrap();
         for tally in tallies {
             println!("{tally}");
-            if tally.place != Place::File {
+            if tally.place != Destination::File {
                 assert_eq!(lost(&tally), 0, "{tally}");
             }
             let sum = sums.iter_mut().find(|sum| sum.place == tally.place).unwrap();
@@ -47,6 +47,6 @@ fn lost(tally: &Tally) -> u64 {
 /// Whether somebody was refused, the place without a fence lost something, and each place had its updates.
 fn have_bitten(sums: &[Tally]) -> bool {
     sums.iter().map(|sum| sum.refused).sum::<u64>() > 0
-        && sums.iter().any(|sum| sum.place == Place::File && lost(sum) > 0)
+        && sums.iter().any(|sum| sum.place == Destination::File && lost(sum) > 0)
         && sums.iter().all(|sum| sum.acknowledged > ACKNOWLEDGED)
 }

@@ -7,6 +7,7 @@ mod cell;
 mod claim;
 mod contact;
 mod due;
+mod endpoint;
 mod engine;
 mod error;
 #[cfg(all(feature = "file", target_os = "linux"))]
@@ -28,7 +29,6 @@ mod name;
 mod observe;
 mod owner;
 mod password;
-mod place;
 mod process;
 mod profile;
 pub mod queue;
@@ -46,6 +46,7 @@ pub use claim::{
     Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, Notification, Previous, Release, Released, Renewed,
 };
 pub use contact::{CONNECT_TIMEOUT, Contact, LONGEST_DIAL, dial_limit};
+pub use endpoint::Endpoint;
 pub use engine::{BoxFuture, Engine};
 pub use error::{EngineError, Error, ErrorKind, Fault};
 #[cfg(all(feature = "file", target_os = "linux"))]
@@ -65,7 +66,6 @@ pub use name::{MAX_NAME_BYTES, Name};
 pub use observe::{Event, Observe};
 pub use owner::{MAX_OWNER_BYTES, Owner};
 pub use password::Password;
-pub use place::Place;
 pub use profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile};
 pub use request::{Acquire, Blocking, DEFAULT_TTL, Request};
 pub use server_clock::ServerClock;

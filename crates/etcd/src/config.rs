@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
+use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password};
 use percent_encoding::percent_decode_str;
 
 /// What lock keys begin with, unless the URL says otherwise.
@@ -17,7 +17,7 @@ const MAX_MEMBERS: usize = 64;
 /// Where the members of a cluster are, who we are there, and what keys are called. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
-    pub(crate) members: Vec<Place>,
+    pub(crate) members: Vec<Endpoint>,
     pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
@@ -28,7 +28,7 @@ pub struct Config {
 impl Config {
     /// The cluster of these members, at least one, with all else by default.
     #[must_use]
-    pub fn new(members: Vec<Place>) -> Self {
+    pub fn new(members: Vec<Endpoint>) -> Self {
         Self {
             members,
             login: None,
@@ -63,12 +63,12 @@ impl Config {
         };
         let mut members = Vec::new();
         for place in places.split(',') {
-            let (host, port) =
-                Place::split(place, DEFAULT_PORT).ok_or_else(|| malformed("has a port that is no number"))?;
+            let (host, port) = Endpoint::split(place, DEFAULT_PORT)
+                .ok_or_else(|| malformed("has a port that is no number"))?;
             if host.is_empty() {
                 return Err(malformed("names no host"));
             }
-            members.push(Place { host: decode(host)?, port });
+            members.push(Endpoint { host: decode(host)?, port });
         }
         if members.len() > MAX_MEMBERS {
             return Err(malformed("names too many members"));
@@ -86,7 +86,7 @@ impl Config {
 
     /// The same, of a cluster of other members.
     #[must_use]
-    pub fn members(mut self, members: Vec<Place>) -> Self {
+    pub fn members(mut self, members: Vec<Endpoint>) -> Self {
         self.members = members;
         self
     }
@@ -159,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    fn member(host: &str, port: u16) -> Place {
-        Place { host: host.to_owned(), port }
+    fn member(host: &str, port: u16) -> Endpoint {
+        Endpoint { host: host.to_owned(), port }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Clock, EngineError, Fault, Instant, Place};
+use leasehold_core::{Clock, Endpoint, EngineError, Fault, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
@@ -42,7 +42,7 @@ const OLD_LOGIN: Duration = Duration::from_secs(60);
 pub(crate) struct Conn {
     /// What cluster it is: tokens of two clusters are not comparable.
     pub(crate) cluster: u64,
-    pub(crate) member: Place,
+    pub(crate) member: Endpoint,
     pub(crate) watches: Arc<Watches>,
     grpc: Grpc,
     keep_alive: mpsc::UnboundedSender<KeepAlive>,
@@ -79,7 +79,7 @@ impl Conn {
     /// gone.
     pub(crate) async fn open(
         config: &Config,
-        member: &Place,
+        member: &Endpoint,
         limit: Duration,
         clock: Arc<dyn Clock>,
         hears: Weak<dyn PushHandler>,
@@ -164,7 +164,7 @@ impl Conn {
         Ok(conn)
     }
 
-    async fn dial(config: &Config, member: &Place) -> Result<Grpc, EngineError> {
+    async fn dial(config: &Config, member: &Endpoint) -> Result<Grpc, EngineError> {
         let http = Http::connect(stream::open(config, member).await?).await;
         http.map(Grpc::new).map_err(|status| sort_connecting(&status, member, config))
     }

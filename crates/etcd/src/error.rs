@@ -1,6 +1,6 @@
 //! Sorts what the server and the connection say into what it means for a request.
 
-use leasehold_core::{EngineError, Fault, Place};
+use leasehold_core::{Endpoint, EngineError, Fault};
 use tonic::{Code, Status};
 
 use crate::{config::Config, stream::wants_tls};
@@ -15,7 +15,7 @@ pub(crate) fn sort(status: &Status) -> EngineError {
 }
 
 /// An error met while connecting: nothing was asked yet.
-pub(crate) fn sort_connecting(status: &Status, member: &Place, config: &Config) -> EngineError {
+pub(crate) fn sort_connecting(status: &Status, member: &Endpoint, config: &Config) -> EngineError {
     let sorted = sort(status);
     #[cfg(feature = "tls")]
     {
@@ -135,7 +135,7 @@ mod tests {
             (Code::InvalidArgument, "etcdserver: too many operations in txn request", Fault::Internal),
             (Code::OutOfRange, "decoded message length too large", Fault::Unknown),
         ] {
-            let config = Config::new(vec![Place { host: "h".to_owned(), port: 1 }]);
+            let config = Config::new(vec![Endpoint { host: "h".to_owned(), port: 1 }]);
             let status = Status::new(code, said);
             assert_eq!(sort(&status).fault, fault, "{said}");
             assert_ne!(sort_connecting(&status, &config.members[0], &config).fault, Fault::Unknown);

@@ -1,6 +1,6 @@
 //! The bytes under a connection: TCP, or TLS.
 
-use leasehold_core::{EngineError, Fault, Place};
+use leasehold_core::{Endpoint, EngineError, Fault};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -24,7 +24,7 @@ pub(crate) fn wants_tls(config: &Config) -> &'static str {
     ": if the member wants TLS, write etcds:// instead of etcd://"
 }
 
-pub(crate) async fn open(config: &Config, member: &Place) -> Result<Box<dyn Bytes>, EngineError> {
+pub(crate) async fn open(config: &Config, member: &Endpoint) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| {
         EngineError::new(Fault::Retry, format!("cannot connect to {member}: {error}"))
     };

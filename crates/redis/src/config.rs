@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
+use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password};
 
 use crate::{
     layout::Layout,
@@ -57,7 +57,7 @@ impl Config {
 
     /// A Redis Cluster, known by some of its nodes.
     #[must_use]
-    pub fn cluster(nodes: Vec<Place>) -> Self {
+    pub fn cluster(nodes: Vec<Endpoint>) -> Self {
         Self::of(Servers::Cluster(nodes))
     }
 

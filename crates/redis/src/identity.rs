@@ -159,14 +159,14 @@ pub(crate) async fn masters(mux: &MultiplexedConnection) -> Vec<String> {
 mod tests {
     use std::time::Duration;
 
-    use leasehold_core::Place;
+    use leasehold_core::Endpoint;
 
     use super::*;
     use crate::server::{Address, Login};
 
     #[test]
     fn a_server_of_another_kind_is_refused_with_the_url_that_is_right() {
-        let place = Place { host: "h".to_owned(), port: 7 };
+        let place = Endpoint { host: "h".to_owned(), port: 7 };
         let server = Server::new(Address::Tcp(place), Login::default(), Duration::ZERO, 1);
         for (mode, role, wanted, fault, said) in [
             ("standalone", "master", Wanted::Alone, None, ""),

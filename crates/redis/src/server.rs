@@ -2,13 +2,13 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use leasehold_core::{Password, Place, dial_limit};
+use leasehold_core::{Endpoint, Password, dial_limit};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// On a host and port.
-    Tcp(Place),
+    Tcp(Endpoint),
     /// On a socket of this machine.
     Unix(PathBuf),
 }

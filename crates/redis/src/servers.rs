@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use leasehold_core::{Error, Place};
+use leasehold_core::{Endpoint, Error};
 
 use crate::server::{Address, Login};
 
@@ -15,13 +15,13 @@ pub enum Servers {
     /// The master of a group that Sentinels watch.
     Sentinel(Sentinels),
     /// A Redis Cluster, known by some of its nodes.
-    Cluster(Vec<Place>),
+    Cluster(Vec<Endpoint>),
 }
 
 /// Sentinels, and what they call the group whose master keeps the locks. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Sentinels {
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<Endpoint>,
     pub(crate) master: String,
     /// Who we are to Sentinels: never who we are to the servers that they watch.
     pub(crate) login: Login,
@@ -31,7 +31,7 @@ pub struct Sentinels {
 
 /// Where servers are reached from here that are announced elsewhere: behind a translation of addresses, or in containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AddressMap(HashMap<Place, Place>);
+pub struct AddressMap(HashMap<Endpoint, Endpoint>);
 
 /// In a place of an [`AddressMap`]: whichever port it is.
 const ANY_PORT: u16 = 0;
@@ -39,7 +39,7 @@ const ANY_PORT: u16 = 0;
 impl Sentinels {
     /// Sentinels that ask nobody for a password.
     #[must_use]
-    pub fn new(places: Vec<Place>, master: &str) -> Self {
+    pub fn new(places: Vec<Endpoint>, master: &str) -> Self {
         Self {
             places,
             master: master.to_owned(),
@@ -61,8 +61,8 @@ impl AddressMap {
                 "the map of addresses is malformed: write it like 10.0.0.5:6379=db.example:16379,10.0.0.6=db2.example",
             )
         };
-        let place = |text: &str| match Place::split(text, ANY_PORT) {
-            Some((host, port)) if !host.is_empty() => Ok(Place { host: host.to_owned(), port }),
+        let place = |text: &str| match Endpoint::split(text, ANY_PORT) {
+            Some((host, port)) if !host.is_empty() => Ok(Endpoint { host: host.to_owned(), port }),
             _ => Err(malformed()),
         };
         let pair = |pair: &str| {
@@ -77,13 +77,15 @@ impl AddressMap {
     }
 
     /// Where a server is reached that is announced at this place.
-    pub(crate) fn reachable(&self, announced: Place) -> Place {
+    pub(crate) fn reachable(&self, announced: Endpoint) -> Endpoint {
         let found = self.0.get(&announced).or_else(|| {
-            let any = Place { host: announced.host.clone(), port: ANY_PORT };
+            let any = Endpoint { host: announced.host.clone(), port: ANY_PORT };
             self.0.get(&any)
         });
         match found {
-            Some(place) if place.port == ANY_PORT => Place { host: place.host.clone(), port: announced.port },
+            Some(place) if place.port == ANY_PORT => {
+                Endpoint { host: place.host.clone(), port: announced.port }
+            }
             Some(place) => place.clone(),
             None => announced,
         }
@@ -107,7 +109,7 @@ mod tests {
     #[test]
     fn a_map_leads_from_what_is_announced_to_what_can_be_reached() {
         let map = AddressMap::parse("10.0.0.5:1=a:2,10.0.0.5:3=b,10.0.0.6=[::1],[fe80::1]:7=c:8").unwrap();
-        let place = |host: &str, port| Place { host: host.to_owned(), port };
+        let place = |host: &str, port| Endpoint { host: host.to_owned(), port };
         for (announced, reachable) in [
             (("10.0.0.5", 1), ("a", 2)),
             (("10.0.0.5", 3), ("b", 3)),

@@ -1,6 +1,6 @@
 //! The bytes under a connection: TCP, a unix socket, TLS.
 
-use leasehold_core::{Bounded, EngineError, Place};
+use leasehold_core::{Bounded, Endpoint, EngineError};
 #[cfg(feature = "tls")]
 use leasehold_tls::TlsError;
 use tokio::{
@@ -23,7 +23,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| unreachable(&server.address, &error);
     match &server.address {
-        Address::Tcp(Place { host, port }) => {
+        Address::Tcp(Endpoint { host, port }) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
             // A request that waits for company would wait for a network round trip.
             stream.set_nodelay(true).map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use leasehold_core::{Error, Password, Place};
+use leasehold_core::{Endpoint, Error, Password};
 use percent_encoding::percent_decode_str;
 
 use crate::{
@@ -37,17 +37,17 @@ impl Malformed<'_> {
         decoded.map_err(|_| self.said("holds percent-escapes that are no UTF-8"))
     }
 
-    fn place(&self, text: &str, port: u16) -> Result<Place, Error> {
+    fn place(&self, text: &str, port: u16) -> Result<Endpoint, Error> {
         let (host, port) =
-            Place::split(text, port).ok_or_else(|| self.said("has a port that is no number"))?;
+            Endpoint::split(text, port).ok_or_else(|| self.said("has a port that is no number"))?;
         let host = self.decoded(host)?;
         if host.is_empty() {
             return Err(self.said("names no host"));
         }
-        Ok(Place { host, port })
+        Ok(Endpoint { host, port })
     }
 
-    fn places(&self, text: &str, port: u16) -> Result<Vec<Place>, Error> {
+    fn places(&self, text: &str, port: u16) -> Result<Vec<Endpoint>, Error> {
         text.split(',').map(|one| self.place(one, port)).collect()
     }
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn tcp(host: &str, port: u16) -> String {
-        format!("{:?}", Servers::One(Address::Tcp(Place { host: host.to_owned(), port })))
+        format!("{:?}", Servers::One(Address::Tcp(Endpoint { host: host.to_owned(), port })))
     }
 
     #[test]
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn urls_of_several_servers_are_read() {
-        let places = |list: &[(&str, u16)]| -> Vec<Place> {
-            list.iter().map(|&(host, port)| Place { host: host.to_owned(), port }).collect()
+        let places = |list: &[(&str, u16)]| -> Vec<Endpoint> {
+            list.iter().map(|&(host, port)| Endpoint { host: host.to_owned(), port }).collect()
         };
         let config = Config::from_url("redis+sentinel", "//u:p@a:1,b,[::1]:3/my%2Dmaster/2").unwrap();
         let Servers::Sentinel(sentinels) = &config.servers else { panic!("{config:?}") };

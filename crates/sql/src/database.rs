@@ -34,7 +34,7 @@ pub(crate) struct Taken {
 
 /// A claim in line, as it is kept there.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueueEntry {
     pub(crate) name: Name,
     pub(crate) id: leasehold_core::ClaimId,
     /// For how many microseconds a place lasts.
@@ -188,7 +188,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>>;
 
     /// Lets places in line live on.
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken>;
+    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken>;
 
     /// Of each of these names that somebody holds: in how many microseconds the first of its holds is over, unless it is extended. Not
     /// asked where clients are told.

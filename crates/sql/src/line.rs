@@ -16,7 +16,7 @@ use leasehold_core::{
 
 use crate::{
     client::{Client, bounded, lock_of},
-    database::{Failed, Place, Timed},
+    database::{Failed, QueueEntry, Timed},
     row::{micros_in, stand_of},
     slots,
     step::{Tidings, Told},
@@ -31,7 +31,7 @@ pub(crate) struct Line {
     ahead: AtomicU32,
     /// How many wait before the first of the claims, whatever they want.
     turn: AtomicU32,
-    places: Mutex<HashMap<ClaimId, Place>>,
+    places: Mutex<HashMap<ClaimId, QueueEntry>>,
     /// Claims whose place may be made right now, and what was told of it before that was known. Locked before the places.
     arriving: Mutex<HashMap<ClaimId, Option<Told>>>,
     /// Claims that stood in line and were granted, until they are released: they are no quick ones.
@@ -74,7 +74,7 @@ impl Client {
     /// What the claims in line are by now, and that they live on: also those of a client that is told nothing, for it is `asleep`. Says
     /// whether one waits no more, and is asked for.
     pub(crate) async fn speak(&self, asleep: bool) -> Result<bool, Failed> {
-        let mut places: Vec<Place> = lock_of(&self.line.places).values().cloned().collect();
+        let mut places: Vec<QueueEntry> = lock_of(&self.line.places).values().cloned().collect();
         places.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
         for place in places.iter_mut().filter(|_| asleep) {
             place.claim_time = slots::unheard(self.turn());
@@ -153,7 +153,7 @@ impl Client {
     pub(crate) fn stands(&self, claim: &Claim, near: bool, ahead: Option<u32>) {
         let (life, alone) = (micros_in(self.place_life(claim.ttl)), claim.mode == Mode::Exclusive);
         let claim_time = claim.claim_time.min(claim.ttl);
-        let place = Place { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
+        let place = QueueEntry { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
         let mut places = lock_of(&self.line.places);
         places.insert(claim.id, place);
         let turn = ahead.filter(|_| places.len() == 1).unwrap_or(0);
@@ -177,7 +177,7 @@ impl Client {
     }
 
     /// Where the claim stands; if it does not yet, what was told is kept for it.
-    fn place_or_early(&self, told: &Told) -> Option<Place> {
+    fn place_or_early(&self, told: &Told) -> Option<QueueEntry> {
         let mut arriving = lock_of(&self.line.arriving);
         let place = lock_of(&self.line.places).get(&told.id).cloned();
         if place.is_none()

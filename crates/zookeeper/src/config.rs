@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place};
+use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password};
 use percent_encoding::percent_decode_str;
 
 use crate::wire::{Acl, EVERYBODY, MAKER};
@@ -31,7 +31,7 @@ pub enum Layout {
 /// Where the servers of an ensemble are, who we are there, and where locks are kept. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
-    pub(crate) servers: Vec<Place>,
+    pub(crate) servers: Vec<Endpoint>,
     /// Before every path: empty, or a path.
     pub(crate) chroot: String,
     pub(crate) login: Option<(String, Password)>,
@@ -47,7 +47,7 @@ pub struct Config {
 impl Config {
     /// The ensemble of these servers, at least one, with all else by default.
     #[must_use]
-    pub fn new(servers: Vec<Place>) -> Self {
+    pub fn new(servers: Vec<Endpoint>) -> Self {
         Self {
             servers,
             chroot: String::new(),
@@ -81,12 +81,12 @@ impl Config {
         let (places, chroot) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         let mut servers = Vec::new();
         for place in places.split(',') {
-            let split = Place::split(place, DEFAULT_PORT);
+            let split = Endpoint::split(place, DEFAULT_PORT);
             let (host, port) = split.ok_or_else(|| malformed("has a port that is no number"))?;
             if host.is_empty() {
                 return Err(malformed("names no host"));
             }
-            servers.push(Place { host: decode(host)?, port });
+            servers.push(Endpoint { host: decode(host)?, port });
         }
         if servers.len() > MAX_SERVERS {
             return Err(malformed("names too many servers"));
@@ -109,7 +109,7 @@ impl Config {
 
     /// The same, of an ensemble of other servers.
     #[must_use]
-    pub fn servers(mut self, servers: Vec<Place>) -> Self {
+    pub fn servers(mut self, servers: Vec<Endpoint>) -> Self {
         self.servers = servers;
         self
     }
@@ -230,8 +230,8 @@ mod tests {
 
     use super::*;
 
-    fn place(host: &str, port: u16) -> Place {
-        Place { host: host.to_owned(), port }
+    fn place(host: &str, port: u16) -> Endpoint {
+        Endpoint { host: host.to_owned(), port }
     }
 
     #[test]

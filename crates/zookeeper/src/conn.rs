@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Clock, EngineError, Fault, Instant, LONGEST_REPLY, Place};
+use leasehold_core::{Clock, Endpoint, EngineError, Fault, Instant, LONGEST_REPLY};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::{Notify, oneshot},
@@ -34,7 +34,7 @@ const KEPT_ROOM: usize = 256 * 1024;
 
 /// One connection. Dropping it closes it, and leaves its session as it is.
 pub(crate) struct Conn {
-    pub(crate) place: Place,
+    pub(crate) place: Endpoint,
     pub(crate) watches: Watches,
     clock: Arc<dyn Clock>,
     outbox: Arc<Outbox>,
@@ -54,7 +54,7 @@ impl Conn {
     /// Connects, and says which session this is.
     pub(crate) async fn greet(
         config: &Config,
-        place: &Place,
+        place: &Endpoint,
         hello: &Hello<'_>,
     ) -> Result<(Bytes, Welcome), EngineError> {
         let failed = |error: std::io::Error| {
@@ -90,7 +90,7 @@ impl Conn {
     /// when the connection is.
     pub(crate) fn begin(
         (read, write): Bytes,
-        place: Place,
+        place: Endpoint,
         silence: Duration,
         (seen, xids): (Arc<AtomicI64>, Arc<AtomicI32>),
         clock: Arc<dyn Clock>,

@@ -37,7 +37,7 @@ pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
 }
 
 /// <https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html#sc_4lw>
-async fn ask(config: &Config, place: &leasehold_core::Place) -> Option<Said> {
+async fn ask(config: &Config, place: &leasehold_core::Endpoint) -> Option<Said> {
     let (read, mut write) = stream::open(config, place).await.ok()?;
     write.write_all(b"srvr").await.ok()?;
     write.flush().await.ok()?;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Clock, Contact, Dial, EngineError, Fault, Link, Place, dial_limit};
+use leasehold_core::{BoxFuture, Clock, Contact, Dial, Endpoint, EngineError, Fault, Link, dial_limit};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
@@ -158,7 +158,7 @@ impl Dialer {
         Err(worst.unwrap_or_else(|| EngineError::new(Fault::Misconfigured, "the URL names no server")))
     }
 
-    async fn dial_one(&self, place: &Place, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    async fn dial_one(&self, place: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let (session, password) = self.facts.identity();
         let asked = i32::try_from(self.facts.asked.as_millis()).unwrap_or(i32::MAX);
         let sent = self.clock.now();

@@ -1,6 +1,6 @@
 //! The bytes under a connection: TCP, or TLS.
 
-use leasehold_core::{EngineError, Fault, Place};
+use leasehold_core::{Endpoint, EngineError, Fault};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -22,7 +22,7 @@ pub(crate) fn wants_tls(config: &Config) -> &'static str {
     ": if the server wants TLS, write zookeepers:// instead of zookeeper://"
 }
 
-pub(crate) async fn open(config: &Config, place: &Place) -> Result<Bytes, EngineError> {
+pub(crate) async fn open(config: &Config, place: &Endpoint) -> Result<Bytes, EngineError> {
     let failed =
         |error: std::io::Error| EngineError::new(Fault::Retry, format!("cannot connect to {place}: {error}"));
     let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(failed)?;

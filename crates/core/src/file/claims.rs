@@ -23,12 +23,12 @@ pub(super) struct Entry {
     pub(super) claim: Claim,
     pub(super) key: Arc<Key>,
     pub(super) lock: LockFile,
-    pub(super) place: Place,
+    pub(super) place: ClaimState,
 }
 
 /// Where a claim stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum ClaimState {
     /// In line, on this card.
     Waiting {
         /// The card.
@@ -49,7 +49,7 @@ pub(super) enum Place {
     },
 }
 
-impl Place {
+impl ClaimState {
     pub(super) const fn slot(self) -> u32 {
         match self {
             Self::Waiting { slot, .. } | Self::Holding { slot, .. } => slot,

@@ -23,8 +23,8 @@ use nix::{
 
 use super::{
     error::{sort, sort_errno},
+    lock_dir::{LockDir, STATES, once},
     open::Missing,
-    place::{Place, STATES, once},
 };
 use crate::{EngineError, Fault};
 
@@ -36,7 +36,7 @@ pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
-    place: OnceLock<Place>,
+    place: OnceLock<LockDir>,
 }
 
 impl Dir {
@@ -57,7 +57,7 @@ impl Dir {
     }
 
     /// The directory, opened; `None` when it is not there and is not to be made.
-    pub(super) fn place(&self, missing: Missing) -> Result<Option<&Place>, EngineError> {
+    pub(super) fn place(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
         once(&self.place, || {
             let shown = self.path.display().to_string();
             refuse_link(&self.path, &shown)?;
@@ -69,7 +69,7 @@ impl Dir {
                     .map_err(|error| sort("cannot create the lock directory", &shown, error))?;
             }
             match open(&self.path, DIRECTORY, Mode::empty()) {
-                Ok(locks) => Place::check(locks, shown).map(Some),
+                Ok(locks) => LockDir::check(locks, shown).map(Some),
                 Err(Errno::ENOENT) if missing != Missing::Create => Ok(None),
                 Err(errno) => Err(sort_errno("cannot open the lock directory", &shown, errno)),
             }

@@ -1,7 +1,7 @@
 //! Granting: the token, the mark that tells that the holder lives, the card that says who it is.
 
 use super::{
-    claims::Place,
+    claims::ClaimState,
     engine::FileEngine,
     layout::{ENDED, Head, RECORD, RECORD_ZERO, TOKENS, Tokens, ended_to_byte, record_at},
     line::Placed,
@@ -20,7 +20,7 @@ impl FileEngine {
         table: &mut Table<'_>,
         claim: &Claim,
         ticket: Option<u64>,
-    ) -> Result<(Place, Grant), EngineError> {
+    ) -> Result<(ClaimState, Grant), EngineError> {
         let now = self.env.clock.now();
         let standing = table
             .records
@@ -66,7 +66,7 @@ impl FileEngine {
         head: &mut Head,
         zero: Option<&Placed>,
         now: Instant,
-    ) -> Result<(Place, Grant), EngineError> {
+    ) -> Result<(ClaimState, Grant), EngineError> {
         let previous = self.previous(head, zero);
         let token = self.mint(claim, state, head)?;
         // Before the card, so that nobody takes it for the card of a dead holder.
@@ -116,6 +116,6 @@ fn ended_by_death(record: &Record) -> Previous {
     if record.is_broken() { Previous::Broken } else { Previous::Lapsed }
 }
 
-fn held(slot: u32, token: Token, tokens: u32, previous: Previous) -> (Place, Grant) {
-    (Place::Holding { slot, token, tokens, previous }, Grant { token, tokens, ttl: None, previous })
+fn held(slot: u32, token: Token, tokens: u32, previous: Previous) -> (ClaimState, Grant) {
+    (ClaimState::Holding { slot, token, tokens, previous }, Grant { token, tokens, ttl: None, previous })
 }

@@ -10,7 +10,7 @@ use nix::{
 
 use super::{
     error::{foreign, sort_errno},
-    place::{Place, share},
+    lock_dir::{LockDir, share},
 };
 use crate::{EngineError, Fault};
 
@@ -33,7 +33,7 @@ pub(super) enum Missing {
 
 /// Opens a regular file with one name; `shown` is its path for messages.
 pub(super) fn open_file(
-    place: &Place,
+    place: &LockDir,
     at: &OwnedFd,
     file: &CStr,
     missing: Missing,
@@ -81,7 +81,7 @@ fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn create(place: &Place, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+fn create(place: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     let (mode, flags) = (place.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFELY);
     let fd = place.make(|| openat(at, file, flags, mode))?;
     if let Some(group) = place.shared {

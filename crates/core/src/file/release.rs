@@ -1,7 +1,7 @@
 //! The verbs `release` and `renew`.
 
 use super::{
-    claims::{Cell, Entry, Place, SharedCell, lock},
+    claims::{Cell, ClaimState, Entry, SharedCell, lock},
     engine::FileEngine,
     idle::Spare,
     layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
@@ -32,7 +32,7 @@ impl FileEngine {
             return Released::NotThere;
         };
         self.listener.forget(release.id);
-        let of = |wanted| matches!(entry.place, Place::Holding { token, .. } if token == wanted);
+        let of = |wanted| matches!(entry.place, ClaimState::Holding { token, .. } if token == wanted);
         let meant = release.token.is_none_or(of);
         // Of a hold that was not meant nobody knows, so nothing was done under it.
         let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
@@ -53,7 +53,7 @@ impl FileEngine {
         let cell = lock(&cell);
         let Cell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
         match entry.place {
-            Place::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
+            ClaimState::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
             _ => return Renewed::Lost(Loss::Gone),
         }
         match self.lost(entry) {
@@ -90,7 +90,7 @@ impl FileEngine {
     /// Keeps the lock file of a hold that has ended open for the next one, with nothing locked on it.
     fn lay_aside(&self, entry: Entry) {
         let Entry { key, lock, place, .. } = entry;
-        if let Place::Holding { slot: 0, token, .. } = place
+        if let ClaimState::Holding { slot: 0, token, .. } = place
             && lock.is_ours_alone()
             && lock.unmark(token.number)
         {
@@ -103,8 +103,8 @@ impl FileEngine {
         let until = release.keep.map(|time| self.env.clock.now().after(time));
         let state = self.states.last(&self.dir, &entry.key);
         let written = match (&state, entry.place) {
-            (Ok(Some(state)), Place::Waiting { .. }) => empty(state, entry, None),
-            (Ok(Some(state)), Place::Holding { .. }) => end(state, entry, release, until),
+            (Ok(Some(state)), ClaimState::Waiting { .. }) => empty(state, entry, None),
+            (Ok(Some(state)), ClaimState::Holding { .. }) => end(state, entry, release, until),
             _ => Ok(()),
         };
         // LOCK_UN, and only then the look at the line: whoever stood there before could not be granted, whoever came

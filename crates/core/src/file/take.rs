@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    claims::{Cell, Entry, Place, lock},
+    claims::{Cell, ClaimState, Entry, lock},
     engine::FileEngine,
     idle::Spare,
     layout::HEAD,
@@ -52,7 +52,7 @@ impl FileEngine {
             (Cell::Live(entry), _) => {
                 let answer = self.ask(entry);
                 // A lost hold stays until it is released: its code may still run.
-                if matches!((&answer, entry.place), (Ok(Answer::Gone), Place::Waiting { .. })) {
+                if matches!((&answer, entry.place), (Ok(Answer::Gone), ClaimState::Waiting { .. })) {
                     *cell = Cell::Gone;
                 }
                 answer
@@ -134,7 +134,7 @@ impl FileEngine {
         claim: &Claim,
         key: &Key,
         lock: &LockFile,
-    ) -> Result<Option<(Place, Grant)>, EngineError> {
+    ) -> Result<Option<(ClaimState, Grant)>, EngineError> {
         let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(None) };
         let Some((mut head, bytes)) = state.head(&key.name)? else { return Ok(None) };
         let now = self.env.clock.now();
@@ -204,7 +204,7 @@ impl FileEngine {
         drop(table);
         let (place, answer) = match place {
             Some((place, grant)) => (place, Answer::Held(grant)),
-            None => (Place::Waiting { slot, ticket }, Answer::Waiting(self.hint(&seen))),
+            None => (ClaimState::Waiting { slot, ticket }, Answer::Waiting(self.hint(&seen))),
         };
         Ok(Some((Some(entry(claim, key, lock, place)), answer)))
     }
@@ -221,8 +221,8 @@ impl FileEngine {
 
     fn ask(&self, entry: &mut Entry) -> Result<Answer, EngineError> {
         let (slot, ticket) = match entry.place {
-            Place::Waiting { slot, ticket } => (slot, ticket),
-            Place::Holding { token, tokens, previous, .. } => {
+            ClaimState::Waiting { slot, ticket } => (slot, ticket),
+            ClaimState::Holding { token, tokens, previous, .. } => {
                 let grant = Grant { token, tokens, ttl: None, previous };
                 let replaced = self.lost(entry)? == Some(Loss::Replaced);
                 return Ok(if replaced { Answer::Gone } else { Answer::Held(grant) });
@@ -269,7 +269,7 @@ impl FileEngine {
         key: &Key,
         slot: u32,
         ticket: u64,
-    ) -> Result<(Judgement, Option<(Place, Grant)>), EngineError> {
+    ) -> Result<(Judgement, Option<(ClaimState, Grant)>), EngineError> {
         // Before the attempt, so that whoever lets go after it is heard.
         let ahead = table
             .records
@@ -298,7 +298,7 @@ impl FileEngine {
         key: &Key,
         asker: Asker,
         held: bool,
-    ) -> Result<(Judgement, Option<(Place, Grant)>), EngineError> {
+    ) -> Result<(Judgement, Option<(ClaimState, Grant)>), EngineError> {
         let mut seen = table.judge(asker, self.env.clock.now())?;
         let mut flocked = held;
         if !held && seen.verdict == Verdict::Free {
@@ -395,7 +395,7 @@ fn too_late() -> Answer {
     Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ..Hint::default() })
 }
 
-fn entry(claim: &Claim, key: &Arc<Key>, lock: LockFile, place: Place) -> Box<Entry> {
+fn entry(claim: &Claim, key: &Arc<Key>, lock: LockFile, place: ClaimState) -> Box<Entry> {
     Box::new(Entry { claim: claim.clone(), key: Arc::clone(key), lock, place })
 }
 

@@ -25,8 +25,8 @@ use super::{
     dir::Dir,
     layout::record_at,
     line::Placed,
+    lock_dir::{LockDir, WAKE_PIPES, share},
     open::{Missing, SAFELY},
-    place::{Place, WAKE_PIPES, share},
     ready::Ready,
     record::SIGNALLED,
     state::StateFile,
@@ -83,7 +83,7 @@ impl WakePipe {
     }
 
     /// Makes it what it should be; false if it was swept meanwhile.
-    fn is_ours(&self, place: &Place) -> Result<bool, Errno> {
+    fn is_ours(&self, place: &LockDir) -> Result<bool, Errno> {
         let pipe = self.pipe.get();
         if let Some(group) = place.shared {
             share(pipe, group, place.file_mode())?;
@@ -179,7 +179,7 @@ fn is_same(file: &File, wake_pipes: &File, name: &CStr) -> bool {
 }
 
 /// Where the bells of a directory are, made if they are not there yet.
-fn wake_pipes_of(place: &Place) -> Result<&OwnedFd, Errno> {
+fn wake_pipes_of(place: &LockDir) -> Result<&OwnedFd, Errno> {
     // Without it this process has no bell, and looks more often.
     place.wake_pipes(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
 }

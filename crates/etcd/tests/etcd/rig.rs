@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, Env, Guard, Inspect, Locks, Name, Place, Previous, Release, View};
+use leasehold_core::{Claim, Endpoint, Env, Guard, Inspect, Locks, Name, Previous, Release, View};
 use leasehold_etcd::{Config, EtcdEngine};
 use leasehold_testkit::{
     claims,
@@ -29,8 +29,8 @@ pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
 }
 
-pub(crate) fn member(port: u16) -> Place {
-    Place { host: "127.0.0.1".to_owned(), port }
+pub(crate) fn member(port: u16) -> Endpoint {
+    Endpoint { host: "127.0.0.1".to_owned(), port }
 }
 
 impl Rig {

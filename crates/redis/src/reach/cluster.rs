@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use leasehold_core::{ClaimId, Contact, EngineError, Fault, Instant, Name, Notification, Place};
+use leasehold_core::{ClaimId, Contact, Endpoint, EngineError, Fault, Instant, Name, Notification};
 use tokio::sync::Notify;
 
 use super::{
@@ -64,9 +64,9 @@ struct Owned {
 }
 
 impl Cluster {
-    pub(crate) fn new(client: &Arc<Client>, seeds: &[Place], contact: Contact) -> Self {
+    pub(crate) fn new(client: &Arc<Client>, seeds: &[Endpoint], contact: Contact) -> Self {
         Self(Arc::new_cyclic(|me| {
-            let node = |place: &Place| Node::new(me, client, place.clone(), seeds.len());
+            let node = |place: &Endpoint| Node::new(me, client, place.clone(), seeds.len());
             let known = Known {
                 slots: vec![None; SLOTS],
                 left: Vec::new(),

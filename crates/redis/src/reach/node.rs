@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BoxFuture, Contact, Dial, EngineError, Fault, Link, Place};
+use leasehold_core::{BoxFuture, Contact, Dial, Endpoint, EngineError, Fault, Link};
 use redis::from_redis_value;
 use tokio::sync::Notify;
 
@@ -30,7 +30,7 @@ const MOST_TRUST: Duration = Duration::from_secs(5);
 /// A node, as long as it stays where it is.
 pub(crate) struct Node {
     /// Where it is reached.
-    pub(crate) place: Place,
+    pub(crate) place: Endpoint,
     /// What nodes call it, once that is known.
     pub(crate) id: OnceLock<String>,
     link: Link<NodeDialer>,
@@ -52,7 +52,12 @@ struct NodeDialer {
 }
 
 impl Node {
-    pub(crate) fn new(cluster: &Weak<Inner>, client: &Arc<Client>, place: Place, nodes: usize) -> Arc<Self> {
+    pub(crate) fn new(
+        cluster: &Weak<Inner>,
+        client: &Arc<Client>,
+        place: Endpoint,
+        nodes: usize,
+    ) -> Arc<Self> {
         let server = client.config.server(Address::Tcp(place.clone()), nodes.max(2));
         let listener = client.listener_of_many();
         listener.trust(MOST_TRUST);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::join;
-use leasehold_core::{Clock, EngineError, Fault, Instant, Place};
+use leasehold_core::{Clock, Endpoint, EngineError, Fault, Instant};
 use redis::{FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 use tokio::sync::{Notify, watch};
 
@@ -47,7 +47,7 @@ pub(crate) struct Panel {
 
 /// One Sentinel.
 struct Seat {
-    place: Place,
+    place: Endpoint,
     server: Server,
     master: String,
     clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ impl Answer {
 
 impl Panel {
     /// Begins to ask. Within a runtime.
-    pub(crate) fn new(servers: Vec<(Place, Server)>, master: &str, clock: &Arc<dyn Clock>) -> Arc<Self> {
+    pub(crate) fn new(servers: Vec<(Endpoint, Server)>, master: &str, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let changed = watch::Sender::new(());
         let seat = |(place, server)| {
             Arc::new(Seat {
@@ -116,7 +116,7 @@ impl Panel {
     }
 
     /// Whether any of them knows of a later fail-over to another than this one.
-    pub(crate) fn contradicts(&self, mine: &Place) -> bool {
+    pub(crate) fn contradicts(&self, mine: &Endpoint) -> bool {
         let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.place == *mine);
         vetoed && self.heard(Instant::from_nanos(0), |heard| contradicts(heard, mine))
     }
@@ -229,7 +229,7 @@ impl Seat {
         let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
         let down_after = Duration::from_millis(number("down-after-milliseconds")?);
         let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
-        Ok(Told::Named(Named { place: Place { host, port }, epoch, sentinels, down_after }))
+        Ok(Told::Named(Named { place: Endpoint { host, port }, epoch, sentinels, down_after }))
     }
 
     /// Says of an error that it is about a Sentinel, and of a refusal whose user and password were refused.
@@ -262,7 +262,7 @@ fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
 }
 
 /// Where a Sentinel listens.
-pub(crate) fn at(place: &Place) -> Address {
+pub(crate) fn at(place: &Endpoint) -> Address {
     Address::Tcp(place.clone())
 }
 
@@ -281,7 +281,7 @@ mod tests {
     /// Sentinels announce what happens to all groups that they watch.
     #[test]
     fn only_what_is_announced_of_the_own_group_is_a_reason_to_ask() {
-        let place = Place { host: "h".to_owned(), port: 1 };
+        let place = Endpoint { host: "h".to_owned(), port: 1 };
         let seat = Seat {
             server: Server::new(at(&place), Login::default(), Duration::ZERO, 3),
             place,

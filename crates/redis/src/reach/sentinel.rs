@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold_core::{
-    BoxFuture, Clock, Contact, Dial, EngineError, Fault, Link, Notification, Place, dial_limit,
+    BoxFuture, Clock, Contact, Dial, Endpoint, EngineError, Fault, Link, Notification, dial_limit,
 };
 use tokio::sync::Notify;
 
@@ -111,7 +111,7 @@ impl MasterDialer {
     fn panel(&self) -> &Arc<Panel> {
         self.panel.get_or_init(|| {
             let Sentinels { places, master, login, .. } = &self.sentinels;
-            let server = |place: &Place| {
+            let server = |place: &Endpoint| {
                 let timeout = self.client.config.connect_timeout;
                 let server = Server::new(at(place), login.clone(), timeout, places.len().max(2));
                 #[cfg(feature = "tls")]
@@ -237,7 +237,7 @@ fn trust(down_after: Duration) -> Duration {
 }
 
 /// Ends when this one is not to be believed in as the master any more.
-async fn watch(panel: Arc<Panel>, mine: Place, trust: Duration, clock: Arc<dyn Clock>) {
+async fn watch(panel: Arc<Panel>, mine: Endpoint, trust: Duration, clock: Arc<dyn Clock>) {
     let (mut answers, mut named) = (panel.listen(), clock.now());
     loop {
         match panel.verdict() {

@@ -1,7 +1,7 @@
 //! Which node has which slots, as a node of a Redis Cluster says it
 //! (<https://redis.io/docs/latest/commands/cluster-slots/>).
 
-use leasehold_core::{EngineError, Place};
+use leasehold_core::{Endpoint, EngineError};
 use redis::Value;
 
 use crate::{keys::SLOTS, reply::unreadable};
@@ -20,7 +20,7 @@ pub(crate) struct Told {
     /// What nodes call it, before Redis 4 nothing.
     pub(crate) id: Option<String>,
     /// Where it says it is; `None` where the node that was asked does not know.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<Endpoint>,
 }
 
 /// Reads the answer to `CLUSTER SLOTS` of a node that was asked at this host. All of it, or an error.
@@ -31,7 +31,7 @@ pub(crate) fn read(said: Value, host: &str) -> Result<Vec<Range>, EngineError> {
 
 /// A host and port as nodes tell them in redirections. Without a host it is that of the node that tells; `None` for one that is not
 /// known.
-pub(crate) fn place(text: &str, host: &str) -> Option<Place> {
+pub(crate) fn place(text: &str, host: &str) -> Option<Endpoint> {
     // An IPv6 address stands there without brackets.
     let (told, port) = text.rsplit_once(':')?;
     named(told, port.parse().ok()?, host)
@@ -51,11 +51,11 @@ fn read_range(range: Value, host: &str) -> Option<Range> {
     (first <= last).then_some(Range { first, last, owner })
 }
 
-fn named(told: &str, port: u16, host: &str) -> Option<Place> {
+fn named(told: &str, port: u16, host: &str) -> Option<Endpoint> {
     match told {
         "?" => None,
-        "" => Some(Place { host: host.to_owned(), port }),
-        told => Some(Place { host: told.trim_matches(['[', ']']).to_owned(), port }),
+        "" => Some(Endpoint { host: host.to_owned(), port }),
+        told => Some(Endpoint { host: told.trim_matches(['[', ']']).to_owned(), port }),
     }
 }
 
@@ -86,8 +86,8 @@ mod tests {
         Value::Array(parts)
     }
 
-    fn at(host: &str, port: u16) -> Option<Place> {
-        Some(Place { host: host.to_owned(), port })
+    fn at(host: &str, port: u16) -> Option<Endpoint> {
+        Some(Endpoint { host: host.to_owned(), port })
     }
 
     #[test]

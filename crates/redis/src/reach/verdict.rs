@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{EngineError, Fault, Place};
+use leasehold_core::{Endpoint, EngineError, Fault};
 
 /// What one Sentinel says of the group.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) enum Told {
 /// The master that a Sentinel names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    pub(crate) place: Place,
+    pub(crate) place: Endpoint,
     /// Grows with each fail-over that a majority of all Sentinels agreed to.
     pub(crate) epoch: u64,
     /// How many Sentinels it knows, itself among them.
@@ -36,7 +36,7 @@ pub(crate) enum Verdict {
     /// A majority of the Sentinels of the URL that know the group names this one.
     Master(Named),
     /// So it does, but another Sentinel names another, by a later fail-over.
-    Disputed(Named, Place),
+    Disputed(Named, Endpoint),
     /// There is no majority yet: not all were heard.
     Open,
     /// There is none.
@@ -44,7 +44,7 @@ pub(crate) enum Verdict {
 }
 
 /// One Sentinel, and what it says.
-pub(crate) type Heard<'a> = (&'a Place, &'a Told);
+pub(crate) type Heard<'a> = (&'a Endpoint, &'a Told);
 
 /// The verdict about the group of this name.
 pub(crate) fn judge(heard: &[Heard<'_>], master: &str) -> Verdict {
@@ -56,7 +56,7 @@ pub(crate) fn judge(heard: &[Heard<'_>], master: &str) -> Verdict {
     let named = || {
         heard.iter().filter_map(|(_, told)| if let Told::Named(named) = told { Some(named) } else { None })
     };
-    let votes = |place: &Place| named().filter(|named| named.place == *place).count();
+    let votes = |place: &Endpoint| named().filter(|named| named.place == *place).count();
     if let Some(best) =
         named().filter(|named| votes(&named.place) >= majority).max_by_key(|named| named.epoch)
     {
@@ -74,7 +74,7 @@ pub(crate) fn judge(heard: &[Heard<'_>], master: &str) -> Verdict {
 
 /// Whether another than this one was made the master, as far as anybody says: one Sentinel that knows of a later fail-over is enough
 /// to doubt, though not to follow.
-pub(crate) fn contradicts(heard: &[Heard<'_>], mine: &Place) -> bool {
+pub(crate) fn contradicts(heard: &[Heard<'_>], mine: &Endpoint) -> bool {
     let epochs = |is_mine: bool| {
         let named = heard.iter().filter_map(move |(_, told)| match told {
             Told::Named(named) if (named.place == *mine) == is_mine => Some(named.epoch),
@@ -125,8 +125,8 @@ fn no_majority(heard: &[Heard<'_>], master: &str, spare: usize) -> EngineError {
 mod tests {
     use super::*;
 
-    fn place(host: &str) -> Place {
-        Place { host: host.to_owned(), port: 1 }
+    fn place(host: &str) -> Endpoint {
+        Endpoint { host: host.to_owned(), port: 1 }
     }
 
     /// `a5`: names a, in epoch 5. `?x`: knows x only. `-`: cannot be reached. `!`: refuses us. `.`: was not asked.

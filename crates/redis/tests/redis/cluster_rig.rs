@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Claim, Engine, Env, Grant, Hold, Inspect, Locks, Name, Place, Previous, Release, View};
+use leasehold_core::{
+    Claim, Endpoint, Engine, Env, Grant, Hold, Inspect, Locks, Name, Previous, Release, View,
+};
 use leasehold_redis::{Config, RedisEngine};
 use leasehold_testkit::server::{RedisCluster, RedisClusterOptions};
 
@@ -141,8 +143,8 @@ impl ClusterRig {
     }
 }
 
-pub(crate) fn here(port: u16) -> Place {
-    Place { host: "127.0.0.1".to_owned(), port }
+pub(crate) fn here(port: u16) -> Endpoint {
+    Endpoint { host: "127.0.0.1".to_owned(), port }
 }
 
 pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {

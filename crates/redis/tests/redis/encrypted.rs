@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use leasehold_core::{Env, Locks, Place};
+use leasehold_core::{Endpoint, Env, Locks};
 use leasehold_redis::{Address, AddressMap, Config, RedisEngine, Sentinels, Tls};
 use leasehold_testkit::server::{
     RedisCluster, RedisClusterOptions, RedisFailover, RedisSentinelOptions, RedisSentinels, RedisServer,
@@ -19,7 +19,7 @@ fn an_encrypted_connection_is_verified_both_ways() {
     let file = |name: &str| -> PathBuf { server.certificate(name) };
     let locks = |host: &str, tls: Tls| {
         let config =
-            Config::new(Address::Tcp(Place { host: host.to_owned(), port: server.tls_port() })).tls(tls);
+            Config::new(Address::Tcp(Endpoint { host: host.to_owned(), port: server.tls_port() })).tls(tls);
         Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build()
     };
     let client = || Tls::system().identity(file("client.pem"), file("client.key"));
@@ -39,8 +39,8 @@ fn an_encrypted_connection_is_verified_both_ways() {
     assert!(error.is_misconfigured(), "without a certificate: {error}");
 }
 
-fn localhost(port: u16) -> Place {
-    Place { host: "localhost".to_owned(), port }
+fn localhost(port: u16) -> Endpoint {
+    Endpoint { host: "localhost".to_owned(), port }
 }
 
 /// Those who are refused, and why.
@@ -84,7 +84,7 @@ fn a_cluster_is_reached_by_tls_alone() {
         (config(client).map(map.clone()), "an unknown authority"),
         (config(silent).map(map), "without a certificate"),
         (
-            Config::cluster(vec![Place { host: "127.0.0.1".to_owned(), port: seed }]).tls(full.clone()),
+            Config::cluster(vec![Endpoint { host: "127.0.0.1".to_owned(), port: seed }]).tls(full.clone()),
             "another name than the certificate's",
         ),
     ]);

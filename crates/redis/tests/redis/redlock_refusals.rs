@@ -21,7 +21,7 @@ fn refused(rig: &RedlockRig, ports: &[u16]) -> EngineError {
 fn two_names_for_one_server_are_refused() {
     let rig = RedlockRig::new(3);
     let own = |host: &str, port| {
-        leasehold_redis::Config::new(leasehold_redis::Address::Tcp(leasehold_core::Place {
+        leasehold_redis::Config::new(leasehold_redis::Address::Tcp(leasehold_core::Endpoint {
             host: host.to_owned(),
             port,
         }))

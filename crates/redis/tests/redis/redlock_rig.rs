@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Env, Inspect, Locks, Name, Place, View};
+use leasehold_core::{Endpoint, Env, Inspect, Locks, Name, View};
 use leasehold_redis::{Address, Config, RedlockConfig, RedlockEngine};
 use leasehold_testkit::server::{Proxy, RedisServer};
 
@@ -19,7 +19,7 @@ pub(crate) struct RedlockRig {
 }
 
 pub(crate) fn at(port: u16) -> Config {
-    Config::new(Address::Tcp(Place { host: "127.0.0.1".to_owned(), port }))
+    Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port }))
 }
 
 impl RedlockRig {

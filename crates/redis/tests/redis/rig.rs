@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, Env, Guard, Inspect, Locks, Name, Place, View};
+use leasehold_core::{Claim, Endpoint, Env, Guard, Inspect, Locks, Name, View};
 use leasehold_redis::{Address, Config, RedisEngine};
 use leasehold_testkit::{
     claims,
@@ -42,7 +42,8 @@ impl Rig {
     }
 
     pub(crate) fn of(server: RedisServer) -> Self {
-        let config = Config::new(Address::Tcp(Place { host: "127.0.0.1".to_owned(), port: server.port() }));
+        let config =
+            Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: server.port() }));
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { server, config, runtime }
     }
@@ -50,7 +51,7 @@ impl Rig {
     /// A client that reaches the server through a proxy.
     pub(crate) fn proxied(&self) -> (Proxy, Arc<RedisEngine>) {
         let proxy = Proxy::start(self.server.port());
-        let config = Config::new(Address::Tcp(Place { host: "127.0.0.1".to_owned(), port: proxy.port() }));
+        let config = Config::new(Address::Tcp(Endpoint { host: "127.0.0.1".to_owned(), port: proxy.port() }));
         (proxy, Arc::new(RedisEngine::new(config, &Env::system())))
     }
 

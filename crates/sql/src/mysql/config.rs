@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place, dial_limit};
+use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, dial_limit};
 use mysql_async::OptsBuilder;
 use percent_encoding::percent_decode_str;
 
@@ -17,7 +17,7 @@ const LONGEST: usize = 64 << 20;
 /// Where the server is, and who we are there. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
-    pub(super) place: Place,
+    pub(super) place: Endpoint,
     pub(super) socket: Option<String>,
     user: Option<String>,
     pub(super) password: Option<Password>,
@@ -49,7 +49,7 @@ impl Config {
         let (login, known) =
             known.rsplit_once('@').map_or((None, known), |(login, known)| (Some(login), known));
         let (place, database) = known.split_once('/').ok_or_else(malformed)?;
-        let (host, port) = Place::split(place, DEFAULT_PORT).ok_or_else(malformed)?;
+        let (host, port) = Endpoint::split(place, DEFAULT_PORT).ok_or_else(malformed)?;
         if host.is_empty() && socket.is_none() || database.is_empty() || database.contains('/') {
             return Err(malformed());
         }
@@ -62,7 +62,7 @@ impl Config {
             return Err(malformed());
         }
         Ok(Self {
-            place: Place { host: decoded(host)?, port },
+            place: Endpoint { host: decoded(host)?, port },
             socket: socket.map(str::to_owned),
             user: user.map(decoded).transpose()?,
             password: password.map(decoded).transpose()?.map(Password::from),
@@ -159,12 +159,12 @@ mod tests {
     #[test]
     fn urls_are_read() {
         let all = Config::from_url("//u%40x:p%2Fw:d@[::1]:7/data%20base").unwrap();
-        assert_eq!(all.place, Place { host: "::1".to_owned(), port: 7 });
+        assert_eq!(all.place, Endpoint { host: "::1".to_owned(), port: 7 });
         let password = all.password.as_ref().unwrap().read().now_or_never().unwrap().unwrap();
         assert_eq!((all.user.as_deref(), password.as_str()), (Some("u@x"), "p/w:d"));
         assert_eq!(all.database, "data base");
         let least = Config::from_url("//h/d").unwrap();
-        assert_eq!(least.place, Place { host: "h".to_owned(), port: DEFAULT_PORT });
+        assert_eq!(least.place, Endpoint { host: "h".to_owned(), port: DEFAULT_PORT });
         assert!(least.user.is_none() && least.password.is_none());
     }
 

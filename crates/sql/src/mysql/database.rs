@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     database::{
-        Absent, Answered, Database, Failed, Looked, Place, Spoken, Taken, Timed, promised_by_replica,
+        Absent, Answered, Database, Failed, Looked, QueueEntry, Spoken, Taken, Timed, promised_by_replica,
     },
     row::{ClientId, micros_in, previous_of, stand_of},
     slots::Slots,
@@ -133,9 +133,9 @@ impl Database for Mysql {
         Box::pin(quick::renew(self, holds))
     }
 
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
+    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken> {
         Box::pin(async move {
-            let mut lives: HashMap<(i64, i64), Vec<&Place>> = HashMap::new();
+            let mut lives: HashMap<(i64, i64), Vec<&QueueEntry>> = HashMap::new();
             for place in places {
                 lives.entry((place.life, micros_in(place.claim_time))).or_default().push(place);
             }

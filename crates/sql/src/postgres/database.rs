@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     database::{
-        Absent, Answered, Database, Failed, Looked, Place, Spoken, Taken, Timed, promised_by_replica,
+        Absent, Answered, Database, Failed, Looked, QueueEntry, Spoken, Taken, Timed, promised_by_replica,
     },
     row::{ClientId, first, micros_in, previous_number},
     slots::Slots,
@@ -225,7 +225,7 @@ impl Database for Postgres {
         })
     }
 
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
+    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken> {
         Box::pin(async move {
             // Also after the connection broke.
             self.listener.open().await?;

@@ -14,8 +14,8 @@ use super::{
     error::before,
     file_watch::FileWatch,
     guarantee::guarantee,
+    location::judge,
     look,
-    place::judge,
     rows::{read, write},
     source::File,
     transaction::Scope,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     client::lock_of,
-    database::{Answered, Database, Failed, Looked, Place, Spoken, Taken, Timed},
+    database::{Answered, Database, Failed, Looked, QueueEntry, Spoken, Taken, Timed},
     row::{ClientId, previous_number},
     step::{Done, Said, Scene, Told, Verb},
 };
@@ -131,7 +131,7 @@ fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Tim
 }
 
 /// Lets places in line live on.
-fn spoke(scope: &Scope<'_>, places: &[Place]) -> Result<(), Failed> {
+fn spoke(scope: &Scope<'_>, places: &[QueueEntry]) -> Result<(), Failed> {
     let of = || {
         let mut said = scope.file.connection.prepare_cached(
             "UPDATE leasehold_claim SET expires = max(expires, ?3 + ?4) \
@@ -169,13 +169,13 @@ impl Database for Sqlite {
         Box::pin(self.each(holds.to_vec(), verb))
     }
 
-    fn speak<'a>(&'a self, places: &'a [Place]) -> Answered<'a, Spoken> {
+    fn speak<'a>(&'a self, places: &'a [QueueEntry]) -> Answered<'a, Spoken> {
         Box::pin(async move {
             let asked = places.to_vec();
             let (now, stands) =
                 self.run(Need::Read, move |scope| Ok((scope.now, look::stands(scope, &asked)?))).await?;
             let due = |stand: &Option<(i16, bool)>| stand.is_some_and(|(_, due)| due);
-            let due: Vec<Place> = places
+            let due: Vec<QueueEntry> = places
                 .iter()
                 .zip(&stands)
                 .filter(|(_, stand)| due(stand))

@@ -9,7 +9,7 @@ use super::{
     transaction::Scope,
 };
 use crate::{
-    database::{Failed, Place},
+    database::{Failed, QueueEntry},
     row::{ClientId, previous_of, stand_of},
     runtime::wall_micros,
     step::{Tidings, Told},
@@ -47,12 +47,12 @@ pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Told>, F
 }
 
 /// What each of these claims is by now, and whether its place is to be written anew; `None` for one that is not there.
-pub(super) fn stands(scope: &Scope<'_>, places: &[Place]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
+pub(super) fn stands(scope: &Scope<'_>, places: &[QueueEntry]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
     let of = || {
         let mut found = scope.file.connection.prepare_cached(
             "SELECT stand, expires FROM leasehold_claim WHERE name = ?1 AND id = ?2 AND expires > ?3",
         )?;
-        let one = |place: &Place| {
+        let one = |place: &QueueEntry| {
             let mut rows = found.query(params![place.name.as_str(), place.id.0.as_slice(), scope.now])?;
             let Some(row) = rows.next()? else { return Ok(None) };
             let (stand, expires): (i16, i64) = (row.get(0)?, row.get(1)?);

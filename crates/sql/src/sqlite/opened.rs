@@ -8,8 +8,8 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig, limits::Limit};
 use super::{
     SCHEMA,
     error::before,
+    location::{Identity, Names, Right, judge, judge_look},
     patience::patiently,
-    place::{Identity, Names, Right, judge, judge_look},
     tables,
     worker::Need,
 };

@@ -20,9 +20,9 @@ struct Seen {
 }
 
 /// A place in the order of grants: acquires return in another, tokens tell.
-type Place<'h> = (&'h str, u64);
+type GrantKey<'h> = (&'h str, u64);
 
-fn place<'h>(life: &Life<'h>) -> Option<Place<'h>> {
+fn place<'h>(life: &Life<'h>) -> Option<GrantKey<'h>> {
     life.grant.map(|grant| (grant.lineage, grant.token))
 }
 
@@ -33,7 +33,7 @@ fn overtakes<'h>(book: &Book<'h>, lives: &[&Life<'h>], seen: &mut Seen, finding:
     let mut ranks: Vec<_> = granted.iter().filter_map(|life| place(life)).collect();
     ranks.sort_unstable();
     ranks.dedup();
-    let rank = |place: Place<'h>| ranks.partition_point(|&other| other < place);
+    let rank = |place: GrantKey<'h>| ranks.partition_point(|&other| other < place);
     granted.sort_by_key(|life| life.returned());
     let mut by_call = granted.clone();
     by_call.sort_by_key(|life| std::cmp::Reverse(life.invoked));
@@ -67,7 +67,7 @@ fn overtakes<'h>(book: &Book<'h>, lives: &[&Life<'h>], seen: &mut Seen, finding:
 struct Waiter<'b, 'h> {
     life: &'b Life<'h>,
     queued: u64,
-    before: Place<'h>,
+    before: GrantKey<'h>,
 }
 
 /// `granted` is in the order of returns.

@@ -114,7 +114,7 @@ impl Gate {
         if !*closed.borrow_and_update() {
             return;
         }
-        let _place = Place::take(&self.waiting);
+        let _place = GateTicket::take(&self.waiting);
         closed.wait_for(|&closed| !closed).await.expect("the sender lives in the same gate");
     }
 
@@ -125,16 +125,16 @@ impl Gate {
 }
 
 /// A place before a gate, given up when the call passes or is dropped.
-struct Place<'a>(&'a watch::Sender<usize>);
+struct GateTicket<'a>(&'a watch::Sender<usize>);
 
-impl<'a> Place<'a> {
+impl<'a> GateTicket<'a> {
     fn take(waiting: &'a watch::Sender<usize>) -> Self {
         waiting.send_modify(|waiting| *waiting += 1);
         Self(waiting)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for GateTicket<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|waiting| *waiting -= 1);
     }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Claim, Engine, Env, Guard, Inspect, Locks, Name, Place, Previous, Release, Released, View,
+    Claim, Endpoint, Engine, Env, Guard, Inspect, Locks, Name, Previous, Release, Released, View,
 };
 use leasehold_testkit::{
     claims,
@@ -31,8 +31,8 @@ pub(crate) fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap()
 }
 
-pub(crate) fn place(port: u16) -> Place {
-    Place { host: "127.0.0.1".to_owned(), port }
+pub(crate) fn place(port: u16) -> Endpoint {
+    Endpoint { host: "127.0.0.1".to_owned(), port }
 }
 
 impl Rig {

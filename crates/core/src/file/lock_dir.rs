@@ -26,7 +26,7 @@ pub(super) const WAKE_PIPES: &str = ".bells";
 
 /// A lock directory that is there, and passed every check.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LockDir {
     /// The directory itself: lock files.
     pub(super) locks: OwnedFd,
     /// Its `.state`: state files.
@@ -42,7 +42,7 @@ pub(super) struct Place {
     shown: String,
 }
 
-impl Place {
+impl LockDir {
     pub(super) fn check(locks: OwnedFd, shown: String) -> Result<Self, EngineError> {
         let user = geteuid();
         let (stat, shared) = checked(&locks, &shown)?;

@@ -4,14 +4,14 @@ use std::fmt;
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Endpoint {
     /// Its name or address.
     pub host: String,
     /// Its port.
     pub port: u16,
 }
 
-impl Place {
+impl Endpoint {
     /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`, as they stand in URLs. `None` if what follows the host is no port.
     #[must_use]
     pub fn split(text: &str, default_port: u16) -> Option<(&str, u16)> {
@@ -26,7 +26,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
@@ -48,11 +48,11 @@ mod tests {
             ("[::1]", "::1", 7, "[::1]:7"),
             ("[::1]:2", "::1", 2, "[::1]:2"),
         ] {
-            assert_eq!(Place::split(text, 7), Some((host, port)));
-            assert_eq!(Place { host: host.to_owned(), port }.to_string(), shown);
+            assert_eq!(Endpoint::split(text, 7), Some((host, port)));
+            assert_eq!(Endpoint { host: host.to_owned(), port }.to_string(), shown);
         }
         for text in ["a:", "a:b", "a:99999", "[::1", "[::1]2", "::1"] {
-            assert_eq!(Place::split(text, 7), None, "{text}");
+            assert_eq!(Endpoint::split(text, 7), None, "{text}");
         }
     }
 }
