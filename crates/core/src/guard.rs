@@ -4,11 +4,11 @@ use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Mode, Name, Previous, Stop, Token,
-    cell::{Cell, Lost},
     keeper::{TimerKey, keep},
     local::{Ending, LetGo, Parting, unheard},
     observe::Event,
     shared::Lifeline,
+    validity::{Lost, Validity},
 };
 
 /// A hold of a name. Dropping it releases, in the background where the engine has a server;
@@ -19,7 +19,7 @@ use crate::{
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
     pub(crate) life: Arc<Lifeline>,
-    pub(crate) cell: Arc<Cell>,
+    pub(crate) validity: Arc<Validity>,
     pub(crate) name: Name,
     pub(crate) id: ClaimId,
     pub(crate) mode: Mode,
@@ -68,7 +68,7 @@ impl Guard {
     /// The fencing token: larger than that of every grant before. Let the protected resource refuse smaller ones.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.cell.token()
+        self.validity.token()
     }
 
     /// How the hold before this one ended; after anything but [`Previous::Clean`] the protected data may be half-written.
@@ -84,7 +84,7 @@ impl Guard {
     /// lost, which [`lost`](Self::lost) tells. What happens *after* the check is only safe with a fence: see [`token`](Self::token).
     #[must_use]
     pub fn check(&self) -> bool {
-        self.life.is_home() && self.life.now() < self.cell.deadline()
+        self.life.is_home() && self.life.now() < self.validity.deadline()
     }
 
     /// How long the hold is valid if nothing is heard from the engine any more; zero once it is lost, and while
@@ -92,7 +92,7 @@ impl Guard {
     /// `None` where it cannot lapse (the file engine) and no `max_hold` was set.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        match self.cell.deadline() {
+        match self.validity.deadline() {
             Instant::NEVER => None,
             deadline => Some(deadline.since(self.life.now())),
         }
@@ -107,8 +107,8 @@ impl Guard {
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // In this order: what was granted is then not newer than the deadline.
-        let granted = self.cell.granted();
-        let (deadline, end, now) = (self.cell.lasts(), self.cell.end(), self.life.now());
+        let granted = self.validity.granted();
+        let (deadline, end, now) = (self.validity.lasts(), self.validity.end(), self.life.now());
         let lease = (deadline < end).then(|| Stop::new(deadline.since(now), granted, grace, Loss::Lapsed));
         let max_hold = (end != Instant::NEVER)
             .then(|| Stop::new(end.since(now), end.since(self.since), grace, Loss::MaxHold));
@@ -122,15 +122,15 @@ impl Guard {
     ///
     /// The future does not borrow the guard.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + Sync + use<> {
-        let cell = Arc::clone(&self.cell);
-        async move { cell.told().await }
+        let validity = Arc::clone(&self.validity);
+        async move { validity.told().await }
     }
 
     /// What went wrong with the last renewal, on one line, as the engine or the connection said it; `None` if it was confirmed, or there was
     /// none. Of a hold that [lapsed](Loss::Lapsed), why: the errors that tell of its loss say it, too.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        self.cell.trouble().map(|trouble| trouble.as_ref().to_owned())
+        self.validity.trouble().map(|trouble| trouble.as_ref().to_owned())
     }
 
     /// Calls `then` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost) resolves; now, if it is lost
@@ -146,7 +146,7 @@ impl Guard {
         if !self.life.is_home() {
             return Err(forked());
         }
-        self.cell.on_lost(self.life.calls.prepare(then)?);
+        self.validity.on_lost(self.life.calls.prepare(then)?);
         Ok(())
     }
 
@@ -163,11 +163,11 @@ impl Guard {
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
             let _entered = span.enter();
-            if let Some(lost) = self.cell.lost(self.life.now()) {
+            if let Some(lost) = self.validity.lost(self.life.now()) {
                 return Poll::Ready(Err(self.lost_error(&lost)));
             }
             if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
-                let lost = self.cell.lost(self.life.now()).unwrap_or(loss.into());
+                let lost = self.validity.lost(self.life.now()).unwrap_or(loss.into());
                 return Poll::Ready(Err(self.lost_error(&lost)));
             }
             work.as_mut().poll(cx).map(Ok)
@@ -181,11 +181,11 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if it does not; [`is_unknown`](Error::is_unknown) if the engine did not say.
     pub async fn confirm(&self) -> Result<(), Error> {
         self.life.ready()?;
-        if let Some(lost) = self.cell.lost(self.life.now()) {
+        if let Some(lost) = self.validity.lost(self.life.now()) {
             return Err(self.lost_error(&lost));
         }
         self.life.confirm(&self.name, self.id).await?;
-        match self.cell.lost(self.life.now()) {
+        match self.validity.lost(self.life.now()) {
             None => Ok(()),
             Some(lost) => Err(self.lost_error(&lost)),
         }
@@ -274,14 +274,14 @@ impl Guard {
         if !shared.is_home() {
             return None;
         }
-        self.cell.forget_calls();
+        self.validity.forget_calls();
         if let Some(timer) = self.max_hold.take() {
             shared.timers.remove(*timer);
         }
         let now = shared.now();
         let held = now.since(self.since);
         shared.observer.event(&Event::Released { name: &self.name, held });
-        Some(shared.let_go(&Parting { name: &self.name, id: self.id, cell: &self.cell, ending, now }))
+        Some(shared.let_go(&Parting { name: &self.name, id: self.id, validity: &self.validity, ending, now }))
     }
 }
 

@@ -3,7 +3,6 @@
 //! Users name the crate `leasehold`; engine authors and tests name this one.
 
 mod bounded;
-mod cell;
 mod claim;
 mod contact;
 mod due;
@@ -39,6 +38,7 @@ mod stop;
 mod tasks;
 mod time;
 mod token;
+mod validity;
 mod wait;
 
 pub use bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};

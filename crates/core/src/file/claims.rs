@@ -59,7 +59,7 @@ impl ClaimState {
 
 /// What is known about an id. Whoever works on a claim keeps its cell locked meanwhile.
 #[derive(Debug)]
-pub(super) enum Cell {
+pub(super) enum ClaimCell {
     /// Its first `claim` is under way.
     Fresh,
     /// It stands or holds.
@@ -68,7 +68,7 @@ pub(super) enum Cell {
     Gone,
 }
 
-pub(super) type SharedCell = Arc<Mutex<Cell>>;
+pub(super) type SharedCell = Arc<Mutex<ClaimCell>>;
 
 /// The claims of one engine.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl Claims {
         if inner.released.contains(&id) {
             return None;
         }
-        Some(Arc::clone(inner.cells.entry(id).or_insert_with(|| Arc::new(Mutex::new(Cell::Fresh)))))
+        Some(Arc::clone(inner.cells.entry(id).or_insert_with(|| Arc::new(Mutex::new(ClaimCell::Fresh)))))
     }
 
     /// The cell of `id`, if it stands or holds.
@@ -96,7 +96,7 @@ impl Claims {
         lock(&self.0).cells.get(&id).cloned()
     }
 
-    /// Forgets `id`, whose cell the caller has set to [`Cell::Gone`].
+    /// Forgets `id`, whose cell the caller has set to [`ClaimCell::Gone`].
     pub(super) fn forget(&self, id: ClaimId) {
         lock(&self.0).cells.remove(&id);
     }
@@ -105,7 +105,7 @@ impl Claims {
     #[cfg(test)]
     pub(super) fn each(&self, mut look: impl FnMut(&Entry)) {
         for cell in lock(&self.0).cells.values() {
-            if let Cell::Live(entry) = &*lock(cell) {
+            if let ClaimCell::Live(entry) = &*lock(cell) {
                 look(entry);
             }
         }

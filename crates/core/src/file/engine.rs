@@ -3,7 +3,7 @@
 use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Mutex, time::Duration};
 
 use super::{
-    claims::{Cell, ClaimState, Claims, lock},
+    claims::{ClaimCell, ClaimState, Claims, lock},
     clock::machine_clock,
     dir::Dir,
     error::opening,
@@ -76,7 +76,7 @@ impl FileEngine {
     pub fn descriptor(&self, id: ClaimId) -> std::io::Result<Option<OwnedFd>> {
         let Some(cell) = self.claims.find(id) else { return Ok(None) };
         match &*lock(&cell) {
-            Cell::Live(entry) if matches!(entry.place, ClaimState::Holding { .. }) => {
+            ClaimCell::Live(entry) if matches!(entry.place, ClaimState::Holding { .. }) => {
                 entry.lock.duplicate().map(Some)
             }
             _ => Ok(None),

@@ -1,7 +1,7 @@
 //! The verbs `release` and `renew`.
 
 use super::{
-    claims::{Cell, ClaimState, Entry, SharedCell, lock},
+    claims::{ClaimCell, ClaimState, Entry, SharedCell, lock},
     engine::FileEngine,
     idle::Spare,
     layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
@@ -51,7 +51,7 @@ impl FileEngine {
     pub(super) fn renew_one(&self, hold: &Hold) -> Renewed {
         let Some(cell) = self.claims.find(hold.id) else { return Renewed::Lost(Loss::Gone) };
         let cell = lock(&cell);
-        let Cell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
+        let ClaimCell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
         match entry.place {
             ClaimState::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
             _ => return Renewed::Lost(Loss::Gone),
@@ -79,11 +79,11 @@ impl FileEngine {
     }
 
     fn take_out(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<Entry>> {
-        let taken = std::mem::replace(&mut *lock(cell), Cell::Gone);
+        let taken = std::mem::replace(&mut *lock(cell), ClaimCell::Gone);
         self.claims.mark_dead(id);
         match taken {
-            Cell::Live(entry) => Some(entry),
-            Cell::Fresh | Cell::Gone => None,
+            ClaimCell::Live(entry) => Some(entry),
+            ClaimCell::Fresh | ClaimCell::Gone => None,
         }
     }
 

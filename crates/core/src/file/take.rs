@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    claims::{Cell, ClaimState, Entry, lock},
+    claims::{ClaimCell, ClaimState, Entry, lock},
     engine::FileEngine,
     idle::Spare,
     layout::HEAD,
@@ -41,27 +41,27 @@ impl FileEngine {
         let Some(cell) = found else { return Ok(Answer::Gone) };
         let mut cell = lock(&cell);
         let answer = match (&mut *cell, how) {
-            (Cell::Gone, _) => return Ok(Answer::Gone),
-            (Cell::Fresh, How::Ask) => {
+            (ClaimCell::Gone, _) => return Ok(Answer::Gone),
+            (ClaimCell::Fresh, How::Ask) => {
                 return Err(EngineError::new(Fault::Retry, "the first claim of this id is still under way"));
             }
-            (Cell::Fresh, How::Create) => self.create(claim).map(|(entry, answer)| {
-                *cell = entry.map_or(Cell::Gone, Cell::Live);
+            (ClaimCell::Fresh, How::Create) => self.create(claim).map(|(entry, answer)| {
+                *cell = entry.map_or(ClaimCell::Gone, ClaimCell::Live);
                 answer
             }),
-            (Cell::Live(entry), _) => {
+            (ClaimCell::Live(entry), _) => {
                 let answer = self.ask(entry);
                 // A lost hold stays until it is released: its code may still run.
                 if matches!((&answer, entry.place), (Ok(Answer::Gone), ClaimState::Waiting { .. })) {
-                    *cell = Cell::Gone;
+                    *cell = ClaimCell::Gone;
                 }
                 answer
             }
         };
-        if answer.is_err() && matches!(*cell, Cell::Fresh) {
-            *cell = Cell::Gone;
+        if answer.is_err() && matches!(*cell, ClaimCell::Fresh) {
+            *cell = ClaimCell::Gone;
         }
-        if matches!(*cell, Cell::Gone) {
+        if matches!(*cell, ClaimCell::Gone) {
             self.listener.forget(claim.id);
             self.claims.forget(claim.id);
         }

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use crate::{Error, ErrorKind, Loss, cell::Call};
+use crate::{Error, ErrorKind, Loss, validity::Call};
 
 type Due = Box<dyn FnOnce() + Send>;
 

@@ -6,16 +6,16 @@ use tokio::sync::oneshot;
 
 use crate::{
     ClaimId, Error, Guard, Instant, Name, Previous,
-    cell::Cell,
     keeper::Work,
     local::{Ending, LetGo, Parting, unheard},
     shared::Lifeline,
+    validity::Validity,
 };
 
 /// The keeper's own part in a hold. It is nobody's: no owner can take the hold again by it.
 struct Kept {
     life: Arc<Lifeline>,
-    cell: Arc<Cell>,
+    validity: Arc<Validity>,
     name: Name,
     id: ClaimId,
     until: Instant,
@@ -29,11 +29,11 @@ pub(crate) fn keep(guard: &Guard, until: Instant) -> Option<LetGo> {
         return None;
     }
     let now = life.now();
-    if until <= now || guard.cell.loss(now).is_some() {
+    if until <= now || guard.validity.loss(now).is_some() {
         return None;
     }
-    let cell = life.keep_up(guard, now)?;
-    let kept = Kept { life: Arc::clone(life), cell, name: guard.name.clone(), id: guard.id, until };
+    let validity = life.keep_up(guard, now)?;
+    let kept = Kept { life: Arc::clone(life), validity, name: guard.name.clone(), id: guard.id, until };
     let (reply, answer) = oneshot::channel();
     life.give(Work::Spawn(Box::pin(async move { drop(reply.send(kept.see_through().await)) })));
     Some(LetGo::Sent(answer))
@@ -42,14 +42,14 @@ pub(crate) fn keep(guard: &Guard, until: Instant) -> Option<LetGo> {
 impl Kept {
     /// Lets go when it is time, or when the hold is lost.
     async fn see_through(self) -> Result<(), Error> {
-        let Self { life, cell, name, id, until } = self;
+        let Self { life, validity, name, id, until } = self;
         tokio::select! {
             biased;
-            _ = cell.told() => {}
+            _ = validity.told() => {}
             () = life.sleep_until(until) => {}
         }
         let ending = Ending { ended: Previous::Clean, keep_until: Some(until) };
-        match life.let_go(&Parting { name: &name, id, cell: &cell, ending, now: life.now() }) {
+        match life.let_go(&Parting { name: &name, id, validity: &validity, ending, now: life.now() }) {
             LetGo::Done(result) => result,
             LetGo::Sent(answer) => answer.await.unwrap_or_else(|_| Err(unheard(&name))),
         }

@@ -141,9 +141,9 @@ impl Shared {
         }
         let now = self.now();
         hold.lease.renewed(sent, now, ttl, group);
-        for cell in &hold.guards {
-            cell.extend(&hold.lease);
-            cell.succeeded();
+        for validity in &hold.guards {
+            validity.extend(&hold.lease);
+            validity.succeeded();
         }
         self.arm(name, hold, now);
     }
@@ -152,7 +152,7 @@ impl Shared {
     fn not_renewed(&self, name: &Name, id: ClaimId, trouble: &Arc<str>) {
         let mut shard = self.table.shard(name);
         if let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) {
-            hold.guards.iter().for_each(|cell| cell.failed(trouble));
+            hold.guards.iter().for_each(|validity| validity.failed(trouble));
         }
     }
 
@@ -162,9 +162,9 @@ impl Shared {
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
         let now = self.now();
         let mut in_use = false;
-        for cell in &hold.guards {
-            match cell.loss(now) {
-                Some(loss) => drop(cell.lose(loss)),
+        for validity in &hold.guards {
+            match validity.loss(now) {
+                Some(loss) => drop(validity.lose(loss)),
                 None => in_use = true,
             }
         }
@@ -214,7 +214,7 @@ impl Shared {
             for (name, state) in shard.iter_mut() {
                 for hold in state.holds.iter_mut().filter(|hold| !hold.ending) {
                     hold.lease.doubt(now);
-                    hold.guards.iter().for_each(|cell| cell.extend(&hold.lease));
+                    hold.guards.iter().for_each(|validity| validity.extend(&hold.lease));
                     self.arm(name, hold, now);
                 }
             }

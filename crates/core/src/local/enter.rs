@@ -134,7 +134,7 @@ impl Shared {
             _ if hold.lease.deadline() <= now => None,
             _ => {
                 let owner = holder.terms.owner.as_ref()?;
-                let token = hold.guards.iter().find(|cell| cell.is_owned_by(owner))?.token();
+                let token = hold.guards.iter().find(|validity| validity.is_owned_by(owner))?.token();
                 Some(Ok(self.new_guard(name, hold, holder, token, Previous::Clean, now)))
             }
         }
@@ -178,7 +178,8 @@ impl Shared {
 fn owned(state: &NameState, owner: &Owner, now: Instant) -> Option<usize> {
     let live = |hold: &super::state::LocalHold| !hold.ending && hold.lease.lost().is_none();
     state.holds.iter().position(|hold| {
-        live(hold) && hold.guards.iter().any(|cell| cell.is_owned_by(owner) && cell.loss(now).is_none())
+        live(hold)
+            && hold.guards.iter().any(|validity| validity.is_owned_by(owner) && validity.loss(now).is_none())
     })
 }
 

@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     Claim, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
-    cell::Cell,
     guard::Stage,
     keeper::Due,
     lease::{self, Step},
     observe::Event,
     shared::{Lifeline, Shared},
+    validity::Validity,
 };
 
 /// A guard on its way to the request that waits for it, to be sent when the shard is unlocked.
@@ -69,13 +69,13 @@ impl Shared {
         now: Instant,
     ) -> Guard {
         let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
-        let cell = Arc::new(Cell::new(&hold.lease, end, token, holder.terms.owner.clone()));
+        let validity = Arc::new(Validity::new(&hold.lease, end, token, holder.terms.owner.clone()));
         let timer = (end != Instant::NEVER)
             .then(|| self.add_timer(end, Due::MaxHold(Box::new((name.clone(), hold.id)))));
-        hold.guards.push(Arc::clone(&cell));
+        hold.guards.push(Arc::clone(&validity));
         Guard {
             life: Arc::clone(holder.life),
-            cell,
+            validity,
             name: name.clone(),
             id: hold.id,
             mode: holder.terms.mode,
@@ -87,14 +87,14 @@ impl Shared {
     }
 
     /// One more guard on the hold of `guard`, without an end and an owner of its own: the keeper's. The lease is kept up from now on.
-    pub(crate) fn keep_up(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Cell>> {
+    pub(crate) fn keep_up(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Validity>> {
         let mut shard = self.table.shard(&guard.name);
         let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.ending)?;
         hold.lease.keep_up(now);
-        let cell = Arc::new(Cell::new(&hold.lease, Instant::NEVER, guard.token(), None));
-        hold.guards.push(Arc::clone(&cell));
+        let validity = Arc::new(Validity::new(&hold.lease, Instant::NEVER, guard.token(), None));
+        hold.guards.push(Arc::clone(&validity));
         self.arm(&guard.name, hold, now);
-        Some(cell)
+        Some(validity)
     }
 
     /// Gives `hold` to a request of the line, under the next token.

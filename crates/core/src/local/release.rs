@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
-    cell::{Cell, Lost},
     keeper::{Parcel, Work, at_once_all, deliver},
     shared::Shared,
+    validity::{Lost, Validity},
 };
 
 /// What became of a release.
@@ -27,7 +27,7 @@ pub(crate) enum LetGo {
 pub(crate) struct Parting<'a> {
     pub(crate) name: &'a Name,
     pub(crate) id: ClaimId,
-    pub(crate) cell: &'a Arc<Cell>,
+    pub(crate) validity: &'a Arc<Validity>,
     pub(crate) ending: Ending,
     pub(crate) now: Instant,
 }
@@ -35,21 +35,21 @@ pub(crate) struct Parting<'a> {
 impl Shared {
     /// One guard lets go. Never waits: what needs the engine's server is left to the keeper.
     pub(crate) fn let_go(self: &Arc<Self>, parting: &Parting<'_>) -> LetGo {
-        let Parting { name, id, cell, ending, now } = *parting;
+        let Parting { name, id, validity, ending, now } = *parting;
         let mut shard = self.table.shard(name);
-        let lost = cell.lost(now);
+        let lost = validity.lost(now);
         let Some(state) = shard.get_mut(name) else { return LetGo::Done(truth(name, lost)) };
         let Some(at) = state.holds.iter().position(|hold| hold.id == id) else {
             return LetGo::Done(truth(name, lost));
         };
         let hold = &mut state.holds[at];
         // One that was told its loss, by a `max_hold` of its own, may be kept for long: nobody uses the hold by it (R6).
-        hold.guards.retain(|other| !Arc::ptr_eq(other, cell) && !other.is_told());
+        hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_told());
         hold.keep_until = hold.keep_until.max(ending.keep_until);
         hold.ended = hold.ended.worse(ending.ended);
         if !hold.guards.is_empty() {
             // I10: nobody asks the engine, so what may have ended there was not certainly held until now.
-            let is_doubted = lost.is_none() && cell.is_in_doubt();
+            let is_doubted = lost.is_none() && validity.is_in_doubt();
             return LetGo::Done(if is_doubted { Err(doubted(name)) } else { truth(name, lost) });
         }
         if lost.is_none()
@@ -169,7 +169,8 @@ impl Shared {
             let Some(hold) = state.hold(id) else { return };
             // Its guards may know already, by their own `max_hold`; that the way is free is news all the same.
             let notification = hold.lose(loss);
-            let trouble = hold.guards.iter().find_map(|cell| cell.trouble()).filter(|_| loss == Loss::Lapsed);
+            let trouble =
+                hold.guards.iter().find_map(|validity| validity.trouble()).filter(|_| loss == Loss::Lapsed);
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }

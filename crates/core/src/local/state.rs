@@ -14,10 +14,10 @@ use tokio::sync::{Notify, oneshot};
 use super::line::Line;
 use crate::{
     Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Previous, Token,
-    cell::Cell,
     keeper::TimerKey,
     lease::{Lease, Renewal},
     shared::Lifeline,
+    validity::Validity,
 };
 
 /// What a request asks for, as far as the engine sees it. A hold may be handed on between equal terms only.
@@ -68,7 +68,7 @@ pub(crate) struct LocalHold {
     pub(crate) next: u64,
     pub(crate) left: u32,
     /// Two fit beside each other in the place of a vector: most holds have one.
-    pub(crate) guards: SmallVec<[Arc<Cell>; 2]>,
+    pub(crate) guards: SmallVec<[Arc<Validity>; 2]>,
     pub(crate) granted: Instant,
     /// It is on its way out: its release is being carried out right now.
     pub(crate) ending: bool,
@@ -116,7 +116,7 @@ impl LocalHold {
     /// Tells every guard; false if all knew before.
     pub(crate) fn lose(&mut self, loss: crate::Loss) -> bool {
         self.lease.lose(loss);
-        self.guards.iter().filter(|cell| cell.lose(loss)).count() > 0
+        self.guards.iter().filter(|validity| validity.lose(loss)).count() > 0
     }
 
     /// The hold as the engine's `renew` takes it.

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::{Instant, Lease, Loss, Owner, Token, lease::DOUBT};
 
 /// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads.
-pub(crate) struct Cell {
+pub(crate) struct Validity {
     /// Nanoseconds since boot until which the hold may be believed in; 0 once it is lost.
     deadline: AtomicU64,
     /// The same, whether it is in doubt or not: until when the hold lasts if it stands.
@@ -66,7 +66,7 @@ impl fmt::Display for Lost {
 /// Neither blocks nor panics: the keeper makes it.
 pub(crate) type Call = Box<dyn FnOnce(Loss) + Send>;
 
-impl Cell {
+impl Validity {
     pub(crate) fn new(lease: &Lease, end: Instant, token: Token, owner: Option<Owner>) -> Self {
         let deadline = AtomicU64::new(lease.belief().min(end).as_nanos());
         let lasts = AtomicU64::new(lease.deadline().min(end).as_nanos());
@@ -220,32 +220,37 @@ mod tests {
     use crate::{Lineage, Renewal};
 
     #[test]
-    fn nothing_revives_a_lost_cell() {
+    fn nothing_revives_a_lost_validity() {
         let at = Instant::from_nanos;
         let secs = Duration::from_secs;
         let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
-        let cell = Cell::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
+        let validity =
+            Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
         lease.renewed(at(50), at(60), Some(secs(20)), None);
-        cell.extend(&lease);
-        assert_eq!((cell.deadline(), cell.granted()), (lease.deadline(), secs(20)));
-        assert_eq!(cell.loss(at(150)), None);
-        assert!(cell.lose(Loss::Broken) && !cell.lose(Loss::Gone), "told once");
+        validity.extend(&lease);
+        assert_eq!((validity.deadline(), validity.granted()), (lease.deadline(), secs(20)));
+        assert_eq!(validity.loss(at(150)), None);
+        assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "told once");
         lease.renewed(at(100), at(110), Some(secs(30)), None);
-        cell.extend(&lease);
-        assert_eq!((cell.deadline(), cell.loss(at(150))), (at(0), Some(Loss::Broken)));
-        assert_eq!(cell.lasts(), at(0));
+        validity.extend(&lease);
+        assert_eq!((validity.deadline(), validity.loss(at(150))), (at(0), Some(Loss::Broken)));
+        assert_eq!(validity.lasts(), at(0));
     }
 
     #[test]
-    fn a_cell_in_doubt_is_not_to_be_believed_in_and_knows_when_its_lease_ends() {
+    fn a_validity_in_doubt_is_not_to_be_believed_in_and_knows_when_its_lease_ends() {
         let at = Instant::from_nanos;
         let secs = Duration::from_secs;
         let mut lease = Lease::granted(at(0), Some(secs(10)), secs(10), Renewal::Background);
-        let cell = Cell::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
+        let validity =
+            Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
         lease.doubt(at(50));
-        cell.extend(&lease);
-        assert_eq!((cell.deadline(), cell.lasts(), cell.loss(at(60))), (DOUBT, lease.deadline(), None));
-        let doubted = Cell::new(&lease, at(70), cell.token(), None);
+        validity.extend(&lease);
+        assert_eq!(
+            (validity.deadline(), validity.lasts(), validity.loss(at(60))),
+            (DOUBT, lease.deadline(), None)
+        );
+        let doubted = Validity::new(&lease, at(70), validity.token(), None);
         assert_eq!((doubted.deadline(), doubted.lasts()), (DOUBT, at(70)), "its own `max_hold` ends it");
     }
 }
