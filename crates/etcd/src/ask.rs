@@ -18,7 +18,7 @@ use crate::{
 impl Client {
     /// Asks for a claim whose key was created at `revision`, and lets it live on.
     pub(crate) async fn ask_for(&self, claim: &Claim, revision: i64) -> Result<Answer, EngineError> {
-        let known = self.book().get(claim.id).map(|entry| (entry.seat.session().clone(), entry.key.clone()));
+        let known = self.book().get(claim.id).map(|entry| (entry.slot.session().clone(), entry.key.clone()));
         let Some((session, key)) = known else { return Ok(Answer::Gone) };
         if let Err(error) = self.freshen(&session).await {
             return if session.is_gone() { Ok(self.is_gone(claim)) } else { Err(error) };

@@ -9,14 +9,14 @@ use std::{
 
 use leasehold_core::{Claim, ClaimId, Instant, Mode, Name, queue::entry_life};
 
-use crate::{keys::Dir, session::Seat};
+use crate::{keys::Dir, session::LeaseSlot};
 
 /// A hold that lasts so long is watched: somebody may delete its key. Most are over before.
 const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
 /// One claim.
 pub(crate) struct Entry {
-    pub(crate) seat: Seat,
+    pub(crate) slot: LeaseSlot,
     pub(crate) name: Name,
     pub(crate) mode: Mode,
     pub(crate) key: Vec<u8>,
@@ -83,10 +83,10 @@ pub(crate) struct Book {
 }
 
 impl Entry {
-    fn new(claim: &Claim, seat: Seat, key: (Vec<u8>, u32), now: Instant) -> Self {
+    fn new(claim: &Claim, slot: LeaseSlot, key: (Vec<u8>, u32), now: Instant) -> Self {
         let life = entry_life(claim.ttl);
         Self {
-            seat,
+            slot,
             name: claim.name.clone(),
             mode: claim.mode,
             key: key.0,
@@ -160,10 +160,10 @@ impl Book {
     }
 
     /// Writes a claim down, on the lease of its seat; gives its key.
-    pub(crate) fn enter(&mut self, claim: &Claim, seat: Seat, dir: &Dir, now: Instant) -> Vec<u8> {
+    pub(crate) fn enter(&mut self, claim: &Claim, slot: LeaseSlot, dir: &Dir, now: Instant) -> Vec<u8> {
         self.remove(claim.id);
-        let key = self.free_key(dir, claim, seat.session().id, 0);
-        let entry = Entry::new(claim, seat, key, now);
+        let key = self.free_key(dir, claim, slot.session().id, 0);
+        let entry = Entry::new(claim, slot, key, now);
         let key = entry.key.clone();
         self.keys.insert(key.clone());
         self.due.insert((entry.due, claim.id));
@@ -174,7 +174,7 @@ impl Book {
     /// Another key for a claim whose key is still that of somebody else: one that is kept taken.
     pub(crate) fn take_another_key(&mut self, claim: &Claim, dir: &Dir) {
         let Some(entry) = self.entries.get(&claim.id) else { return };
-        let next = self.free_key(dir, claim, entry.seat.session().id, entry.number + 1);
+        let next = self.free_key(dir, claim, entry.slot.session().id, entry.number + 1);
         let Some(entry) = self.entries.get_mut(&claim.id) else { return };
         self.keys.remove(&entry.key);
         self.keys.insert(next.0.clone());
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    fn seat(now: Instant) -> Seat {
+    fn slot(now: Instant) -> LeaseSlot {
         let sessions = crate::session::Sessions::default();
         let session = crate::session::Session::new(7, 30, Duration::from_secs(30), now);
         sessions.add(session).unwrap()
@@ -335,21 +335,21 @@ mod tests {
     #[test]
     fn a_key_is_of_one_claim_at_a_time_and_used_again() {
         let (now, mut book) = (Instant::from_nanos(0), Book::default());
-        let first = book.enter(&claim(1), seat(now), &dir(), now);
-        let second = book.enter(&claim(2), seat(now), &dir(), now);
+        let first = book.enter(&claim(1), slot(now), &dir(), now);
+        let second = book.enter(&claim(2), slot(now), &dir(), now);
         assert_eq!((&*first, &*second), (b"/locks/a/7".as_slice(), b"/locks/a/7.1".as_slice()));
         book.take_another_key(&claim(1), &dir());
         assert_eq!(book.get(ClaimId([1; 16])).unwrap().key, b"/locks/a/7.2");
         book.remove(ClaimId([2; 16]));
-        assert_eq!(book.enter(&claim(3), seat(now), &dir(), now), b"/locks/a/7");
-        assert_eq!(book.enter(&claim(4), seat(now), &dir(), now), second);
+        assert_eq!(book.enter(&claim(3), slot(now), &dir(), now), b"/locks/a/7");
+        assert_eq!(book.enter(&claim(4), slot(now), &dir(), now), second);
     }
 
     #[test]
     fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
         let (id, at) = (ClaimId([1; 16]), |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000));
         let mut book = Book::default();
-        book.enter(&claim(1), seat(at(0)), &dir(), at(0));
+        book.enter(&claim(1), slot(at(0)), &dir(), at(0));
         book.get(id).unwrap().holds(5, false, at(2));
         book.watch_for(id, at(0));
         assert_eq!(book.next_due(), Some(at(0).after(WATCHED_AFTER)));
@@ -378,7 +378,7 @@ mod tests {
         let (id, at) = (ClaimId([1; 16]), |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000));
         let mut book = Book::default();
         for number in [1, 2] {
-            book.enter(&claim(number), seat(at(0)), &dir(), at(0));
+            book.enter(&claim(number), slot(at(0)), &dir(), at(0));
         }
         book.get(id).unwrap().holds(5, true, at(20));
         book.watch_for(id, at(0));

@@ -127,7 +127,7 @@ impl Client {
         let now = self.now();
         let known = self.book().get(claim.id).map(|entry| {
             entry.speaks(now);
-            (Arc::clone(entry.seat.session()), entry.key.clone())
+            (Arc::clone(entry.slot.session()), entry.key.clone())
         });
         // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
         if let Some(known) = known.filter(|(session, _)| !session.is_gone()) {
@@ -136,10 +136,10 @@ impl Client {
                 fresh => fresh.map(|()| known),
             };
         }
-        let seat = self.seat(claim.ttl).await?;
-        let session = Arc::clone(seat.session());
+        let slot = self.slot(claim.ttl).await?;
+        let session = Arc::clone(slot.session());
         // A claim whose lease ended begins anew: nothing of it can be there.
-        let key = self.book().enter(claim, seat, &self.dir(&claim.name), self.now());
+        let key = self.book().enter(claim, slot, &self.dir(&claim.name), self.now());
         Ok((session, key))
     }
 

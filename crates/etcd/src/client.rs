@@ -25,7 +25,7 @@ use crate::{
     kept::KeptKeys,
     keys::{self, Dir},
     lock_of, minder, runtime,
-    session::{HURRY, Seat, Session, Sessions, gone, seconds},
+    session::{HURRY, LeaseSlot, Session, Sessions, gone, seconds},
     watches::{Begin, Target},
     wire::{self, Spoken},
 };
@@ -147,29 +147,29 @@ impl Client {
     }
 
     /// A seat on a lease for this ttl, kept alive lately.
-    pub(crate) async fn seat(&self, ttl: Duration) -> Result<Seat, EngineError> {
+    pub(crate) async fn slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
         loop {
-            let seat = self.seat_on_any(ttl).await?;
-            match self.freshen(seat.session()).await {
-                Ok(()) => return Ok(seat),
-                Err(_) if seat.session().is_gone() => {}
+            let slot = self.slot_on_any(ttl).await?;
+            match self.freshen(slot.session()).await {
+                Ok(()) => return Ok(slot),
+                Err(_) if slot.session().is_gone() => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    async fn seat_on_any(&self, ttl: Duration) -> Result<Seat, EngineError> {
+    async fn slot_on_any(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
         let class = seconds(ttl);
-        if let Some(seat) = self.sessions.seat(class) {
-            return Ok(seat);
+        if let Some(slot) = self.sessions.slot(class) {
+            return Ok(slot);
         }
         let _making = self.sessions.making.lock().await;
-        if let Some(seat) = self.sessions.seat(class) {
-            return Ok(seat);
+        if let Some(slot) = self.sessions.slot(class) {
+            return Ok(slot);
         }
         let asked = self.now();
         let (id, ttl) = self.grant(class).await?;
-        let seat = self.sessions.add(Session::new(id, class, ttl, asked)).ok_or_else(unreadable)?;
+        let slot = self.sessions.add(Session::new(id, class, ttl, asked)).ok_or_else(unreadable)?;
         if let Some(conn) = self.link.live() {
             self.listen_to_bell(&conn, id);
         }
@@ -177,7 +177,7 @@ impl Client {
             self.be_minded();
         }
         self.sooner.notify_one();
-        Ok(seat)
+        Ok(slot)
     }
 
     /// What a round that died left undone, claims ask for themselves.

@@ -104,7 +104,7 @@ impl Client {
                 None => return,
                 Some(false) => None,
                 // Its lease has to stand for it.
-                Some(true) => entry.seat.session().left(now).map(|left| {
+                Some(true) => entry.slot.session().left(now).map(|left| {
                     let ttl = left.min(entry.claim_time);
                     entry.holds(revision, false, now.after(ttl));
                     (entry.name.clone(), grant(conn.cluster, revision, ttl))
@@ -210,7 +210,7 @@ impl Client {
         self.forget_lease(lease);
         let lost: Vec<Notification> = {
             let book = self.book();
-            let on_it = book.entries().filter(|(_, entry)| entry.seat.session().id == lease);
+            let on_it = book.entries().filter(|(_, entry)| entry.slot.session().id == lease);
             on_it
                 .map(|(id, entry)| {
                     let name = entry.name.clone();

@@ -32,7 +32,7 @@ impl Client {
         // Requests may overtake each other, so one without an answer may still come after this one.
         let mark_dead = self.in_flight.release(release.id, self.request(), now, now.after(REQUEST_LIFE));
         let known = self.book().get(release.id).map(|entry| {
-            let session = Arc::clone(entry.seat.session());
+            let session = Arc::clone(entry.slot.session());
             (entry.key.clone(), entry.place.revision(), session)
         });
         // What is not known here was never made here.
@@ -158,7 +158,7 @@ impl Client {
         let known = self
             .book()
             .get(id)
-            .map(|entry| (entry.key.clone(), entry.place.revision(), Arc::clone(entry.seat.session())));
+            .map(|entry| (entry.key.clone(), entry.place.revision(), Arc::clone(entry.slot.session())));
         let Some((key, revision, session)) = known else { return Ok(()) };
         let now = self.now();
         // One of which is not known what became of it is not to come back.

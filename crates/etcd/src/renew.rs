@@ -52,7 +52,7 @@ impl Client {
         if entry.name != hold.name || i64::try_from(hold.token.number) != Ok(revision) {
             return None;
         }
-        let session = Arc::clone(entry.seat.session());
+        let session = Arc::clone(entry.slot.session());
         if session.is_gone() {
             return None;
         }

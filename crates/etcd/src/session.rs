@@ -171,15 +171,15 @@ impl Session {
 }
 
 /// A key on a session.
-pub(crate) struct Seat(Arc<Session>);
+pub(crate) struct LeaseSlot(Arc<Session>);
 
-impl Seat {
+impl LeaseSlot {
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.0
     }
 }
 
-impl Drop for Seat {
+impl Drop for LeaseSlot {
     fn drop(&mut self) {
         lock_of(&self.0.state).keys -= 1;
     }
@@ -195,17 +195,17 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// A seat on a lease of so many seconds, if there is one with room.
-    pub(crate) fn seat(&self, seconds: u64) -> Option<Seat> {
+    pub(crate) fn slot(&self, seconds: u64) -> Option<LeaseSlot> {
         let known = lock_of(&self.known);
         let mut fit = known.values().filter(|session| session.class == seconds);
-        fit.find_map(take_seat)
+        fit.find_map(take_slot)
     }
 
     /// A new lease, and a seat on it.
-    pub(crate) fn add(&self, session: Session) -> Option<Seat> {
+    pub(crate) fn add(&self, session: Session) -> Option<LeaseSlot> {
         let session = Arc::new(session);
         lock_of(&self.known).insert(session.id, Arc::clone(&session));
-        take_seat(&session)
+        take_slot(&session)
     }
 
     pub(crate) fn get(&self, lease: i64) -> Option<Arc<Session>> {
@@ -225,14 +225,14 @@ impl Sessions {
     }
 }
 
-fn take_seat(session: &Arc<Session>) -> Option<Seat> {
+fn take_slot(session: &Arc<Session>) -> Option<LeaseSlot> {
     let mut state = lock_of(&session.state);
     if state.gone || state.keys >= MAX_KEYS {
         return None;
     }
     state.keys += 1;
     state.taken += 1;
-    Some(Seat(Arc::clone(session)))
+    Some(LeaseSlot(Arc::clone(session)))
 }
 
 /// The whole seconds that a lease for this ttl is asked for: the server knows no parts of them.
@@ -258,8 +258,8 @@ mod tests {
     #[test]
     fn a_lease_is_kept_alive_while_it_has_keys_and_asked_again_without_an_answer() {
         let sessions = Sessions::default();
-        let seat = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
-        let session = Arc::clone(seat.session());
+        let slot = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
+        let session = Arc::clone(slot.session());
         assert_eq!(session.step(at(1199)), Want::Nothing(at(1200)));
         assert_eq!(session.step(at(1200)), Want::KeepAlive);
         assert_eq!(session.step(at(1201)), Want::Nothing(at(2200)), "its answer is under way");
@@ -269,13 +269,13 @@ mod tests {
         session.kept(at(2200));
         assert_eq!(session.step(at(2202)), Want::Nothing(at(3400)));
         assert_eq!(session.belief(), deadline(at(2200), TTL), "counted from before the request left");
-        drop(seat);
+        drop(slot);
         assert_eq!(session.keys(), 0);
         assert_eq!(session.step(at(8000)), Want::KeepAlive, "it may be needed again");
         session.kept(at(8000));
         assert_eq!(session.step(at(65_002)), Want::Revoke);
         assert_eq!(session.step(at(65_003)), Want::Forget);
-        assert!(sessions.seat(12).is_none());
+        assert!(sessions.slot(12).is_none());
     }
 
     #[test]
@@ -293,11 +293,11 @@ mod tests {
         let sessions = Sessions::default();
         assert_eq!([seconds(TTL), seconds(TTL + Duration::from_millis(1))], [12, 13]);
         let first = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
-        assert!(sessions.seat(13).is_none());
-        let seats: Vec<Seat> = (1..MAX_KEYS).map_while(|_| sessions.seat(12)).collect();
-        assert_eq!(seats.len() + 1, MAX_KEYS);
-        assert!(sessions.seat(12).is_none());
+        assert!(sessions.slot(13).is_none());
+        let slots: Vec<LeaseSlot> = (1..MAX_KEYS).map_while(|_| sessions.slot(12)).collect();
+        assert_eq!(slots.len() + 1, MAX_KEYS);
+        assert!(sessions.slot(12).is_none());
         drop(first);
-        assert!(sessions.seat(12).is_some());
+        assert!(sessions.slot(12).is_some());
     }
 }

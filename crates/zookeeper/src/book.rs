@@ -11,7 +11,7 @@ use std::{
 use leasehold_core::{Claim, ClaimId, Instant, Mode, Name, queue::entry_life};
 
 use crate::{
-    sessions::{Seat, Session},
+    sessions::{Session, SessionSlot},
     wire::Created,
 };
 
@@ -20,7 +20,7 @@ const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
 /// One claim.
 pub(crate) struct Entry {
-    pub(crate) seat: Seat,
+    pub(crate) slot: SessionSlot,
     pub(crate) name: Name,
     pub(crate) mode: Mode,
     pub(crate) claim_time: Duration,
@@ -137,10 +137,10 @@ pub(crate) struct Book {
 }
 
 impl Entry {
-    fn new(claim: &Claim, seat: Seat, now: Instant) -> Self {
+    fn new(claim: &Claim, slot: SessionSlot, now: Instant) -> Self {
         let life = entry_life(claim.ttl);
         Self {
-            seat,
+            slot,
             name: claim.name.clone(),
             mode: claim.mode,
             claim_time: claim.claim_time.min(claim.ttl),
@@ -182,9 +182,9 @@ impl Book {
     }
 
     /// Writes a claim down, on the session of its seat.
-    pub(crate) fn enter(&mut self, claim: &Claim, seat: Seat, now: Instant) {
+    pub(crate) fn enter(&mut self, claim: &Claim, slot: SessionSlot, now: Instant) {
         self.remove(claim.id);
-        let entry = Entry::new(claim, seat, now);
+        let entry = Entry::new(claim, slot, now);
         self.due.insert((entry.due, claim.id));
         self.entries.insert(claim.id, entry);
     }
@@ -216,7 +216,7 @@ impl Book {
         let stands = |entry: &Entry| {
             matches!(entry.place, Place::Waiting { before: Before::Node { sole: false, .. }, .. })
         };
-        let mut on_it = self.entries.values().filter(|entry| Arc::ptr_eq(entry.seat.session(), session));
+        let mut on_it = self.entries.values().filter(|entry| Arc::ptr_eq(entry.slot.session(), session));
         on_it.next().is_some_and(stands) && on_it.all(stands)
     }
 

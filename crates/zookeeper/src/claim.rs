@@ -102,7 +102,7 @@ impl Client {
 
     /// The session of a claim that is known, unless it is over.
     fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
-        let session = self.book().get(claim.id).map(|entry| Arc::clone(entry.seat.session()));
+        let session = self.book().get(claim.id).map(|entry| Arc::clone(entry.slot.session()));
         session.filter(|session| !session.facts.is_gone())
     }
 
@@ -138,9 +138,9 @@ impl Client {
                 Some(session) => session,
                 // A claim whose session ended begins anew: nothing of it can be there.
                 None => {
-                    let seat = self.seat(claim.ttl, bytes)?;
-                    let session = Arc::clone(seat.session());
-                    self.book().enter(claim, seat, now);
+                    let slot = self.slot(claim.ttl, bytes)?;
+                    let session = Arc::clone(slot.session());
+                    self.book().enter(claim, slot, now);
                     session
                 }
             };

@@ -23,7 +23,7 @@ use crate::{
     keys::Dir,
     lock_of, minder, runtime,
     session::{Facts, over},
-    sessions::{Seat, Session, Sessions},
+    sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
     wire::{Acl, Code, Create, Exists, Kind, Multi, Step},
 };
@@ -98,16 +98,16 @@ impl Client {
     }
 
     /// A seat on a session of this timeout, for nodes whose paths have so many bytes. It may have to begin first.
-    pub(crate) fn seat(&self, ttl: Duration, bytes: usize) -> Result<Seat, EngineError> {
+    pub(crate) fn slot(&self, ttl: Duration, bytes: usize) -> Result<SessionSlot, EngineError> {
         let _one_at_a_time = lock_of(&self.beginning);
-        let (seat, pays) = self.sessions.seat(ttl, bytes);
-        if let Some(seat) = seat {
+        let (slot, pays) = self.sessions.slot(ttl, bytes);
+        if let Some(slot) = slot {
             if pays {
                 self.begin(ttl);
             }
-            return Ok(seat);
+            return Ok(slot);
         }
-        Seat::take(&self.begin(ttl), bytes).ok_or_else(over)
+        SessionSlot::take(&self.begin(ttl), bytes).ok_or_else(over)
     }
 
     /// A new session.
@@ -266,7 +266,7 @@ impl Client {
     pub(crate) fn unwatch(&self, id: ClaimId) {
         let mut book = self.book();
         let Some(entry) = book.get(id) else { return };
-        if let Some(conn) = entry.seat.session().link.live() {
+        if let Some(conn) = entry.slot.session().link.live() {
             conn.watches.leave_all(id, &entry.place);
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     guarantee,
     keys::{self, Dir, LINE, PERMITS},
     record::{LONGEST, Record, limit},
-    sessions::Seat,
+    sessions::SessionSlot,
     view::{Seen, There},
     wire::{Code, Data, Delete, Exists, SetData, Step, Sync},
 };
@@ -28,22 +28,22 @@ const BATCH: usize = 64;
 
 /// Somebody who only looks.
 struct Visit {
-    seat: Seat,
+    slot: SessionSlot,
     conn: Arc<Conn>,
 }
 
 impl Client {
     async fn visit(&self) -> Result<Visit, EngineError> {
-        let seat = self.seat(VISIT, 0)?;
-        let conn = seat.session().conn().await?;
+        let slot = self.slot(VISIT, 0)?;
+        let conn = slot.session().conn().await?;
         // A server may be behind what others did.
         conn.send(&Sync { path: &self.base() }).answer().await?;
-        Ok(Visit { seat, conn })
+        Ok(Visit { slot, conn })
     }
 
     /// The last one leaves no session behind.
     async fn end_visit(&self, visit: Visit) {
-        let session = Arc::clone(visit.seat.session());
+        let session = Arc::clone(visit.slot.session());
         if session.facts.close_after_last() {
             self.sessions.forget(&session);
             // If it does not arrive, the session ends by itself.
@@ -112,7 +112,7 @@ impl Client {
         let beside = children(conn, dir.path()).await?;
         let mut there = There::default();
         if !beside.is_empty() {
-            there.lineage = Some(self.known_lineage(visit.seat.session(), conn).await?);
+            there.lineage = Some(self.known_lineage(visit.slot.session(), conn).await?);
         }
         let nodes = keys::line(&beside);
         let seen = join_all(nodes.iter().map(|node| see(conn, dir.path(), &node.name))).await;
@@ -176,7 +176,7 @@ impl Client {
             let data = Record { broken: true, ..record }.text();
             vec![Step::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
         };
-        match self.change(visit.seat.session(), &visit.conn, steps).await? {
+        match self.change(visit.slot.session(), &visit.conn, steps).await? {
             Ok(_) => Ok(Broken::Done),
             Err((_, Code::NO_NODE | Code::BAD_VERSION)) => Ok(Broken::NotHeld),
             Err((_, code)) => Err(Failed::Refused(code).into()),

@@ -24,7 +24,7 @@ impl WatchHandler for Client {
 
     fn connected_again(&self, session: &Arc<Facts>) {
         let now = self.now();
-        self.book().look_again(now, |entry| Arc::ptr_eq(&entry.seat.session().facts, session));
+        self.book().look_again(now, |entry| Arc::ptr_eq(&entry.slot.session().facts, session));
         self.sooner.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
@@ -44,7 +44,7 @@ impl Client {
         let sole = matches!(before, Before::Node { sole: true, .. }) && happened == Happened::Deleted;
         let node = node.clone();
         *before = Before::Unknown;
-        let session = Arc::clone(entry.seat.session());
+        let session = Arc::clone(entry.slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
         // Its session has to stand for it.
         let left = session.facts.left(now).filter(|_| sole).zip(session.facts.lineage());
@@ -82,7 +82,7 @@ impl Client {
         session.link.hang_up();
         let notifications: Vec<Notification> = {
             let book = self.book();
-            let on_it = book.entries().filter(|(_, entry)| Arc::ptr_eq(entry.seat.session(), session));
+            let on_it = book.entries().filter(|(_, entry)| Arc::ptr_eq(entry.slot.session(), session));
             on_it
                 .map(|(id, entry)| {
                     let name = entry.name.clone();

@@ -86,7 +86,7 @@ impl Client {
             _ => None,
         };
         Some(Known {
-            session: Arc::clone(entry.seat.session()),
+            session: Arc::clone(entry.slot.session()),
             name: entry.name.clone(),
             mode: entry.mode,
             paths: entry.place.paths(),

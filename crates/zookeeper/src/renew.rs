@@ -53,7 +53,7 @@ impl Client {
         if entry.name != hold.name || u64::try_from(*token) != Ok(hold.token.number) {
             return None;
         }
-        let (session, path) = (Arc::clone(entry.seat.session()), paths.first()?.clone());
+        let (session, path) = (Arc::clone(entry.slot.session()), paths.first()?.clone());
         if session.facts.is_gone() {
             return None;
         }
@@ -88,7 +88,7 @@ impl Client {
             let mut book = self.book();
             book.get(id).and_then(|entry| match &entry.place {
                 Place::Held { paths, .. } => {
-                    Some((entry.seat.session().link.live()?, paths.first()?.clone(), entry.name.clone()))
+                    Some((entry.slot.session().link.live()?, paths.first()?.clone(), entry.name.clone()))
                 }
                 _ => None,
             })

@@ -74,7 +74,7 @@ struct State {
     closing: bool,
     /// When it had a node last.
     used: Instant,
-    seats: usize,
+    slots: usize,
     bytes: usize,
     /// How many claims it has had in all.
     taken: u64,
@@ -112,7 +112,7 @@ impl Facts {
             gone: false,
             closing: false,
             used: now,
-            seats: 0,
+            slots: 0,
             bytes: 0,
             taken: 0,
         };
@@ -225,7 +225,7 @@ impl Facts {
     /// The same if nobody else is on it.
     pub(crate) fn close_after_last(&self) -> bool {
         let mut state = lock_of(&self.state);
-        let last = state.seats == 1 && !state.gone;
+        let last = state.slots == 1 && !state.gone;
         state.closing |= last;
         last
     }
@@ -246,7 +246,7 @@ impl Facts {
         if state.gone {
             return Want::Forget;
         }
-        if state.seats > 0 {
+        if state.slots > 0 {
             state.used = now;
         } else if now.since(state.used) > state.timeout.max(IDLE) {
             state.gone = true;
@@ -255,7 +255,7 @@ impl Facts {
         if state.id == 0 {
             return Want::Nothing(now.after(state.timeout));
         }
-        let beats = if state.seats > 0 { BEATS } else { IDLE_BEATS };
+        let beats = if state.slots > 0 { BEATS } else { IDLE_BEATS };
         let confirmed = state.answered.0;
         let due = confirmed.after(state.timeout / beats);
         // What was confirmed was asked for, so after an answer the first of both counts.
@@ -271,10 +271,10 @@ impl Facts {
     /// Room for a claim whose nodes have paths of so many bytes.
     pub(crate) fn take(&self, bytes: usize) -> bool {
         let mut state = lock_of(&self.state);
-        if state.gone || state.closing || (state.seats > 0 && state.bytes + bytes > MAX_BYTES) {
+        if state.gone || state.closing || (state.slots > 0 && state.bytes + bytes > MAX_BYTES) {
             return false;
         }
-        state.seats += 1;
+        state.slots += 1;
         state.bytes += bytes;
         state.taken += 1;
         true
@@ -282,7 +282,7 @@ impl Facts {
 
     pub(crate) fn give_back(&self, bytes: usize) {
         let mut state = lock_of(&self.state);
-        state.seats -= 1;
+        state.slots -= 1;
         state.bytes -= bytes;
     }
 }

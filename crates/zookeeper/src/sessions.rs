@@ -212,12 +212,12 @@ impl Dialer {
 }
 
 /// A claim's place on a session.
-pub(crate) struct Seat {
+pub(crate) struct SessionSlot {
     session: Arc<Session>,
     bytes: usize,
 }
 
-impl Seat {
+impl SessionSlot {
     pub(crate) fn take(session: &Arc<Session>, bytes: usize) -> Option<Self> {
         session.facts.take(bytes).then(|| Self { session: Arc::clone(session), bytes })
     }
@@ -227,7 +227,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         self.session.facts.give_back(self.bytes);
     }
@@ -239,7 +239,7 @@ pub(crate) struct Sessions(Mutex<Vec<Arc<Session>>>);
 
 impl Sessions {
     /// A seat on a session of this timeout, the least busy one with room, if there is one; and whether another session pays.
-    pub(crate) fn seat(&self, asked: Duration, bytes: usize) -> (Option<Seat>, bool) {
+    pub(crate) fn slot(&self, asked: Duration, bytes: usize) -> (Option<SessionSlot>, bool) {
         let known = lock_of(&self.0);
         let mut alike: Vec<_> = known
             .iter()
@@ -249,8 +249,8 @@ impl Sessions {
         alike.sort_by_key(|(load, _)| *load);
         let pays = alike.len() < MOST_ALIKE
             && alike.first().is_none_or(|(load, _)| (BUSY..usize::MAX).contains(load));
-        let seat = alike.into_iter().find_map(|(_, session)| Seat::take(session, bytes));
-        (seat, pays)
+        let slot = alike.into_iter().find_map(|(_, session)| SessionSlot::take(session, bytes));
+        (slot, pays)
     }
 
     pub(crate) fn add(&self, session: Arc<Session>) {

@@ -47,7 +47,7 @@ end
 local function break_shared(id, h)
   s.dirty = true
   if h.state == 'kept' or force then
-    unseat(s, id, h)
+    remove_holder(s, id, h)
     if h.state ~= 'kept' then
       note_end(s, h.token, 'b')
       mark_dead(s, id)

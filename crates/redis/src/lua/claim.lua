@@ -125,7 +125,7 @@ local function one(at)
       if not newest_token(s) then
         return 'counter'
       end
-      seat(s, id, new, mint(s, new), ttl, '')
+      grant(s, id, new, mint(s, new), ttl, '')
       return held(new)
     elseif a.may_queue == '0' then
       return hint('taken', ahead)

@@ -230,7 +230,7 @@ local function lapse(s, id, h, e)
   end
 end
 
-local function unseat(s, id, e)
+local function remove_holder(s, id, e)
   s.dirty = true
   call('ZREM', s.holds, id)
   call('HDEL', s.entries, id)
@@ -270,7 +270,7 @@ local function prune(s)
     local over = intact and now or '+inf'
     for _, id in ipairs(call('ZRANGEBYSCORE', s.holds, '-inf', over)) do
       local e = entry(s, id) or { state = 'kept', count = 0 }
-      unseat(s, id, e)
+      remove_holder(s, id, e)
       lapse(s, id, e, e)
     end
     if call('EXISTS', s.holds) == 0 then
@@ -320,7 +320,7 @@ local function mint(s, e)
 end
 
 -- Makes a claim a holder for `lasts` ms. `state` is '?' for a pushed grant, else ''.
-local function seat(s, id, e, token, lasts, state)
+local function grant(s, id, e, token, lasts, state)
   local c = s.c
   s.dirty = true
   c.newest, c.rest = token + e.tokens - 1, nil
@@ -402,7 +402,7 @@ local function settle(s)
           e.till = tonumber(call('ZSCORE', s.places, id) or 0)
           call('ZREM', s.places, id)
         end
-        seat(s, id, e, token, e.claim, '?')
+        grant(s, id, e, token, e.claim, '?')
       else
         silence(s, id, e) -- nobody listens there: the next one
       end

@@ -55,7 +55,7 @@ local function one(at)
   local function free_shared(h)
     note(h)
     c.run = c.run or gap > 0 and math.floor(h.granted / 1000) or nil
-    unseat(s, id, h)
+    remove_holder(s, id, h)
     if keep > 0 and h.state ~= '!' then
       h.state = 'kept'
       local stands = 'kept.' .. int(h.token)

@@ -38,7 +38,7 @@ const CHANNEL: &str = "+switch-master";
 pub(crate) struct Panel {
     master: String,
     clock: Arc<dyn Clock>,
-    seats: Vec<Arc<Seat>>,
+    states: Vec<Arc<SentinelState>>,
     changed: watch::Sender<()>,
     /// Since when the majority is contradicted.
     disputed: Mutex<Option<Instant>>,
@@ -46,7 +46,7 @@ pub(crate) struct Panel {
 }
 
 /// One Sentinel.
-struct Seat {
+struct SentinelState {
     place: Endpoint,
     server: Server,
     master: String,
@@ -73,8 +73,8 @@ impl Panel {
     /// Begins to ask. Within a runtime.
     pub(crate) fn new(servers: Vec<(Endpoint, Server)>, master: &str, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let changed = watch::Sender::new(());
-        let seat = |(place, server)| {
-            Arc::new(Seat {
+        let state = |(place, server)| {
+            Arc::new(SentinelState {
                 place,
                 server,
                 master: master.to_owned(),
@@ -84,11 +84,11 @@ impl Panel {
                 kick: Notify::new(),
             })
         };
-        let seats: Vec<_> = servers.into_iter().map(seat).collect();
-        let sit = |seat: &Arc<Seat>| runtime::run(Arc::clone(seat).sit());
-        let running = seats.iter().map(sit).collect();
+        let states: Vec<_> = servers.into_iter().map(state).collect();
+        let sit = |state: &Arc<SentinelState>| runtime::run(Arc::clone(state).sit());
+        let running = states.iter().map(sit).collect();
         let (master, clock, disputed) = (master.to_owned(), Arc::clone(clock), Mutex::default());
-        Arc::new(Self { master, clock, seats, changed, disputed, _running: running })
+        Arc::new(Self { master, clock, states, changed, disputed, _running: running })
     }
 
     /// Who is the master, by what they said last.
@@ -128,18 +128,18 @@ impl Panel {
 
     /// All are to be asked now.
     pub(crate) fn kick(&self) {
-        self.seats.iter().for_each(|seat| seat.kick.notify_one());
+        self.states.iter().for_each(|state| state.kick.notify_one());
     }
 
     fn heard<T>(&self, since: Instant, judge: impl FnOnce(&[Heard<'_>]) -> T) -> T {
-        let answers: Vec<_> = self.seats.iter().map(|seat| (&seat.place, lock_of(&seat.told))).collect();
+        let answers: Vec<_> = self.states.iter().map(|state| (&state.place, lock_of(&state.told))).collect();
         let heard = answers.iter().map(|(place, answer)| (*place, answer.since(since)));
         let heard: Vec<Heard<'_>> = heard.collect();
         judge(&heard)
     }
 }
 
-impl Seat {
+impl SentinelState {
     async fn sit(self: Arc<Self>) {
         loop {
             let (limit, asked) = (self.server.limit, self.clock.now());
@@ -246,7 +246,7 @@ impl Seat {
     }
 }
 
-impl PushHandler for Seat {
+impl PushHandler for SentinelState {
     /// `<name> <old host> <old port> <new host> <new port>`: of other groups, too.
     fn hear(&self, message: &[u8]) {
         if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn only_what_is_announced_of_the_own_group_is_a_reason_to_ask() {
         let place = Endpoint { host: "h".to_owned(), port: 1 };
-        let seat = Seat {
+        let state = SentinelState {
             server: Server::new(at(&place), Login::default(), Duration::ZERO, 3),
             place,
             master: "mymaster".to_owned(),
@@ -298,8 +298,8 @@ mod tests {
             ("other mymaster 1 127.0.0.1 2", false),
             ("", false),
         ] {
-            seat.hear(said.as_bytes());
-            assert_eq!(seat.kick.notified().now_or_never().is_some(), asks, "{said}");
+            state.hear(said.as_bytes());
+            assert_eq!(state.kick.notified().now_or_never().is_some(), asks, "{said}");
         }
     }
 }

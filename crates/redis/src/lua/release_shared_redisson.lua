@@ -1,4 +1,4 @@
--- As release_seat.lua, where the lock is a hash. Stands after head.lua, lock_redisson.lua and bell_redisson.lua. The key of the reader that
+-- As release_shared.lua, where the lock is a hash. Stands after head.lua, lock_redisson.lua and bell_redisson.lua. The key of the reader that
 -- our shared holds are is not told of beforehand: on the other server it lapses.
 local s, holds, id, token = { lock = KEYS[1], c = {} }, KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
 local keep, marked_dead, _, wake = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
