@@ -3,7 +3,7 @@
 //! - [`client`]: a process that works under locks and writes down what it sees; [`task`], [`section`]: what it does.
 //! - [`shelf`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
-//!   may meet, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`], [`mod@file`], [`sqlite`], [`memory`]; [`pace`]: how quick it is.
+//!   may meet, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`], [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: how quick it is.
 //! - [`holder`]: a process that does what a row of the matrix tells it. [`turns`]: one that takes turns with programs of others.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
@@ -19,7 +19,6 @@ pub mod file;
 pub mod holder;
 pub mod mariadb;
 pub mod memory;
-pub mod pace;
 pub mod postgres;
 mod proxied;
 pub mod pulse;
@@ -29,6 +28,7 @@ pub mod round;
 pub mod section;
 pub mod served;
 pub mod shelf;
+pub mod speed;
 pub mod sqlite;
 pub mod storm;
 pub mod task;

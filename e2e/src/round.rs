@@ -15,12 +15,12 @@ use crate::{
     file::Files,
     mariadb::{Mariadb, Mysql},
     memory::Memory,
-    pace::Pace,
     postgres::Postgres,
     pulse::Pulse,
     redis::{self, Cluster, Group, Nodes, Redis},
     served::Served,
     shelf::Shelf,
+    speed::EngineSpeed,
     sqlite::Sqlite,
     storm::{rage, start},
     task::LOCKS,
@@ -164,8 +164,8 @@ impl Round<'_> {
         // Of the locks of other crates it knows nothing.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
-        let (dice, pace) = (&mut Dice::new(self.seed, 0), Pace::of(self.engine));
-        let (storm, faults) = rage(&mut world, recorder, dice, setting.until(), pace.traces, tell);
+        let (dice, speed) = (&mut Dice::new(self.seed, 0), EngineSpeed::of(self.engine));
+        let (storm, faults) = rage(&mut world, recorder, dice, setting.until(), speed.traces, tell);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(pulse);
         let events = History::from_events(events);
@@ -175,7 +175,7 @@ impl Round<'_> {
         recorder.note(What::Probe { phase: Phase::Rest, found: at_rest(&world, &admin)? });
         let mut events = events.events().to_vec();
         events.extend(recorder.events());
-        let (mut figures, mut complaints) = judge(&events, world.promise(), pace);
+        let (mut figures, mut complaints) = judge(&events, world.promise(), speed);
         if !complaints.is_empty() {
             let lines: Result<Vec<_>, _> = events.iter().map(serde_json::to_string).collect();
             std::fs::write(setting.dir.join("history.jsonl"), lines?.join("\n") + "\n")?;

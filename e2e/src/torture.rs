@@ -14,9 +14,9 @@ use crate::{
     dice::Dice,
     etcd::{self, CLUSTER},
     figures::Figures,
-    pace::Pace,
     redis,
     round::{Outcome, Round, promise_of},
+    speed::EngineSpeed,
     totals::Totals,
     verdict::judge,
     world::Promise,
@@ -116,7 +116,7 @@ fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
         CLUSTER => etcd::promise_of(seed),
         _ => Promise::Exclusion,
     };
-    let (figures, complaints) = judge(history.events(), promise, Pace::of(engine));
+    let (figures, complaints) = judge(history.events(), promise, EngineSpeed::of(engine));
     println!("{}\n{figures}", complaints.join("\n"));
     Ok(if figures.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

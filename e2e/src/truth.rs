@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use crate::task::LOCKS;
 
 /// How often each name is looked at.
-const PACE: Duration = Duration::from_millis(20);
+const SPEED: Duration = Duration::from_millis(20);
 
 /// What a request calls itself so that the server tells whose its claim is. Holds are not handed on between such.
 #[must_use]
@@ -58,7 +58,7 @@ impl Looker {
                         looks.push(Look { at, until: now_nanos(), lock, view });
                     }
                 }
-                sleep(PACE);
+                sleep(SPEED);
             }
             looks
         });

@@ -8,7 +8,7 @@ use leasehold_testkit::{
     history::{Event, History, What, nanos},
 };
 
-use crate::{figures::Figures, pace::Pace, retold::Retold, world::Promise};
+use crate::{figures::Figures, retold::Retold, speed::EngineSpeed, world::Promise};
 
 /// After these, nothing is left of what was held before.
 const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
@@ -23,21 +23,21 @@ const OVER_LIMIT: Duration = Duration::from_millis(250);
 
 /// Judges the events of a round; the figures, and in words what was violated.
 #[must_use]
-pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<String>) {
+pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
     // When the place of who died is about to end, its turn may come.
-    terms.place = entry_life(pace.ttl).max(pace.place) + CLAIM_TIME.min(pace.ttl);
-    terms.precision = pace.precision;
-    terms.overdue = pace.overdue;
-    terms.stale = pace.stale;
+    terms.place = entry_life(speed.ttl).max(speed.place) + CLAIM_TIME.min(speed.ttl);
+    terms.precision = speed.precision;
+    terms.overdue = speed.overdue;
+    terms.stale = speed.stale;
     terms.over_limit = OVER_LIMIT;
-    terms.wake = pace.wake;
-    terms.poll = pace.poll;
+    terms.wake = speed.wake;
+    terms.poll = speed.poll;
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
-    let Retold { history, doubts } = Retold::of(&history, promise, pace.doubted_after);
+    let Retold { history, doubts } = Retold::of(&history, promise, speed.doubted_after);
     figures.doubts = doubts;
     let report = check(&history, &terms);
     let mut complaints = Vec::new();
@@ -58,7 +58,7 @@ pub fn judge(events: &[Event], promise: Promise, pace: Pace) -> (Figures, Vec<St
         }
     }
     if promise == Promise::Fence {
-        let (checked, untold) = untold_losses(history.events(), pace.ttl);
+        let (checked, untold) = untold_losses(history.events(), speed.ttl);
         figures.checked.insert("loss notice".to_owned(), checked);
         if !untold.is_empty() {
             figures.violations.insert("loss notice".to_owned(), untold.len() as u64);

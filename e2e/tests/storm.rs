@@ -7,8 +7,8 @@ use std::{path::Path, time::UNIX_EPOCH};
 use leasehold_e2e::{
     dice::Dice,
     figures::Figures,
-    pace::Pace,
     round::{Outcome, Round},
+    speed::EngineSpeed,
     storm::time_of_one,
 };
 
@@ -57,7 +57,7 @@ fn two_engines_keep_their_promises_in_a_storm() {
 }
 
 fn storm(engine: &str, seed: u64) -> Figures {
-    let time = time_of_one(Pace::of(engine).traces);
+    let time = time_of_one(EngineSpeed::of(engine).traces);
     let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
     let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();
     assert!(figures.holds(), "{engine}, seed {seed}:\n{figures}\n{}", complaints.join("\n"));

@@ -77,9 +77,9 @@ impl Explored {
         }
         if self.told.elapsed() > PROGRESS {
             self.told = Instant::now();
-            let pace = self.total.runs as f64 / self.begin.elapsed().as_secs_f64() * 60.0;
+            let interval = self.total.runs as f64 / self.begin.elapsed().as_secs_f64() * 60.0;
             eprint!(
-                "\r{}/{} seeds, {pace:.0} a minute, {:.1} simulated hours, {} violated ",
+                "\r{}/{} seeds, {interval:.0} a minute, {:.1} simulated hours, {} violated ",
                 self.total.runs,
                 args.seeds,
                 self.total.simulated.as_secs_f64() / 3600.0,

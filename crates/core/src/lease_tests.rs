@@ -213,7 +213,7 @@ proptest! {
 }
 
 #[test]
-fn a_short_grant_is_renewed_at_its_own_pace() {
+fn a_short_grant_is_renewed_at_its_own_interval() {
     let mut pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
     assert_eq!(pushed.step(at(500)), Step::Renew);
     pushed.sent(at(500));

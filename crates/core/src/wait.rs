@@ -104,7 +104,7 @@ impl Wait {
                 self.queued = true;
                 self.fruitless = 0;
                 self.how = How::Ask;
-                Next::Call { at: now.after(self.pace(hint, jitter)), how: How::Ask }
+                Next::Call { at: now.after(self.interval(hint, jitter)), how: How::Ask }
             }
             Answer::Taken(hint) => {
                 self.queued = true;
@@ -121,14 +121,14 @@ impl Wait {
     }
 
     /// In line, news is expected and the poll is only a net; without news, the nearer the head, the faster.
-    fn pace(&self, hint: Hint, jitter: u32) -> Duration {
+    fn interval(&self, hint: Hint, jitter: u32) -> Duration {
         let (fastest, slowest) = (*self.poll.start(), *self.poll.end());
-        let pace = match hint.ahead {
+        let interval = match hint.ahead {
             _ if self.push => slowest,
             Some(ahead) => fastest.saturating_mul(ahead.saturating_add(1)).min(slowest),
             None => slowest,
         };
-        hint.ask_in.map_or_else(|| jittered(pace, jitter), |ask_in| ask_in.min(pace))
+        hint.ask_in.map_or_else(|| jittered(interval, jitter), |ask_in| ask_in.min(interval))
     }
 
     /// Exponential, with the jitter that keeps a fleet from marching in step.
@@ -139,14 +139,14 @@ impl Wait {
     fn back_off_to(&mut self, longest: Duration, now: Instant, jitter: u32) -> Next {
         let doublings = self.fruitless.min(16);
         self.fruitless = self.fruitless.saturating_add(1);
-        let pace = self.poll.start().saturating_mul(1 << doublings).min(longest);
-        Next::Call { at: now.after(jittered(pace, jitter)), how: self.how }
+        let interval = self.poll.start().saturating_mul(1 << doublings).min(longest);
+        Next::Call { at: now.after(jittered(interval, jitter)), how: self.how }
     }
 }
 
-/// Between half of `pace` and all of it.
-fn jittered(pace: Duration, jitter: u32) -> Duration {
-    pace / 2 + (pace / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX))
+/// Between half of `interval` and all of it.
+fn jittered(interval: Duration, jitter: u32) -> Duration {
+    interval / 2 + (interval / 2).mul_f64(f64::from(jitter) / f64::from(u32::MAX))
 }
 
 #[cfg(test)]

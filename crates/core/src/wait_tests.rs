@@ -38,11 +38,11 @@ fn in_line_with_push_the_poll_is_slow_and_asks_only() {
 #[test]
 fn without_push_the_head_of_the_line_asks_fastest() {
     let mut wait = Wait::new(&profile(false), None);
-    let mut pace = |ahead| pause(&wait.answered(Ok(Answer::Waiting(hint(ahead, None))), now(), u32::MAX));
-    assert_eq!(pace(Some(0)), Duration::from_millis(50));
-    assert_eq!(pace(Some(3)), Duration::from_millis(200));
-    assert_eq!(pace(Some(10_000)), Duration::from_secs(1));
-    assert_eq!(pace(None), Duration::from_secs(1));
+    let mut interval = |ahead| pause(&wait.answered(Ok(Answer::Waiting(hint(ahead, None))), now(), u32::MAX));
+    assert_eq!(interval(Some(0)), Duration::from_millis(50));
+    assert_eq!(interval(Some(3)), Duration::from_millis(200));
+    assert_eq!(interval(Some(10_000)), Duration::from_secs(1));
+    assert_eq!(interval(None), Duration::from_secs(1));
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) const MAX_KEYS: usize = 4096;
 /// not answered within the other. Holds are granted for what is left: often enough that this is most of it, for a lease that is
 /// not renewed cannot make up for it.
 const KEEP_FRACTION: u32 = 10;
-const LEAST_PACE: Duration = Duration::from_millis(500);
+const LEAST_INTERVAL: Duration = Duration::from_millis(500);
 const RETRY_FRACTION: u32 = 12;
 /// How often it is asked for when somebody waits for the answer.
 pub(crate) const HURRY: Duration = Duration::from_millis(200);
@@ -153,7 +153,7 @@ impl Session {
             state.gone = true;
             return Want::Revoke;
         }
-        let due = state.confirmed.after((self.ttl / KEEP_FRACTION).max(LEAST_PACE));
+        let due = state.confirmed.after((self.ttl / KEEP_FRACTION).max(LEAST_INTERVAL));
         let again = state.asked.after(self.ttl / RETRY_FRACTION);
         // What was confirmed was asked for, so after an answer the first of both counts.
         let at = if state.asked > state.confirmed { due.max(again) } else { due };

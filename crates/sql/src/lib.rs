@@ -27,7 +27,7 @@ mod line;
 mod minder;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod pace;
+mod poll_interval;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

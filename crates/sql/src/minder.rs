@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::{
     client::Client,
     database::{Database, Failed},
-    pace::Pace,
+    poll_interval::PollInterval,
     runtime,
     slots::{Slots, jittered, pause},
 };
@@ -58,7 +58,7 @@ struct Minder {
     settle: Instant,
     /// Where to sweep from.
     swept_to: String,
-    pace: Pace,
+    poll_interval: PollInterval,
     /// How many wait before the first claim in line.
     ahead: u32,
     /// Whether the last look failed: what claims are by now is to be asked for, once that can be.
@@ -69,15 +69,26 @@ struct Minder {
 
 impl Minder {
     fn new(now: Instant) -> Self {
-        let (swept_to, pace, sweep) = (String::new(), Pace::new(now), now.after(FIRST_SWEEP));
-        Self { now, sweep, speak: now, settle: now, swept_to, pace, ahead: 0, failed: false, asleep: false }
+        let (swept_to, poll_interval, sweep) =
+            (String::new(), PollInterval::new(now), now.after(FIRST_SWEEP));
+        Self {
+            now,
+            sweep,
+            speak: now,
+            settle: now,
+            swept_to,
+            poll_interval,
+            ahead: 0,
+            failed: false,
+            asleep: false,
+        }
     }
 
     /// Does what is due; says whether claims wait, and in what. Nothing when the client is gone.
     async fn round(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
         let client = client.upgrade()?;
         self.now = client.now();
-        self.pace.passed(self.now);
+        self.poll_interval.passed(self.now);
         let waits = client.waits();
         if self.now >= if waits { self.sweep.after(SWEEP_WAITING) } else { self.sweep } {
             self.sweep = self.now.after(SWEEP);
@@ -142,7 +153,7 @@ impl Minder {
             self.speak = self.now.after(client.speaks_every());
             client.speak(false).await?;
         } else if client.listen().await? {
-            self.pace.moved(self.now);
+            self.poll_interval.moved(self.now);
         }
         if settles {
             client.settle().await?;
@@ -207,7 +218,7 @@ impl Minder {
         let looks = looks && !self.asleep;
         let due = if looks { self.settle.min(self.speak) } else { self.settle };
         due.since(self.now)
-            .min(if looks { self.pace.next(self.ahead) } else { LOOK })
+            .min(if looks { self.poll_interval.next(self.ahead) } else { LOOK })
             .max(Duration::from_millis(1))
     }
 
@@ -215,7 +226,7 @@ impl Minder {
         let Some(client) = client.upgrade() else { return };
         if client.was_queued() {
             let now = client.now();
-            self.pace.moved(now);
+            self.poll_interval.moved(now);
             self.speak = self.speak.min(now.after(client.speaks_every()));
             if self.asleep {
                 // What is granted to it is kept for it from then on.

@@ -67,13 +67,13 @@ pub(crate) fn until_renewed(guard: &Guard) {
 /// Waits until something grows that becomes less all the while, as long as it may.
 fn until_more<T: Copy + PartialOrd + std::fmt::Debug>(
     what: &str,
-    pace: Duration,
+    speed: Duration,
     look: impl Fn() -> T,
     may: impl Fn(T) -> bool,
 ) {
     let (mut least, limit) = (look(), Instant::now() + PATIENCE);
     loop {
-        sleep(pace);
+        sleep(speed);
         let now = look();
         if now > least {
             return;

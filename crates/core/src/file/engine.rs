@@ -164,7 +164,7 @@ fn profile() -> Profile {
     profile.life = Life::Process;
     profile.push = true;
     // The net under the push: for a foreign `flock -u` without a close, and for places that come free by time.
-    profile.poll = Duration::from_millis(5)..=super::take::FAR_PACE;
+    profile.poll = Duration::from_millis(5)..=super::take::FAR_INTERVAL;
     profile.inline = true;
     profile.tokens = TOKENS;
     profile.fifo = true;

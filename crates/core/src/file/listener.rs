@@ -27,7 +27,7 @@ use crate::{Claim, ClaimId, Env, Instant, Name, keeper::env::sleep};
 /// How many places at the head of the line watch the lock file: the first, and one who notices if the first dies.
 pub(super) const WATCHED: usize = 2;
 /// The pace of asking for the first in line where inotify is not to be had.
-const DEAF_PACE: Duration = Duration::from_millis(10);
+const DEAF_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest wait in one piece; a longer one only means to look again.
 const LONGEST: Duration = Duration::from_secs(60);
 /// How long an inotify instance is kept that nobody needs: others of the user may need it.
@@ -304,12 +304,12 @@ impl Inner {
             self.next_look = None;
             return Instant::NEVER;
         }
-        let at = *self.next_look.get_or_insert(now.after(DEAF_PACE));
+        let at = *self.next_look.get_or_insert(now.after(DEAF_INTERVAL));
         if now < at {
             return at;
         }
         heard.due.extend(near);
-        let next = now.after(DEAF_PACE);
+        let next = now.after(DEAF_INTERVAL);
         self.next_look = Some(next);
         next
     }

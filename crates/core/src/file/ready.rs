@@ -15,7 +15,7 @@ use super::claims::lock;
 use crate::keeper::env::sleep;
 
 /// The pace of looking where the runtime has no room for one more descriptor.
-const UNREGISTERED_PACE: Duration = Duration::from_millis(10);
+const UNREGISTERED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A descriptor that stays registered with the runtime in which it was last waited for: registering it for each wait
 /// would cost more than the wait's own system calls.
@@ -44,10 +44,10 @@ impl<T: AsFd> Ready<T> {
     /// Returns when something came since this returned last. Whoever is told must read until nothing is left. Cancel
     /// safe. Needs a tokio runtime with time and I/O.
     pub(super) async fn readable(&self) {
-        let Ok(fd) = self.register() else { return sleep(UNREGISTERED_PACE).await };
+        let Ok(fd) = self.register() else { return sleep(UNREGISTERED_INTERVAL).await };
         match fd.readable().await {
             Ok(mut guard) => guard.clear_ready(),
-            Err(_) => sleep(UNREGISTERED_PACE).await,
+            Err(_) => sleep(UNREGISTERED_INTERVAL).await,
         }
     }
 

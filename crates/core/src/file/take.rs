@@ -21,12 +21,12 @@ const TRIES: usize = 16;
 
 /// How soon a claim asks again though nobody rang: near the head of the line; for each claim that stands before it, so that
 /// a thousand waiting processes do not keep the machine busy; and at the latest. A net under the bells.
-const NEAR_PACE: Duration = Duration::from_millis(250);
-const PACE_PER_PLACE: Duration = Duration::from_millis(250);
-pub(super) const FAR_PACE: Duration = Duration::from_secs(30);
+const NEAR_INTERVAL: Duration = Duration::from_millis(250);
+const INTERVAL_PER_PLACE: Duration = Duration::from_millis(250);
+pub(super) const FAR_INTERVAL: Duration = Duration::from_secs(30);
 /// The same for a claim that has no bell.
-const UNRUNG_PACE_PER_PLACE: Duration = Duration::from_millis(20);
-const UNRUNG_FAR_PACE: Duration = Duration::from_secs(5);
+const UNRUNG_INTERVAL_PER_PLACE: Duration = Duration::from_millis(20);
+const UNRUNG_FAR_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the first `claim` of an id came to: what remains of it, and the answer.
 type Created = (Option<Box<Entry>>, Answer);
@@ -233,7 +233,7 @@ impl FileEngine {
             && let Some(ahead) = self.far_behind(entry, ticket)?
         {
             return Ok(Answer::Waiting(Hint {
-                ask_in: Some(self.pace(ahead)),
+                ask_in: Some(self.interval(ahead)),
                 ahead: Some(ahead),
                 obstacle: None,
             }));
@@ -341,17 +341,17 @@ impl FileEngine {
     fn hint(&self, seen: &Judgement) -> Hint {
         let ask_in = match seen.verdict {
             Verdict::Kept(until) => until.since(self.env.clock.now()),
-            _ => self.pace(seen.ahead),
+            _ => self.interval(seen.ahead),
         };
         Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead), obstacle: None }
     }
 
-    fn pace(&self, ahead: u32) -> Duration {
+    fn interval(&self, ahead: u32) -> Duration {
         let (per_place, far) = match self.listener.has_wake_pipe() {
-            true => (PACE_PER_PLACE, FAR_PACE),
-            false => (UNRUNG_PACE_PER_PLACE, UNRUNG_FAR_PACE),
+            true => (INTERVAL_PER_PLACE, FAR_INTERVAL),
+            false => (UNRUNG_INTERVAL_PER_PLACE, UNRUNG_FAR_INTERVAL),
         };
-        (per_place * ahead).clamp(NEAR_PACE, far)
+        (per_place * ahead).clamp(NEAR_INTERVAL, far)
     }
 
     pub(super) fn record(&self, claim: &Claim, state: RecordState, since: Instant) -> Record {
@@ -392,7 +392,7 @@ fn flock(
 }
 
 fn too_late() -> Answer {
-    Answer::Taken(Hint { ask_in: Some(NEAR_PACE), ..Hint::default() })
+    Answer::Taken(Hint { ask_in: Some(NEAR_INTERVAL), ..Hint::default() })
 }
 
 fn entry(claim: &Claim, key: &Arc<Key>, lock: LockFile, place: ClaimState) -> Box<Entry> {

@@ -32,7 +32,7 @@ const MAX_ASKS: usize = 200;
 /// How often a name is tried that must be free since a lease ran out, and the pause between two tries: the server may be
 /// later than the clock where it gets no time, and then it answers the tries late too.
 const MAX_TRIES: usize = 100;
-const TRY_PACE: Duration = Duration::from_millis(10);
+const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The bench on which one case runs.
 pub(super) struct Bench<'a> {
@@ -318,7 +318,7 @@ impl Client<'_> {
             if let Answer::Held(grant) = self.ask(claim, How::Create).await? {
                 return Ok(grant);
             }
-            self.bench.advance(TRY_PACE).await;
+            self.bench.advance(TRY_INTERVAL).await;
         }
         self.hold(claim).await
     }

@@ -6,7 +6,7 @@ use leasehold_core::{BoxFuture, Engine, Name};
 
 /// Places in line end after a minute at the latest.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
-const LOOK_PACE: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The system under test. All futures run on the suite's own current-thread tokio runtime, with its timers and I/O.
 pub trait Harness: Sync {
@@ -62,7 +62,7 @@ pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
         if left.is_empty() || tokio::time::Instant::now() > limit {
             return left;
         }
-        tokio::time::sleep(LOOK_PACE).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 

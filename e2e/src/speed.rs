@@ -8,7 +8,7 @@ use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 
 /// How quick an engine is.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct EngineSpeed {
     /// The leases of a round: so short that faults end them.
     pub ttl: Duration,
     /// For how long after the last fault its traces may be seen: a lease, and twice the slowest pace of asking.
@@ -30,7 +30,7 @@ pub struct Pace {
 }
 
 /// One that counts in milliseconds.
-const FINE: Pace = Pace {
+const FINE: EngineSpeed = EngineSpeed {
     ttl: TTL,
     traces: Duration::from_secs(3),
     precision: Duration::from_millis(2),
@@ -46,21 +46,21 @@ const FINE: Pace = Pace {
 const WAKE: Duration = Duration::from_millis(250);
 
 /// Nobody can tell by its connection whether a Redis that was started anew has what it acknowledged.
-const REDIS: Pace = Pace { doubted_after: &[redis::ANEW], ..FINE };
+const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::ANEW], ..FINE };
 
 /// Whoever waits for a row looks once a second whether what it waits for is over.
-const SQL: Pace = Pace { poll: Duration::from_secs(1), ..FINE };
+const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };
 
 /// Who is notified on PostgreSQL speaks for its place twice a minute.
-const POSTGRES: Pace = Pace { place: MAX_ENTRY_LIFE, ..SQL };
+const POSTGRES: EngineSpeed = EngineSpeed { place: MAX_ENTRY_LIFE, ..SQL };
 
 /// Besides, those who write to one file stand in no line: while others have their turns, a process hears of nothing.
-const SQLITE: Pace = Pace { wake: Duration::from_secs(1), ..SQL };
+const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 
 /// etcd counts whole seconds, of which it tells only those that are complete. It looks twice a second for leases that are over,
 /// and what is kept for less than its shortest lease stands for as long as that if nobody is left to end it. A server that is
 /// started gives every lease its whole time again.
-const ETCD: Pace = Pace {
+const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(8),
     precision: Duration::from_secs(1),
@@ -74,7 +74,7 @@ const ETCD: Pace = Pace {
 
 /// A ZooKeeper ends sessions in steps of its tick, half a second here, and gives each its whole time again when it is started or has
 /// a new leader, which takes some seconds to be found. How long a session has left it does not tell.
-const ZOOKEEPER: Pace = Pace {
+const ZOOKEEPER: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(12),
     precision: Duration::from_secs(1),
@@ -87,11 +87,11 @@ const ZOOKEEPER: Pace = Pace {
 };
 
 /// The same of three servers: one that is cut off answers looks by itself until it notices, after `syncLimit` ticks: ten of half a second.
-const ENSEMBLE: Pace = Pace { stale: Duration::from_secs(6), ..ZOOKEEPER };
+const ENSEMBLE: EngineSpeed = EngineSpeed { stale: Duration::from_secs(6), ..ZOOKEEPER };
 
 /// Another server of Redis takes the place of one that is lost some seconds later; until then nobody can be granted what it had, and
 /// one that was cut off tells what had been.
-const GROUP: Pace = Pace {
+const GROUP: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     traces: Duration::from_secs(12),
     overdue: Duration::from_secs(8),
@@ -99,7 +99,7 @@ const GROUP: Pace = Pace {
     ..FINE
 };
 
-impl Pace {
+impl EngineSpeed {
     /// Of the engine of this name.
     #[must_use]
     pub fn of(engine: &str) -> Self {

@@ -18,12 +18,12 @@ const SELDOM: Duration = Duration::from_secs(1);
 
 /// Looks often after something moved, and ever more seldom while nothing does.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct PollInterval {
     moved: Instant,
     now: Instant,
 }
 
-impl Pace {
+impl PollInterval {
     pub(crate) fn new(now: Instant) -> Self {
         Self { moved: now, now }
     }
@@ -51,25 +51,25 @@ mod tests {
     #[test]
     fn the_longer_nothing_moves_the_more_seldom_it_looks() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let mut pace = Pace::new(at(1000));
+        let mut poll_interval = PollInterval::new(at(1000));
         let mut next = |millis: u64| {
-            pace.passed(at(millis));
-            pace.next(FIRST)
+            poll_interval.passed(at(millis));
+            poll_interval.next(FIRST)
         };
         assert_eq!(next(1000), FASTEST);
         assert_eq!(next(1400), Duration::from_millis(50));
         assert_eq!(next(9000), SLOWEST);
-        pace.moved(at(9000));
-        pace.passed(at(9016));
-        assert_eq!(pace.next(FIRST), FASTEST);
+        poll_interval.moved(at(9000));
+        poll_interval.passed(at(9016));
+        assert_eq!(poll_interval.next(FIRST), FASTEST);
     }
 
     #[test]
     fn the_farther_from_its_turn_the_more_seldom_it_looks() {
-        let mut pace = Pace::new(Instant::from_nanos(0));
-        pace.passed(Instant::from_nanos(60_000_000_000));
-        assert_eq!([0, 2].map(|ahead| pace.next(ahead)), [SLOWEST; 2]);
-        assert_eq!(pace.next(9), SLOWEST + EACH * 7);
-        assert_eq!([40, u32::MAX].map(|ahead| pace.next(ahead)), [SELDOM; 2]);
+        let mut poll_interval = PollInterval::new(Instant::from_nanos(0));
+        poll_interval.passed(Instant::from_nanos(60_000_000_000));
+        assert_eq!([0, 2].map(|ahead| poll_interval.next(ahead)), [SLOWEST; 2]);
+        assert_eq!(poll_interval.next(9), SLOWEST + EACH * 7);
+        assert_eq!([40, u32::MAX].map(|ahead| poll_interval.next(ahead)), [SELDOM; 2]);
     }
 }
