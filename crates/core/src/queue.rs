@@ -22,7 +22,7 @@ mod settle;
 mod tombstones;
 
 #[cfg(test)]
-mod bed;
+mod fixture;
 #[cfg(test)]
 mod judge;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The memory engine through the [`Engine`](crate::Engine) trait, each future polled once.
 
-mod bed;
 mod faults;
+mod fixture;
 mod handover;
 mod looks;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Pushed, bed::*, entry_life};
+use super::{Pushed, entry_life, fixture::*};
 use crate::{Answer, Claim, ClaimId, Grant, How, Instant, Mode, Token, View};
 
 pub(super) struct Judge {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{ENDED_LIFE, Refusal, bed::*, judge::Judge};
+use super::{ENDED_LIFE, Refusal, fixture::*, judge::Judge};
 use crate::{Claim, How, Mode, Previous, Release, Token};
 
 /// So many claims meet on the name.
@@ -67,7 +67,7 @@ fn claim_in(number: u8, semaphore: bool) -> Claim {
 }
 
 struct Run {
-    bed: Bed,
+    fixture: Fixture,
     judge: Judge,
     semaphore: bool,
 }
@@ -77,48 +77,49 @@ impl Run {
         match *event {
             Event::Call(who, how) => {
                 let claim = claim_in(who, self.semaphore);
-                let answer = self.bed.call(&claim, how).unwrap();
-                self.judge.called(&claim, how, &answer, &self.bed.pushed);
+                let answer = self.fixture.call(&claim, how).unwrap();
+                self.judge.called(&claim, how, &answer, &self.fixture.pushed);
             }
             Event::Clash(who) => self.clash(who),
             Event::Renew(who, which) => {
                 let claim = claim_in(who, self.semaphore);
                 let token = self.token(who, which).unwrap_or(token(0));
-                let kept = self.bed.step(|queue, step| queue.renew(claim.id, token, claim.ttl, step)).is_ok();
+                let kept =
+                    self.fixture.step(|queue, step| queue.renew(claim.id, token, claim.ttl, step)).is_ok();
                 // Time may have freed the name for others first; the hold itself does not depend on the order.
-                self.judge.all_pushed(&self.bed.pushed);
+                self.judge.all_pushed(&self.fixture.pushed);
                 self.judge.renewed(&claim, token, kept);
             }
             Event::Release(who, which, keep, bad) => {
                 let token = self.token(who, which);
                 let ended = if bad { Previous::Abandoned } else { Previous::Clean };
                 let keep = keep.map(Duration::from_millis);
-                let freed = self.bed.end(&Release { ended, keep, ..release(who, token) });
-                let kept_until = keep.map(|keep| self.bed.now.after(keep));
+                let freed = self.fixture.end(&Release { ended, keep, ..release(who, token) });
+                let kept_until = keep.map(|keep| self.fixture.now.after(keep));
                 self.judge.released(id(who), token, kept_until, freed);
-                self.judge.all_pushed(&self.bed.pushed);
+                self.judge.all_pushed(&self.fixture.pushed);
             }
             Event::Break(number, force) => {
-                let who = self.bed.break_hold(number, force).map(|broken| broken.id);
+                let who = self.fixture.break_hold(number, force).map(|broken| broken.id);
                 self.judge.broken(number, force, who);
-                self.judge.all_pushed(&self.bed.pushed);
+                self.judge.all_pushed(&self.fixture.pushed);
             }
             Event::Settle => {
-                self.bed.settle();
-                self.judge.all_pushed(&self.bed.pushed);
+                self.fixture.settle();
+                self.judge.all_pushed(&self.fixture.pushed);
             }
         }
         self.judge.nobody_is_forgotten();
-        self.judge.compare(&self.bed.view());
+        self.judge.compare(&self.fixture.view());
     }
 
     fn clash(&mut self, who: u8) {
-        self.bed.settle();
-        self.judge.all_pushed(&self.bed.pushed);
+        self.fixture.settle();
+        self.judge.all_pushed(&self.fixture.pushed);
         let number = CLAIMS + who;
         if !self.judge.nothing_lives() {
             let other = claim_in(number, !self.semaphore);
-            let answer = self.bed.call(&other, How::Create);
+            let answer = self.fixture.call(&other, How::Create);
             assert!(matches!(answer, Err(Refusal::Clash { asked, .. }) if asked == other.mode), "{answer:?}");
         }
     }
@@ -139,23 +140,23 @@ proptest! {
     /// I7 no lost wake-up, I13 "taken" justified, doubled requests, own only, no ghosts, I6 nothing left at rest.
     #[test]
     fn whatever_happens_the_rules_hold(semaphore: bool, saves: bool, history in history()) {
-        let mut bed = Bed::new();
-        bed.saves = saves;
-        let judge = Judge::new(bed.now);
-        let mut run = Run { bed, judge, semaphore };
+        let mut fixture = Fixture::new();
+        fixture.saves = saves;
+        let judge = Judge::new(fixture.now);
+        let mut run = Run { fixture, judge, semaphore };
         for (pause, event) in &history {
-            run.bed.pass(*pause * 100);
-            run.judge.pass(run.bed.now);
+            run.fixture.pass(*pause * 100);
+            run.judge.pass(run.fixture.now);
             run.happen(event);
         }
-        run.bed.pass(3_600_000);
-        run.bed.settle();
-        prop_assert!(run.bed.pushed.is_empty(), "all places in line have lapsed");
-        prop_assert!(!run.bed.queue.is_used());
-        run.bed.tombstones.forget(run.bed.now);
-        run.bed.now = run.bed.now.after(ENDED_LIFE);
-        prop_assert!(run.bed.queue.is_idle(run.bed.now));
-        run.bed.tombstones.forget(run.bed.now);
-        prop_assert!(run.bed.tombstones.is_empty());
+        run.fixture.pass(3_600_000);
+        run.fixture.settle();
+        prop_assert!(run.fixture.pushed.is_empty(), "all places in line have lapsed");
+        prop_assert!(!run.fixture.queue.is_used());
+        run.fixture.tombstones.forget(run.fixture.now);
+        run.fixture.now = run.fixture.now.after(ENDED_LIFE);
+        prop_assert!(run.fixture.queue.is_idle(run.fixture.now));
+        run.fixture.tombstones.forget(run.fixture.now);
+        prop_assert!(run.fixture.tombstones.is_empty());
     }
 }

@@ -5,8 +5,8 @@ use leasehold_core::{
 };
 
 use super::{
-    bench::{Bench, Contended, hold_of},
     case::{Case, Outcome, case, needs_lease, want},
+    fixture::{Contended, Fixture, hold_of},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -37,18 +37,18 @@ fn needs_lease_breaking(profile: &Profile) -> Option<&'static str> {
     (profile.breaking != Breaking::Lease).then_some("holds cannot be broken on the server")
 }
 
-async fn breaking_a_free_name_finds_nothing(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
+async fn breaking_a_free_name_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
     for force in [false, true] {
-        let answer = client.engine.break_hold(&bench.name(""), 1, force).await;
+        let answer = client.engine.break_hold(&fixture.name(""), 1, force).await;
         want!(answer, Ok(Broken::NotHeld) | Err(EngineError { fault: Fault::Denied, .. }) => (), "breaking a free name");
     }
     Ok(())
 }
 
-async fn breaking_another_token_finds_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn breaking_another_token_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     for (token, force) in [(grant.token.number + 1, false), (grant.token.number + 1_000_000, true), (0, true)]
     {
@@ -64,10 +64,10 @@ async fn breaking_another_token_finds_nothing(bench: &Bench<'_>) -> Outcome {
     one.free(&claim, &grant).await
 }
 
-async fn a_hold_that_cannot_be_broken_stays(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
+async fn a_hold_that_cannot_be_broken_stays(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
     // It does not stop when it is asked to, so an engine that can only ask cannot break it either.
-    let claim = Claim { stops_on_term: false, ..bench.claim(&bench.name(""), Mode::Exclusive) };
+    let claim = Claim { stops_on_term: false, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
     let grant = one.hold(&claim).await?;
     for force in [false, true] {
         let answer = other.engine.break_hold(&claim.name, grant.token.number, force).await;
@@ -77,11 +77,11 @@ async fn a_hold_that_cannot_be_broken_stays(bench: &Bench<'_>) -> Outcome {
     one.free(&claim, &grant).await
 }
 
-async fn a_broken_hold_is_lost_and_waited_for(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_broken_hold_is_lost_and_waited_for(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let waiter = bench.claim(&claim.name, Mode::Exclusive);
+    let waiter = fixture.claim(&claim.name, Mode::Exclusive);
     other.blocked(&waiter).await?;
     let answer = other.engine.break_hold(&claim.name, grant.token.number, false).await;
     want!(answer, Ok(Broken::Done) => (), "breaking a hold");
@@ -95,26 +95,26 @@ async fn a_broken_hold_is_lost_and_waited_for(bench: &Bench<'_>) -> Outcome {
     other.free(&waiter, &next).await
 }
 
-async fn a_broken_hold_is_waited_for_until_its_lease_ends(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+async fn a_broken_hold_is_waited_for_until_its_lease_ends(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let answer = other.engine.break_hold(&claim.name, grant.token.number, false).await;
     want!(answer, Ok(Broken::Done) => (), "breaking a hold");
     other.finds_taken(&claim.name).await?;
-    bench.outlive(&grant).await?;
+    fixture.outlive(&grant).await?;
     let next = other.finds_free_in_time(&claim.name).await?;
     want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
     Ok(())
 }
 
-async fn a_forced_break_frees_at_once(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_forced_break_frees_at_once(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let answer = other.engine.break_hold(&claim.name, grant.token.number, true).await;
     want!(answer, Ok(Broken::Done) => (), "breaking a hold by force");
-    let next_claim = bench.claim(&claim.name, Mode::Exclusive);
+    let next_claim = fixture.claim(&claim.name, Mode::Exclusive);
     let next = other.hold(&next_claim).await?;
     want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
     let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
@@ -124,9 +124,9 @@ async fn a_forced_break_frees_at_once(bench: &Bench<'_>) -> Outcome {
     other.free(&next_claim, &next).await
 }
 
-async fn any_token_of_a_block_breaks_its_hold(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = Claim { tokens: 4, ..bench.claim(&bench.name(""), Mode::Exclusive) };
+async fn any_token_of_a_block_breaks_its_hold(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = Claim { tokens: 4, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
     let grant = one.hold(&claim).await?;
     let last = grant.token.number + u64::from(grant.tokens) - 1;
     let answer = other.engine.break_hold(&claim.name, last + 1, true).await;
@@ -136,8 +136,8 @@ async fn any_token_of_a_block_breaks_its_hold(bench: &Bench<'_>) -> Outcome {
     other.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_forced_break_ends_a_grant_that_its_claim_has_not_asked_for(bench: &Bench<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
+async fn a_forced_break_ends_a_grant_that_its_claim_has_not_asked_for(fixture: &Fixture<'_>) -> Outcome {
+    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     let view = one.engine.show(&waiter.name).await.map_err(|error| format!("show: {error:?}"))?;
     // An engine may grant only to who asks; then there is nothing to break yet.

@@ -5,8 +5,8 @@ use std::{future::poll_fn, pin::Pin, task::Poll};
 use leasehold_core::{BoxFuture, How, Mode};
 
 use super::{
-    bench::{Bench, release_of},
     case::{Case, Outcome, case, ensure, want},
+    fixture::{Fixture, release_of},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -17,11 +17,11 @@ pub(super) const CASES: &[Case] = &[
 /// How many polls a verb may need: one request has a handful of stages.
 const MAX_POLLS: usize = 200;
 
-async fn a_claim_dropped_at_any_poll_leaves_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
+async fn a_claim_dropped_at_any_poll_leaves_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
     for polls in 0..MAX_POLLS {
-        let claim = bench.claim(&name, Mode::Exclusive);
+        let claim = fixture.claim(&name, Mode::Exclusive);
         one.remember(&claim);
         let completed = poll_times(one.engine.claim(&claim, How::Create), polls).await;
         let released = one.release(&claim, None).await?;
@@ -37,11 +37,11 @@ async fn a_claim_dropped_at_any_poll_leaves_nothing(bench: &Bench<'_>) -> Outcom
     Err(format!("a claim needs more than {MAX_POLLS} polls").into())
 }
 
-async fn a_release_dropped_at_any_poll_can_be_sent_again(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
+async fn a_release_dropped_at_any_poll_can_be_sent_again(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
     for polls in 0..MAX_POLLS {
-        let claim = bench.claim(&name, Mode::Exclusive);
+        let claim = fixture.claim(&name, Mode::Exclusive);
         let grant = one.hold(&claim).await?;
         let order = [release_of(&claim, Some(&grant))];
         let completed = poll_times(one.engine.release(&order), polls).await;

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin};
 
 use leasehold_core::Profile;
 
-use super::bench::Bench;
+use super::fixture::Fixture;
 
 /// A named case.
 pub(super) struct Case {
@@ -13,7 +13,7 @@ pub(super) struct Case {
     /// Why it does not apply to an engine with this profile; `None`: it does.
     pub(super) skip: fn(&Profile) -> Option<&'static str>,
     /// Runs it.
-    pub(super) run: for<'a> fn(&'a Bench<'a>) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>,
+    pub(super) run: for<'a> fn(&'a Fixture<'a>) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>,
 }
 
 /// How a case ended early.
@@ -40,7 +40,11 @@ macro_rules! case {
         case!($run, skip = |_| None)
     };
     ($run:ident, skip = $skip:expr) => {
-        $crate::suite::case::Case { name: stringify!($run), skip: $skip, run: |bench| Box::pin($run(bench)) }
+        $crate::suite::case::Case {
+            name: stringify!($run),
+            skip: $skip,
+            run: |fixture| Box::pin($run(fixture)),
+        }
     };
 }
 

@@ -3,8 +3,8 @@
 use leasehold_core::{Answer, How, Mode, Previous};
 
 use super::{
-    bench::Bench,
     case::{Case, Outcome, case, ensure, want},
+    fixture::Fixture,
 };
 use crate::claims;
 
@@ -22,9 +22,9 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-async fn a_free_name_is_granted(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_free_name_is_granted(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = client.hold(&claim).await?;
     ensure!(grant.token.number >= 1, "tokens count from 1: {:?}", grant.token);
     ensure!(grant.tokens >= 1, "a grant carries at least its own token: {grant:?}");
@@ -33,28 +33,28 @@ async fn a_free_name_is_granted(bench: &Bench<'_>) -> Outcome {
         "nobody held the name before, yet: {:?}",
         grant.previous
     );
-    let lapses = bench.profile().life != leasehold_core::Life::Process;
-    ensure!(grant.ttl.is_some() == lapses, "a {:?} granted the ttl {:?}", bench.profile().life, grant.ttl);
+    let lapses = fixture.profile().life != leasehold_core::Life::Process;
+    ensure!(grant.ttl.is_some() == lapses, "a {:?} granted the ttl {:?}", fixture.profile().life, grant.ttl);
     client.free(&claim, &grant).await
 }
 
-async fn a_taken_name_is_not_granted_again(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let claim = bench.claim(&name, Mode::Exclusive);
+async fn a_taken_name_is_not_granted_again(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let claim = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     one.finds_taken(&name).await?;
     other.finds_taken(&name).await?;
-    other.blocked(&bench.claim(&name, Mode::Exclusive)).await?;
+    other.blocked(&fixture.claim(&name, Mode::Exclusive)).await?;
     one.free(&claim, &grant).await
 }
 
-async fn a_claim_that_may_not_queue_leaves_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = bench.claim(&name, Mode::Exclusive);
+async fn a_claim_that_may_not_queue_leaves_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&holder).await?;
-    let attempt = bench.attempt(&name, Mode::Exclusive);
+    let attempt = fixture.attempt(&name, Mode::Exclusive);
     other.blocked(&attempt).await?;
     let view = one.engine.show(&name).await.map_err(|error| format!("show: {error:?}"))?;
     ensure!(view.waiters.is_empty(), "an attempt stands in line: {:?}", view.waiters);
@@ -64,9 +64,9 @@ async fn a_claim_that_may_not_queue_leaves_nothing(bench: &Bench<'_>) -> Outcome
     one.finds_free(&name).await.map(drop)
 }
 
-async fn a_doubled_claim_is_the_same_grant(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_doubled_claim_is_the_same_grant(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let first = client.hold(&claim).await?;
     let second = client.hold(&claim).await?;
     ensure!(first.token == second.token, "one claim was granted twice: {} and {}", first.token, second.token);
@@ -76,12 +76,12 @@ async fn a_doubled_claim_is_the_same_grant(bench: &Bench<'_>) -> Outcome {
     client.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_doubled_waiting_claim_keeps_its_place(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = bench.claim(&name, Mode::Exclusive);
+async fn a_doubled_waiting_claim_keeps_its_place(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&holder).await?;
-    let (first, second) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let (first, second) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     one.blocked(&first).await?;
     other.blocked(&second).await?;
     one.blocked(&first).await?;
@@ -95,9 +95,9 @@ async fn a_doubled_waiting_claim_keeps_its_place(bench: &Bench<'_>) -> Outcome {
     one.granted(&first).await.map(drop)
 }
 
-async fn asking_a_grant_gives_the_same_token(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn asking_a_grant_gives_the_same_token(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = client.hold(&claim).await?;
     let asked = client.ask(&claim, How::Ask).await?;
     let asked = want!(asked, Answer::Held(grant) => grant, "asking a live grant");
@@ -106,12 +106,12 @@ async fn asking_a_grant_gives_the_same_token(bench: &Bench<'_>) -> Outcome {
     client.free(&claim, &asked).await
 }
 
-async fn ask_never_creates(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let unknown = bench.claim(&name, Mode::Exclusive);
+async fn ask_never_creates(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let unknown = fixture.claim(&name, Mode::Exclusive);
     want!(one.ask(&unknown, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a free name");
-    let holder = bench.claim(&name, Mode::Exclusive);
+    let holder = fixture.claim(&name, Mode::Exclusive);
     let grant = other.hold(&holder).await?;
     let stranger = leasehold_core::Claim { id: claims::fresh_id(), ..unknown };
     want!(one.ask(&stranger, How::Ask).await?, Answer::Gone => (), "asking for an unknown claim of a held name");
@@ -121,9 +121,9 @@ async fn ask_never_creates(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn inline_verbs_complete_at_their_first_poll(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn inline_verbs_complete_at_their_first_poll(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     client.remember(&claim);
     let engine = &client.engine;
     // On a thread without a runtime, as core calls inline engines from blocking callers.
@@ -133,9 +133,9 @@ async fn inline_verbs_complete_at_their_first_poll(bench: &Bench<'_>) -> Outcome
                 Ok(Answer::Held(grant)) => grant,
                 _ => return None,
             };
-            let hold = [super::bench::hold_of(&claim, &grant)];
+            let hold = [super::fixture::hold_of(&claim, &grant)];
             crate::dropper::poll_once(engine.renew(&hold))?;
-            let order = [super::bench::release_of(&claim, Some(&grant))];
+            let order = [super::fixture::release_of(&claim, Some(&grant))];
             crate::dropper::poll_once(engine.release(&order))
         };
         scope.spawn(verbs).join().ok().flatten()

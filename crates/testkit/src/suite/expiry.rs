@@ -3,8 +3,8 @@
 use leasehold_core::{Claim, Mode, Previous, Released, Renewed};
 
 use super::{
-    bench::{Bench, hold_of},
     case::{Case, Outcome, case, ensure, needs_fifo, needs_lease, needs_modes, want},
+    fixture::{Fixture, hold_of},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -22,11 +22,11 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-async fn an_expired_name_is_free(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+async fn an_expired_name_is_free(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    bench.outlive(&grant).await?;
+    fixture.outlive(&grant).await?;
     let next = other.finds_free_in_time(&claim.name).await?;
     want!(next.previous, Previous::Lapsed | Previous::Unknown => (), "after a hold that lapsed");
     let after = other.finds_free(&claim.name).await?;
@@ -34,12 +34,12 @@ async fn an_expired_name_is_free(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn an_expired_hold_is_lost(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+async fn an_expired_hold_is_lost(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    bench.outlive(&grant).await?;
-    let next = bench.claim(&claim.name, Mode::Exclusive);
+    fixture.outlive(&grant).await?;
+    let next = fixture.claim(&claim.name, Mode::Exclusive);
     let next_grant = other.hold_in_time(&next).await?;
     let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
     want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that lapsed and was granted on");
@@ -48,48 +48,48 @@ async fn an_expired_hold_is_lost(bench: &Bench<'_>) -> Outcome {
     other.free(&next, &next_grant).await
 }
 
-async fn an_expired_reader_lets_the_writer_in(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let (short, long) = (bench.short(&name, Mode::Shared), bench.claim(&name, Mode::Shared));
+async fn an_expired_reader_lets_the_writer_in(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let (short, long) = (fixture.short(&name, Mode::Shared), fixture.claim(&name, Mode::Shared));
     let lapsing = one.hold(&short).await?;
     let staying = other.hold(&long).await?;
-    bench.outlive(&lapsing).await?;
+    fixture.outlive(&lapsing).await?;
     other.finds_taken(&name).await?;
     other.free(&long, &staying).await?;
     other.finds_free_in_time(&name).await.map(drop)
 }
 
-async fn an_expired_permit_comes_back(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
+async fn an_expired_permit_comes_back(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
     let permits = |count| Mode::Permits { count, limit: 2 };
-    let lapsing = one.hold(&bench.short(&name, permits(1))).await?;
-    other.hold(&bench.claim(&name, permits(1))).await?;
-    other.blocked(&bench.attempt(&name, permits(1))).await?;
-    bench.outlive(&lapsing).await?;
-    other.hold_in_time(&bench.attempt(&name, permits(1))).await?;
-    one.blocked(&bench.attempt(&name, permits(1))).await.map(drop)
+    let lapsing = one.hold(&fixture.short(&name, permits(1))).await?;
+    other.hold(&fixture.claim(&name, permits(1))).await?;
+    other.blocked(&fixture.attempt(&name, permits(1))).await?;
+    fixture.outlive(&lapsing).await?;
+    other.hold_in_time(&fixture.attempt(&name, permits(1))).await?;
+    one.blocked(&fixture.attempt(&name, permits(1))).await.map(drop)
 }
 
-async fn a_waiter_gets_an_expired_name(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+async fn a_waiter_gets_an_expired_name(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let waiter = bench.claim(&claim.name, Mode::Exclusive);
+    let waiter = fixture.claim(&claim.name, Mode::Exclusive);
     other.blocked(&waiter).await?;
-    bench.outlive(&grant).await?;
+    fixture.outlive(&grant).await?;
     let next = other.granted(&waiter).await?;
     want!(next.previous, Previous::Lapsed | Previous::Unknown => (), "after a hold that lapsed");
     other.free(&waiter, &next).await
 }
 
-async fn the_hint_tells_when_the_lease_runs_out(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+async fn the_hint_tells_when_the_lease_runs_out(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
-    let hint = other.blocked(&Claim { ttl, ..bench.claim(&claim.name, Mode::Exclusive) }).await?;
+    let hint = other.blocked(&Claim { ttl, ..fixture.claim(&claim.name, Mode::Exclusive) }).await?;
     // The hint may be absent; if it is there, asking then must not be later than the expiry by more than the grace.
     ensure!(
         hint.ask_in.is_none_or(|ask_in| ask_in <= ttl * 2),

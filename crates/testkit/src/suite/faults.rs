@@ -4,18 +4,18 @@ use leasehold_core::{Mode, Notification, Renewed};
 
 use super::{
     Disturbance,
-    bench::{Bench, hold_of},
     case::{Case, Outcome, case, ensure, want},
+    fixture::{Fixture, hold_of},
 };
 
 pub(super) const CASES: &[Case] =
     &[case!(a_system_that_forgot_says_so_and_tokens_still_grow), case!(locks_outlive_cut_connections)];
 
-async fn a_system_that_forgot_says_so_and_tokens_still_grow(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_system_that_forgot_says_so_and_tokens_still_grow(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    bench.disturb(Disturbance::Forget).await?;
+    fixture.disturb(Disturbance::Forget).await?;
     let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
     want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that the system forgot");
     let next = other.finds_free(&claim.name).await?;
@@ -24,14 +24,14 @@ async fn a_system_that_forgot_says_so_and_tokens_still_grow(bench: &Bench<'_>) -
     Ok(())
 }
 
-async fn locks_outlive_cut_connections(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn locks_outlive_cut_connections(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let waiter = bench.claim(&claim.name, Mode::Exclusive);
+    let waiter = fixture.claim(&claim.name, Mode::Exclusive);
     other.blocked(&waiter).await?;
-    bench.disturb(Disturbance::Cut).await?;
-    if bench.profile().push {
+    fixture.disturb(Disturbance::Cut).await?;
+    if fixture.profile().push {
         let told = async {
             while !other
                 .engine
@@ -41,7 +41,7 @@ async fn locks_outlive_cut_connections(bench: &Bench<'_>) -> Outcome {
                 .any(|notification| matches!(notification, Notification::AskAll))
             {}
         };
-        let limit = bench.patience();
+        let limit = fixture.patience();
         let late = |_| format!("a cut connection was not told by AskAll in {limit:?}");
         tokio::time::timeout(limit, told).await.map_err(late)?;
     }

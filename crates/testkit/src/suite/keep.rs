@@ -5,8 +5,8 @@ use std::{collections::VecDeque, time::Duration};
 use leasehold_core::{Claim, Grant, Instant, Mode, Next, Notification, Profile, Release, Released, Wait};
 
 use super::{
-    bench::{Bench, Client, release_of},
     case::{Case, Outcome, Stop, case, ensure, want},
+    fixture::{Client, Fixture, release_of},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -33,52 +33,52 @@ fn needs_keep(profile: &Profile) -> Option<&'static str> {
     (!profile.can_keep).then_some("a name cannot be kept after its release")
 }
 
-async fn a_kept_name_is_taken_for_its_time(bench: &Bench<'_>) -> Outcome {
-    let kept = bench.short_time(KEPT);
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_kept_name_is_taken_for_its_time(fixture: &Fixture<'_>) -> Outcome {
+    let kept = fixture.short_time(KEPT);
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let order = Release { keep: Some(kept), ..release_of(&claim, Some(&grant)) };
     want!(one.release_as(&order).await?, Released::Freed => (), "a release that keeps the name");
-    let hint = other.blocked(&bench.attempt(&claim.name, Mode::Exclusive)).await?;
+    let hint = other.blocked(&fixture.attempt(&claim.name, Mode::Exclusive)).await?;
     ensure!(
         hint.ask_in.is_some_and(|ask_in| ask_in <= kept),
         "kept for {kept:?}, the hint is {:?}",
         hint.ask_in
     );
-    one.blocked(&bench.attempt(&claim.name, Mode::Shared)).await?;
+    one.blocked(&fixture.attempt(&claim.name, Mode::Shared)).await?;
     // A release that is repeated, because its answer was lost, must not end the time.
     want!(one.release(&claim, Some(&grant)).await?, Released::NotThere | Released::Freed => (), "a repeated release");
     one.finds_taken(&claim.name).await?;
-    bench.advance(kept + GRACE).await;
+    fixture.advance(kept + GRACE).await;
     let next = other.finds_free_in_time(&claim.name).await?;
     ensure!(next.token > grant.token, "the token {} follows {}", next.token, grant.token);
     Ok(())
 }
 
-async fn a_waiter_gets_a_kept_name_after_its_time(bench: &Bench<'_>) -> Outcome {
-    let kept = bench.short_time(KEPT);
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_waiter_gets_a_kept_name_after_its_time(fixture: &Fixture<'_>) -> Outcome {
+    let kept = fixture.short_time(KEPT);
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let waiter = bench.claim(&claim.name, Mode::Exclusive);
+    let waiter = fixture.claim(&claim.name, Mode::Exclusive);
     other.blocked(&waiter).await?;
     one.release_as(&Release { keep: Some(kept), ..release_of(&claim, Some(&grant)) }).await?;
-    if bench.profile().fifo {
+    if fixture.profile().fifo {
         other.waits(&waiter).await?;
     }
-    bench.advance(kept + GRACE).await;
+    fixture.advance(kept + GRACE).await;
     other.granted(&waiter).await.map(drop)
 }
 
-async fn each_waiter_gets_a_kept_name_when_its_time_is_over(bench: &Bench<'_>) -> Outcome {
-    let clients = [bench.client().await, bench.client().await];
-    let holder = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn each_waiter_gets_a_kept_name_when_its_time_is_over(fixture: &Fixture<'_>) -> Outcome {
+    let clients = [fixture.client().await, fixture.client().await];
+    let holder = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let mut grant = clients[0].hold(&holder).await?;
     let mut line = VecDeque::new();
     for at in 0..WAITERS {
-        let claim = bench.claim(&holder.name, Mode::Exclusive);
-        line.push_back(Waiter::new(bench, &clients[(at + 1) % clients.len()], claim).await?);
+        let claim = fixture.claim(&holder.name, Mode::Exclusive);
+        line.push_back(Waiter::new(fixture, &clients[(at + 1) % clients.len()], claim).await?);
     }
     let (mut now, mut last) = (Instant::from_nanos(0), (holder, &clients[0]));
     while !line.is_empty() {
@@ -91,7 +91,7 @@ async fn each_waiter_gets_a_kept_name_when_its_time_is_over(bench: &Bench<'_>) -
                 took <= (KEPT_EACH + LATE) * turns as u32,
                 "{turns} waiters, for each of which the name was kept for {KEPT_EACH:?}, are not through after {took:?}"
             );
-            bench.advance(STEP).await;
+            fixture.advance(STEP).await;
             now = now.after(STEP);
             if let Some(granted) = look(&clients, &mut line, now).await? {
                 break granted;
@@ -113,9 +113,9 @@ struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    async fn new(bench: &Bench<'_>, client: &'a Client<'a>, claim: Claim) -> Outcome<Self> {
+    async fn new(fixture: &Fixture<'_>, client: &'a Client<'a>, claim: Claim) -> Outcome<Self> {
         let due = Instant::from_nanos(0);
-        let mut waiter = Self { wait: Wait::new(bench.profile(), None), claim, client, due };
+        let mut waiter = Self { wait: Wait::new(fixture.profile(), None), claim, client, due };
         match waiter.ask(due).await? {
             None => Ok(waiter),
             Some(grant) => Err(Stop::Fail(format!("a name that is held was granted: {grant:?}"))),
@@ -165,10 +165,10 @@ async fn look(
     Ok(None)
 }
 
-async fn a_name_is_not_kept_without_being_held(bench: &Bench<'_>) -> Outcome {
-    let kept = bench.short_time(KEPT);
-    let (one, other) = (bench.client().await, bench.client().await);
-    let stranger = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_name_is_not_kept_without_being_held(fixture: &Fixture<'_>) -> Outcome {
+    let kept = fixture.short_time(KEPT);
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let stranger = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let order = Release { keep: Some(kept), ..release_of(&stranger, None) };
     want!(one.release_as(&order).await?, Released::NotThere => (), "a keeping release of a claim never made");
     other.finds_free(&stranger.name).await.map(drop)

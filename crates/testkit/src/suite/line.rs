@@ -6,8 +6,8 @@ use futures_util::future::try_join_all;
 use leasehold_core::{Answer, Claim, How, Mode, Released};
 
 use super::{
-    bench::{Bench, Client, Contended},
     case::{Case, Outcome, Stop, case, ensure, needs_fifo, needs_lease, want},
+    fixture::{Client, Contended, Fixture},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -29,20 +29,20 @@ pub(super) const CASES: &[Case] = &[
 /// How many of them speak at once.
 const AT_ONCE: usize = 50;
 
-async fn a_waiter_gets_the_name_after_its_release(bench: &Bench<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
+async fn a_waiter_gets_the_name_after_its_release(fixture: &Fixture<'_>) -> Outcome {
+    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     let next = other.granted(&waiter).await?;
     one.finds_taken(&holder.name).await?;
     other.free(&waiter, &next).await
 }
 
-async fn waiters_are_served_in_order(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = bench.claim(&name, Mode::Exclusive);
+async fn waiters_are_served_in_order(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = fixture.claim(&name, Mode::Exclusive);
     let mut grant = one.hold(&holder).await?;
-    let waiters: Vec<Claim> = (0..4).map(|_| bench.claim(&name, Mode::Exclusive)).collect();
+    let waiters: Vec<Claim> = (0..4).map(|_| fixture.claim(&name, Mode::Exclusive)).collect();
     for (at, waiter) in waiters.iter().enumerate() {
         let client = if at % 2 == 0 { &other } else { &one };
         let hint = client.blocked(waiter).await?;
@@ -65,23 +65,23 @@ async fn waiters_are_served_in_order(bench: &Bench<'_>) -> Outcome {
     last_client.free(last, &grant).await
 }
 
-async fn newcomers_do_not_barge_past_the_line(bench: &Bench<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
+async fn newcomers_do_not_barge_past_the_line(fixture: &Fixture<'_>) -> Outcome {
+    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
     one.finds_taken(&holder.name).await?;
-    one.blocked(&bench.claim(&holder.name, Mode::Exclusive)).await?;
+    one.blocked(&fixture.claim(&holder.name, Mode::Exclusive)).await?;
     other.granted(&waiter).await.map(drop)
 }
 
-async fn a_waiting_writer_is_not_overtaken_by_readers(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let reader = bench.claim(&name, Mode::Shared);
+async fn a_waiting_writer_is_not_overtaken_by_readers(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let reader = fixture.claim(&name, Mode::Shared);
     let grant = one.hold(&reader).await?;
-    let writer = bench.claim(&name, Mode::Exclusive);
+    let writer = fixture.claim(&name, Mode::Exclusive);
     other.blocked(&writer).await?;
-    one.blocked(&bench.attempt(&name, Mode::Shared)).await?;
-    let late = bench.claim(&name, Mode::Shared);
+    one.blocked(&fixture.attempt(&name, Mode::Shared)).await?;
+    let late = fixture.claim(&name, Mode::Shared);
     one.blocked(&late).await?;
     one.free(&reader, &grant).await?;
     let written = other.granted(&writer).await?;
@@ -90,13 +90,13 @@ async fn a_waiting_writer_is_not_overtaken_by_readers(bench: &Bench<'_>) -> Outc
     one.granted(&late).await.map(drop)
 }
 
-async fn readers_at_the_head_are_granted_together(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let writer = bench.claim(&name, Mode::Exclusive);
+async fn readers_at_the_head_are_granted_together(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let writer = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&writer).await?;
-    let (first, second) = (bench.claim(&name, Mode::Shared), bench.claim(&name, Mode::Shared));
-    let (next, third) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Shared));
+    let (first, second) = (fixture.claim(&name, Mode::Shared), fixture.claim(&name, Mode::Shared));
+    let (next, third) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Shared));
     one.blocked(&first).await?;
     other.blocked(&second).await?;
     other.blocked(&next).await?;
@@ -111,13 +111,13 @@ async fn readers_at_the_head_are_granted_together(bench: &Bench<'_>) -> Outcome 
     other.granted(&next).await.map(drop)
 }
 
-async fn a_small_permit_claim_does_not_overtake_a_large_one(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
+async fn a_small_permit_claim_does_not_overtake_a_large_one(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
     let permits = |count| Mode::Permits { count, limit: 3 };
-    let holder = bench.claim(&name, permits(2));
+    let holder = fixture.claim(&name, permits(2));
     let grant = one.hold(&holder).await?;
-    let (large, small) = (bench.claim(&name, permits(3)), bench.claim(&name, permits(1)));
+    let (large, small) = (fixture.claim(&name, permits(3)), fixture.claim(&name, permits(1)));
     other.blocked(&large).await?;
     one.blocked(&small).await?;
     one.free(&holder, &grant).await?;
@@ -127,12 +127,12 @@ async fn a_small_permit_claim_does_not_overtake_a_large_one(bench: &Bench<'_>) -
     one.granted(&small).await.map(drop)
 }
 
-async fn a_cancelled_waiter_leaves_the_line(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = bench.claim(&name, Mode::Exclusive);
+async fn a_cancelled_waiter_leaves_the_line(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&holder).await?;
-    let (leaving, staying) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     one.blocked(&leaving).await?;
     other.blocked(&staying).await?;
     want!(one.release(&leaving, None).await?, Released::Freed => (), "a waiter that leaves the line");
@@ -141,12 +141,12 @@ async fn a_cancelled_waiter_leaves_the_line(bench: &Bench<'_>) -> Outcome {
     other.granted(&staying).await.map(drop)
 }
 
-async fn a_cancelled_waiter_hands_its_grant_on(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = bench.claim(&name, Mode::Exclusive);
+async fn a_cancelled_waiter_hands_its_grant_on(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&holder).await?;
-    let (leaving, staying) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     one.blocked(&leaving).await?;
     other.blocked(&staying).await?;
     // The grant, or the wake-up, is under way to the first waiter when it gives up: it cannot know.
@@ -156,32 +156,32 @@ async fn a_cancelled_waiter_hands_its_grant_on(bench: &Bench<'_>) -> Outcome {
     one.finds_taken(&name).await
 }
 
-async fn a_dead_waiter_does_not_hold_up_the_line(bench: &Bench<'_>) -> Outcome {
-    let (one, dead, other) = (bench.client().await, bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = bench.claim(&name, Mode::Exclusive);
+async fn a_dead_waiter_does_not_hold_up_the_line(fixture: &Fixture<'_>) -> Outcome {
+    let (one, dead, other) = (fixture.client().await, fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&holder).await?;
-    dead.blocked(&bench.short(&name, Mode::Exclusive)).await?;
-    let waiter = bench.claim(&name, Mode::Exclusive);
+    dead.blocked(&fixture.short(&name, Mode::Exclusive)).await?;
+    let waiter = fixture.claim(&name, Mode::Exclusive);
     other.blocked(&waiter).await?;
     one.free(&holder, &grant).await?;
     // The dead one was granted; its claim time runs out unheard.
-    let silent = bench.short(&name, Mode::Exclusive);
-    bench.advance(silent.claim_time * 2).await;
+    let silent = fixture.short(&name, Mode::Exclusive);
+    fixture.advance(silent.claim_time * 2).await;
     other.granted(&waiter).await.map(drop)
 }
 
-async fn a_thousand_claims_wait_on_one_name(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
+async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
     let patient = || {
-        let claim = bench.claim(&name, Mode::Exclusive);
-        let ttl = bench.short_time(claim.ttl);
+        let claim = fixture.claim(&name, Mode::Exclusive);
+        let ttl = fixture.short_time(claim.ttl);
         Claim { ttl, claim_time: ttl, ..claim }
     };
     let holder = patient();
     let mut grant = one.hold(&holder).await?;
-    let waiters: Vec<Claim> = (0..bench.crowd()).map(|_| patient()).collect();
+    let waiters: Vec<Claim> = (0..fixture.crowd()).map(|_| patient()).collect();
     let waiters: Vec<_> = waiters.iter().zip([&one, &other].into_iter().cycle()).collect();
     let mut spoke = Instant::now();
     for (at, (waiter, client)) in waiters.iter().enumerate() {

@@ -3,8 +3,8 @@
 use leasehold_core::{Mode, View};
 
 use super::{
-    bench::{Bench, Client},
     case::{Case, Outcome, case, ensure, needs_fifo},
+    fixture::{Client, Fixture},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -17,13 +17,13 @@ pub(super) const CASES: &[Case] = &[
     case!(the_guarantee_is_told),
 ];
 
-async fn a_ping_is_answered_and_creates_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
+async fn a_ping_is_answered_and_creates_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
     let ping =
         async |client: &Client<'_>| client.engine.ping().await.map_err(|error| format!("ping: {error:?}"));
     // Before anything was asked of it, while a name is held, and on an engine that was used.
     ping(&one).await?;
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     for client in [&one, &other] {
         ping(client).await?;
@@ -35,26 +35,26 @@ async fn a_ping_is_answered_and_creates_nothing(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn a_free_name_is_shown_free(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
+async fn a_free_name_is_shown_free(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
     for _ in 0..2 {
-        let view = show(bench, &client).await?;
+        let view = show(fixture, &client).await?;
         ensure!(view.mode.is_none(), "a free name is shown held: {view:?}");
         ensure!(view.holders.is_empty() && view.waiters.is_empty(), "a free name is shown in use: {view:?}");
         ensure!(!view.key.is_empty(), "a free name has no key: {view:?}");
-        client.finds_free(&bench.name("")).await?;
+        client.finds_free(&fixture.name("")).await?;
     }
     Ok(())
 }
 
-async fn a_holder_is_shown(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
+async fn a_holder_is_shown(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }]
-        .map(|mode| bench.or_exclusive(mode))
+        .map(|mode| fixture.or_exclusive(mode))
     {
-        let claim = bench.claim(&bench.name(""), mode);
+        let claim = fixture.claim(&fixture.name(""), mode);
         let grant = one.hold(&claim).await?;
-        let view = show(bench, &other).await?;
+        let view = show(fixture, &other).await?;
         ensure!(
             view.mode.is_some_and(|shown| shown.same_kind(mode)),
             "held is {mode}, shown is {:?}",
@@ -88,15 +88,15 @@ async fn a_holder_is_shown(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn waiters_are_shown_in_order(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    one.hold(&bench.claim(&name, Mode::Exclusive)).await?;
-    let waiters = [Mode::Shared, Mode::Exclusive, Mode::Shared].map(|mode| bench.claim(&name, mode));
+async fn waiters_are_shown_in_order(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    one.hold(&fixture.claim(&name, Mode::Exclusive)).await?;
+    let waiters = [Mode::Shared, Mode::Exclusive, Mode::Shared].map(|mode| fixture.claim(&name, mode));
     for (waiter, client) in waiters.iter().zip([&one, &other, &one]) {
         client.blocked(waiter).await?;
     }
-    let view = show(bench, &other).await?;
+    let view = show(fixture, &other).await?;
     let shown: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
     ensure!(
         shown == waiters.each_ref().map(|waiter| waiter.id.to_string()),
@@ -110,29 +110,29 @@ async fn waiters_are_shown_in_order(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn only_names_in_use_are_listed(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let prefix = bench.name("-");
-    one.finds_free(&bench.name("-free")).await?;
+async fn only_names_in_use_are_listed(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let prefix = fixture.name("-");
+    one.finds_free(&fixture.name("-free")).await?;
     for suffix in ["-c", "-a", "-b"] {
-        one.hold(&bench.claim(&bench.name(suffix), Mode::Exclusive)).await?;
+        one.hold(&fixture.claim(&fixture.name(suffix), Mode::Exclusive)).await?;
     }
-    one.hold(&bench.claim(&bench.name("+d"), Mode::Exclusive)).await?;
+    one.hold(&fixture.claim(&fixture.name("+d"), Mode::Exclusive)).await?;
     let listed = other.engine.list(prefix.as_str()).await.map_err(|error| format!("list: {error:?}"))?;
     let names: Vec<_> = listed.iter().map(|view| view.name.clone()).collect();
-    ensure!(names == ["-a", "-b", "-c"].map(|suffix| bench.name(suffix)), "listed are {names:?}");
+    ensure!(names == ["-a", "-b", "-c"].map(|suffix| fixture.name(suffix)), "listed are {names:?}");
     ensure!(listed.iter().all(|view| view.holders.len() == 1), "a listed name has no holder: {listed:?}");
     Ok(())
 }
 
-async fn looking_changes_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn looking_changes_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     for _ in 0..3 {
-        show(bench, &other).await?;
+        show(fixture, &other).await?;
         other.engine.list("").await.map_err(|error| format!("list: {error:?}"))?;
         let grant = one.hold(&claim).await?;
-        show(bench, &other).await?;
+        show(fixture, &other).await?;
         other.finds_taken(&claim.name).await?;
         let again = one.granted(&claim).await?;
         ensure!(again.token == grant.token, "looking changed the token {} to {}", grant.token, again.token);
@@ -140,13 +140,13 @@ async fn looking_changes_nothing(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn the_guarantee_is_told(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
+async fn the_guarantee_is_told(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
     let guarantee = client.engine.guarantee().await.map_err(|error| format!("guarantee: {error:?}"))?;
     ensure!(guarantee.notes.iter().all(|note| !note.trim().is_empty()), "an empty note: {guarantee:?}");
     Ok(())
 }
 
-async fn show(bench: &Bench<'_>, client: &Client<'_>) -> Outcome<View> {
-    Ok(client.engine.show(&bench.name("")).await.map_err(|error| format!("show: {error:?}"))?)
+async fn show(fixture: &Fixture<'_>, client: &Client<'_>) -> Outcome<View> {
+    Ok(client.engine.show(&fixture.name("")).await.map_err(|error| format!("show: {error:?}"))?)
 }

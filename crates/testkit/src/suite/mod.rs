@@ -4,8 +4,8 @@
 //! which cases run is chosen by the engine's [`Profile`](leasehold_core::Profile), the others are printed as skipped with
 //! the reason. Each case works on names of its own, with clients independent of each other, and must leave nothing behind.
 
-mod bench;
 mod case;
+mod fixture;
 mod harness;
 mod report;
 mod run;

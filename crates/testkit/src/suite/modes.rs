@@ -4,8 +4,8 @@ use futures_util::future::{try_join, try_join_all};
 use leasehold_core::{EngineError, Fault, How, Mode};
 
 use super::{
-    bench::{Bench, Client},
     case::{Case, Outcome, case, ensure, needs_modes, want},
+    fixture::{Client, Fixture},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -28,13 +28,13 @@ const fn permits(count: u32, limit: u32) -> Mode {
     Mode::Permits { count, limit }
 }
 
-async fn readers_share(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
+async fn readers_share(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
     let readers = [
-        bench.claim(&name, Mode::Shared),
-        bench.claim(&name, Mode::Shared),
-        bench.claim(&name, Mode::Shared),
+        fixture.claim(&name, Mode::Shared),
+        fixture.claim(&name, Mode::Shared),
+        fixture.claim(&name, Mode::Shared),
     ];
     one.hold(&readers[0]).await?;
     other.hold(&readers[1]).await?;
@@ -45,10 +45,10 @@ async fn readers_share(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn a_reader_excludes_a_writer(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let (first, second) = (bench.claim(&name, Mode::Shared), bench.claim(&name, Mode::Shared));
+async fn a_reader_excludes_a_writer(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let (first, second) = (fixture.claim(&name, Mode::Shared), fixture.claim(&name, Mode::Shared));
     let first_grant = one.hold(&first).await?;
     let second_grant = other.hold(&second).await?;
     other.finds_taken(&name).await?;
@@ -58,54 +58,54 @@ async fn a_reader_excludes_a_writer(bench: &Bench<'_>) -> Outcome {
     one.finds_free(&name).await.map(drop)
 }
 
-async fn a_writer_excludes_a_reader(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let writer = bench.claim(&name, Mode::Exclusive);
+async fn a_writer_excludes_a_reader(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let writer = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&writer).await?;
-    let reader = bench.attempt(&name, Mode::Shared);
+    let reader = fixture.attempt(&name, Mode::Shared);
     other.blocked(&reader).await?;
     one.free(&writer, &grant).await?;
-    other.hold(&bench.attempt(&name, Mode::Shared)).await.map(drop)
+    other.hold(&fixture.attempt(&name, Mode::Shared)).await.map(drop)
 }
 
-async fn permits_add_up_to_the_limit(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let first = bench.claim(&name, permits(1, 3));
+async fn permits_add_up_to_the_limit(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let first = fixture.claim(&name, permits(1, 3));
     let first_grant = one.hold(&first).await?;
-    one.hold(&bench.claim(&name, permits(1, 3))).await?;
-    other.hold(&bench.claim(&name, permits(1, 3))).await?;
+    one.hold(&fixture.claim(&name, permits(1, 3))).await?;
+    other.hold(&fixture.claim(&name, permits(1, 3))).await?;
     for client in [&one, &other] {
-        client.blocked(&bench.attempt(&name, permits(1, 3))).await?;
+        client.blocked(&fixture.attempt(&name, permits(1, 3))).await?;
     }
     one.free(&first, &first_grant).await?;
-    other.hold(&bench.attempt(&name, permits(1, 3))).await?;
-    one.blocked(&bench.attempt(&name, permits(1, 3))).await.map(drop)
+    other.hold(&fixture.attempt(&name, permits(1, 3))).await?;
+    one.blocked(&fixture.attempt(&name, permits(1, 3))).await.map(drop)
 }
 
-async fn a_permit_hold_of_many_counts_all(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let two = bench.claim(&name, permits(2, 3));
+async fn a_permit_hold_of_many_counts_all(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let two = fixture.claim(&name, permits(2, 3));
     let grant = one.hold(&two).await?;
-    other.blocked(&bench.attempt(&name, permits(2, 3))).await?;
-    let last = bench.claim(&name, permits(1, 3));
+    other.blocked(&fixture.attempt(&name, permits(2, 3))).await?;
+    let last = fixture.claim(&name, permits(1, 3));
     let last_grant = other.hold(&last).await?;
-    other.blocked(&bench.attempt(&name, permits(1, 3))).await?;
+    other.blocked(&fixture.attempt(&name, permits(1, 3))).await?;
     one.free(&two, &grant).await?;
-    other.blocked(&bench.attempt(&name, permits(3, 3))).await?;
+    other.blocked(&fixture.attempt(&name, permits(3, 3))).await?;
     other.free(&last, &last_grant).await?;
-    other.hold(&bench.attempt(&name, permits(3, 3))).await.map(drop)
+    other.hold(&fixture.attempt(&name, permits(3, 3))).await.map(drop)
 }
 
 /// I13: who tries is in nobody's way, but for what it gets.
-async fn tries_at_once_refuse_nobody_for_whom_there_is_room(bench: &Bench<'_>) -> Outcome {
-    let clients = [bench.client().await, bench.client().await, bench.client().await];
+async fn tries_at_once_refuse_nobody_for_whom_there_is_room(fixture: &Fixture<'_>) -> Outcome {
+    let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     for (suffix, mode) in [("-permits", permits(1, 3)), ("-readers", Mode::Shared)] {
-        let name = bench.name(suffix);
+        let name = fixture.name(suffix);
         for _ in 0..ROUNDS {
-            let tries = clients.each_ref().map(|client| (client, bench.attempt(&name, mode)));
+            let tries = clients.each_ref().map(|client| (client, fixture.attempt(&name, mode)));
             let grants = try_join_all(tries.iter().map(|(client, claim)| client.hold(claim))).await?;
             let held = tries.iter().zip(&grants);
             try_join_all(held.map(|((client, claim), grant)| client.free(claim, grant))).await?;
@@ -115,20 +115,20 @@ async fn tries_at_once_refuse_nobody_for_whom_there_is_room(bench: &Bench<'_>) -
 }
 
 /// I13, of two tries at once: one wants more than is left, the other one no more than that.
-async fn a_try_that_finds_no_room_is_in_nobodys_way(bench: &Bench<'_>) -> Outcome {
-    let clients = [bench.client().await, bench.client().await, bench.client().await];
+async fn a_try_that_finds_no_room_is_in_nobodys_way(fixture: &Fixture<'_>) -> Outcome {
+    let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     let [holder, large, small] = &clients;
-    let name = bench.name("");
-    holder.hold(&bench.claim(&name, permits(2, 3))).await?;
+    let name = fixture.name("");
+    holder.hold(&fixture.claim(&name, permits(2, 3))).await?;
     let refused = async {
         for _ in 0..ROUNDS {
-            large.blocked(&bench.attempt(&name, permits(2, 3))).await?;
+            large.blocked(&fixture.attempt(&name, permits(2, 3))).await?;
         }
         Ok(())
     };
     let granted = async {
         for _ in 0..ROUNDS {
-            let claim = bench.attempt(&name, permits(1, 3));
+            let claim = fixture.attempt(&name, permits(1, 3));
             let grant = small.hold(&claim).await?;
             small.free(&claim, &grant).await?;
         }
@@ -137,37 +137,37 @@ async fn a_try_that_finds_no_room_is_in_nobodys_way(bench: &Bench<'_>) -> Outcom
     try_join(refused, granted).await.map(drop)
 }
 
-async fn permits_of_another_limit_are_refused(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = bench.claim(&name, permits(1, 3));
+async fn permits_of_another_limit_are_refused(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = fixture.claim(&name, permits(1, 3));
     let grant = one.hold(&holder).await?;
-    refused(bench, &other, &name, permits(1, 4)).await?;
-    refused(bench, &one, &name, permits(1, 2)).await?;
+    refused(fixture, &other, &name, permits(1, 4)).await?;
+    refused(fixture, &one, &name, permits(1, 2)).await?;
     one.free(&holder, &grant).await?;
-    other.hold(&bench.claim(&name, permits(1, 4))).await.map(drop)
+    other.hold(&fixture.claim(&name, permits(1, 4))).await.map(drop)
 }
 
-async fn permits_and_locks_do_not_mix(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
+async fn permits_and_locks_do_not_mix(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
     for (suffix, held, wanted) in [
         ("-a", permits(1, 3), Mode::Exclusive),
         ("-b", permits(1, 3), Mode::Shared),
         ("-c", Mode::Exclusive, permits(1, 3)),
         ("-d", Mode::Shared, permits(1, 1)),
     ] {
-        let name = bench.name(suffix);
-        one.hold(&bench.claim(&name, held)).await?;
-        refused(bench, &other, &name, wanted).await?;
+        let name = fixture.name(suffix);
+        one.hold(&fixture.claim(&name, held)).await?;
+        refused(fixture, &other, &name, wanted).await?;
     }
     Ok(())
 }
 
-async fn a_free_name_forgets_its_kind(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let name = bench.name("");
+async fn a_free_name_forgets_its_kind(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let name = fixture.name("");
     for mode in [Mode::Exclusive, permits(1, 3), Mode::Shared, permits(2, 5), Mode::Exclusive] {
-        let claim = bench.claim(&name, mode);
+        let claim = fixture.claim(&name, mode);
         let grant = client.hold(&claim).await?;
         client.free(&claim, &grant).await?;
     }
@@ -175,9 +175,14 @@ async fn a_free_name_forgets_its_kind(bench: &Bench<'_>) -> Outcome {
 }
 
 /// A claim of another kind must be refused as misconfigured, and leave nothing.
-async fn refused(bench: &Bench<'_>, client: &Client<'_>, name: &leasehold_core::Name, mode: Mode) -> Outcome {
+async fn refused(
+    fixture: &Fixture<'_>,
+    client: &Client<'_>,
+    name: &leasehold_core::Name,
+    mode: Mode,
+) -> Outcome {
     for may_queue in [true, false] {
-        let claim = leasehold_core::Claim { may_queue, ..bench.claim(name, mode) };
+        let claim = leasehold_core::Claim { may_queue, ..fixture.claim(name, mode) };
         want!(
             client.send(&claim, How::Create).await,
             Err(EngineError { fault: Fault::Misconfigured, .. }) => (),

@@ -3,8 +3,8 @@
 use leasehold_core::{MAX_NAME_BYTES, Mode, Name};
 
 use super::{
-    bench::Bench,
     case::{Case, Outcome, case, ensure},
+    fixture::Fixture,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -91,11 +91,11 @@ const ODD: &[&str] = &[
 /// Whole names that a path would take for something else.
 const BARE: &[&str] = &[".", "..", "/", "//", "../..", "../../etc/passwd", "~", "*", "%", " ", "-", "lock"];
 
-async fn odd_names_never_meet(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let names: Vec<Name> = odd_names(bench);
+async fn odd_names_never_meet(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let names: Vec<Name> = odd_names(fixture);
     for name in &names {
-        let claim = bench.attempt(name, Mode::Exclusive);
+        let claim = fixture.attempt(name, Mode::Exclusive);
         one.hold(&claim).await?;
     }
     for name in &names {
@@ -104,9 +104,9 @@ async fn odd_names_never_meet(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn the_longest_names_never_meet(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let base = bench.name("");
+async fn the_longest_names_never_meet(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let base = fixture.name("");
     let base = base.as_str();
     let mut names = Vec::new();
     // Names that differ at their very end alone, in characters that an encoding makes longer, or not.
@@ -120,7 +120,7 @@ async fn the_longest_names_never_meet(bench: &Bench<'_>) -> Outcome {
         }
     }
     for name in &names {
-        one.hold(&bench.attempt(name, Mode::Exclusive)).await?;
+        one.hold(&fixture.attempt(name, Mode::Exclusive)).await?;
     }
     for name in &names {
         other.finds_taken(name).await?;
@@ -128,33 +128,33 @@ async fn the_longest_names_never_meet(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn odd_names_are_shown_and_listed(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let mut names = odd_names(bench);
+async fn odd_names_are_shown_and_listed(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let mut names = odd_names(fixture);
     for name in &names {
-        let claim = bench.attempt(name, Mode::Exclusive);
+        let claim = fixture.attempt(name, Mode::Exclusive);
         client.hold(&claim).await?;
         let view = client.engine.show(name).await.map_err(|error| format!("show {name:?}: {error:?}"))?;
         let ids: Vec<_> = view.holders.iter().map(|holder| holder.id.clone()).collect();
         ensure!(ids == [claim.id.to_string()], "{name:?} is held by {}, shown is {ids:?}", claim.id);
         ensure!(view.name == *name, "{name:?} is shown as {:?}", view.name);
     }
-    names.retain(|name| name.as_str().starts_with(bench.name("").as_str()));
+    names.retain(|name| name.as_str().starts_with(fixture.name("").as_str()));
     names.sort();
     let listed =
-        client.engine.list(bench.name("").as_str()).await.map_err(|error| format!("list: {error:?}"))?;
+        client.engine.list(fixture.name("").as_str()).await.map_err(|error| format!("list: {error:?}"))?;
     let listed: Vec<_> = listed.into_iter().map(|view| view.name).collect();
     ensure!(listed == names, "held are {names:?}, listed are {listed:?}");
     // A prefix is text, not a pattern.
     for (pattern, expected) in [("%", 5), ("_", 1), ("*", 1), ("/", 6)] {
         let listed = client
             .engine
-            .list(bench.name(pattern).as_str())
+            .list(fixture.name(pattern).as_str())
             .await
             .map_err(|error| format!("list: {error:?}"))?;
         let expected: Vec<_> = names
             .iter()
-            .filter(|name| name.as_str().starts_with(bench.name(pattern).as_str()))
+            .filter(|name| name.as_str().starts_with(fixture.name(pattern).as_str()))
             .zip(0..expected)
             .collect();
         ensure!(listed.len() == expected.len(), "the prefix {pattern:?} lists {listed:?}");
@@ -162,7 +162,7 @@ async fn odd_names_are_shown_and_listed(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-fn odd_names(bench: &Bench<'_>) -> Vec<Name> {
+fn odd_names(fixture: &Fixture<'_>) -> Vec<Name> {
     let bare = BARE.iter().map(|text| Name::new(text).expect("odd, but legal"));
-    ODD.iter().map(|suffix| bench.name(suffix)).chain(bare).filter(|name| bench.takes(name)).collect()
+    ODD.iter().map(|suffix| fixture.name(suffix)).chain(bare).filter(|name| fixture.takes(name)).collect()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold_core::{Claim, ClaimId, Mode, Notification};
 
 use super::{
-    bench::{Bench, Client, Contended},
     case::{Case, Outcome, Stop, case, ensure, needs_fifo},
+    fixture::{Client, Contended, Fixture},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -24,10 +24,10 @@ fn needs_push(profile: &leasehold_core::Profile) -> Option<&'static str> {
     (!profile.push).then_some("news are not pushed")
 }
 
-async fn notifications_wakes_the_waiter(bench: &Bench<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
+async fn notifications_wakes_the_waiter(fixture: &Fixture<'_>) -> Outcome {
+    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
-    let pushed = woken(bench, &other, &waiter).await?;
+    let pushed = woken(fixture, &other, &waiter).await?;
     let next = other.granted(&waiter).await?;
     if let Some(pushed) = pushed {
         ensure!(pushed == next.token, "the token {pushed} was pushed, asking told {}", next.token);
@@ -35,38 +35,38 @@ async fn notifications_wakes_the_waiter(bench: &Bench<'_>) -> Outcome {
     other.free(&waiter, &next).await
 }
 
-async fn notifications_wakes_the_next_waiter_when_the_first_gives_up(bench: &Bench<'_>) -> Outcome {
-    let (one, first, second) = (bench.client().await, bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = bench.claim(&name, Mode::Exclusive);
+async fn notifications_wakes_the_next_waiter_when_the_first_gives_up(fixture: &Fixture<'_>) -> Outcome {
+    let (one, first, second) = (fixture.client().await, fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&holder).await?;
-    let (leaving, staying) = (bench.claim(&name, Mode::Exclusive), bench.claim(&name, Mode::Exclusive));
+    let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     first.blocked(&leaving).await?;
     second.blocked(&staying).await?;
     one.free(&holder, &grant).await?;
-    woken(bench, &first, &leaving).await?;
+    woken(fixture, &first, &leaving).await?;
     first.release(&leaving, None).await?;
-    woken(bench, &second, &staying).await?;
+    woken(fixture, &second, &staying).await?;
     second.granted(&staying).await.map(drop)
 }
 
-async fn a_dropped_notifications_future_loses_nothing(bench: &Bench<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
+async fn a_dropped_notifications_future_loses_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     let early = tokio::time::timeout(Duration::ZERO, other.engine.notifications()).await.unwrap_or_default();
     ensure!(
         !early.iter().any(|notification| matches!(notification, Notification::Granted { .. })),
         "granted before it was free: {early:?}"
     );
     one.free(&holder, &grant).await?;
-    woken(bench, &other, &waiter).await?;
+    woken(fixture, &other, &waiter).await?;
     other.granted(&waiter).await.map(drop)
 }
 
-async fn notifications_come_to_the_claims_own_client(bench: &Bench<'_>) -> Outcome {
-    let third = bench.client().await;
-    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
+async fn notifications_come_to_the_claims_own_client(fixture: &Fixture<'_>) -> Outcome {
+    let third = fixture.client().await;
+    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
-    woken(bench, &other, &waiter).await?;
+    woken(fixture, &other, &waiter).await?;
     let strange =
         tokio::time::timeout(Duration::ZERO, third.engine.notifications()).await.unwrap_or_default();
     ensure!(
@@ -76,16 +76,16 @@ async fn notifications_come_to_the_claims_own_client(bench: &Bench<'_>) -> Outco
     other.granted(&waiter).await.map(drop)
 }
 
-async fn the_poll_finds_the_grant(bench: &Bench<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = bench.contended().await?;
+async fn the_poll_finds_the_grant(fixture: &Fixture<'_>) -> Outcome {
+    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
     one.free(&holder, &grant).await?;
-    bench.advance(*bench.profile().poll.end()).await;
+    fixture.advance(*fixture.profile().poll.end()).await;
     other.granted(&waiter).await.map(drop)
 }
 
 /// Reads news until one tells this claim to ask; gives the pushed token, if one was pushed.
 pub(super) async fn woken(
-    bench: &Bench<'_>,
+    fixture: &Fixture<'_>,
     client: &Client<'_>,
     claim: &Claim,
 ) -> Outcome<Option<leasehold_core::Token>> {
@@ -101,7 +101,7 @@ pub(super) async fn woken(
             }
         }
     };
-    let limit = bench.patience();
+    let limit = fixture.patience();
     let late = |_| Stop::Fail(format!("no news of {} for its waiter in {limit:?}", claim.name));
     tokio::time::timeout(limit, reading).await.map_err(late)
 }

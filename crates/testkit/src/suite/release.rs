@@ -5,8 +5,8 @@ use leasehold_core::{
 };
 
 use super::{
-    bench::{Bench, Client, release_of},
     case::{Case, Outcome, case, ensure, needs_fifo, needs_lease, want},
+    fixture::{Client, Fixture, release_of},
 };
 use crate::claims;
 
@@ -39,18 +39,18 @@ fn needs_pushed_leases(profile: &Profile) -> Option<&'static str> {
     needs_lease(profile).or(needs_fifo(profile)).or(pushes)
 }
 
-async fn a_released_name_is_free(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_released_name_is_free(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     one.free(&claim, &grant).await?;
     other.finds_free(&claim.name).await?;
     one.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_doubled_release_finds_nothing(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_doubled_release_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = client.hold(&claim).await?;
     client.free(&claim, &grant).await?;
     for token in [Some(&grant), None] {
@@ -59,20 +59,20 @@ async fn a_doubled_release_finds_nothing(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn a_release_of_an_unknown_claim_finds_nothing(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
+async fn a_release_of_an_unknown_claim_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }]
-        .map(|mode| bench.or_exclusive(mode))
+        .map(|mode| fixture.or_exclusive(mode))
     {
-        let claim = bench.claim(&bench.name(""), mode);
+        let claim = fixture.claim(&fixture.name(""), mode);
         want!(client.release(&claim, None).await?, Released::NotThere => (), "the release of a claim never made");
     }
-    client.finds_free(&bench.name("")).await.map(drop)
+    client.finds_free(&fixture.name("")).await.map(drop)
 }
 
-async fn a_release_of_another_id_touches_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_release_of_another_id_touches_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     for token in [Some(grant.token), None] {
         let order = Release { id: claims::fresh_id(), token, ..release_of(&claim, None) };
@@ -82,12 +82,12 @@ async fn a_release_of_another_id_touches_nothing(bench: &Bench<'_>) -> Outcome {
     one.free(&claim, &grant).await
 }
 
-async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
+async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }]
-        .map(|mode| bench.or_exclusive(mode))
+        .map(|mode| fixture.or_exclusive(mode))
     {
-        let claim = bench.claim(&bench.name(""), mode);
+        let claim = fixture.claim(&fixture.name(""), mode);
         let grant = one.hold(&claim).await?;
         let token = Token { number: grant.token.number + 1_000_000, ..grant.token };
         let order = Release {
@@ -104,9 +104,9 @@ async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(bench: &B
     Ok(())
 }
 
-async fn a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing(bench: &Bench<'_>) -> Outcome {
-    let Unheard { one, other, claim, grant } = unheard(bench).await?;
-    let next = bench.claim(&claim.name, Mode::Exclusive);
+async fn a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let Unheard { one, other, claim, grant } = unheard(fixture).await?;
+    let next = fixture.claim(&claim.name, Mode::Exclusive);
     let next_grant = one.hold_in_time(&next).await?;
     want!(other.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of a hold that lapsed");
     want!(other.ask(&claim, How::Ask).await?, Answer::Gone => (), "a claim that was released");
@@ -114,8 +114,8 @@ async fn a_release_of_a_hold_that_lapsed_unheard_of_finds_nothing(bench: &Bench<
     one.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_release_of_a_hold_that_lapsed_ends_what_a_late_ask_was_granted(bench: &Bench<'_>) -> Outcome {
-    let Unheard { one, other, claim, grant } = unheard(bench).await?;
+async fn a_release_of_a_hold_that_lapsed_ends_what_a_late_ask_was_granted(fixture: &Fixture<'_>) -> Outcome {
+    let Unheard { one, other, claim, grant } = unheard(fixture).await?;
     let again = other.granted(&claim).await?;
     ensure!(again.token.number > grant.token.number, "{again:?} after {grant:?}");
     want!(other.release(&claim, Some(&grant)).await?, Released::NotThere => (), "the release of a hold that lapsed");
@@ -130,9 +130,9 @@ struct Unheard<'a> {
     grant: Grant,
 }
 
-async fn unheard<'a>(bench: &'a Bench<'a>) -> Outcome<Unheard<'a>> {
-    let (one, other, name) = (bench.client().await, bench.client().await, bench.name(""));
-    let (holder, claim) = (bench.claim(&name, Mode::Exclusive), bench.short(&name, Mode::Exclusive));
+async fn unheard<'a>(fixture: &'a Fixture<'a>) -> Outcome<Unheard<'a>> {
+    let (one, other, name) = (fixture.client().await, fixture.client().await, fixture.name(""));
+    let (holder, claim) = (fixture.claim(&name, Mode::Exclusive), fixture.short(&name, Mode::Exclusive));
     let grant = one.hold(&holder).await?;
     other.blocked(&claim).await?;
     one.free(&holder, &grant).await?;
@@ -141,26 +141,26 @@ async fn unheard<'a>(bench: &'a Bench<'a>) -> Outcome<Unheard<'a>> {
         &view.holders[..], [HolderView { token: Some(number), .. }] => *number, "the holder after a hand-over"
     );
     let grant = Grant { token: Token { number, ..grant.token }, ttl: Some(claim.ttl), ..grant };
-    bench.outlive(&grant).await?;
+    fixture.outlive(&grant).await?;
     Ok(Unheard { one, other, claim, grant })
 }
 
-async fn a_release_by_id_alone_frees_a_hold(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_release_by_id_alone_frees_a_hold(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     one.hold(&claim).await?;
     want!(one.release(&claim, None).await?, Released::Freed => (), "the clean-up of an attempt that was granted");
     other.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_late_release_spares_the_next_holder(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let old = bench.claim(&name, Mode::Exclusive);
+async fn a_late_release_spares_the_next_holder(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let old = fixture.claim(&name, Mode::Exclusive);
     let old_grant = one.hold(&old).await?;
     one.free(&old, &old_grant).await?;
     // The same client again: an owner, a client or a session must not be mistaken for a claim.
-    let new = bench.claim(&name, Mode::Exclusive);
+    let new = fixture.claim(&name, Mode::Exclusive);
     let grant = one.hold(&new).await?;
     for token in [Some(&old_grant), None] {
         want!(one.release(&old, token).await?, Released::NotThere => (), "a late release of an older hold");
@@ -169,14 +169,14 @@ async fn a_late_release_spares_the_next_holder(bench: &Bench<'_>) -> Outcome {
     one.free(&new, &grant).await
 }
 
-async fn releases_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
+async fn releases_answer_one_by_one_in_order(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
     let (a, b) = (
-        bench.claim(&bench.name("-a"), Mode::Exclusive),
-        bench.claim(&bench.name("-b"), bench.or_exclusive(Mode::Shared)),
+        fixture.claim(&fixture.name("-a"), Mode::Exclusive),
+        fixture.claim(&fixture.name("-b"), fixture.or_exclusive(Mode::Shared)),
     );
     let (grant_a, grant_b) = (client.hold(&a).await?, client.hold(&b).await?);
-    let unknown = bench.claim(&bench.name("-c"), Mode::Exclusive);
+    let unknown = fixture.claim(&fixture.name("-c"), Mode::Exclusive);
     let orders = [release_of(&a, Some(&grant_a)), release_of(&unknown, None), release_of(&b, Some(&grant_b))];
     let answers = client.engine.release(&orders).await;
     want!(
@@ -189,9 +189,9 @@ async fn releases_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn a_late_claim_after_its_release_holds_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_late_claim_after_its_release_holds_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     one.free(&claim, &grant).await?;
     for how in [How::Create, How::Ask, How::Create] {
@@ -200,12 +200,12 @@ async fn a_late_claim_after_its_release_holds_nothing(bench: &Bench<'_>) -> Outc
     other.finds_free(&claim.name).await.map(drop)
 }
 
-async fn a_claim_released_before_it_arrived_holds_nothing(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
+async fn a_claim_released_before_it_arrived_holds_nothing(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }]
-        .map(|mode| bench.or_exclusive(mode))
+        .map(|mode| fixture.or_exclusive(mode))
     {
-        let claim = bench.claim(&bench.name(""), mode);
+        let claim = fixture.claim(&fixture.name(""), mode);
         want!(one.release(&claim, None).await?, Released::NotThere => (), "the release of a claim still under way");
         let answer = one.ask(&claim, How::Create).await?;
         want!(answer, Answer::Gone | Answer::Taken(_) => (), "a claim that arrives after its release");
@@ -214,17 +214,17 @@ async fn a_claim_released_before_it_arrived_holds_nothing(bench: &Bench<'_>) -> 
     Ok(())
 }
 
-async fn the_next_holder_hears_of_a_clean_end(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    client.finds_free(&bench.name("")).await?;
-    let grant = client.finds_free(&bench.name("")).await?;
+async fn the_next_holder_hears_of_a_clean_end(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    client.finds_free(&fixture.name("")).await?;
+    let grant = client.finds_free(&fixture.name("")).await?;
     want!(grant.previous, Previous::Clean | Previous::Unknown => (), "after a clean release");
     Ok(())
 }
 
-async fn the_next_holder_hears_of_an_abandoned_hold(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn the_next_holder_hears_of_an_abandoned_hold(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let order = Release { ended: Previous::Abandoned, ..release_of(&claim, Some(&grant)) };
     want!(one.release_as(&order).await?, Released::Freed => (), "the release of an abandoned hold");
@@ -235,13 +235,13 @@ async fn the_next_holder_hears_of_an_abandoned_hold(bench: &Bench<'_>) -> Outcom
     Ok(())
 }
 
-async fn a_hold_that_nobody_used_hides_no_end(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn a_hold_that_nobody_used_hides_no_end(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let order = Release { ended: Previous::Abandoned, ..release_of(&claim, Some(&grant)) };
     want!(one.release_as(&order).await?, Released::Freed => (), "the release of an abandoned hold");
-    let unused = bench.claim(&claim.name, Mode::Exclusive);
+    let unused = fixture.claim(&claim.name, Mode::Exclusive);
     other.hold(&unused).await?;
     want!(other.release(&unused, None).await?, Released::Freed => (), "the release of a hold that nobody used");
     let next = one.finds_free(&claim.name).await?;

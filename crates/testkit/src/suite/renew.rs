@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold_core::{Hold, Loss, Mode, Renewed, Token};
 
 use super::{
-    bench::{Bench, hold_of},
     case::{Case, Outcome, case, ensure, needs_lease, want},
+    fixture::{Fixture, hold_of},
 };
 use crate::claims;
 
@@ -21,19 +21,19 @@ pub(super) const CASES: &[Case] = &[
     case!(renew_never_creates),
 ];
 
-async fn renew_keeps_a_hold(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
+async fn renew_keeps_a_hold(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
     for (suffix, mode) in
         [("-x", Mode::Exclusive), ("-s", Mode::Shared), ("-p", Mode::Permits { count: 2, limit: 3 })]
     {
-        let mode = bench.or_exclusive(mode);
-        let claim = bench.claim(&bench.name(suffix), mode);
+        let mode = fixture.or_exclusive(mode);
+        let claim = fixture.claim(&fixture.name(suffix), mode);
         let grant = one.hold(&claim).await?;
         let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
         let ttl = want!(&answers[..], [Renewed::Kept { ttl }] => *ttl, "the renewal of {mode}");
         ensure!(ttl.is_some() == grant.ttl.is_some(), "granted for {:?}, renewed for {ttl:?}", grant.ttl);
         other
-            .blocked(&bench.attempt(
+            .blocked(&fixture.attempt(
                 &claim.name,
                 match mode {
                     Mode::Permits { .. } => mode,
@@ -46,51 +46,51 @@ async fn renew_keeps_a_hold(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn renew_extends_a_lease(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+async fn renew_extends_a_lease(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let granted = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
     let (mut left, mut passed) = (granted, Duration::ZERO);
     while passed <= granted {
-        passed += most_of(bench, left).await;
+        passed += most_of(fixture, left).await;
         let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
         left = want!(&answers[..], [Renewed::Kept { ttl: Some(ttl) }] => *ttl, "a renewal within the lease");
         ensure!(left >= claim.ttl / 3, "renewed for {left:?} of {:?}", claim.ttl);
     }
-    most_of(bench, left).await;
+    most_of(fixture, left).await;
     other.finds_taken(&claim.name).await?;
     one.free(&claim, &grant).await
 }
 
-async fn asking_extends_a_lease(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.short(&bench.name(""), Mode::Exclusive);
+async fn asking_extends_a_lease(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let granted = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
     let (mut left, mut passed) = (granted, Duration::ZERO);
     while passed <= granted {
-        passed += most_of(bench, left).await;
+        passed += most_of(fixture, left).await;
         let asked = one.granted(&claim).await?;
         ensure!(asked.token == grant.token, "asking changed the token {} to {}", grant.token, asked.token);
         left = want!(asked.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
         ensure!(left >= claim.ttl / 3, "asking extended to {left:?} of {:?}", claim.ttl);
     }
-    most_of(bench, left).await;
+    most_of(fixture, left).await;
     other.finds_taken(&claim.name).await?;
     one.free(&claim, &grant).await
 }
 
 /// Lets most of what is left of a lease pass, but not all, and tells how much that is.
-async fn most_of(bench: &Bench<'_>, left: Duration) -> Duration {
+async fn most_of(fixture: &Fixture<'_>, left: Duration) -> Duration {
     let most = left.mul_f64(0.6);
-    bench.advance(most).await;
+    fixture.advance(most).await;
     most
 }
 
-async fn renew_of_another_id_is_lost(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn renew_of_another_id_is_lost(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     let foreign = Hold { id: claims::fresh_id(), ..hold_of(&claim, &grant) };
     for client in [&one, &other] {
@@ -100,9 +100,9 @@ async fn renew_of_another_id_is_lost(bench: &Bench<'_>) -> Outcome {
     one.free(&claim, &grant).await
 }
 
-async fn renew_of_another_token_is_lost(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn renew_of_another_token_is_lost(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = client.hold(&claim).await?;
     let wrong = Token { number: grant.token.number + 1_000_000, ..grant.token };
     let answers = client.engine.renew(&[Hold { token: wrong, ..hold_of(&claim, &grant) }]).await;
@@ -112,12 +112,12 @@ async fn renew_of_another_token_is_lost(bench: &Bench<'_>) -> Outcome {
     client.free(&claim, &grant).await
 }
 
-async fn renew_after_the_release_is_lost(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn renew_after_the_release_is_lost(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     one.free(&claim, &grant).await?;
-    let next = bench.claim(&claim.name, Mode::Exclusive);
+    let next = fixture.claim(&claim.name, Mode::Exclusive);
     let next_grant = other.hold(&next).await?;
     let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
     want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that was released");
@@ -125,15 +125,15 @@ async fn renew_after_the_release_is_lost(bench: &Bench<'_>) -> Outcome {
     other.free(&next, &next_grant).await
 }
 
-async fn renewals_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
+async fn renewals_answer_one_by_one_in_order(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
     let (a, b) = (
-        bench.claim(&bench.name("-a"), Mode::Exclusive),
-        bench.claim(&bench.name("-b"), bench.or_exclusive(Mode::Shared)),
+        fixture.claim(&fixture.name("-a"), Mode::Exclusive),
+        fixture.claim(&fixture.name("-b"), fixture.or_exclusive(Mode::Shared)),
     );
     let (grant_a, grant_b) = (client.hold(&a).await?, client.hold(&b).await?);
     let foreign = Hold { id: claims::fresh_id(), ..hold_of(&a, &grant_a) };
-    let nowhere = Hold { name: bench.name("-c"), ..hold_of(&b, &grant_b) };
+    let nowhere = Hold { name: fixture.name("-c"), ..hold_of(&b, &grant_b) };
     let answers =
         client.engine.renew(&[hold_of(&a, &grant_a), foreign, nowhere, hold_of(&b, &grant_b)]).await;
     want!(
@@ -146,9 +146,9 @@ async fn renewals_answer_one_by_one_in_order(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn renew_never_creates(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let claim = bench.claim(&bench.name(""), Mode::Exclusive);
+async fn renew_never_creates(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
     one.free(&claim, &grant).await?;
     let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;

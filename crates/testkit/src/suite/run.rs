@@ -13,9 +13,10 @@ use leasehold_core::Profile;
 
 use super::{
     FAMILIES, Harness, Report,
-    bench::Bench,
     case::{Case, Outcome, Stop},
-    faults, names,
+    faults,
+    fixture::Fixture,
+    names,
 };
 use crate::limits::{OPEN_FILES, raise_open_files};
 
@@ -88,9 +89,9 @@ impl Run<'_> {
             apply = alone;
         }
         for case in apply {
-            let (ended, bench) = self.tried(case).await;
+            let (ended, fixture) = self.tried(case).await;
             let left = self.at_rest().await;
-            drop(bench);
+            drop(fixture);
             self.count(case, ended, &left);
         }
     }
@@ -101,9 +102,9 @@ impl Run<'_> {
         let kept = RefCell::new(VecDeque::new());
         let ended: Vec<_> = stream::iter(cases)
             .map(async |case| {
-                let (ended, bench) = this.tried(case).await;
+                let (ended, fixture) = this.tried(case).await;
                 let mut kept = kept.borrow_mut();
-                kept.push_back(bench);
+                kept.push_back(fixture);
                 if kept.len() > KEPT {
                     kept.pop_front();
                 }
@@ -137,18 +138,18 @@ impl Run<'_> {
 
     /// Runs a case, again with longer times where it failed and the machine was too slow for short ones. The bench of the last
     /// try lives until what is left was looked for.
-    async fn tried(&self, case: &Case) -> ((Outcome, Duration), Bench<'_>) {
+    async fn tried(&self, case: &Case) -> ((Outcome, Duration), Fixture<'_>) {
         let begun = Instant::now();
         let mut stretches = STRETCHES.into_iter().peekable();
         loop {
             let stretch = stretches.next().unwrap_or(1);
-            let bench = Bench::new(self.harness, &self.profile, self.run, case.name, stretch);
-            let running = AssertUnwindSafe(run_case(&bench, case)).catch_unwind().await;
+            let fixture = Fixture::new(self.harness, &self.profile, self.run, case.name, stretch);
+            let running = AssertUnwindSafe(run_case(&fixture, case)).catch_unwind().await;
             let ended =
                 running.unwrap_or_else(|panic| Err(Stop::Fail(format!("panicked: {}", text_of(&*panic)))));
             let is_last = stretches.peek().is_none();
-            if is_last || !matches!(ended, Err(Stop::Fail(_))) || !bench.was_slow() {
-                return ((ended, begun.elapsed()), bench);
+            if is_last || !matches!(ended, Err(Stop::Fail(_))) || !fixture.was_slow() {
+                return ((ended, begun.elapsed()), fixture);
             }
         }
     }
@@ -167,10 +168,10 @@ impl Run<'_> {
     }
 }
 
-async fn run_case(bench: &Bench<'_>, case: &Case) -> Outcome {
+async fn run_case(fixture: &Fixture<'_>, case: &Case) -> Outcome {
     let hung = |_| Stop::Fail(format!("still running after {CASE_LIMIT:?}"));
-    let ended = tokio::time::timeout(CASE_LIMIT, (case.run)(bench)).await;
-    let left = tokio::time::timeout(CASE_LIMIT, bench.clean_up()).await.map_err(hung)?;
+    let ended = tokio::time::timeout(CASE_LIMIT, (case.run)(fixture)).await;
+    let left = tokio::time::timeout(CASE_LIMIT, fixture.clean_up()).await.map_err(hung)?;
     ended.map_err(hung)??;
     if left.is_empty() { Ok(()) } else { Err(Stop::Fail(format!("left behind: {}", left.join(", ")))) }
 }

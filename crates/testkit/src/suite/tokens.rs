@@ -3,8 +3,8 @@
 use leasehold_core::{Claim, Grant, Mode};
 
 use super::{
-    bench::Bench,
     case::{Case, Outcome, case, ensure, needs_fifo, needs_lease, needs_modes},
+    fixture::Fixture,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -16,23 +16,23 @@ pub(super) const CASES: &[Case] = &[
     case!(a_grant_carries_no_more_tokens_than_asked_for),
 ];
 
-async fn tokens_grow_across_clients(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let mut last = one.finds_free(&bench.name("")).await?;
+async fn tokens_grow_across_clients(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let mut last = one.finds_free(&fixture.name("")).await?;
     for at in 0..10 {
         let client = if at % 3 == 0 { &one } else { &other };
-        last = grown(last, client.finds_free(&bench.name("")).await?)?;
+        last = grown(last, client.finds_free(&fixture.name("")).await?)?;
     }
     Ok(())
 }
 
-async fn tokens_grow_across_modes(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
+async fn tokens_grow_across_modes(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
     let permits = |count| Mode::Permits { count, limit: 3 };
     let mut last = one.finds_free(&name).await?;
     for modes in [[Mode::Shared, Mode::Shared], [permits(1), permits(2)]] {
-        let claims = modes.map(|mode| bench.claim(&name, mode));
+        let claims = modes.map(|mode| fixture.claim(&name, mode));
         for (claim, client) in claims.iter().zip([&one, &other]) {
             last = grown(last, client.hold(claim).await?)?;
         }
@@ -44,20 +44,20 @@ async fn tokens_grow_across_modes(bench: &Bench<'_>) -> Outcome {
     Ok(())
 }
 
-async fn tokens_grow_after_an_expiry(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let lapsing = one.hold(&bench.short(&name, Mode::Exclusive)).await?;
-    bench.outlive(&lapsing).await?;
+async fn tokens_grow_after_an_expiry(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let lapsing = one.hold(&fixture.short(&name, Mode::Exclusive)).await?;
+    fixture.outlive(&lapsing).await?;
     grown(lapsing, other.finds_free_in_time(&name).await?).map(drop)
 }
 
-async fn tokens_grow_along_the_line(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
-    let holder = Claim { tokens: 8, ..bench.claim(&name, Mode::Exclusive) };
+async fn tokens_grow_along_the_line(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
+    let holder = Claim { tokens: 8, ..fixture.claim(&name, Mode::Exclusive) };
     let mut last = one.hold(&holder).await?;
-    let waiters = [3, 1, 5].map(|tokens| Claim { tokens, ..bench.claim(&name, Mode::Exclusive) });
+    let waiters = [3, 1, 5].map(|tokens| Claim { tokens, ..fixture.claim(&name, Mode::Exclusive) });
     for waiter in &waiters {
         other.blocked(waiter).await?;
     }
@@ -69,14 +69,14 @@ async fn tokens_grow_along_the_line(bench: &Bench<'_>) -> Outcome {
     grown(last, one.finds_free(&name).await?).map(drop)
 }
 
-async fn blocks_of_tokens_do_not_overlap(bench: &Bench<'_>) -> Outcome {
-    let (one, other) = (bench.client().await, bench.client().await);
-    let name = bench.name("");
+async fn blocks_of_tokens_do_not_overlap(fixture: &Fixture<'_>) -> Outcome {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let name = fixture.name("");
     let mut last = one.finds_free(&name).await?;
     for (tokens, mode) in
         [(64, Mode::Exclusive), (1, Mode::Exclusive), (1_000, Mode::Shared), (7, Mode::Exclusive)]
     {
-        let claim = Claim { tokens, ..bench.claim(&name, bench.or_exclusive(mode)) };
+        let claim = Claim { tokens, ..fixture.claim(&name, fixture.or_exclusive(mode)) };
         let grant = other.hold(&claim).await?;
         let again = other.hold(&claim).await?;
         ensure!(
@@ -89,11 +89,11 @@ async fn blocks_of_tokens_do_not_overlap(bench: &Bench<'_>) -> Outcome {
     grown(last, one.finds_free(&name).await?).map(drop)
 }
 
-async fn a_grant_carries_no_more_tokens_than_asked_for(bench: &Bench<'_>) -> Outcome {
-    let client = bench.client().await;
-    let claim = Claim { tokens: 16, ..bench.claim(&bench.name(""), Mode::Exclusive) };
+async fn a_grant_carries_no_more_tokens_than_asked_for(fixture: &Fixture<'_>) -> Outcome {
+    let client = fixture.client().await;
+    let claim = Claim { tokens: 16, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
     let grant = client.hold(&claim).await?;
-    let most = if bench.profile().tokens > 1 { 16 } else { 1 };
+    let most = if fixture.profile().tokens > 1 { 16 } else { 1 };
     ensure!((1..=most).contains(&grant.tokens), "asked for 16 tokens, at most {most} expected: {grant:?}");
     client.free(&claim, &grant).await
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::bed::*;
+use super::fixture::*;
 use crate::{
     Answer, Claim, Env, Fault, How, Loss, Mode, Notification, Renewed,
     memory::{MemoryStore, REQUEST_LIFE},

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::bed::*;
+use super::fixture::*;
 use crate::{
     Answer, Clock, Engine, How, Life, Loss, MAX_NOTIFICATIONS, Notification, Previous, Release, Renewed,
 };

@@ -1,6 +1,6 @@
 //! Inspecting and breaking.
 
-use super::bed::*;
+use super::fixture::*;
 use crate::{Answer, Broken, How, Inspect, Level, Loss, Mode, Notification, Renewed};
 
 #[test]

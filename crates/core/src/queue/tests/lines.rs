@@ -6,167 +6,167 @@ use crate::{
     Answer, How,
     Mode::{Exclusive, Shared},
     Previous,
-    queue::{KEPT_OWNER, MIN_ENTRY_LIFE, WATCHERS, bed::*, entry_life},
+    queue::{KEPT_OWNER, MIN_ENTRY_LIFE, WATCHERS, entry_life, fixture::*},
 };
 
 #[test]
 fn a_pushed_grant_lasts_the_claim_time_until_its_claim_speaks() {
-    let mut bed = Bed::new();
-    let first = bed.hold(1, Exclusive);
-    bed.wait(2, Exclusive);
-    bed.release(1, first.token);
-    let pushed = bed.pushed[0].grant.clone();
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.release(1, first.token);
+    let pushed = fixture.pushed[0].grant.clone();
     assert_eq!(pushed.ttl, Some(CLAIM_TIME));
-    assert_eq!(bed.view().holders[0].remaining, Some(CLAIM_TIME));
-    bed.renew(2, pushed.token).unwrap();
-    assert_eq!(bed.view().holders[0].remaining, Some(TTL));
+    assert_eq!(fixture.view().holders[0].remaining, Some(CLAIM_TIME));
+    fixture.renew(2, pushed.token).unwrap();
+    assert_eq!(fixture.view().holders[0].remaining, Some(TTL));
 
-    bed.wait(3, Exclusive);
-    bed.release(2, pushed.token);
-    let asked = held(bed.ask(3));
-    assert_eq!((asked.ttl, asked.token), (Some(TTL), bed_token(&bed)));
+    fixture.wait(3, Exclusive);
+    fixture.release(2, pushed.token);
+    let asked = held(fixture.ask(3));
+    assert_eq!((asked.ttl, asked.token), (Some(TTL), fixture_token(&fixture)));
 }
 
-fn bed_token(bed: &Bed) -> crate::Token {
-    token(bed.view().holders[0].token.unwrap())
+fn fixture_token(fixture: &Fixture) -> crate::Token {
+    token(fixture.view().holders[0].token.unwrap())
 }
 
 #[test]
 fn a_claim_time_is_at_most_the_ttl() {
-    let mut bed = Bed::new();
-    bed.hold(1, Exclusive);
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
     let mut short = claim(2, Exclusive);
     short.ttl = Duration::from_millis(500);
-    bed.call(&short, How::Create).unwrap();
-    bed.release(1, None);
-    assert_eq!(bed.pushed[0].grant.ttl, Some(short.ttl));
+    fixture.call(&short, How::Create).unwrap();
+    fixture.release(1, None);
+    assert_eq!(fixture.pushed[0].grant.ttl, Some(short.ttl));
 }
 
 #[test]
 fn a_waiter_that_misses_its_turn_goes_behind_until_it_speaks_again() {
-    let mut bed = Bed::new();
-    let first = bed.hold(1, Exclusive);
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
     for number in [2, 3, 4] {
-        bed.wait(number, Exclusive);
+        fixture.wait(number, Exclusive);
     }
-    bed.release(1, first.token);
-    assert_eq!(bed.told(), [2]);
-    bed.pass(2_000);
-    bed.settle();
-    assert_eq!(bed.told(), [3], "the first is silent");
-    assert_eq!(bed.pushed[0].grant.previous, Previous::Lapsed, "it may have had the news");
-    assert_eq!(bed.view().waiters.len(), 2, "and it has not vanished");
+    fixture.release(1, first.token);
+    assert_eq!(fixture.told(), [2]);
+    fixture.pass(2_000);
+    fixture.settle();
+    assert_eq!(fixture.told(), [3], "the first is silent");
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "it may have had the news");
+    assert_eq!(fixture.view().waiters.len(), 2, "and it has not vanished");
 
-    assert_eq!(ahead(bed.ask(2)), 1, "behind the fourth");
-    assert!(bed.release(3, None));
-    assert_eq!(bed.told(), [4]);
-    assert!(bed.release(4, None));
-    assert_eq!(bed.told(), [2]);
+    assert_eq!(ahead(fixture.ask(2)), 1, "behind the fourth");
+    assert!(fixture.release(3, None));
+    assert_eq!(fixture.told(), [4]);
+    assert!(fixture.release(4, None));
+    assert_eq!(fixture.told(), [2]);
 }
 
 #[test]
 fn a_waiter_that_speaks_just_after_it_missed_its_turn_gets_the_free_name() {
-    let mut bed = Bed::new();
-    bed.hold(1, Exclusive);
-    bed.wait(2, Exclusive);
-    bed.release(1, None);
-    let missed = bed.pushed[0].grant.token;
-    bed.pass(2_000);
-    let grant = held(bed.ask(2));
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.release(1, None);
+    let missed = fixture.pushed[0].grant.token;
+    fixture.pass(2_000);
+    let grant = held(fixture.ask(2));
     assert!(grant.token > missed && grant.ttl == Some(TTL));
-    assert!(bed.pushed.is_empty(), "told by the answer alone");
-    assert!(bed.renew(2, missed).is_err(), "the missed grant is over");
+    assert!(fixture.pushed.is_empty(), "told by the answer alone");
+    assert!(fixture.renew(2, missed).is_err(), "the missed grant is over");
 }
 
 #[test]
 fn a_silent_claim_cannot_return_beside_another_kind_of_lock() {
-    let mut bed = Bed::new();
-    bed.hold(1, Exclusive);
-    bed.wait(2, Exclusive);
-    bed.release(1, None);
-    bed.pass(2_000);
-    bed.hold(3, crate::Mode::Permits { count: 1, limit: 2 });
-    assert!(bed.call(&claim(2, Exclusive), How::Ask).is_err());
-    bed.release(3, None);
-    held(bed.ask(2));
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.release(1, None);
+    fixture.pass(2_000);
+    fixture.hold(3, crate::Mode::Permits { count: 1, limit: 2 });
+    assert!(fixture.call(&claim(2, Exclusive), How::Ask).is_err());
+    fixture.release(3, None);
+    held(fixture.ask(2));
 }
 
 #[test]
 fn places_in_line_are_leases_that_speaking_extends() {
-    let mut bed = Bed::new();
-    let holder = bed.hold(1, Shared);
-    bed.wait(2, Exclusive);
-    bed.wait(3, Shared);
+    let mut fixture = Fixture::new();
+    let holder = fixture.hold(1, Shared);
+    fixture.wait(2, Exclusive);
+    fixture.wait(3, Shared);
     let life = entry_life(TTL);
     assert!(life >= MIN_ENTRY_LIFE && entry_life(Duration::ZERO) == MIN_ENTRY_LIFE);
-    bed.pass(20_000);
-    bed.renew(1, holder.token).unwrap();
-    assert_eq!(ahead(bed.ask(3)), 1);
-    bed.pass(10_000);
-    bed.renew(1, holder.token).unwrap();
-    assert_eq!(bed.told(), [3], "the writer is dead: the reader joins the reader");
-    assert!(matches!(bed.ask(2), Answer::Gone));
+    fixture.pass(20_000);
+    fixture.renew(1, holder.token).unwrap();
+    assert_eq!(ahead(fixture.ask(3)), 1);
+    fixture.pass(10_000);
+    fixture.renew(1, holder.token).unwrap();
+    assert_eq!(fixture.told(), [3], "the writer is dead: the reader joins the reader");
+    assert!(matches!(fixture.ask(2), Answer::Gone));
 }
 
 #[test]
 fn a_lease_that_runs_out_frees_the_name_for_whoever_asks() {
-    let mut bed = Bed::new();
-    let first = bed.hold(1, Exclusive);
-    assert_eq!(bed.wait(2, Exclusive), 0);
-    let Answer::Waiting(hint) = bed.ask(2) else { panic!() };
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    assert_eq!(fixture.wait(2, Exclusive), 0);
+    let Answer::Waiting(hint) = fixture.ask(2) else { panic!() };
     assert_eq!(hint.ask_in, Some(TTL), "told when to ask");
-    bed.pass(20_000);
-    bed.ask(2);
-    bed.pass(9_999);
-    assert_eq!(ahead(bed.ask(2)), 0);
-    bed.pass(1);
-    let grant = held(bed.ask(2));
+    fixture.pass(20_000);
+    fixture.ask(2);
+    fixture.pass(9_999);
+    assert_eq!(ahead(fixture.ask(2)), 0);
+    fixture.pass(1);
+    let grant = held(fixture.ask(2));
     assert_eq!(grant.previous, Previous::Lapsed);
-    assert!(bed.renew(1, first.token).is_err());
-    assert!(!bed.release(1, first.token), "a late release of the old hold does nothing");
-    bed.renew(2, grant.token).unwrap();
+    assert!(fixture.renew(1, first.token).is_err());
+    assert!(!fixture.release(1, first.token), "a late release of the old hold does nothing");
+    fixture.renew(2, grant.token).unwrap();
 }
 
 #[test]
 fn only_the_first_in_line_watch_the_clock() {
-    let mut bed = Bed::new();
-    bed.hold(1, Exclusive);
+    let mut fixture = Fixture::new();
+    fixture.hold(1, Exclusive);
     for place in 0..=WATCHERS {
-        let Answer::Waiting(hint) = bed.create(place as u8 + 2, Exclusive) else { panic!() };
+        let Answer::Waiting(hint) = fixture.create(place as u8 + 2, Exclusive) else { panic!() };
         assert_eq!(hint.ask_in.is_some(), place < WATCHERS, "{place}");
     }
 }
 
 #[test]
 fn a_name_is_kept_taken_by_nobody() {
-    let mut bed = Bed::new();
-    let first = bed.hold(1, Exclusive);
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
     let keep = Some(Duration::from_secs(5));
-    assert!(bed.end(&crate::Release { keep, ..release(1, Some(first.token)) }));
-    assert_eq!(bed.view().holders[0].owner, KEPT_OWNER);
-    assert_eq!(bed.wait(2, Exclusive), 0);
-    assert!(!bed.release(1, first.token), "a doubled release does not end it");
-    assert!(bed.renew(1, first.token).is_err());
-    bed.pass(4_999);
-    assert_eq!(ahead(bed.ask(2)), 0);
-    bed.pass(1);
-    assert_eq!(held(bed.ask(2)).previous, Previous::Clean, "that was no lapse");
+    assert!(fixture.end(&crate::Release { keep, ..release(1, Some(first.token)) }));
+    assert_eq!(fixture.view().holders[0].owner, KEPT_OWNER);
+    assert_eq!(fixture.wait(2, Exclusive), 0);
+    assert!(!fixture.release(1, first.token), "a doubled release does not end it");
+    assert!(fixture.renew(1, first.token).is_err());
+    fixture.pass(4_999);
+    assert_eq!(ahead(fixture.ask(2)), 0);
+    fixture.pass(1);
+    assert_eq!(held(fixture.ask(2)).previous, Previous::Clean, "that was no lapse");
 }
 
 #[test]
 fn a_grant_whose_client_is_gone_goes_to_the_next() {
-    let mut bed = Bed::new();
-    let first = bed.hold(1, Exclusive);
-    bed.wait(2, Exclusive);
-    bed.wait(3, Exclusive);
+    let mut fixture = Fixture::new();
+    let first = fixture.hold(1, Exclusive);
+    fixture.wait(2, Exclusive);
+    fixture.wait(3, Exclusive);
     let abandoned = crate::Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) };
-    bed.end(&abandoned);
-    assert_eq!(bed.told(), [2]);
-    bed.step(|queue, step| queue.undelivered(id(2), step));
-    assert_eq!(bed.told(), [3]);
-    assert_eq!(bed.pushed[0].grant.previous, Previous::Abandoned, "nobody worked in between");
-    bed.step(|queue, step| queue.undelivered(id(9), step));
-    bed.renew(3, bed_token(&bed)).unwrap();
-    bed.step(|queue, step| queue.undelivered(id(3), step));
-    assert_eq!(bed.view().holders.len(), 1, "a grant that was confirmed stays");
+    fixture.end(&abandoned);
+    assert_eq!(fixture.told(), [2]);
+    fixture.step(|queue, step| queue.undelivered(id(2), step));
+    assert_eq!(fixture.told(), [3]);
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "nobody worked in between");
+    fixture.step(|queue, step| queue.undelivered(id(9), step));
+    fixture.renew(3, fixture_token(&fixture)).unwrap();
+    fixture.step(|queue, step| queue.undelivered(id(3), step));
+    assert_eq!(fixture.view().holders.len(), 1, "a grant that was confirmed stays");
 }

@@ -35,7 +35,7 @@ const MAX_TRIES: usize = 100;
 const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The bench on which one case runs.
-pub(super) struct Bench<'a> {
+pub(super) struct Fixture<'a> {
     harness: &'a dyn Harness,
     profile: &'a Profile,
     prefix: String,
@@ -55,10 +55,10 @@ pub(super) struct Bench<'a> {
 pub(super) struct Client<'a> {
     /// The engine itself.
     pub(super) engine: Arc<dyn Engine>,
-    bench: &'a Bench<'a>,
+    fixture: &'a Fixture<'a>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Fixture<'a> {
     pub(super) fn new(
         harness: &'a dyn Harness,
         profile: &'a Profile,
@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
     }
 
     pub(super) async fn client(&'a self) -> Client<'a> {
-        Client { engine: self.harness.client().await, bench: self }
+        Client { engine: self.harness.client().await, fixture: self }
     }
 
     /// An exclusive claim of `name` that may queue and lasts long.
@@ -214,7 +214,7 @@ impl Client<'_> {
     /// Sends the claim; an error of a healthy engine fails the case.
     pub(super) async fn ask(&self, claim: &Claim, how: How) -> Outcome<Answer> {
         self.send(claim, how).await.map_err(|error| {
-            self.bench.met(&error);
+            self.fixture.met(&error);
             Stop::Fail(format!("{how:?} of {}: {error:?}", claim.name))
         })
     }
@@ -227,7 +227,7 @@ impl Client<'_> {
 
     /// Makes the clean-up release this claim.
     pub(super) fn remember(&self, claim: &Claim) {
-        let mut made = self.bench.made.borrow_mut();
+        let mut made = self.fixture.made.borrow_mut();
         if !made.iter().rev().any(|(_, known)| known.id == claim.id) {
             made.push((Arc::clone(&self.engine), claim.clone()));
         }
@@ -247,7 +247,7 @@ impl Client<'_> {
         let hint = match answer {
             Answer::Waiting(hint) if claim.may_queue => hint,
             // Engines without a line answer "taken" always.
-            Answer::Taken(hint) if !claim.may_queue || !self.bench.profile.fifo => hint,
+            Answer::Taken(hint) if !claim.may_queue || !self.fixture.profile.fifo => hint,
             other => {
                 return Err(Stop::Fail(format!(
                     "{} is not free, yet {} got {other:?}",
@@ -267,12 +267,12 @@ impl Client<'_> {
                 Answer::Waiting(_) => how = How::Ask,
                 // Nothing stands on the engine for this claim: it has to be made again.
                 Answer::Taken(_) => how = How::Create,
-                Answer::Gone if !self.bench.profile.fifo && how == How::Ask => how = How::Create,
+                Answer::Gone if !self.fixture.profile.fifo && how == How::Ask => how = How::Create,
                 Answer::Gone => {
                     return Err(Stop::Fail(format!("the waiting claim of {} is gone", claim.name)));
                 }
             }
-            self.bench.advance(*self.bench.profile.poll.start()).await;
+            self.fixture.advance(*self.fixture.profile.poll.start()).await;
         }
         Err(Stop::Fail(format!(
             "{} became free, yet {} was not granted after {MAX_ASKS} asks",
@@ -304,7 +304,7 @@ impl Client<'_> {
         let mut answers = self.engine.release(std::slice::from_ref(order)).await;
         match (answers.pop(), answers.is_empty()) {
             (Some(Released::Unknown(error)), _) => {
-                self.bench.met(&error);
+                self.fixture.met(&error);
                 Err(Stop::Fail(format!("release of {}: {error:?}", order.name)))
             }
             (Some(answer), true) => Ok(answer),
@@ -318,14 +318,14 @@ impl Client<'_> {
             if let Answer::Held(grant) = self.ask(claim, How::Create).await? {
                 return Ok(grant);
             }
-            self.bench.advance(TRY_INTERVAL).await;
+            self.fixture.advance(TRY_INTERVAL).await;
         }
         self.hold(claim).await
     }
 
     /// As [`finds_free`](Self::finds_free), now that a lease ran out.
     pub(super) async fn finds_free_in_time(&self, name: &Name) -> Outcome<Grant> {
-        let claim = self.bench.attempt(name, Mode::Exclusive);
+        let claim = self.fixture.attempt(name, Mode::Exclusive);
         let grant = self.hold_in_time(&claim).await?;
         self.free(&claim, &grant).await?;
         Ok(grant)
@@ -333,7 +333,7 @@ impl Client<'_> {
 
     /// A claim of another id must find the name free, take it, and let it go again.
     pub(super) async fn finds_free(&self, name: &Name) -> Outcome<Grant> {
-        let claim = self.bench.attempt(name, Mode::Exclusive);
+        let claim = self.fixture.attempt(name, Mode::Exclusive);
         let grant = self.hold(&claim).await?;
         self.free(&claim, &grant).await?;
         Ok(grant)
@@ -341,7 +341,7 @@ impl Client<'_> {
 
     /// A claim of another id must find the name taken.
     pub(super) async fn finds_taken(&self, name: &Name) -> Outcome {
-        self.blocked(&self.bench.attempt(name, Mode::Exclusive)).await.map(drop)
+        self.blocked(&self.fixture.attempt(name, Mode::Exclusive)).await.map(drop)
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) const TTL: Duration = Duration::from_secs(30);
 pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// One queue whose clients are the numbers of their claims.
-pub(super) struct Bed {
+pub(super) struct Fixture {
     pub(super) queue: Queue<u8>,
     pub(super) tombstones: Tombstones,
     pub(super) now: Instant,
@@ -23,7 +23,7 @@ pub(super) struct Bed {
     pub(super) saves: bool,
 }
 
-impl Bed {
+impl Fixture {
     pub(super) fn new() -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         Self {
