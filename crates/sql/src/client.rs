@@ -23,7 +23,7 @@ use crate::{
     minder,
     row::{ClientId, previous_of},
     runtime,
-    step::{REQUEST_LIFE, Said, Verb},
+    step::{REQUEST_LIFE, Reply, Verb},
 };
 
 /// The most connections to a server at a time. One is enough for most; a name whose row is locked by another for long must not keep the
@@ -199,9 +199,9 @@ impl Client {
         let place = self.place_life(claim.ttl);
         let verb = Verb::Claim { claim: claim.clone(), how, client: self.id, place };
         let arrival = Arrival::new(self, claim.id);
-        let said = settled(self.play(&claim.name, &verb).await)?;
+        let said = settled(self.apply(&claim.name, &verb).await)?;
         in_flight.complete();
-        let Said::Claim(said) = said else { return Err(unreadable()) };
+        let Reply::Claim(said) = said else { return Err(unreadable()) };
         let mut answer = said.map_err(refused)?;
         if let Answer::Waiting(hint) = &mut answer {
             // It is looked for all claims of this client at once when a hold is over.
@@ -286,9 +286,9 @@ impl Client {
     /// What does not stand as its holder says: why, and whoever is next is granted.
     async fn renew_one(&self, hold: &Hold) -> Renewed {
         let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
-        match self.play(&hold.name, &verb).await {
-            Ok(Said::Renewed(Ok(()))) => Renewed::Kept { ttl: Some(hold.ttl) },
-            Ok(Said::Renewed(Err(loss))) => {
+        match self.apply(&hold.name, &verb).await {
+            Ok(Reply::Renewed(Ok(()))) => Renewed::Kept { ttl: Some(hold.ttl) },
+            Ok(Reply::Renewed(Err(loss))) => {
                 lock_of(&self.held).remove(&hold.id);
                 Renewed::Lost(loss)
             }
@@ -331,8 +331,8 @@ impl Client {
             }
         }
         let verb = Verb::Release { release: release.clone(), doubtful };
-        match self.play(&release.name, &verb).await {
-            Ok(Said::Released(freed)) => {
+        match self.apply(&release.name, &verb).await {
+            Ok(Reply::Released(freed)) => {
                 self.in_flight.settle(release.id);
                 if freed { Released::Freed } else { Released::NotThere }
             }
@@ -342,12 +342,12 @@ impl Client {
     }
 
     /// One transaction, and what this client is to hear of it.
-    pub(crate) async fn play(&self, name: &Name, verb: &Verb) -> Result<Said, Failed> {
+    pub(crate) async fn apply(&self, name: &Name, verb: &Verb) -> Result<Reply, Failed> {
         let waits = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
         // It is never closed.
         let _room = if waits { self.claims.acquire().await.ok() } else { None };
         let sent = self.now();
-        let Timed { now, it: done } = bounded(self.database.play(name, verb)).await?;
+        let Timed { now, it: done } = bounded(self.database.apply(name, verb)).await?;
         self.learn(sent, now);
         for told in done.told.iter().filter(|told| told.client == self.id) {
             self.hear(told);
@@ -364,7 +364,7 @@ impl Client {
 
     /// One whose row is locked by others for long does not keep the rest waiting.
     pub(crate) async fn end_what_is_over(&self, names: impl Iterator<Item = &Name>) {
-        let all = names.map(|name| self.play(name, &Verb::Settle));
+        let all = names.map(|name| self.apply(name, &Verb::Settle));
         for failed in futures_util::future::join_all(all).await.into_iter().filter_map(Result::err) {
             tracing::debug!(%failed, "what is over could not be ended");
         }

@@ -9,7 +9,7 @@ use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Line
 use crate::{
     row::ClientId,
     slots::Slots,
-    step::{Done, Scene, Told, Verb},
+    step::{Changes, Outgoing, Snapshot, Verb},
 };
 
 /// A note of the guarantee of every server: its own clock ends the leases.
@@ -83,7 +83,7 @@ pub(crate) enum Absent {
 
 /// What is found of names: their rows, and whether a replica told them.
 pub(crate) struct Looked {
-    pub(crate) scenes: Vec<(Name, Scene)>,
+    pub(crate) snapshots: Vec<(Name, Snapshot)>,
     /// It may be behind its primary, and counts as no lineage.
     pub(crate) by_replica: bool,
 }
@@ -207,7 +207,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// What was granted to claims of this client while they stood in line, and has not been confirmed, and when names that are kept
     /// taken are free, of which its claims are the first in line. Cheap, for it is asked several
     /// times a second; not asked where clients are told.
-    fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>>;
+    fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>>;
 
     /// Returns when something was changed since this returned last, where that can be known.
     fn changed(&self) -> BoxFuture<'_, ()> {
@@ -236,7 +236,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     }
 
     /// Does anything to one name, in a transaction.
-    fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>>;
+    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>>;
 
     /// The rows of these names. Needs no right to write, and a server that is only read will do.
     fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked>;

@@ -10,7 +10,7 @@ use leasehold_core::{
 use crate::{
     client::{Client, bounded, unreadable},
     database::Looked,
-    step::{REQUEST_LIFE, Said, Scene, Verb},
+    step::{REQUEST_LIFE, Reply, Snapshot, Verb},
 };
 
 /// The paces at which waiting claims are asked. What becomes of them is heard, and looked for in one statement for all, so this is
@@ -56,14 +56,14 @@ impl SqlEngine {
 }
 
 fn views(looked: &Looked) -> Vec<View> {
-    let view = |(name, scene): &(Name, Scene)| {
-        let mut view = scene.view(name);
+    let view = |(name, snapshot): &(Name, Snapshot)| {
+        let mut view = snapshot.view(name);
         if looked.by_replica {
             view.lineage = None;
         }
         view
     };
-    looked.scenes.iter().map(view).collect()
+    looked.snapshots.iter().map(view).collect()
 }
 
 /// Whether it may be the fault of one row, that is not as ours are or too large.
@@ -156,12 +156,12 @@ impl Inspect for SqlEngine {
             // To break what is not there makes no tables.
             let looked = self.looked(std::slice::from_ref(name)).await?;
             // What a replica has not got yet is no answer: the break fails there, and says why.
-            if looked.scenes.is_empty() && !looked.by_replica {
+            if looked.snapshots.is_empty() && !looked.by_replica {
                 return Ok(Broken::NotHeld);
             }
             let verb = Verb::Break { name: name.clone(), token, force };
-            match self.client.play(name, &verb).await? {
-                Said::Broken(broken) => Ok(broken),
+            match self.client.apply(name, &verb).await? {
+                Reply::Broken(broken) => Ok(broken),
                 _ => Err(unreadable()),
             }
         })

@@ -47,7 +47,7 @@ mod rows {
     use crate::{
         row::{ClaimRow, ClientId, LockRow},
         sqlite::rows::{claim_row, lock_row},
-        step::{Scene, Verb},
+        step::{Snapshot, Verb},
     };
 
     /// The most columns of a row of ours.
@@ -68,13 +68,13 @@ mod rows {
             claims.extend(of_claim);
         }
         let name = Name::new("a").expect("it is a name");
-        let scene = Scene { now: 5_000_000, floor: 7, lineage: Lineage::new(7), lock, claims };
+        let snapshot = Snapshot { now: 5_000_000, floor: 7, lineage: Lineage::new(7), lock, claims };
         for verb in
             [Verb::Settle, claim(&name, Mode::Exclusive), claim(&name, Mode::Permits { count: 2, limit: 3 })]
         {
-            drop(scene.play(&verb));
+            drop(snapshot.apply(&verb));
         }
-        drop(scene.view(&name));
+        drop(snapshot.view(&name));
     }
 
     fn read(values: &[Value]) -> (Option<LockRow>, Option<ClaimRow>) {

@@ -19,7 +19,7 @@ use crate::{
     database::{Failed, QueueEntry, Timed},
     row::{micros_in, stand_of},
     slots,
-    step::{Tidings, Told},
+    step::{Message, Outgoing},
 };
 
 /// How often places are spoken for in their lives.
@@ -33,16 +33,16 @@ pub(crate) struct Line {
     turn: AtomicU32,
     places: Mutex<HashMap<ClaimId, QueueEntry>>,
     /// Claims whose place may be made right now, and what was told of it before that was known. Locked before the places.
-    arriving: Mutex<HashMap<ClaimId, Option<Told>>>,
+    arriving: Mutex<HashMap<ClaimId, Option<Outgoing>>>,
     /// Claims that stood in line and were granted, until they are released: they are no quick ones.
     granted: Mutex<HashSet<ClaimId>>,
 }
 
 impl Client {
     /// What was told to this client.
-    pub(crate) fn hear(&self, told: &Told) {
+    pub(crate) fn hear(&self, told: &Outgoing) {
         match &told.what {
-            Tidings::Granted { grant, since } => {
+            Message::Granted { grant, since } => {
                 let Some(place) = self.place_or_early(told) else { return };
                 let since = self.not_after(*since);
                 self.note_held(told.id);
@@ -52,13 +52,13 @@ impl Client {
                 let grant = Grant { ttl, ..grant.clone() };
                 self.mailbox.push(Notification::Granted { name: place.name, id: told.id, grant, since });
             }
-            Tidings::Over { left } => {
+            Message::Over { left } => {
                 if let Some(place) = lock_of(&self.line.places).get_mut(&told.id) {
                     place.near = true;
                 }
                 self.over_in(Duration::from_micros(u64::try_from(*left).unwrap_or(0)));
             }
-            Tidings::Broken { name } => {
+            Message::Broken { name } => {
                 self.mailbox.push(Notification::Lost { name: name.clone(), id: told.id, loss: Loss::Broken });
             }
         }
@@ -177,7 +177,7 @@ impl Client {
     }
 
     /// Where the claim stands; if it does not yet, what was told is kept for it.
-    fn place_or_early(&self, told: &Told) -> Option<QueueEntry> {
+    fn place_or_early(&self, told: &Outgoing) -> Option<QueueEntry> {
         let mut arriving = lock_of(&self.line.arriving);
         let place = lock_of(&self.line.places).get(&told.id).cloned();
         if place.is_none()
@@ -198,7 +198,7 @@ impl<'a> Arrival<'a> {
         Self(client, id)
     }
 
-    pub(crate) fn told(&self) -> Option<Told> {
+    pub(crate) fn told(&self) -> Option<Outgoing> {
         lock_of(&self.0.line.arriving).get_mut(&self.1).and_then(Option::take)
     }
 }

@@ -23,7 +23,7 @@ const LAST_TOKEN: i64 = i64::MAX - MAX_TOKENS as i64 * MAX_HOLDERS as i64;
 
 /// What the tables hold of a name, and the time of the database when they were read.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Snapshot {
     pub(crate) now: i64,
     /// No token up to this one is minted.
     pub(crate) floor: i64,
@@ -63,7 +63,7 @@ pub(crate) enum Verb {
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Reply {
     Claim(Result<Answer, Refusal>),
     Renewed(Result<(), Loss>),
     Released(bool),
@@ -73,20 +73,20 @@ pub(crate) enum Said {
 
 /// Whom to tell what.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Outgoing {
     pub(crate) client: ClientId,
     pub(crate) id: ClaimId,
-    pub(crate) what: Tidings,
+    pub(crate) what: Message,
 }
 
-impl Told {
+impl Outgoing {
     pub(crate) fn is_grant(&self) -> bool {
-        matches!(self.what, Tidings::Granted { .. })
+        matches!(self.what, Message::Granted { .. })
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Tidings {
+pub(crate) enum Message {
     /// Granted at this time of the database.
     Granted {
         grant: Grant,
@@ -103,36 +103,36 @@ pub(crate) enum Tidings {
 
 /// What is to be written, and who is to hear of it.
 #[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) said: Said,
+pub(crate) struct Changes {
+    pub(crate) said: Reply,
     /// The new row of the name, if it changed.
     pub(crate) lock: Option<LockRow>,
     /// Rows that are new or changed.
     pub(crate) put: Vec<ClaimRow>,
     pub(crate) drop: Vec<ClaimId>,
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<Outgoing>,
 }
 
-impl Done {
+impl Changes {
     /// Whether anything is to be written.
     pub(crate) fn changes(&self) -> bool {
         self.lock.is_some() || !self.put.is_empty() || !self.drop.is_empty()
     }
 }
 
-impl Scene {
+impl Snapshot {
     /// Does it.
     ///
     /// # Errors
     /// If it might use up the numbers that tokens are: rather nobody is granted the name than two with one token.
-    pub(crate) fn play(&self, verb: &Verb) -> Result<Done, Failed> {
+    pub(crate) fn apply(&self, verb: &Verb) -> Result<Changes, Failed> {
         if self.lock.token.max(self.floor) > LAST_TOKEN {
             return Err(unlike("token", "hardly any number is larger"));
         }
         Ok(self.step(verb))
     }
 
-    fn step(&self, verb: &Verb) -> Done {
+    fn step(&self, verb: &Verb) -> Changes {
         let now = instant(self.now);
         let mut tombstones = self.tombstones(now);
         let mut queue = self.queue();
@@ -157,28 +157,28 @@ impl Scene {
         let asks = if let Verb::Claim { claim, place, .. } = verb { Some((claim.id, place)) } else { None };
         let said = match verb {
             Verb::Claim { claim, how, client, .. } => {
-                Said::Claim(queue.claim(claim, *how, client, &mut step))
+                Reply::Claim(queue.claim(claim, *how, client, &mut step))
             }
-            Verb::Renew { id, token, ttl } => Said::Renewed(queue.renew(*id, *token, *ttl, &mut step)),
-            Verb::Release { release, .. } => Said::Released(queue.release(release, &mut step)),
+            Verb::Renew { id, token, ttl } => Reply::Renewed(queue.renew(*id, *token, *ttl, &mut step)),
+            Verb::Release { release, .. } => Reply::Released(queue.release(release, &mut step)),
             Verb::Settle => {
                 queue.settle(&mut step);
-                Said::Settled
+                Reply::Settled
             }
             Verb::Break { name, token, force } => {
                 let broken = queue.break_hold(*token, *force, &mut step);
                 let (id, client) = broken.as_ref().map_or((None, None), |hold| (Some(hold.id), hold.client));
                 if let (Some(id), Some(client)) = (id, client) {
-                    told.push(Told { client, id, what: Tidings::Broken { name: name.clone() } });
+                    told.push(Outgoing { client, id, what: Message::Broken { name: name.clone() } });
                 }
-                Said::Broken(if broken.is_some() { Broken::Done } else { Broken::NotHeld })
+                Reply::Broken(if broken.is_some() { Broken::Done } else { Broken::NotHeld })
             }
         };
         let pushed = std::mem::take(&mut step.pushed);
-        told.extend(pushed.into_iter().map(|pushed| Told {
+        told.extend(pushed.into_iter().map(|pushed| Outgoing {
             client: pushed.client,
             id: pushed.id,
-            what: Tidings::Granted { grant: pushed.grant, since: self.now },
+            what: Message::Granted { grant: pushed.grant, since: self.now },
         }));
         // Who looks at the time when a hold is over, and does not know yet that it may be sooner.
         if let Some(left) = queue.frees_in(now) {
@@ -187,7 +187,7 @@ impl Scene {
             let unaware = watchers(&queue).into_iter();
             let unaware = unaware
                 .filter(|who| asks.is_none_or(|asks| asks.0 != who.0) && (sooner || !known.contains(who)));
-            told.extend(unaware.map(|(id, client)| Told { client, id, what: Tidings::Over { left } }));
+            told.extend(unaware.map(|(id, client)| Outgoing { client, id, what: Message::Over { left } }));
         }
         let mut saved = queue.save();
         let waits = |entry: &&mut Entry<_>| matches!(entry.stand, Stand::Waiting | Stand::Silent);
@@ -227,12 +227,12 @@ impl Scene {
     /// What is to be written so that the rows say what the queue knows.
     fn done(
         &self,
-        said: Said,
-        told: Vec<Told>,
+        said: Reply,
+        told: Vec<Outgoing>,
         mut saved: Saved<ClientId>,
         newest: i64,
         tombstones: &Tombstones,
-    ) -> Done {
+    ) -> Changes {
         // Where clients are not told, whoever looks for what was granted to it finds this, too.
         let next = saved.entries.iter().find(|entry| entry.stand == Stand::Waiting).map(|entry| entry.client);
         for entry in saved.entries.iter_mut().filter(|entry| entry.stand == Stand::Kept) {
@@ -279,7 +279,7 @@ impl Scene {
         let kept: HashMap<ClaimId, ()> = rows.iter().map(|row| (row.id, ())).collect();
         let drop = self.claims.iter().map(|row| row.id).filter(|id| !kept.contains_key(id)).collect();
         let put = rows.into_iter().filter(|row| known.get(&row.id) != Some(&row)).collect();
-        Done { said, lock: Some(lock).filter(|lock| *lock != self.lock), put, drop, told }
+        Changes { said, lock: Some(lock).filter(|lock| *lock != self.lock), put, drop, told }
     }
 
     /// Whether the claim stands in the row of its name: the hold that was taken there, and has not been broken or kept since; or

@@ -15,11 +15,11 @@ use leasehold_core::{
 };
 
 use super::{
+    apply::apply,
     config::Config,
     conn::Set,
     error::{Commits, Stopped},
     guarantee::guarantee,
-    play::play,
     pool::{Lent, Pool},
     quick,
     rows::{Columns, names, slots},
@@ -35,7 +35,7 @@ use crate::{
     },
     row::{ClientId, micros_in, previous_of, stand_of},
     slots::Slots,
-    step::{Done, Scene, Tidings, Told, Verb},
+    step::{Changes, Message, Outgoing, Snapshot, Verb},
 };
 
 /// How often something is begun before the caller hears that it came to nothing.
@@ -188,7 +188,7 @@ impl Database for Mysql {
         Box::pin(std::future::ready(()))
     }
 
-    fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>> {
+    fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>> {
         Box::pin(async move {
             if self.pool.was_cut() {
                 // Where another request found that out, it was not told: what claims are by now is asked for, as always then.
@@ -213,21 +213,21 @@ impl Database for Mysql {
                 };
                 let (since, left) = (columns.next()?, columns.next()?);
                 let what = match stand_of(stand) {
-                    Some(Stand::Kept) => Tidings::Over { left },
-                    _ => Tidings::Granted { grant, since },
+                    Some(Stand::Kept) => Message::Over { left },
+                    _ => Message::Granted { grant, since },
                 };
-                called.extend(id.map(|id| Told { client, id, what }));
+                called.extend(id.map(|id| Outgoing { client, id, what }));
             }
             Ok(called)
         })
     }
 
-    fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>> {
+    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>> {
         Box::pin(async move {
             let mut tries = 1..TRIES;
             loop {
                 let mut lent = self.pool.conn().await?;
-                match play(&mut lent.conn, name, verb).await {
+                match apply(&mut lent.conn, name, verb).await {
                     Ok(done) => {
                         lent.back()?;
                         return Ok(done);
@@ -246,21 +246,22 @@ impl Database for Mysql {
         Box::pin(async move {
             let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
             let (sets, by_replica) = self.looked(&LOOK.with(&[("names", &asked)])).await?;
-            let mut scenes: Vec<(Name, Scene)> = Vec::new();
+            let mut snapshots: Vec<(Name, Snapshot)> = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
                 let (name, now) = (columns.name()?, columns.next()?);
                 let Ok(name) = Name::new(&name) else { continue };
                 let (lock, claim) = (columns.lock()?, columns.claim()?);
-                if scenes.last().is_none_or(|(last, _)| *last != name) {
+                if snapshots.last().is_none_or(|(last, _)| *last != name) {
                     let claims = Vec::new();
-                    scenes.push((name, Scene { now, floor: now, lineage: self.lineage(), lock, claims }));
+                    snapshots
+                        .push((name, Snapshot { now, floor: now, lineage: self.lineage(), lock, claims }));
                 }
-                if let Some((_, scene)) = scenes.last_mut() {
-                    scene.claims.extend(claim);
+                if let Some((_, snapshot)) = snapshots.last_mut() {
+                    snapshot.claims.extend(claim);
                 }
             }
-            Ok(Looked { scenes, by_replica })
+            Ok(Looked { snapshots, by_replica })
         })
     }
 

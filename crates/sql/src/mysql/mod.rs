@@ -1,5 +1,6 @@
 //! MySQL and MariaDB.
 
+mod apply;
 mod config;
 mod conn;
 mod database;
@@ -8,7 +9,6 @@ mod error;
 mod guarantee;
 mod made;
 mod one;
-mod play;
 mod pool;
 mod quick;
 mod relay;

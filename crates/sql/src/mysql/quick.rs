@@ -122,16 +122,16 @@ fn freed(sets: &[Set]) -> Result<HashMap<String, i64>, Failed> {
 }
 
 /// What of [`renew`] was extended.
-type Kept = HashMap<(String, ClaimId), i64>;
+type Extended = HashMap<(String, ClaimId), i64>;
 
 pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Timed<()>>>, Failed> {
     let mut lent = mysql.pool.conn().await?;
     // What another server granted is lost, also where its rows were copied.
     let lineage = lent.conn.lineage();
     let ours: Vec<&Hold> = holds.iter().filter(|hold| hold.token.lineage == lineage).collect();
-    let mut kept = Kept::new();
+    let mut kept = Extended::new();
     let key = |hold: &Hold| (hold.name.as_str().to_owned(), hold.id);
-    let asked = async |conn: &mut Conn, kept: &mut Kept| {
+    let asked = async |conn: &mut Conn, kept: &mut Extended| {
         for holds in ours.chunks(LOCKS_AT_ONCE) {
             keep(conn, &renew_locks(holds, &mysql.stamp()), kept).await?;
         }
@@ -185,7 +185,7 @@ fn renew_claims(holds: &[&Hold], stamp: &str) -> String {
     said.join("; ")
 }
 
-async fn keep(conn: &mut Conn, text: &str, kept: &mut Kept) -> Result<(), Stopped> {
+async fn keep(conn: &mut Conn, text: &str, kept: &mut Extended) -> Result<(), Stopped> {
     let sets = conn.say(text).await.map_err(|broke| Stopped::of(&broke, Commits::At(0)))?;
     for row in sets.iter().flat_map(|set| &set.rows) {
         let mut columns = Columns::of(row);

@@ -6,11 +6,11 @@ use leasehold_core::{BoxFuture, Claim, ClaimId, Contact, Fault, Guarantee, Hold,
 use tokio_postgres::{Row, types::ToSql};
 
 use super::{
+    apply::apply,
     config::Config,
     error::{At, is_busy, sort},
     guarantee::{SETTINGS, guarantee},
     listener::Listener,
-    play::play,
     pool::{Lent, Pool},
     rows::{claim_row, client_number, column, id, lock_row, slots},
     statements::{
@@ -25,7 +25,7 @@ use crate::{
     },
     row::{ClientId, first, micros_in, previous_number},
     slots::Slots,
-    step::{Done, Scene, Told, Verb},
+    step::{Changes, Outgoing, Snapshot, Verb},
 };
 
 /// How often a look waits for tables that others keep locked, each time for as long as a statement does.
@@ -288,18 +288,18 @@ impl Database for Postgres {
         })
     }
 
-    fn called(&self, _: ClientId) -> Answered<'_, Vec<Told>> {
+    fn called(&self, _: ClientId) -> Answered<'_, Vec<Outgoing>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>> {
+    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>> {
         Box::pin(async move {
             if matches!(verb, Verb::Claim { claim, .. } if claim.may_queue) {
                 // Before there is a place in line, so that nothing that is told to it is missed.
                 self.listener.open().await?;
             }
             let lent = self.listener.conn().await?;
-            let done = play(&lent.conn, name, verb).await?;
+            let done = apply(&lent.conn, name, verb).await?;
             lent.back()?;
             Ok(done)
         })
@@ -309,18 +309,19 @@ impl Database for Postgres {
         Box::pin(async move {
             let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
             let (rows, by_replica) = self.looked(&LOOK, &[&asked]).await?;
-            let mut scenes: Vec<(Name, Scene)> = Vec::new();
+            let mut snapshots: Vec<(Name, Snapshot)> = Vec::new();
             for row in &rows {
                 let Some(name) = name(row)? else { continue };
-                if scenes.last().is_none_or(|(last, _)| *last != name) {
+                if snapshots.last().is_none_or(|(last, _)| *last != name) {
                     let (now, lock, claims) = (column(row, 1)?, lock_row(row, 2)?, Vec::new());
-                    scenes.push((name, Scene { now, floor: now, lineage: self.lineage(), lock, claims }));
+                    snapshots
+                        .push((name, Snapshot { now, floor: now, lineage: self.lineage(), lock, claims }));
                 }
-                if let Some((_, scene)) = scenes.last_mut() {
-                    scene.claims.extend(claim_row(row, 14)?);
+                if let Some((_, snapshot)) = snapshots.last_mut() {
+                    snapshot.claims.extend(claim_row(row, 14)?);
                 }
             }
-            Ok(Looked { scenes, by_replica })
+            Ok(Looked { snapshots, by_replica })
         })
     }
 

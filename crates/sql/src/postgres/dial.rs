@@ -18,7 +18,7 @@ use super::{
     messages::Login,
     passfile,
     server::Server,
-    stream::{Done, Followed, Stream},
+    stream::{Followed, NoEncryption, Stream},
 };
 use crate::{Encryption, database::Failed, runtime};
 
@@ -80,7 +80,7 @@ async fn serves(
         driver.options(own.map_or_else(|| options.to_owned(), |own| format!("{own} {options}")));
     }
     let failed = |error| sort(&error, At::Dial);
-    let (client, mut link) = driver.connect_raw(stream, Done).await.map_err(failed)?;
+    let (client, mut link) = driver.connect_raw(stream, NoEncryption).await.map_err(failed)?;
     if server.writes {
         let asked = pin!(client.simple_query("SHOW transaction_read_only"));
         let said = match select(asked, &mut link).await {

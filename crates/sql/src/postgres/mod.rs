@@ -1,5 +1,6 @@
 //! PostgreSQL.
 
+mod apply;
 mod config;
 mod conn;
 mod database;
@@ -10,7 +11,6 @@ mod listener;
 pub(crate) mod messages;
 mod notification_handler;
 mod passfile;
-mod play;
 mod pool;
 mod rows;
 mod server;

@@ -34,9 +34,9 @@ impl Followed {
 }
 
 /// The connection is encrypted already, or is not to be: the driver, which would do so itself, is told that this does.
-pub(crate) struct Done;
+pub(crate) struct NoEncryption;
 
-impl TlsConnect<Followed> for Done {
+impl TlsConnect<Followed> for NoEncryption {
     type Stream = Followed;
     type Error = Infallible;
     type Future = Ready<Result<Followed, Infallible>>;

@@ -6,7 +6,7 @@ use leasehold_core::{ClaimId, Grant, Lineage, Name, Token};
 
 use crate::{
     row::{ClientId, micros_in, previous_number, previous_of},
-    step::{Tidings, Told},
+    step::{Message, Outgoing},
 };
 
 /// The channel of a client.
@@ -15,21 +15,21 @@ pub(crate) fn channel(client: ClientId) -> String {
 }
 
 /// In words.
-pub(crate) fn write(told: &Told) -> String {
-    let Told { id, what, .. } = told;
+pub(crate) fn write(told: &Outgoing) -> String {
+    let Outgoing { id, what, .. } = told;
     match what {
-        Tidings::Granted { grant, since } => {
+        Message::Granted { grant, since } => {
             let Grant { token, tokens, ttl, previous } = grant;
             let ttl = micros_in(ttl.unwrap_or(Duration::MAX));
             format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_number(*previous))
         }
-        Tidings::Broken { name } => format!("broken {id} {name}"),
-        Tidings::Over { left } => format!("over {id} {left}"),
+        Message::Broken { name } => format!("broken {id} {name}"),
+        Message::Over { left } => format!("over {id} {left}"),
     }
 }
 
 /// Reads it again; `None` for what nobody of ours wrote.
-pub(crate) fn read(said: &str, client: ClientId, lineage: Lineage) -> Option<Told> {
+pub(crate) fn read(said: &str, client: ClientId, lineage: Lineage) -> Option<Outgoing> {
     let (word, rest) = said.split_once(' ')?;
     let (id, rest) = rest.split_once(' ')?;
     let id = ClaimId::read(id)?;
@@ -44,11 +44,11 @@ pub(crate) fn read(said: &str, client: ClientId, lineage: Lineage) -> Option<Tol
                 ttl: Some(Duration::from_micros(ttl)),
                 previous: previous_of(i16::try_from(previous).ok()?),
             };
-            Tidings::Granted { grant, since: i64::try_from(next()?).ok()? }
+            Message::Granted { grant, since: i64::try_from(next()?).ok()? }
         }
-        "over" => Tidings::Over { left: rest.parse().ok()? },
-        "broken" => Tidings::Broken { name: Name::new(rest).ok()? },
+        "over" => Message::Over { left: rest.parse().ok()? },
+        "broken" => Message::Broken { name: Name::new(rest).ok()? },
         _ => return None,
     };
-    Some(Told { client, id, what })
+    Some(Outgoing { client, id, what })
 }

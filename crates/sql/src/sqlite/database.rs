@@ -25,7 +25,7 @@ use crate::{
     client::lock_of,
     database::{Answered, Database, Failed, Looked, QueueEntry, Spoken, Taken, Timed},
     row::{ClientId, previous_number},
-    step::{Done, Said, Scene, Told, Verb},
+    step::{Changes, Outgoing, Reply, Snapshot, Verb},
 };
 
 pub(super) struct Sqlite {
@@ -78,7 +78,7 @@ impl Sqlite {
         let one = move |scope: &Scope<'_>, question: &Q| {
             let (name, verb) = verb(question);
             let done = step(scope, &name, &verb)?;
-            let well = matches!(done.said, Said::Released(true) | Said::Renewed(Ok(())));
+            let well = matches!(done.said, Reply::Released(true) | Reply::Renewed(Ok(())));
             // There is no word for it in the answer.
             if !well || done.told.iter().any(|told| told.client == id) {
                 return Ok(None);
@@ -90,22 +90,22 @@ impl Sqlite {
     }
 }
 
-fn scene(scope: &Scope<'_>, name: &Name) -> Result<Scene, Failed> {
+fn snapshot(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Failed> {
     read(scope, name).map_err(before)
 }
 
 /// What comes of a verb. Nothing is written yet.
-fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Done, Failed> {
+fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> {
     if let Verb::Renew { token, .. } = verb
         && token.lineage != scope.file.lineage
     {
-        let said = Said::Renewed(Err(Loss::Replaced));
-        return Ok(Done { said, lock: None, put: Vec::new(), drop: Vec::new(), told: Vec::new() });
+        let said = Reply::Renewed(Err(Loss::Replaced));
+        return Ok(Changes { said, lock: None, put: Vec::new(), drop: Vec::new(), told: Vec::new() });
     }
-    scene(scope, name)?.play(verb)
+    snapshot(scope, name)?.apply(verb)
 }
 
-fn keep(scope: &Scope<'_>, name: &Name, done: &Done, me: ClientId) -> Result<(), Failed> {
+fn keep(scope: &Scope<'_>, name: &Name, done: &Changes, me: ClientId) -> Result<(), Failed> {
     if done.changes() {
         write(scope, name, done).map_err(before)?;
     }
@@ -117,13 +117,17 @@ fn keep(scope: &Scope<'_>, name: &Name, done: &Done, me: ClientId) -> Result<(),
 
 /// Takes a name that nobody holds or wants.
 fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
-    let scene = scene(scope, &claim.name)?;
-    if scene.lock.holder.is_some() || scene.lock.claims > 0 {
+    let snapshot = snapshot(scope, &claim.name)?;
+    if snapshot.lock.holder.is_some() || snapshot.lock.claims > 0 {
         return Ok(None);
     }
-    let done =
-        scene.play(&Verb::Claim { claim: claim.clone(), how: How::Create, client, place: Duration::ZERO })?;
-    let Said::Claim(Ok(Answer::Held(grant))) = &done.said else { return Ok(None) };
+    let done = snapshot.apply(&Verb::Claim {
+        claim: claim.clone(),
+        how: How::Create,
+        client,
+        place: Duration::ZERO,
+    })?;
+    let Reply::Claim(Ok(Answer::Held(grant))) = &done.said else { return Ok(None) };
     let token = i64::try_from(grant.token.number).unwrap_or(i64::MAX);
     let it = Taken { token, previous: previous_number(grant.previous) };
     keep(scope, &claim.name, &done, client)?;
@@ -194,10 +198,10 @@ impl Database for Sqlite {
         Box::pin(self.run(Need::Read, move |scope| look::lapses(scope, &names)))
     }
 
-    fn called(&self, client: ClientId) -> Answered<'_, Vec<Told>> {
+    fn called(&self, client: ClientId) -> Answered<'_, Vec<Outgoing>> {
         Box::pin(async move {
             let told = self.run(Need::Read, move |scope| look::called(scope, client)).await?;
-            self.file_watch.looked(told.iter().any(Told::is_grant));
+            self.file_watch.looked(told.iter().any(Outgoing::is_grant));
             Ok(told)
         })
     }
@@ -213,7 +217,7 @@ impl Database for Sqlite {
         Box::pin(std::future::ready(()))
     }
 
-    fn play<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Done>> {
+    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>> {
         let (name, verb, me) = (name.clone(), verb.clone(), self.id);
         Box::pin(self.run(Need::Write, move |scope| {
             let done = step(scope, &name, &verb)?;
@@ -225,8 +229,9 @@ impl Database for Sqlite {
     fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked> {
         let names = names.to_vec();
         Box::pin(self.run(Need::Read, move |scope| {
-            let scenes = names.into_iter().map(|name| scene(scope, &name).map(|scene| (name, scene)));
-            Ok(Looked { scenes: scenes.collect::<Result<_, _>>()?, by_replica: false })
+            let snapshots =
+                names.into_iter().map(|name| snapshot(scope, &name).map(|snapshot| (name, snapshot)));
+            Ok(Looked { snapshots: snapshots.collect::<Result<_, _>>()?, by_replica: false })
         }))
     }
 
@@ -238,11 +243,11 @@ impl Database for Sqlite {
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
         let after = after.to_owned();
         Box::pin(async move {
-            let dust = self.run(Need::Read, move |scope| look::dust(scope, &after, count)).await?;
-            if !dust.idle.is_empty() {
-                self.run(Need::Write, move |scope| look::forget(scope, &dust.idle)).await?;
+            let leftovers = self.run(Need::Read, move |scope| look::leftovers(scope, &after, count)).await?;
+            if !leftovers.idle.is_empty() {
+                self.run(Need::Write, move |scope| look::forget(scope, &leftovers.idle)).await?;
             }
-            Ok((dust.stale, dust.last))
+            Ok((leftovers.stale, leftovers.last))
         })
     }
 

@@ -12,7 +12,7 @@ use crate::{
     database::{Failed, QueueEntry},
     row::{ClientId, previous_of, stand_of},
     runtime::wall_micros,
-    step::{Tidings, Told},
+    step::{Message, Outgoing},
 };
 
 /// How much longer than now its tokens are kept in the row of a name that nobody uses.
@@ -20,7 +20,7 @@ const KEPT: i64 = 3_600_000_000;
 
 /// What was granted to claims of a client in line, and not confirmed since; and names that are kept taken while one of its claims is
 /// the first in line.
-pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Told>, Failed> {
+pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Outgoing>, Failed> {
     let of = || {
         let text = format!(
             "SELECT {CLAIM_COLUMNS} FROM leasehold_claim WHERE client = ?1 AND (stand = 1 AND expires > ?2 OR stand = 3)"
@@ -33,7 +33,7 @@ pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Told>, F
     let told = rows.into_iter().filter_map(|row| {
         if stand_of(row.stand) == Some(Stand::Kept) {
             let left = row.expires.saturating_sub(scope.now);
-            return Some(Told { client, id: row.id, what: Tidings::Over { left } });
+            return Some(Outgoing { client, id: row.id, what: Message::Over { left } });
         }
         let grant = Grant {
             token: Token { lineage: scope.file.lineage, number: u64::try_from(row.token).ok()? },
@@ -41,7 +41,7 @@ pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Told>, F
             ttl: row.entry().map(|entry| entry.claim_time),
             previous: previous_of(row.previous),
         };
-        Some(Told { client, id: row.id, what: Tidings::Granted { grant, since: row.since } })
+        Some(Outgoing { client, id: row.id, what: Message::Granted { grant, since: row.since } })
     });
     Ok(told.collect())
 }
@@ -96,7 +96,7 @@ pub(super) fn names(scope: &Scope<'_>, prefix: &str) -> Result<Vec<Name>, Failed
 
 /// What is to be swept of so many names behind one.
 #[derive(Default)]
-pub(super) struct Dust {
+pub(super) struct Leftovers {
     /// Names of which nothing is left to be known.
     pub(super) idle: Vec<String>,
     /// Names of which something is over.
@@ -106,7 +106,7 @@ pub(super) struct Dust {
 
 const IDLE: &str = "holder IS NULL AND claims = 0 AND ended_until < ?1 AND token < ?2";
 
-pub(super) fn dust(scope: &Scope<'_>, after: &str, count: i64) -> Result<Dust, Failed> {
+pub(super) fn leftovers(scope: &Scope<'_>, after: &str, count: i64) -> Result<Leftovers, Failed> {
     let of = || {
         let text = format!(
             "SELECT name, {IDLE}, (holder IS NOT NULL AND expires <= ?1) OR (claims > 0 AND EXISTS \
@@ -115,21 +115,21 @@ pub(super) fn dust(scope: &Scope<'_>, after: &str, count: i64) -> Result<Dust, F
         );
         let mut found = scope.file.connection.prepare_cached(&text)?;
         let mut rows = found.query(params![scope.now, wall_micros() - KEPT, after, count])?;
-        let (mut dust, mut seen) = (Dust::default(), 0);
+        let (mut leftovers, mut seen) = (Leftovers::default(), 0);
         while let Some(row) = rows.next()? {
             let name: String = row.get(0)?;
             if row.get(1)? {
-                dust.idle.push(name.clone());
+                leftovers.idle.push(name.clone());
             } else if row.get(2)? {
-                dust.stale.extend(Name::new(&name));
+                leftovers.stale.extend(Name::new(&name));
             }
             seen += 1;
-            dust.last = Some(name);
+            leftovers.last = Some(name);
         }
         if seen < count {
-            dust.last = None;
+            leftovers.last = None;
         }
-        Ok(dust)
+        Ok(leftovers)
     };
     of().map_err(before)
 }

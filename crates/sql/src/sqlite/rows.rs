@@ -6,7 +6,7 @@ use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use crate::{
     row::{ClaimRow, ClientId, LockRow, first},
     runtime::wall_micros,
-    step::{Done, Scene},
+    step::{Changes, Snapshot},
 };
 
 use super::transaction::Scope;
@@ -29,7 +29,7 @@ const PUT_CLAIM: &str = "INSERT OR REPLACE INTO leasehold_claim VALUES \
 const DROP_CLAIM: &str = "DELETE FROM leasehold_claim WHERE name = ?1 AND id = ?2";
 
 /// What the tables hold of a name.
-pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Scene, Error> {
+pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Error> {
     let Scope { file, now, .. } = scope;
     let within = &file.connection;
     let lock = within.prepare_cached(LOCK)?.query_row([name.as_str()], lock_row).optional()?;
@@ -44,7 +44,7 @@ pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Scene, Error> {
             Vec::new()
         }
     };
-    Ok(Scene { now: *now, floor, lineage: file.lineage, lock: lock.unwrap_or_default(), claims })
+    Ok(Snapshot { now: *now, floor, lineage: file.lineage, lock: lock.unwrap_or_default(), claims })
 }
 
 fn claims(within: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
@@ -62,7 +62,7 @@ fn claims(within: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
 }
 
 /// Writes what changed.
-pub(super) fn write(scope: &Scope<'_>, name: &Name, done: &Done) -> Result<(), Error> {
+pub(super) fn write(scope: &Scope<'_>, name: &Name, done: &Changes) -> Result<(), Error> {
     let (within, name) = (&scope.file.connection, name.as_str());
     if let Some(lock) = &done.lock {
         let held = lock.holder.as_ref();

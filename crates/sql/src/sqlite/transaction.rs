@@ -126,10 +126,10 @@ mod tests {
     use super::*;
     use crate::sqlite::worker::Need;
 
-    type Said = Arc<Mutex<Vec<Result<(), Fault>>>>;
+    type Results = Arc<Mutex<Vec<Result<(), Fault>>>>;
 
     /// A job that does these statements one by one.
-    fn job(said: &Said, texts: &'static [&'static str]) -> Job {
+    fn job(said: &Results, texts: &'static [&'static str]) -> Job {
         let said = Arc::clone(said);
         Box::new(move |scope| {
             let does = |scope: &Scope<'_>| {
@@ -151,7 +151,7 @@ mod tests {
         let file = Opened::open(&dir.path().join("a.db"), &*Env::system().clock, Need::Write).unwrap();
         file.connection.execute_batch("CREATE TABLE t (x UNIQUE)").unwrap();
         file.begin(Need::Write).unwrap();
-        let said = Said::default();
+        let said = Results::default();
         together(&file, 0, jobs.iter().map(|texts| job(&said, texts)).collect(), || ());
         assert!(file.connection.is_autocommit(), "nothing stays begun");
         let text = "SELECT coalesce(group_concat(x, ' '), '') FROM (SELECT x FROM t ORDER BY x)";

@@ -12,32 +12,32 @@ use super::{
 use crate::{
     database::{Failed, Timed},
     row::{ClaimRow, LockRow},
-    step::{Done, Scene, Verb},
+    step::{Changes, Snapshot, Verb},
 };
 
 /// Reads the rows of the name, does it, writes what changed.
-pub(super) async fn play(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Timed<Done>, Stopped> {
+pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Stopped> {
     let literal = bytes(name.as_str().as_bytes());
     let named = [("name", literal.as_str())];
     let read = READ.with(&named);
     let text = format!("{}; {read}", conn.begin());
     let sets = conn.say(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
-    let scene = match scene(conn, sets.get(conn.begins()..).unwrap_or_default())? {
-        Some(scene) => scene,
+    let snapshot = match snapshot(conn, sets.get(conn.begins()..).unwrap_or_default())? {
+        Some(snapshot) => snapshot,
         None => {
             let text = format!("{}; {read}", LOCK_NEW.with(&named));
             let sets = conn.say(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
-            let made = scene(conn, sets.get(2..).unwrap_or_default())?;
+            let made = snapshot(conn, sets.get(2..).unwrap_or_default())?;
             made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?
         }
     };
-    let done = scene.play(verb)?;
+    let done = snapshot.apply(verb)?;
     write(conn, &literal, name.as_str(), &done).await?;
-    Ok(Timed { now: scene.now, it: done })
+    Ok(Timed { now: snapshot.now, it: done })
 }
 
 /// What was read of a name; `None` where it has no row.
-fn scene(conn: &Conn, sets: &[Set]) -> Result<Option<Scene>, Failed> {
+fn snapshot(conn: &Conn, sets: &[Set]) -> Result<Option<Snapshot>, Failed> {
     let [lock, claims, time] = sets else {
         return Err(Failed::new(Fault::Internal, "the answers are not as many as the questions"));
     };
@@ -47,10 +47,10 @@ fn scene(conn: &Conn, sets: &[Set]) -> Result<Option<Scene>, Failed> {
     let claims = claims?.into_iter().flatten().collect();
     let time = time.rows.first().ok_or_else(|| Failed::new(Fault::Internal, "the database tells no time"))?;
     let now = Columns::of(time).next()?;
-    Ok(Some(Scene { now, floor: now, lineage: conn.lineage(), lock, claims }))
+    Ok(Some(Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }))
 }
 
-async fn write(conn: &mut Conn, literal: &str, name: &str, done: &Done) -> Result<(), Stopped> {
+async fn write(conn: &mut Conn, literal: &str, name: &str, done: &Changes) -> Result<(), Stopped> {
     let mut said = Vec::new();
     said.extend(done.lock.as_ref().map(|lock| put_lock(literal, lock)));
     if !done.put.is_empty() {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     database::{Failed, Timed},
     row::{ClaimRow, LockRow},
-    step::{Done, Scene, Verb},
+    step::{Changes, Snapshot, Verb},
 };
 
 /// Who locks the row of a name holds it for two round trips, and the session waits longer for it by itself.
@@ -30,18 +30,18 @@ const BEGIN_ANYWHERE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lo
 const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
 
 /// Reads the rows of the name, does it, writes what changed.
-pub(crate) async fn play(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Done>, Failed> {
+pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Failed> {
     let before = |error: Error| sort(&error, At::Before);
     conn.prepare(&STATEMENTS).await.map_err(before)?;
     let begin = if conn.keeps() { BEGIN } else { BEGIN_ANYWHERE };
-    let mut scene = read_or_make(conn, name.as_str(), begin).await;
-    if conn.keeps() && scene.as_ref().is_err_and(is_busy) {
+    let mut snapshot = read_or_make(conn, name.as_str(), begin).await;
+    if conn.keeps() && snapshot.as_ref().is_err_and(is_busy) {
         conn.run("ROLLBACK").await.map_err(before)?;
-        scene = read_or_make(conn, name.as_str(), BEGIN_PATIENTLY).await;
+        snapshot = read_or_make(conn, name.as_str(), BEGIN_PATIENTLY).await;
     }
-    let (lock, claims, now) = of(&scene.map_err(before)?)?;
+    let (lock, claims, now) = of(&snapshot.map_err(before)?)?;
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was made is not there"))?;
-    let done = Scene { now, floor: now, lineage: conn.lineage(), lock, claims }.play(verb)?;
+    let done = Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }.apply(verb)?;
     write(conn, name.as_str(), &done).await?;
     Ok(Timed { now, it: done })
 }
@@ -64,9 +64,9 @@ fn of((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Fa
 
 /// Locks the row of the name, and reads all that there is of it.
 async fn read_or_make(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
-    let scene = read(conn, name, begin).await?;
-    if !scene.0.is_empty() {
-        return Ok(scene);
+    let snapshot = read(conn, name, begin).await?;
+    if !snapshot.0.is_empty() {
+        return Ok(snapshot);
     }
     conn.query(&LOCK_NEW, &[&name]).await?;
     read(conn, name, "SELECT 1").await
@@ -84,7 +84,7 @@ async fn read(conn: &Conn, name: &str, first: &str) -> Result<Read, Error> {
 }
 
 /// One round trip.
-async fn write(conn: &Conn, name: &str, done: &Done) -> Result<(), Failed> {
+async fn write(conn: &Conn, name: &str, done: &Changes) -> Result<(), Failed> {
     if !done.changes() {
         return conn.run("COMMIT").await.map_err(|error| sort(&error, At::Before));
     }
@@ -95,7 +95,7 @@ async fn write(conn: &Conn, name: &str, done: &Done) -> Result<(), Failed> {
     patient.and(wrote).and(ended).map_err(|error| sort(&error, At::Commit))
 }
 
-async fn put(conn: &Conn, name: &str, done: &Done) -> Result<(), Error> {
+async fn put(conn: &Conn, name: &str, done: &Changes) -> Result<(), Error> {
     let none = LockRow::default();
     let LockRow { holder, claims, ended, ended_upto, ended_until, .. } = done.lock.as_ref().unwrap_or(&none);
     let token = done.lock.as_ref().map(|lock| lock.token);
