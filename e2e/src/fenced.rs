@@ -19,7 +19,7 @@ use nix::{
 use crate::{
     Failure,
     dice::Dice,
-    shelf::{Said, Shelf},
+    shelf::{Content, Shelf},
 };
 
 /// How many processes write.
@@ -183,7 +183,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
             } else {
                 work.on_file(&guard, dice.percent(50))?
             };
-            if said == Said::Fenced {
+            if said == Content::Fenced {
                 shelf.acknowledge(&format!("{place:?}-refused"), 1)?;
             }
         }
@@ -203,7 +203,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn on_file(&self, guard: &Guard, counts: bool) -> std::io::Result<Said> {
+    fn on_file(&self, guard: &Guard, counts: bool) -> std::io::Result<Content> {
         let fence = (self.place == Destination::FencedFile).then(|| guard.token());
         let between = || sleep(self.between);
         if counts {
@@ -213,7 +213,7 @@ impl Work<'_> {
         }
     }
 
-    async fn on_redis(&self, guard: &Guard, fence: &RedisFence, counts: bool) -> Result<Said, Failure> {
+    async fn on_redis(&self, guard: &Guard, fence: &RedisFence, counts: bool) -> Result<Content, Failure> {
         let key = format!("{:?}-{}", self.place, if counts { "counter" } else { "list" });
         let done = async {
             // Seals, and reads.
@@ -230,9 +230,9 @@ impl Work<'_> {
         match done.await {
             Ok(()) => {
                 self.shelf.acknowledge(&key, self.element)?;
-                Ok(Said::Done)
+                Ok(Content::Done)
             }
-            Err(error) if Error::is_fenced(&error) => Ok(Said::Fenced),
+            Err(error) if Error::is_fenced(&error) => Ok(Content::Fenced),
             Err(error) => Err(error.into()),
         }
     }

@@ -15,7 +15,7 @@ pub struct Shelf(PathBuf);
 
 /// What a text said to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Content {
     /// It is written.
     Done,
     /// A larger token was here: nothing was written.
@@ -39,9 +39,9 @@ impl Shelf {
         element: u64,
         fence: Option<Token>,
         between: impl FnOnce(),
-    ) -> io::Result<Said> {
+    ) -> io::Result<Content> {
         let said = self.change(list, fence, between, |text| format!("{text} {element}"))?;
-        if said == Said::Done {
+        if said == Content::Done {
             self.acknowledge(list, element)?;
         }
         Ok(said)
@@ -51,9 +51,14 @@ impl Shelf {
     ///
     /// # Errors
     /// The operating system's.
-    pub fn increment(&self, counter: &str, fence: Option<Token>, between: impl FnOnce()) -> io::Result<Said> {
+    pub fn increment(
+        &self,
+        counter: &str,
+        fence: Option<Token>,
+        between: impl FnOnce(),
+    ) -> io::Result<Content> {
         let said = self.change(counter, fence, between, |text| (number(text) + 1).to_string())?;
-        if said == Said::Done {
+        if said == Content::Done {
             self.acknowledge(counter, 1)?;
         }
         Ok(said)
@@ -105,21 +110,21 @@ impl Shelf {
         fence: Option<Token>,
         between: impl FnOnce(),
         change: impl FnOnce(&str) -> String,
-    ) -> io::Result<Said> {
+    ) -> io::Result<Content> {
         let text = {
             let _alone = self.alone(name)?;
             if !self.show(name, fence)? {
-                return Ok(Said::Fenced);
+                return Ok(Content::Fenced);
             }
             read(&self.file(name, "text"))?
         };
         between();
         let _alone = self.alone(name)?;
         if !self.show(name, fence)? {
-            return Ok(Said::Fenced);
+            return Ok(Content::Fenced);
         }
         self.replace(name, "text", &change(&text))?;
-        Ok(Said::Done)
+        Ok(Content::Done)
     }
 
     /// Shows the fence a token; whether it lets it pass.

@@ -7,7 +7,7 @@ use crate::{
     resource::Progress,
     server::Token,
     waiting::Waiting,
-    wire::{Aged, Grant, Request, Said},
+    wire::{Aged, Grant, Reply, Request},
 };
 
 /// One client.
@@ -78,7 +78,7 @@ impl Client {
     }
 
     /// The server answered the request under way.
-    pub(crate) fn answered(&mut self, reply: Aged<Said>, rules: &Rules, sights: &Sights) -> Then {
+    pub(crate) fn answered(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
         match &mut self.stage {
             Stage::Waiting(_) => self.placed(reply, rules, sights),
             Stage::Holding(holding) => {
@@ -174,9 +174,9 @@ impl Client {
 
 impl Holding {
     /// R1: the deadline counts from when the renewal left. R5: nothing revives a lost hold.
-    fn renewed(&mut self, said: Said, rules: &Rules) {
+    fn renewed(&mut self, said: Reply, rules: &Rules) {
         let sent = self.renewal.take().unwrap_or_default();
-        if said == Said::Lost {
+        if said == Reply::Lost {
             self.left = 0;
         } else if self.left > 0 {
             self.left = self.left.max(rules.ttl.saturating_sub(sent));

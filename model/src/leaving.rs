@@ -5,7 +5,7 @@ use crate::{
     client::{Client, Stage, Then, Unsettled},
     server::Token,
     waiting::Waiting,
-    wire::{Request, Said},
+    wire::{Reply, Request},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,12 +52,12 @@ impl Client {
 
 impl Leaving {
     /// I10: what the user is told, and whether that is true.
-    pub(crate) fn concludes(&self, said: Said) -> Then {
+    pub(crate) fn concludes(&self, said: Reply) -> Then {
         if !self.told {
             return Then::Nothing;
         }
         match said {
-            Said::Freed => Then::Told(self.freed),
+            Reply::Freed => Then::Told(self.freed),
             _ if !self.again => Then::Told(!self.freed),
             // A release before this one freed it, for the lease had not lapsed.
             _ if self.left > 0 => Then::Told(self.freed),

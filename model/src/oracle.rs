@@ -14,7 +14,7 @@ use crate::{
     rules::Each,
     runs::SLOW,
     server::{Call, Server},
-    wire::{Grant, How, Request, Said, Wire},
+    wire::{Grant, How, Reply, Request, Wire},
 };
 
 /// With ticks this long the places of the rules last as long as those of core.
@@ -127,7 +127,7 @@ impl Both {
         let wanted = self.step(|queue, step| ask(queue, step, id, request));
         assert_eq!(shown(said), wanted, "{request:?} of {id:?}");
         self.pushed.retain(|(other, _)| *other != id);
-        if let Said::Held(grant) = said {
+        if let Reply::Held(grant) = said {
             self.tokens[usize::from(id.0)] = grant.token;
         }
     }
@@ -164,7 +164,7 @@ fn ask(queue: &mut Queue<Id>, step: &mut Step<'_, Id>, id: Id, request: Request)
         Request::Claim(how) => {
             let how = if how == How::Ask { leasehold_core::How::Ask } else { leasehold_core::How::Create };
             match queue.claim(&claim(id), how, &id, step).unwrap() {
-                Answer::Held(held) => shown(Said::Held(grant(&held))),
+                Answer::Held(held) => shown(Reply::Held(grant(&held))),
                 Answer::Waiting(_) => "waiting".to_owned(),
                 Answer::Gone => "gone".to_owned(),
                 other => panic!("{other:?}"),
@@ -185,10 +185,10 @@ fn ask(queue: &mut Queue<Id>, step: &mut Step<'_, Id>, id: Id, request: Request)
     }
 }
 
-fn shown(said: Said) -> String {
+fn shown(said: Reply) -> String {
     match said {
-        Said::Waiting { .. } => "waiting".to_owned(),
-        Said::Held(_) => format!("{said:?}"),
+        Reply::Waiting { .. } => "waiting".to_owned(),
+        Reply::Held(_) => format!("{said:?}"),
         _ => format!("{said:?}").to_lowercase(),
     }
 }

@@ -3,12 +3,12 @@
 use crate::{
     Bug, Sight,
     server::{Call, Entry, Holder, Server, Token},
-    wire::{Grant, How, Request, Said},
+    wire::{Grant, How, Reply, Request},
 };
 
 impl Server {
     /// One request of the speaker.
-    pub(crate) fn serve(&mut self, request: Request, call: &mut Call<'_>) -> Said {
+    pub(crate) fn serve(&mut self, request: Request, call: &mut Call<'_>) -> Reply {
         match request {
             Request::Claim(how) => self.claim(how, call),
             Request::Renew(token) => self.renew(token, call),
@@ -16,7 +16,7 @@ impl Server {
         }
     }
 
-    fn claim(&mut self, how: How, call: &mut Call<'_>) -> Said {
+    fn claim(&mut self, how: How, call: &mut Call<'_>) -> Reply {
         let (id, rules) = (call.speaker, call.rules);
         self.prune(call);
         let barges = how == How::Create && rules.has(Bug::Barge);
@@ -24,7 +24,7 @@ impl Server {
             self.settle(call);
         }
         if let Some(grant) = self.answer_holder(call) {
-            return Said::Held(grant);
+            return Reply::Held(grant);
         }
         if let Some(entry) = self.entries[id] {
             self.entries[id] = Some(Entry { silent: false, left: rules.place });
@@ -34,19 +34,19 @@ impl Server {
             call.sights.add(Sight::StoodAgain);
             self.line.push(id);
             self.settle(call);
-            return self.answer_holder(call).map_or_else(|| self.hint(), Said::Held);
+            return self.answer_holder(call).map_or_else(|| self.hint(), Reply::Held);
         }
         if self.tombs[id] > 0 && how == How::Create {
             call.sights.add(Sight::RefusedTheDead);
         }
         if how == How::Ask || self.tombs[id] > 0 {
-            return Said::Gone;
+            return Reply::Gone;
         }
         let fits = self.lock.is_none() || (self.is_foreign() && rules.has(Bug::TakeWithoutLooking));
         if fits && (self.line.is_empty() || barges) {
             let grant = Grant { token: self.mint(), after_lapse: self.lapsed };
             self.seat(id, grant.token, rules.ttl, false);
-            return Said::Held(grant);
+            return Reply::Held(grant);
         }
         self.line.push(id);
         self.entries[id] = Some(Entry { silent: false, left: rules.place });
@@ -58,25 +58,25 @@ impl Server {
         self.confirm(call.rules.ttl)
     }
 
-    fn hint(&self) -> Said {
-        Said::Waiting { free_in: self.lock.map(|(_, left)| left) }
+    fn hint(&self) -> Reply {
+        Reply::Waiting { free_in: self.lock.map(|(_, left)| left) }
     }
 
-    fn renew(&mut self, token: Token, call: &mut Call<'_>) -> Said {
+    fn renew(&mut self, token: Token, call: &mut Call<'_>) -> Reply {
         self.prune(call);
         if self.lock.is_none() && call.rules.has(Bug::RenewalTakes) {
             self.seat(call.speaker, token, call.rules.ttl, false);
         }
         if self.holder.is_some_and(|holder| (holder.hold.id, holder.hold.token) == (call.speaker, token)) {
             self.confirm(call.rules.ttl);
-            return Said::Kept;
+            return Reply::Kept;
         }
         call.sights.add(Sight::RenewedTooLate);
         self.settle(call);
-        Said::Lost
+        Reply::Lost
     }
 
-    fn release(&mut self, token: Option<Token>, mark_dead: bool, call: &mut Call<'_>) -> Said {
+    fn release(&mut self, token: Option<Token>, mark_dead: bool, call: &mut Call<'_>) -> Reply {
         self.prune(call);
         let (id, rules) = (call.speaker, call.rules);
         let hold = self.holder.map(|holder| holder.hold);
@@ -87,17 +87,17 @@ impl Server {
             if !rules.has(Bug::OtherGrantStays) {
                 self.free();
             }
-            Said::Absent
+            Reply::Absent
         } else if own.is_some() || (hold.is_some() && rules.has(Bug::DeleteWithoutCompare)) {
             // Released by id alone: its claim never knew that it held, so nothing was done under it.
             self.lapsed &= token.is_none();
             self.free();
-            Said::Freed
+            Reply::Freed
         } else {
             let stood = self.entries[id].is_some();
             self.leave(id);
             let freed = stood && (token.is_none() || rules.has(Bug::FreedOutOfLine));
-            if freed { Said::Freed } else { Said::Absent }
+            if freed { Reply::Freed } else { Reply::Absent }
         };
         if mark_dead && !(other && rules.has(Bug::OtherGrantStays)) {
             self.mark_dead(id, rules);

@@ -4,7 +4,7 @@
 use crate::{
     Bug, Rules, Sight, Sights, Ticks,
     client::{Client, Stage, Then},
-    wire::{Aged, Grant, How, Request, Said},
+    wire::{Aged, Grant, How, Reply, Request},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,12 +82,12 @@ impl Waiting {
 
 impl Client {
     /// The server says where the claim stands.
-    pub(crate) fn placed(&mut self, reply: Aged<Said>, rules: &Rules, sights: &Sights) -> Then {
+    pub(crate) fn placed(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
         let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
         let sent = waiting.asked.take().unwrap_or_default();
         waiting.clock = (sent < rules.claim_time).then_some(ServerClock { sent, said: reply.age });
         match reply.what {
-            Said::Held(grant) => {
+            Reply::Held(grant) => {
                 // R1: the lease counts from before the request left.
                 let counted = if rules.has(Bug::CountFromAnswer) { 0 } else { sent };
                 if counted < rules.ttl {
@@ -96,7 +96,7 @@ impl Client {
                 sights.add(Sight::GrantCameTooLate);
                 Then::Send(self.leave(None, rules))
             }
-            Said::Waiting { free_in } => {
+            Reply::Waiting { free_in } => {
                 waiting.how = How::Ask;
                 waiting.ask_in = free_in.map_or(rules.poll, |free_in| free_in.min(rules.poll));
                 if waiting.rang { self.listen() } else { Then::Nothing }

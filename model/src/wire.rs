@@ -21,7 +21,7 @@ pub(crate) enum How {
 
 /// What the server says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Said {
+pub(crate) enum Reply {
     Held(Grant),
     Waiting { free_in: Option<Ticks> },
     Gone,
@@ -79,7 +79,7 @@ pub(crate) struct Wire {
     /// The answers to so many of them nobody waits for.
     pub(crate) unwanted: usize,
     /// One at most: a client waits for one answer at a time.
-    pub(crate) reply: Option<Aged<Said>>,
+    pub(crate) reply: Option<Aged<Reply>>,
     pub(crate) pushes: SmallVec<[Aged<Grant>; 1]>,
     /// Requests on broken connections, each with the time in which it may still be served: in any order, or never.
     pub(crate) late: SmallVec<[(Request, Ticks); 2]>,
@@ -108,7 +108,7 @@ impl Wire {
     }
 
     /// The server answers a request.
-    pub(crate) fn answer(&mut self, said: Said) {
+    pub(crate) fn answer(&mut self, said: Reply) {
         if self.unwanted > 0 {
             self.unwanted -= 1;
         } else {

@@ -7,7 +7,7 @@ use crate::{
     resource::Resource,
     rules::{Each, Faults},
     server::{Call, Hold, Server, Value},
-    wire::{Aged, Request, Said, Wire},
+    wire::{Aged, Reply, Request, Wire},
 };
 
 /// Everything there is at one moment.
@@ -106,7 +106,7 @@ impl World {
         self.serve(id, request, by);
     }
 
-    fn serve(&mut self, id: Id, request: Request, by: By<'_>) -> Said {
+    fn serve(&mut self, id: Id, request: Request, by: By<'_>) -> Reply {
         let before = self.server.clone();
         let mut call = Call { rules: by.rules, sights: by.sights, wires: &mut self.wires, speaker: id };
         let said = self.server.serve(request, &mut call);

@@ -10,7 +10,7 @@ use crate::{
     client::Client,
     error::unreadable,
     record::{Record, RecordState},
-    standing::{Standing, Told, what_blocks},
+    standing::{ClaimReply, Standing, what_blocks},
     watches::Target,
     wire::{Range, Txn},
 };
@@ -52,7 +52,7 @@ impl Client {
             self.lives_on(claim);
             return Ok(Answer::Waiting(Hint { ahead: standing.ahead, ..Hint::default() }));
         }
-        Ok(self.stands(claim, &dir, &conn, Told { revision, seen, ttl, standing }))
+        Ok(self.stands(claim, &dir, &conn, ClaimReply { revision, seen, ttl, standing }))
     }
 
     /// Whether this client knows of each claim before this one, and hears of its end.

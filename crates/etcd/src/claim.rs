@@ -13,7 +13,7 @@ use crate::{
     record::{Record, RecordState},
     runtime,
     session::Session,
-    standing::{Standing, Told, what_blocks},
+    standing::{ClaimReply, Standing, what_blocks},
     wire::{Order, Put, Range, Txn, TxnResponse, compare},
 };
 
@@ -168,7 +168,7 @@ impl Client {
             self.take_back(claim).await?;
             return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
         }
-        Ok(self.stands(claim, dir, conn, Told { revision, seen: revision, ttl, standing }))
+        Ok(self.stands(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, standing }))
     }
 
     /// The key was not created.

@@ -27,7 +27,7 @@ use crate::{
     lock_of, minder, runtime,
     session::{HURRY, LeaseSlot, Session, Sessions, gone, seconds},
     watches::{Begin, Target},
-    wire::{self, Spoken},
+    wire::{self, UnaryRequest},
 };
 
 /// What the verbs of one engine share.
@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// One request; once more where the server only wanted us to log in anew.
-    pub(crate) async fn call<R: Spoken>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
+    pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
         let newest = self.newest.load(Ordering::Relaxed);
         let mut conn = self.link.conn().await.map_err(Failed::Here)?;
         // Only who logged in may have to do so again.
@@ -142,7 +142,10 @@ impl Client {
     }
 
     /// The same, with its error sorted.
-    pub(crate) async fn ask<R: Spoken>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), EngineError> {
+    pub(crate) async fn ask<R: UnaryRequest>(
+        &self,
+        request: R,
+    ) -> Result<(Arc<Conn>, R::Answer), EngineError> {
         self.call(request).await.map_err(Failed::sorted)
     }
 

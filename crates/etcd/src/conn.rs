@@ -22,7 +22,7 @@ use crate::{
     push_handler::PushHandler,
     runtime, stream,
     watches::Watches,
-    wire::{Authenticate, Grpc, Http, KeepAlive, Spoken, Watch},
+    wire::{Authenticate, Grpc, Http, KeepAlive, UnaryRequest, Watch},
 };
 
 /// While a client needs the server, the member is asked so often how it is.
@@ -180,7 +180,7 @@ impl Conn {
     }
 
     /// One request and its answer; without one if the connection ends before.
-    pub(crate) async fn call<R: Spoken>(&self, request: R) -> Result<R::Answer, Status> {
+    pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
         let mut over = std::pin::pin!(self.life.over.notified());
         over.as_mut().enable();
         if self.is_dead() {

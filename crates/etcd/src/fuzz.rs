@@ -11,8 +11,8 @@ use crate::{
     view::{Leases, lines, view},
     watches::{Begin, Target, Watches},
     wire::{
-        Authenticated, Event, Granted, KeptAlive, Left, MembersResponse, RangeResponse, StatusResponse,
-        TxnResponse, Watched, read,
+        Authenticated, Event, Granted, KeepAliveResponse, Left, MembersResponse, RangeResponse,
+        StatusResponse, TxnResponse, Watched, read,
     },
 };
 
@@ -27,7 +27,7 @@ pub fn answer(bytes: &[u8]) {
         1 => drop(read::<TxnResponse>(bytes).map(answered)),
         2 => drop(read::<Watched>(bytes).map(heard)),
         3 => drop(read::<Granted>(bytes)),
-        4 => drop(read::<KeptAlive>(bytes)),
+        4 => drop(read::<KeepAliveResponse>(bytes)),
         5 => drop(read::<Left>(bytes)),
         6 => drop(read::<Authenticated>(bytes)),
         7 => drop(read::<StatusResponse>(bytes)),
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::{
         record::RecordState,
-        wire::{Done, Header, KeyValue, Response},
+        wire::{Header, KeyValue, Response, ResponseOp},
     };
 
     fn record() -> Vec<u8> {
@@ -145,7 +145,7 @@ mod tests {
         let kvs =
             ["/locks/a", "/locks/a/7", "/locks/a/~p00000003.00000002.7", "/locks/a/~s7"].map(kv).to_vec();
         let there = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
-        let done = Done { response: Some(Response::Range(there.clone())) };
+        let done = ResponseOp { response: Some(Response::Range(there.clone())) };
         let txn = TxnResponse { header: header.clone(), succeeded: true, responses: vec![done; 3] };
         let event = Event { what: 1, kv: Some(kv("/locks/a/7")) };
         let watched =

@@ -84,7 +84,7 @@ pub(crate) fn what_blocks(dir: &Dir, mode: Mode) -> Range {
 }
 
 /// What an answer of the server says of a claim.
-pub(crate) struct Told {
+pub(crate) struct ClaimReply {
     /// At which its key was created.
     pub(crate) revision: i64,
     /// At which the line was seen.
@@ -96,8 +96,8 @@ pub(crate) struct Told {
 
 impl Client {
     /// Writes down where the claim stands, and answers it. What was heard or done while the answer was under way counts more.
-    pub(crate) fn stands(&self, claim: &Claim, dir: &Dir, conn: &Conn, told: Told) -> Answer {
-        let Told { revision, seen, ttl, standing: Standing { before, ahead } } = told;
+    pub(crate) fn stands(&self, claim: &Claim, dir: &Dir, conn: &Conn, told: ClaimReply) -> Answer {
+        let ClaimReply { revision, seen, ttl, standing: Standing { before, ahead } } = told;
         let now = self.now();
         let mut book = self.book();
         let Some(entry) = book.get(claim.id) else { return Answer::Gone };

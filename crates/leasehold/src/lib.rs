@@ -49,7 +49,7 @@ pub use leasehold_core::{
 #[cfg(feature = "etcd")]
 pub use leasehold_etcd::HeldBy as EtcdCompare;
 #[cfg(feature = "redis")]
-pub use leasehold_redis::Said;
+pub use leasehold_redis::Reply;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use leasehold_sql::Fence as SqlFence;
 #[cfg(feature = "tls")]

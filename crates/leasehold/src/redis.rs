@@ -1,7 +1,7 @@
 //! Fences on the Redis that holds the locks.
 
 use leasehold_core::{Error, Token};
-use leasehold_redis::{Guarded, Said};
+use leasehold_redis::{Guarded, Reply};
 
 use crate::fence::overtaken;
 
@@ -44,7 +44,7 @@ impl RedisFence {
     /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if a larger token was seen: the hold of this one is over, and nothing was done.
     /// [`is_unknown`](Error::is_unknown) if the answer was lost. A command that the server refuses ends the step with its
     /// error; those before it are done.
-    pub async fn write<W: AsRef<[u8]>>(&self, token: Token, commands: &[&[W]]) -> Result<Vec<Said>, Error> {
+    pub async fn write<W: AsRef<[u8]>>(&self, token: Token, commands: &[&[W]]) -> Result<Vec<Reply>, Error> {
         let fence = self.fence.clone();
         let owned: Vec<Vec<Vec<u8>>> =
             commands.iter().map(|words| words.iter().map(|word| word.as_ref().to_vec()).collect()).collect();

@@ -28,14 +28,14 @@ pub struct Fence {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guarded {
     /// It was done; what the server said to each command.
-    Done(Vec<Said>),
+    Done(Vec<Reply>),
     /// A holder with this larger token was here: nothing was done.
     Overtaken(u64),
 }
 
 /// What the server said to a command.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum Reply {
     /// Nothing is there.
     Nothing,
     /// A number.
@@ -43,7 +43,7 @@ pub enum Said {
     /// Bytes, or a word like `OK`.
     Bytes(Vec<u8>),
     /// Several answers.
-    List(Vec<Said>),
+    List(Vec<Reply>),
 }
 
 impl Fence {
@@ -78,7 +78,7 @@ impl Fence {
         match said.next() {
             Some(Value::Int(1)) => Ok(Guarded::Done(said.map(read).collect::<Result<_, _>>()?)),
             Some(Value::Int(0)) => match said.next().map(read) {
-                Some(Ok(Said::Bytes(token))) => {
+                Some(Ok(Reply::Bytes(token))) => {
                     let token = std::str::from_utf8(&token).ok().and_then(|token| token.parse().ok());
                     token.map(Guarded::Overtaken).ok_or_else(unreadable)
                 }
@@ -89,7 +89,7 @@ impl Fence {
     }
 }
 
-impl Said {
+impl Reply {
     /// The bytes as text; `None` if it is something else.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
@@ -100,14 +100,14 @@ impl Said {
     }
 }
 
-fn read(value: Value) -> Result<Said, EngineError> {
+fn read(value: Value) -> Result<Reply, EngineError> {
     Ok(match value {
-        Value::Nil => Said::Nothing,
-        Value::Int(number) => Said::Number(number),
-        Value::BulkString(bytes) => Said::Bytes(bytes),
-        Value::SimpleString(word) => Said::Bytes(word.into_bytes()),
-        Value::Okay => Said::Bytes(b"OK".to_vec()),
-        Value::Array(items) => Said::List(items.into_iter().map(read).collect::<Result<_, _>>()?),
+        Value::Nil => Reply::Nothing,
+        Value::Int(number) => Reply::Number(number),
+        Value::BulkString(bytes) => Reply::Bytes(bytes),
+        Value::SimpleString(word) => Reply::Bytes(word.into_bytes()),
+        Value::Okay => Reply::Bytes(b"OK".to_vec()),
+        Value::Array(items) => Reply::List(items.into_iter().map(read).collect::<Result<_, _>>()?),
         _ => return Err(unreadable()),
     })
 }

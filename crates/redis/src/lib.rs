@@ -42,7 +42,7 @@ mod wake;
 
 pub use config::{Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
-pub use fence::{Fence, Guarded, Said};
+pub use fence::{Fence, Guarded, Reply};
 pub use layout::Layout;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::{Tls, rustls};

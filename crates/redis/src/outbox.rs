@@ -33,7 +33,7 @@ pub(crate) const BATCH: usize = 32;
 const ROOM: usize = 4096;
 
 /// What a script said: of each item, or, of one that tells more, all.
-type Said = Result<Values, Refused>;
+type ScriptReply = Result<Values, Refused>;
 
 /// Most calls are about one lock.
 pub(crate) type Items = SmallVec<[Item; 1]>;
@@ -60,7 +60,7 @@ struct Call {
     to: To,
     script: Script,
     items: Items,
-    said: oneshot::Sender<Said>,
+    said: oneshot::Sender<ScriptReply>,
 }
 
 /// To which keys a call goes.
@@ -77,7 +77,7 @@ pub(crate) struct To {
 impl Outbox {
     /// Leaves a call and waits for what the script says. Of a call whose future is dropped, nothing leaves that has not
     /// left yet.
-    pub(crate) async fn call(&self, task: &SharedTask, to: To, script: Script, items: Items) -> Said {
+    pub(crate) async fn call(&self, task: &SharedTask, to: To, script: Script, items: Items) -> ScriptReply {
         let (said, answer) = oneshot::channel();
         let call = Call { to, script, items, said };
         let left = if is_begun_here() {
@@ -198,7 +198,7 @@ fn loads(batches: Vec<Vec<Call>>) -> Vec<Vec<Vec<Call>>> {
 /// What a call met.
 enum Trouble {
     /// What the server or the connection said.
-    Said(RedisError),
+    ScriptReply(RedisError),
     /// What we make of an answer.
     Judged(Refused),
 }
@@ -206,14 +206,14 @@ enum Trouble {
 impl Trouble {
     fn code(&self) -> Option<&str> {
         match self {
-            Self::Said(error) => error.code(),
+            Self::ScriptReply(error) => error.code(),
             Self::Judged(_) => None,
         }
     }
 
     fn into_refused(self) -> Refused {
         match self {
-            Self::Said(error) => Refused::new(error),
+            Self::ScriptReply(error) => Refused::new(error),
             Self::Judged(refused) => refused,
         }
     }
@@ -221,7 +221,7 @@ impl Trouble {
 
 impl From<RedisError> for Trouble {
     fn from(error: RedisError) -> Self {
-        Self::Said(error)
+        Self::ScriptReply(error)
     }
 }
 

@@ -82,7 +82,7 @@ struct Side {
 
 /// What an answer says, without what may differ.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum Reply {
     /// `rank`: how many of the grants of the name that are known so far have smaller tokens.
     Held {
         rank: usize,
@@ -108,12 +108,12 @@ impl Side {
         while std::mem::take(&mut granted) {
             for who in (0..CLAIMS).filter(|&who| self.waiting[who]).collect::<Vec<_>>() {
                 let ask = Step::Claim { who, how: true };
-                granted |= matches!(Box::pin(self.step(&ask, claims, names)).await, Said::Held { .. });
+                granted |= matches!(Box::pin(self.step(&ask, claims, names)).await, Reply::Held { .. });
             }
         }
     }
 
-    async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> Said {
+    async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> Reply {
         match *step {
             Step::Claim { who, how } => {
                 let how = if how { How::Ask } else { How::Create };
@@ -126,20 +126,20 @@ impl Side {
                         let earlier = |old: &&Token| old.number < grant.token.number;
                         let rank = others.filter_map(|(_, token)| token.as_ref()).filter(earlier).count();
                         self.tokens[who] = Some(grant.token);
-                        Said::Held { rank }
+                        Reply::Held { rank }
                     }
-                    Ok(Answer::Waiting(_)) => Said::Waiting,
-                    Ok(Answer::Taken(_)) => Said::Taken,
-                    Ok(Answer::Gone) => Said::Gone,
-                    Err(error) => Said::Error(error.fault),
+                    Ok(Answer::Waiting(_)) => Reply::Waiting,
+                    Ok(Answer::Taken(_)) => Reply::Taken,
+                    Ok(Answer::Gone) => Reply::Gone,
+                    Err(error) => Reply::Error(error.fault),
                 }
             }
             Step::Renew { who, wrong } => {
-                let Some(mut token) = self.tokens[who] else { return Said::Nothing };
+                let Some(mut token) = self.tokens[who] else { return Reply::Nothing };
                 token.number += 1_000_000 * u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[who].clone();
                 let renewed = self.client(who).renew(&[Hold { id, name, mode, token, ttl }]).await;
-                Said::Kept(matches!(renewed[..], [Renewed::Kept { .. }]))
+                Reply::Kept(matches!(renewed[..], [Renewed::Kept { .. }]))
             }
             Step::Release { who, with_token, wrong } => {
                 let mut token = self.tokens[who].filter(|_| with_token);
@@ -148,8 +148,8 @@ impl Side {
                 let order = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
                 self.waiting[who] = false;
                 let said = match &self.client(who).release(&[order]).await[..] {
-                    [Released::Freed] => Said::Freed(true),
-                    [Released::NotThere] => Said::Freed(false),
+                    [Released::Freed] => Reply::Freed(true),
+                    [Released::NotThere] => Reply::Freed(false),
                     other => panic!("{other:?}"),
                 };
                 self.settle(claims, names).await;
@@ -159,7 +159,7 @@ impl Side {
                 let view = self.client(0).show(&names[name]).await.expect("the system can be looked at");
                 let mut held: Vec<_> = view.holders.into_iter().map(|holder| holder.id).collect();
                 held.sort();
-                Said::Seen(held, view.waiters.into_iter().map(|waiter| waiter.id).collect())
+                Reply::Seen(held, view.waiters.into_iter().map(|waiter| waiter.id).collect())
             }
         }
     }

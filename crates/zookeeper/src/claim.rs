@@ -14,7 +14,7 @@ use crate::{
     lock_of,
     record::Record,
     sessions::Session,
-    wire::{Children, Code, Create, Delete, Kind, Step, Sync},
+    wire::{Children, Code, Create, Delete, Kind, MultiOp, Sync},
 };
 
 /// How often a claim is tried again because what it depends on changed meanwhile.
@@ -291,7 +291,7 @@ impl Client {
         before: String,
     ) -> Result<Option<Answer>, Failed> {
         let delete = Delete { path: own.path.clone(), version: -1 };
-        let steps = vec![Step::Check { path: before, version: -1 }, Step::Delete(delete)];
+        let steps = vec![MultiOp::Check { path: before, version: -1 }, MultiOp::Delete(delete)];
         match self.change(&way.session, &way.conn, steps).await? {
             Err((0, Code::NO_NODE)) => return Ok(None),
             Ok(()) => self.leave(claim),

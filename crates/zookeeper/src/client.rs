@@ -25,7 +25,7 @@ use crate::{
     session::{Facts, over},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
-    wire::{Acl, Code, Create, Exists, Kind, Multi, Step},
+    wire::{Acl, Code, Create, Exists, Kind, Multi, MultiOp},
 };
 
 /// How often a heartbeat is looked for when somebody waits for one.
@@ -185,7 +185,7 @@ impl Client {
 
     /// A change that changes nothing: only a quorum can answer it.
     pub(crate) async fn beat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
-        let check = Step::Check { path: self.base(), version: -1 };
+        let check = MultiOp::Check { path: self.base(), version: -1 };
         // That it failed was agreed upon as well.
         let agreed = self.change(session, conn, vec![check]).await;
         if agreed.as_ref().is_err_and(Failed::is_expired) {
@@ -231,7 +231,7 @@ impl Client {
             let kind = if next == path { kind } else { Kind::Persistent };
             let data = if next == path { data.clone() } else { Vec::new() };
             let create = Create { path: next.to_owned(), data, acl: self.acl.clone(), kind };
-            match agreed(conn.send(&Multi(vec![Step::Create(create)])).answer().await)? {
+            match agreed(conn.send(&Multi(vec![MultiOp::Create(create)])).answer().await)? {
                 Ok(_) | Err((_, Code::NODE_EXISTS)) => match above.pop() {
                     Some(below) => next = below,
                     None => return Ok(()),
@@ -254,7 +254,7 @@ impl Client {
         &self,
         session: &Session,
         conn: &Conn,
-        steps: Vec<Step>,
+        steps: Vec<MultiOp>,
     ) -> Result<Result<(), (usize, Code)>, Failed> {
         let sent = self.now();
         let did = agreed(conn.send(&Multi(steps)).answer().await)?;

@@ -20,13 +20,13 @@ const SILENT: &str = "no server says what it is: allow the word srvr (4lw.comman
 
 /// What a server says of itself.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
+struct ServerReport {
     version: Option<String>,
     mode: Option<String>,
 }
 
 pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
-    let mut said = Said::default();
+    let mut said = ServerReport::default();
     for place in &client.config.servers {
         if let Some(Some(facts)) = runtime::within(ASK_LIMIT, ask(&client.config, place)).await {
             said = facts;
@@ -37,7 +37,7 @@ pub(crate) async fn look(client: &Client) -> Result<Guarantee, EngineError> {
 }
 
 /// <https://zookeeper.apache.org/doc/r3.8.0/zookeeperAdmin.html#sc_4lw>
-async fn ask(config: &Config, place: &leasehold_core::Endpoint) -> Option<Said> {
+async fn ask(config: &Config, place: &leasehold_core::Endpoint) -> Option<ServerReport> {
     let (read, mut write) = stream::open(config, place).await.ok()?;
     write.write_all(b"srvr").await.ok()?;
     write.flush().await.ok()?;
@@ -47,13 +47,13 @@ async fn ask(config: &Config, place: &leasehold_core::Endpoint) -> Option<Said> 
     (facts.mode.is_some()).then_some(facts)
 }
 
-fn read_facts(said: &str) -> Said {
+fn read_facts(said: &str) -> ServerReport {
     let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).map(str::trim);
     let version = line("Zookeeper version:").and_then(|version| version.split([',', '-']).next());
-    Said { version: version.map(str::to_owned), mode: line("Mode:").map(str::to_owned) }
+    ServerReport { version: version.map(str::to_owned), mode: line("Mode:").map(str::to_owned) }
 }
 
-fn judge(facts: &Said) -> Guarantee {
+fn judge(facts: &ServerReport) -> Guarantee {
     let mut guarantee = Guarantee::new(Level::LeaseBounded, &[LEASED, TICK]);
     match (&facts.version, facts.mode.as_deref()) {
         (Some(version), Some(mode)) => {
@@ -77,7 +77,10 @@ mod tests {
         let facts = read_facts(said);
         assert_eq!((facts.version.as_deref(), facts.mode.as_deref()), (Some("3.8.0"), Some("standalone")));
         assert!(judge(&facts).notes.iter().any(|note| note == ONE_SERVER));
-        assert!(judge(&Said::default()).notes.iter().any(|note| note == SILENT));
-        assert_eq!(read_facts("srvr is not executed because it is not in the whitelist."), Said::default());
+        assert!(judge(&ServerReport::default()).notes.iter().any(|note| note == SILENT));
+        assert_eq!(
+            read_facts("srvr is not executed because it is not in the whitelist."),
+            ServerReport::default()
+        );
     }
 }

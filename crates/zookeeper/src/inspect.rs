@@ -16,7 +16,7 @@ use crate::{
     record::{LONGEST, Record, limit},
     sessions::SessionSlot,
     view::{Seen, There},
-    wire::{Code, Data, Delete, Exists, SetData, Step, Sync},
+    wire::{Code, Data, Delete, Exists, MultiOp, SetData, Sync},
 };
 
 /// The timeout of a session of who only looks.
@@ -161,7 +161,7 @@ impl Client {
             return Ok(Broken::NotHeld);
         };
         let steps = if force {
-            let delete = |seen: &&Seen| Step::Delete(Delete { path: seen.path.clone(), version: -1 });
+            let delete = |seen: &&Seen| MultiOp::Delete(Delete { path: seen.path.clone(), version: -1 });
             held.nodes.iter().map(delete).collect()
         } else {
             // The first node is the one that its holder watches.
@@ -174,7 +174,7 @@ impl Client {
                 return Err(EngineError::new(Fault::Denied, why));
             };
             let data = Record { broken: true, ..record }.text();
-            vec![Step::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
+            vec![MultiOp::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
         };
         match self.change(visit.slot.session(), &visit.conn, steps).await? {
             Ok(_) => Ok(Broken::Done),

@@ -15,7 +15,7 @@ use crate::{
     record::{limit as limit_of, limit_text},
     stand::in_use,
     watches::{Expecting, Target},
-    wire::{Children, Code, Create, Data, Delete, Exists, Kind, Multi, SetData, Step},
+    wire::{Children, Code, Create, Data, Delete, Exists, Kind, Multi, MultiOp, SetData},
 };
 
 impl Client {
@@ -58,9 +58,9 @@ impl Client {
         let paths: Vec<String> = (0..count).map(|number| way.dir.permit(claim.id, number)).collect();
         let permit = |path: &String| {
             let (path, data) = (path.clone(), record.text());
-            Step::Create(Create { path, data, acl: self.acl.clone(), kind: Kind::Ephemeral })
+            MultiOp::Create(Create { path, data, acl: self.acl.clone(), kind: Kind::Ephemeral })
         };
-        let mut steps = vec![Step::Delete(Delete { path: own.path.clone(), version: -1 })];
+        let mut steps = vec![MultiOp::Delete(Delete { path: own.path.clone(), version: -1 })];
         steps.extend(paths.iter().map(permit));
         self.set_unsettled(claim, true);
         let sent = self.now();
@@ -141,7 +141,7 @@ impl Client {
             _ => {}
         }
         let set = SetData { path: permits, data: limit_text(limit), version: stat.version };
-        match self.change(&way.session, &way.conn, vec![Step::SetData(set)]).await? {
+        match self.change(&way.session, &way.conn, vec![MultiOp::SetData(set)]).await? {
             // Who writes of others may not be allowed to; then each program has to know the limit itself.
             Ok(_) | Err((_, Code::NO_AUTH | Code::NO_NODE)) => Ok(None),
             // Somebody else wrote meanwhile.

@@ -16,7 +16,7 @@ use crate::{
     error::Failed,
     runtime,
     sessions::Session,
-    wire::{Close, Code, Delete, Exists, Step},
+    wire::{Close, Code, Delete, Exists, MultiOp},
 };
 
 /// How many nodes are deleted in one step.
@@ -181,7 +181,7 @@ impl Client {
         for paths in paths.chunks(BATCH) {
             let delete = |path: &String| Delete { path: path.clone(), version: -1 };
             if let [_, _, ..] = paths {
-                let steps = paths.iter().map(|path| Step::Delete(delete(path))).collect();
+                let steps = paths.iter().map(|path| MultiOp::Delete(delete(path))).collect();
                 match self.change(session, conn, steps).await? {
                     Ok(_) => {
                         any = true;

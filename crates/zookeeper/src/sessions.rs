@@ -20,7 +20,7 @@ use crate::{
     lock_of, runtime,
     session::{Facts, over},
     watches::WatchHandler,
-    wire::{Auth, Close, Hello, Multi, Step, Sync},
+    wire::{Auth, Close, Hello, Multi, MultiOp, Sync},
 };
 
 /// A server that answers nothing for so long is taken for gone; or for a third of a shorter timeout.
@@ -190,7 +190,7 @@ impl Dialer {
         }
         // What this client did already, the server may not know yet; and what it asked for on another connection may be agreed upon
         // and not done. A `sync` does not tell: who led before answers it by itself. A change that changes nothing does.
-        let check = Step::Check { path: path.to_owned(), version: -1 };
+        let check = MultiOp::Check { path: path.to_owned(), version: -1 };
         let _ = agreed(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
         if conn.zxid() < before {
             self.went_back(&conn).await.map_err(failed)?;

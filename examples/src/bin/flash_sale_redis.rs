@@ -6,7 +6,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use leasehold::{ErrorKind, Guard, Locks, RedisFence, Said};
+use leasehold::{ErrorKind, Guard, Locks, RedisFence, Reply};
 use leasehold_examples::{Failure, Floor, TTL, check, failures, run_on_redis, wait_until};
 
 const PIECES: usize = 500;
@@ -28,7 +28,7 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let locks = floor.locks()?;
     // Whoever looks at the shelves takes the lock for it.
-    let ask = |commands: &[&[&str]]| -> Result<Vec<Said>, Failure> {
+    let ask = |commands: &[&[&str]]| -> Result<Vec<Reply>, Failure> {
         runtime.block_on(async {
             let guard = locks.mutex(ITEM).acquire().await?;
             Ok(fence(&locks)?.write(guard.token(), commands).await?)
@@ -106,10 +106,10 @@ fn fence(locks: &Locks) -> Result<RedisFence, Failure> {
     locks.redis_fence(ITEM).ok_or_else(|| "these locks are not on Redis".into())
 }
 
-fn number(said: &Said) -> Result<usize, Failure> {
+fn number(said: &Reply) -> Result<usize, Failure> {
     match said {
-        Said::Number(number) => Ok(usize::try_from(*number)?),
-        Said::Nothing => Ok(0),
+        Reply::Number(number) => Ok(usize::try_from(*number)?),
+        Reply::Nothing => Ok(0),
         other => Ok(other.text().ok_or("no number")?.parse()?),
     }
 }

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What came of a request.
-pub(super) type Said = Result<Reply, EngineError>;
+pub(super) type RequestResult = Result<Reply, EngineError>;
 
 /// A client's end of the wire.
 pub(super) struct Port {
@@ -50,7 +50,7 @@ struct UnderWay {
 struct Call {
     conn: u64,
     sent: Instant,
-    said: oneshot::Sender<Said>,
+    said: oneshot::Sender<RequestResult>,
 }
 
 impl Port {
@@ -74,7 +74,7 @@ impl Port {
     }
 
     /// Sends a request on a connection and waits for what comes of it.
-    pub(super) async fn call(&self, conn: u64, request: Request) -> Said {
+    pub(super) async fn call(&self, conn: u64, request: Request) -> RequestResult {
         let (said, answer) = oneshot::channel();
         let sent = self.now();
         let number = {

@@ -34,7 +34,7 @@ struct Entry {
 }
 
 /// What it says to a request: its clock, its answer, and what it tells others.
-pub(crate) struct Said {
+pub(crate) struct ServerReply {
     /// What its clock said.
     pub(crate) clock: Duration,
     /// The answer.
@@ -57,7 +57,7 @@ impl Machine {
         from: Group,
         request: Request,
         deaf: &BTreeSet<Group>,
-    ) -> Said {
+    ) -> ServerReply {
         let now = self.clock(at);
         let mut around = Around { now, deaf, mail: Vec::new() };
         let reply = self.store.serve(&mut around, from, &request);
@@ -67,7 +67,7 @@ impl Machine {
         {
             log.push(Entry { at, now, from, request, deaf: deaf.clone() });
         }
-        Said { clock: Duration::from_micros(micros(now)), reply, mail }
+        ServerReply { clock: Duration::from_micros(micros(now)), reply, mail }
     }
 
     /// Sets its clock.

@@ -41,7 +41,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
     for part in &PARTS {
         let Work::Bench(heading, benches) = part.work else { continue };
         let logs: Vec<String> = benches.iter().map(|bench| night.log(&log(bench))).collect();
-        let said = Said::read(&logs.concat());
+        let said = BenchOutput::read(&logs.concat());
         if !heading.is_empty() {
             text += &format!("\n## {heading}\n");
         }
@@ -54,13 +54,13 @@ pub(super) fn page(night: &Night<'_>) -> String {
 
 /// What benches printed.
 #[derive(Default)]
-struct Said {
+struct BenchOutput {
     rows: Vec<[String; 4]>,
     /// What is in no contest.
     notes: Vec<String>,
 }
 
-impl Said {
+impl BenchOutput {
     fn read(log: &str) -> Self {
         let (mut said, mut what, mut first) = (Self::default(), String::new(), None);
         for line in log.lines().filter(|line| !line.trim().is_empty()) {
@@ -130,7 +130,7 @@ contended: hand-over within one process, 64 tasks on one name
 
     #[test]
     fn ways_and_notes_are_told_apart() {
-        let said = Said::read(LOG);
+        let said = BenchOutput::read(LOG);
         let what = "hand-over within one process, 64 tasks on one name: leasehold, memory";
         let measured = "**1,429,000 hand-overs/s** (1,000,000 to 1,500,000)";
         let beside = "6,152,000 hand-overs/s tokio::sync::Mutex";

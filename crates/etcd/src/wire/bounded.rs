@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
     use crate::wire::{
-        Done, Granted, Header, KeyValue, RangeResponse, Response, StatusResponse, TxnResponse, Watched,
+        Granted, Header, KeyValue, RangeResponse, Response, ResponseOp, StatusResponse, TxnResponse, Watched,
     };
 
     fn range(count: usize) -> RangeResponse {
@@ -144,7 +144,7 @@ mod tests {
         let mut expected = Room::whole();
         expected.take(bytes.len() as u64 + 3 * PART).unwrap();
         assert_eq!(weighed::<RangeResponse>(&bytes), Ok(expected));
-        let done = Done { response: Some(Response::Range(there)) };
+        let done = ResponseOp { response: Some(Response::Range(there)) };
         let txn = TxnResponse { responses: vec![done; 2], succeeded: true, ..TxnResponse::default() };
         assert_eq!(read::<TxnResponse>(&txn.encode_to_vec()).unwrap(), txn);
     }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Authenticate, Authenticated, Grant, Granted, Http, KeepAlive, KeptAlive, Left, Members, MembersResponse,
-    Range, RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive, Txn, TxnResponse,
-    Watch, Watched,
+    Authenticate, Authenticated, Grant, Granted, Http, KeepAlive, KeepAliveResponse, Left, Members,
+    MembersResponse, Range, RangeResponse, Revoke, Revoked, Status as AskStatus, StatusResponse, TimeToLive,
+    Txn, TxnResponse, Watch, Watched,
     bounded::{Answer, Bounded},
 };
 use futures_util::Stream;
@@ -18,7 +18,7 @@ use tonic::{
 };
 
 /// A request with one answer, and where it is sent.
-pub(crate) trait Spoken: prost::Message + Default + Clone + 'static {
+pub(crate) trait UnaryRequest: prost::Message + Default + Clone + 'static {
     type Answer: Answer;
     const PATH: &'static str;
 
@@ -28,16 +28,16 @@ pub(crate) trait Spoken: prost::Message + Default + Clone + 'static {
     }
 }
 
-macro_rules! spoken {
+macro_rules! unary {
     ($($request:ty => $answer:ty: $path:literal,)*) => {
-        $(impl Spoken for $request {
+        $(impl UnaryRequest for $request {
             type Answer = $answer;
             const PATH: &'static str = concat!("/etcdserverpb.", $path);
         })*
     };
 }
 
-spoken! {
+unary! {
     Grant => Granted: "Lease/LeaseGrant",
     Revoke => Revoked: "Lease/LeaseRevoke",
     TimeToLive => Left: "Lease/LeaseTimeToLive",
@@ -46,7 +46,7 @@ spoken! {
     Members => MembersResponse: "Cluster/MemberList",
 }
 
-impl Spoken for Range {
+impl UnaryRequest for Range {
     type Answer = RangeResponse;
     const PATH: &'static str = "/etcdserverpb.KV/Range";
 
@@ -55,7 +55,7 @@ impl Spoken for Range {
     }
 }
 
-impl Spoken for Txn {
+impl UnaryRequest for Txn {
     type Answer = TxnResponse;
     const PATH: &'static str = "/etcdserverpb.KV/Txn";
 
@@ -91,7 +91,7 @@ impl Grpc {
     }
 
     /// One request and its answer.
-    pub(crate) async fn call<R: Spoken>(&self, request: R) -> Result<R::Answer, Status> {
+    pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
         let mut client = self.ready().await?;
         let mut request = Request::new(request);
         self.sign(request.metadata_mut());
@@ -109,7 +109,7 @@ impl Grpc {
     pub(crate) async fn keep_alive(
         &self,
         leases: impl Stream<Item = KeepAlive> + Send + 'static,
-    ) -> Result<Streaming<KeptAlive>, Status> {
+    ) -> Result<Streaming<KeepAliveResponse>, Status> {
         self.stream(leases, KEEP_ALIVE).await
     }
 

@@ -43,7 +43,7 @@ impl Http {
 }
 
 impl Service<http::Request<Body>> for Http {
-    type Response = http::Response<Answer>;
+    type Response = http::Response<HttpResponse>;
     type Error = Status;
     type Future = BoxFuture<Self::Response, Status>;
 
@@ -64,7 +64,7 @@ impl Service<http::Request<Body>> for Http {
                 None => runtime::spawn(sending.map(drop)),
             }
             let answer = answer.await.map_err(|error| broken(&error))?;
-            Ok(answer.map(|stream| Answer { stream, ended: false }))
+            Ok(answer.map(|stream| HttpResponse { stream, ended: false }))
         })
     }
 }
@@ -98,12 +98,12 @@ async fn read(body: &mut Body) -> Result<Option<Bytes>, Status> {
 }
 
 /// What the server says to one request.
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     stream: RecvStream,
     ended: bool,
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for HttpResponse {
     type Data = Bytes;
     type Error = Status;
 

@@ -108,7 +108,7 @@ pub(crate) struct DeleteRangeResponse {
 
 /// One step of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Step {
+pub(crate) struct RequestOp {
     #[prost(oneof = "Request", tags = "1, 2, 3")]
     pub(crate) request: Option<Request>,
 }
@@ -125,7 +125,7 @@ pub(crate) enum Request {
 
 /// What one step came to.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Done {
+pub(crate) struct ResponseOp {
     #[prost(oneof = "Response", tags = "1, 2, 3")]
     pub(crate) response: Option<Response>,
 }
@@ -243,9 +243,9 @@ pub(crate) struct Txn {
     #[prost(message, repeated, tag = "1")]
     pub(crate) compare: Vec<Compare>,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) success: Vec<Step>,
+    pub(crate) success: Vec<RequestOp>,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) failure: Vec<Step>,
+    pub(crate) failure: Vec<RequestOp>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -255,7 +255,7 @@ pub(crate) struct TxnResponse {
     #[prost(bool, tag = "2")]
     pub(crate) succeeded: bool,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) responses: Vec<Done>,
+    pub(crate) responses: Vec<ResponseOp>,
 }
 
 const RANGE: Shape = Shape(&[(2, &PLAIN)]);
@@ -270,25 +270,25 @@ impl Answer for TxnResponse {
     const SHAPE: Shape = Shape(&[(3, &DONE)]);
 }
 
-impl From<Request> for Step {
+impl From<Request> for RequestOp {
     fn from(request: Request) -> Self {
         Self { request: Some(request) }
     }
 }
 
-impl From<Range> for Step {
+impl From<Range> for RequestOp {
     fn from(range: Range) -> Self {
         Request::Range(range).into()
     }
 }
 
-impl From<Put> for Step {
+impl From<Put> for RequestOp {
     fn from(put: Put) -> Self {
         Request::Put(put).into()
     }
 }
 
-impl From<DeleteRange> for Step {
+impl From<DeleteRange> for RequestOp {
     fn from(delete: DeleteRange) -> Self {
         Request::Delete(delete).into()
     }

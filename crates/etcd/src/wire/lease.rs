@@ -37,7 +37,7 @@ pub(crate) struct KeepAlive {
 
 /// The answer to one [`KeepAlive`]; a ttl of 0 says that the lease is gone.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct KeptAlive {
+pub(crate) struct KeepAliveResponse {
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
     #[prost(int64, tag = "3")]
@@ -61,5 +61,5 @@ pub(crate) struct Left {
 
 impl Answer for Granted {}
 impl Answer for Revoked {}
-impl Answer for KeptAlive {}
+impl Answer for KeepAliveResponse {}
 impl Answer for Left {}

@@ -13,14 +13,14 @@ mod watch;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use bounded::read;
-pub(crate) use grpc::{Grpc, Spoken};
+pub(crate) use grpc::{Grpc, UnaryRequest};
 pub(crate) use http::Http;
 pub(crate) use kv::{
     Compare, DeleteRange, KeyValue, Order, Put, Range, RangeResponse, Txn, TxnResponse, compare,
 };
 #[cfg(test)]
-pub(crate) use kv::{Done, Response};
-pub(crate) use lease::{Grant, Granted, KeepAlive, KeptAlive, Left, Revoke, Revoked, TimeToLive};
+pub(crate) use kv::{Response, ResponseOp};
+pub(crate) use lease::{Grant, Granted, KeepAlive, KeepAliveResponse, Left, Revoke, Revoked, TimeToLive};
 pub(crate) use server::{Authenticate, Authenticated, Members, MembersResponse, Status, StatusResponse};
 pub(crate) use watch::{Cancel, Create, Event, Order as WatchOrder, Watch, Watched};
 

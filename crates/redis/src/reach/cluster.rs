@@ -14,7 +14,7 @@ use super::{
     Client,
     map_task::MapTask,
     node::Node,
-    slots::{self, Range, Told},
+    slots::{self, NodeInfo, Range},
     waiting::Waiting,
     way::{Home, Via},
 };
@@ -313,7 +313,7 @@ impl Inner {
             EngineError::new(Fault::Retry, message)
         })?;
         let mut known = self.lock();
-        let node = known.node(&Told { id: None, place: Some(place) }, &[], self);
+        let node = known.node(&NodeInfo { id: None, place: Some(place) }, &[], self);
         let node = node.ok_or_else(|| nobody_has(slot))?;
         if !known.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
             known.nodes.push(Arc::clone(&node));
@@ -346,7 +346,7 @@ impl Known {
 
     /// The node that is meant: by what nodes call it, which stays when its address does not, or by its address. One that has another
     /// address than before is another one to us. `None` for one whose address nobody knows.
-    fn node(&self, told: &Told, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
+    fn node(&self, told: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
         let all = || self.nodes.iter().chain(new).chain(&self.seeds);
         let is_called = |node: &&Arc<Node>| told.id.is_some() && node.id.get() == told.id.as_ref();
         let Some(place) = &told.place else { return all().find(is_called).cloned() };

@@ -11,7 +11,7 @@ use leasehold_core::{Clock, Endpoint, EngineError, Fault, Instant};
 use redis::{FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 use tokio::sync::{Notify, watch};
 
-use super::verdict::{Heard, Named, Told, Verdict, contradicts, judge};
+use super::verdict::{Named, SentinelAnswer, SentinelReport, Verdict, contradicts, judge};
 use crate::{
     error::{is_tls_there, sort, sort_connecting, wants_tls},
     identity::{self, Identity, Wanted},
@@ -59,13 +59,13 @@ struct SentinelState {
 
 /// What it says, and when it was asked.
 struct Answer {
-    told: Told,
+    told: SentinelReport,
     asked: Instant,
 }
 
 impl Answer {
-    fn since(&self, since: Instant) -> &Told {
-        if self.asked < since { &Told::Nothing } else { &self.told }
+    fn since(&self, since: Instant) -> &SentinelReport {
+        if self.asked < since { &SentinelReport::Nothing } else { &self.told }
     }
 }
 
@@ -78,7 +78,7 @@ impl Panel {
                 place,
                 server,
                 master: master.to_owned(),
-                told: Mutex::new(Answer { told: Told::Nothing, asked: Instant::from_nanos(0) }),
+                told: Mutex::new(Answer { told: SentinelReport::Nothing, asked: Instant::from_nanos(0) }),
                 clock: Arc::clone(clock),
                 changed: changed.clone(),
                 kick: Notify::new(),
@@ -131,10 +131,10 @@ impl Panel {
         self.states.iter().for_each(|state| state.kick.notify_one());
     }
 
-    fn heard<T>(&self, since: Instant, judge: impl FnOnce(&[Heard<'_>]) -> T) -> T {
+    fn heard<T>(&self, since: Instant, judge: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
         let answers: Vec<_> = self.states.iter().map(|state| (&state.place, lock_of(&state.told))).collect();
         let heard = answers.iter().map(|(place, answer)| (*place, answer.since(since)));
-        let heard: Vec<Heard<'_>> = heard.collect();
+        let heard: Vec<SentinelAnswer<'_>> = heard.collect();
         judge(&heard)
     }
 }
@@ -155,12 +155,12 @@ impl SentinelState {
                     EngineError::new(Fault::Retry, message)
                 }
             };
-            self.says(asked, Told::Silent(error));
+            self.says(asked, SentinelReport::Silent(error));
             runtime::within(PAUSE, std::future::pending::<()>()).await;
         }
     }
 
-    fn says(&self, asked: Instant, told: Told) {
+    fn says(&self, asked: Instant, told: SentinelReport) {
         *lock_of(&self.told) = Answer { told, asked };
         let _ = self.changed.send(());
     }
@@ -214,14 +214,14 @@ impl SentinelState {
         }
     }
 
-    async fn ask(&self, mux: &MultiplexedConnection) -> Result<Told, EngineError> {
+    async fn ask(&self, mux: &MultiplexedConnection) -> Result<SentinelReport, EngineError> {
         let ask = async |what: &str| -> RedisResult<Value> {
             redis::cmd("SENTINEL").arg(what).arg(&self.master).query_async(&mut mux.clone()).await
         };
         let (address, master) = join(ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER")).await;
         let address: Option<(String, u16)> = read(address.map_err(sort)?)?;
         let Some((host, port)) = address else {
-            return Ok(Told::NotKnown(identity::masters(mux).await));
+            return Ok(SentinelReport::NotKnown(identity::masters(mux).await));
         };
         let mut facts: HashMap<String, String> = read(master.map_err(sort)?)?;
         let mut number =
@@ -229,7 +229,7 @@ impl SentinelState {
         let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
         let down_after = Duration::from_millis(number("down-after-milliseconds")?);
         let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
-        Ok(Told::Named(Named { place: Endpoint { host, port }, epoch, sentinels, down_after }))
+        Ok(SentinelReport::Named(Named { place: Endpoint { host, port }, epoch, sentinels, down_after }))
     }
 
     /// Says of an error that it is about a Sentinel, and of a refusal whose user and password were refused.
@@ -287,7 +287,7 @@ mod tests {
             place,
             master: "mymaster".to_owned(),
             clock: Env::system().clock,
-            told: Mutex::new(Answer { told: Told::Nothing, asked: Instant::from_nanos(0) }),
+            told: Mutex::new(Answer { told: SentinelReport::Nothing, asked: Instant::from_nanos(0) }),
             changed: watch::Sender::new(()),
             kick: Notify::new(),
         };

@@ -11,12 +11,12 @@ use crate::{keys::SLOTS, reply::unreadable};
 pub(crate) struct Range {
     pub(crate) first: u16,
     pub(crate) last: u16,
-    pub(crate) owner: Told,
+    pub(crate) owner: NodeInfo,
 }
 
 /// What is told of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct NodeInfo {
     /// What nodes call it, before Redis 4 nothing.
     pub(crate) id: Option<String>,
     /// Where it says it is; `None` where the node that was asked does not know.
@@ -47,7 +47,7 @@ fn read_range(range: Value, host: &str) -> Option<Range> {
         told => text(told)?,
     };
     let id = rest.first().and_then(text).filter(|id| !id.is_empty()).map(str::to_owned);
-    let owner = Told { id, place: named(told, u16::try_from(*port).ok()?, host) };
+    let owner = NodeInfo { id, place: named(told, u16::try_from(*port).ok()?, host) };
     (first <= last).then_some(Range { first, last, owner })
 }
 
@@ -100,7 +100,7 @@ mod tests {
             (bulk(""), at("asked", 7)),
             (bulk("?"), None),
         ] {
-            let owner = Told { id: Some("a1".to_owned()), place };
+            let owner = NodeInfo { id: Some("a1".to_owned()), place };
             assert_eq!(read(host), Range { first: 0, last: 5, owner });
         }
         for (text, found) in [

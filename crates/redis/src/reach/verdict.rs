@@ -6,7 +6,7 @@ use leasehold_core::{Endpoint, EngineError, Fault};
 
 /// What one Sentinel says of the group.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum SentinelReport {
     /// It was not asked yet.
     Nothing,
     /// Who the master is. A Sentinel that makes another the master names it as soon as it is one, while it says of the group what it
@@ -44,17 +44,19 @@ pub(crate) enum Verdict {
 }
 
 /// One Sentinel, and what it says.
-pub(crate) type Heard<'a> = (&'a Endpoint, &'a Told);
+pub(crate) type SentinelAnswer<'a> = (&'a Endpoint, &'a SentinelReport);
 
 /// The verdict about the group of this name.
-pub(crate) fn judge(heard: &[Heard<'_>], master: &str) -> Verdict {
-    let strangers = heard.iter().filter(|(_, told)| matches!(told, Told::NotKnown(_))).count();
+pub(crate) fn judge(heard: &[SentinelAnswer<'_>], master: &str) -> Verdict {
+    let strangers = heard.iter().filter(|(_, told)| matches!(told, SentinelReport::NotKnown(_))).count();
     if strangers * 2 > heard.len() {
         return Verdict::Nobody(unknown(heard, master));
     }
     let majority = (heard.len() - strangers) / 2 + 1;
     let named = || {
-        heard.iter().filter_map(|(_, told)| if let Told::Named(named) = told { Some(named) } else { None })
+        heard
+            .iter()
+            .filter_map(|(_, told)| if let SentinelReport::Named(named) = told { Some(named) } else { None })
     };
     let votes = |place: &Endpoint| named().filter(|named| named.place == *place).count();
     if let Some(best) =
@@ -66,7 +68,7 @@ pub(crate) fn judge(heard: &[Heard<'_>], master: &str) -> Verdict {
             None => Verdict::Master(best.clone()),
         };
     }
-    if heard.iter().any(|(_, told)| matches!(told, Told::Nothing)) {
+    if heard.iter().any(|(_, told)| matches!(told, SentinelReport::Nothing)) {
         return Verdict::Open;
     }
     Verdict::Nobody(no_majority(heard, master, heard.len() - majority))
@@ -74,10 +76,10 @@ pub(crate) fn judge(heard: &[Heard<'_>], master: &str) -> Verdict {
 
 /// Whether another than this one was made the master, as far as anybody says: one Sentinel that knows of a later fail-over is enough
 /// to doubt, though not to follow.
-pub(crate) fn contradicts(heard: &[Heard<'_>], mine: &Endpoint) -> bool {
+pub(crate) fn contradicts(heard: &[SentinelAnswer<'_>], mine: &Endpoint) -> bool {
     let epochs = |is_mine: bool| {
         let named = heard.iter().filter_map(move |(_, told)| match told {
-            Told::Named(named) if (named.place == *mine) == is_mine => Some(named.epoch),
+            SentinelReport::Named(named) if (named.place == *mine) == is_mine => Some(named.epoch),
             _ => None,
         });
         named.max()
@@ -85,10 +87,10 @@ pub(crate) fn contradicts(heard: &[Heard<'_>], mine: &Endpoint) -> bool {
     matches!((epochs(false), epochs(true)), (Some(other), Some(mine)) if other > mine)
 }
 
-fn unknown(heard: &[Heard<'_>], master: &str) -> EngineError {
+fn unknown(heard: &[SentinelAnswer<'_>], master: &str) -> EngineError {
     let mut known: Vec<&str> = heard
         .iter()
-        .flat_map(|(_, told)| if let Told::NotKnown(known) = told { &known[..] } else { &[] })
+        .flat_map(|(_, told)| if let SentinelReport::NotKnown(known) = told { &known[..] } else { &[] })
         .map(String::as_str)
         .collect();
     known.sort_unstable();
@@ -101,20 +103,22 @@ fn unknown(heard: &[Heard<'_>], master: &str) -> EngineError {
 }
 
 /// A wrong password or URL is told as such, for it does not pass: with more than so many of them there will be no majority.
-fn no_majority(heard: &[Heard<'_>], master: &str, spare: usize) -> EngineError {
+fn no_majority(heard: &[SentinelAnswer<'_>], master: &str, spare: usize) -> EngineError {
     let errors = || {
-        heard.iter().filter_map(|(_, told)| if let Told::Silent(error) = told { Some(error) } else { None })
+        heard
+            .iter()
+            .filter_map(|(_, told)| if let SentinelReport::Silent(error) = told { Some(error) } else { None })
     };
     let lasting: Vec<_> =
         errors().filter(|error| matches!(error.fault, Fault::Denied | Fault::Misconfigured)).collect();
     if lasting.len() > spare {
         return lasting[0].again();
     }
-    let words = |(place, told): &Heard<'_>| match told {
-        Told::Named(named) => format!("{place} names {}", named.place),
-        Told::NotKnown(_) => format!("{place} does not know it"),
-        Told::Nothing => format!("{place} was not asked"),
-        Told::Silent(error) => error.message.clone(),
+    let words = |(place, told): &SentinelAnswer<'_>| match told {
+        SentinelReport::Named(named) => format!("{place} names {}", named.place),
+        SentinelReport::NotKnown(_) => format!("{place} does not know it"),
+        SentinelReport::Nothing => format!("{place} was not asked"),
+        SentinelReport::Silent(error) => error.message.clone(),
     };
     let said: Vec<_> = heard.iter().map(words).collect();
     let message = format!("no majority of the Sentinels names one master {master:?}: {}", said.join("; "));
@@ -130,14 +134,14 @@ mod tests {
     }
 
     /// `a5`: names a, in epoch 5. `?x`: knows x only. `-`: cannot be reached. `!`: refuses us. `.`: was not asked.
-    fn told(word: &str) -> Told {
-        let error = |fault, message: &str| Told::Silent(EngineError::new(fault, message));
+    fn told(word: &str) -> SentinelReport {
+        let error = |fault, message: &str| SentinelReport::Silent(EngineError::new(fault, message));
         match word.split_at(1) {
-            ("?", known) => Told::NotKnown(vec![known.to_owned()]),
+            ("?", known) => SentinelReport::NotKnown(vec![known.to_owned()]),
             ("-", _) => error(Fault::Retry, "cannot connect"),
             ("!", _) => error(Fault::Denied, "wants a password"),
-            (".", _) => Told::Nothing,
-            (host, epoch) => Told::Named(Named {
+            (".", _) => SentinelReport::Nothing,
+            (host, epoch) => SentinelReport::Named(Named {
                 place: place(host),
                 epoch: epoch.parse().unwrap(),
                 sentinels: 3,

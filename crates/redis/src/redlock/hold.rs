@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const RENEWAL_PART: u32 = 4;
 
 /// What one node said of each item.
-type Said = Vec<Result<String, EngineError>>;
+type NodeReplies = Vec<Result<String, EngineError>>;
 
 impl RedlockEngine {
     pub(super) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
@@ -56,7 +56,7 @@ impl RedlockEngine {
             repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&again), said)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(asking, limit, |at, said: Said| {
+        round(asking, limit, |at, said: NodeReplies| {
             for ((answers, said), again) in answers.iter_mut().zip(said).zip(&*again) {
                 answers.hear(at, said);
                 again.may.store(answers.ours >= quorum, Ordering::Release);
@@ -113,7 +113,7 @@ impl RedlockEngine {
             }
         }
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(asking, PATIENCE, |at, said: Said| {
+        round(asking, PATIENCE, |at, said: NodeReplies| {
             for (answers, said) in answers.iter_mut().zip(said) {
                 answers.hear(at, said);
             }
@@ -126,8 +126,8 @@ impl RedlockEngine {
     /// A request for each node that can be asked.
     fn all_nodes(
         &self,
-        request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, Said>,
-    ) -> Vec<Asking<Said>> {
+        request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
+    ) -> Vec<Asking<NodeReplies>> {
         let all = self.nodes.iter().enumerate().filter_map(|(at, node)| {
             let conn = node.conn()?;
             Some(Asking { at, node: Arc::clone(node), answer: request(node, &conn), conn })
@@ -151,7 +151,7 @@ fn asks(
     conn: &Arc<Conn>,
     script: Script,
     items: Vec<Option<crate::scripts::Item>>,
-) -> BoxFuture<'static, Said> {
+) -> BoxFuture<'static, NodeReplies> {
     let (node, conn) = (Arc::clone(node), Arc::clone(conn));
     Box::pin(async move {
         let known: Vec<bool> = items.iter().map(Option::is_some).collect();
@@ -179,7 +179,7 @@ fn asks(
     })
 }
 
-fn texts(said: crate::outbox::Values, count: usize) -> Said {
+fn texts(said: crate::outbox::Values, count: usize) -> NodeReplies {
     let mut reply = Reply::new(said);
     (0..count).map(|_| reply.text()).collect()
 }
@@ -189,8 +189,8 @@ fn texts(said: crate::outbox::Values, count: usize) -> Said {
 fn counted(
     node: Arc<Node>,
     quarantine: Duration,
-    said: BoxFuture<'static, Said>,
-) -> BoxFuture<'static, Said> {
+    said: BoxFuture<'static, NodeReplies>,
+) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
         let count = |said: String| match said.strip_prefix("kept ") {
             Some(times) if has_vote(&node, times, quarantine) => "kept".to_owned(),
@@ -224,8 +224,8 @@ fn repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
     again: Arc<[Again]>,
-    said: BoxFuture<'static, Said>,
-) -> BoxFuture<'static, Said> {
+    said: BoxFuture<'static, NodeReplies>,
+) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
         let said = said.await;
         for (Again { hold, may }, said) in again.iter().zip(&said) {
@@ -255,8 +255,8 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
 fn owed(
     node: Arc<Node>,
     ends: Arc<[(Name, End)]>,
-    said: BoxFuture<'static, Said>,
-) -> BoxFuture<'static, Said> {
+    said: BoxFuture<'static, NodeReplies>,
+) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
         let said = said.await;
         for ((name, end), said) in ends.iter().zip(&said) {

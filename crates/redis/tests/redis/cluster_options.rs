@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_core::Fault;
-use leasehold_redis::{Fence, Guarded, Said, Wake};
+use leasehold_redis::{Fence, Guarded, Reply, Wake};
 
 use crate::{
     cluster_rig::ClusterRig,
@@ -50,11 +50,11 @@ fn a_fence_and_what_it_guards_are_in_one_slot_and_go_where_it_goes() {
     let rig = ClusterRig::with(2, 0, &[]);
     let fence = Fence::new(rig.engine(), "{stock}");
     let write = |token: u64, key: &str| rig.run(fence.write(token, &[&["INCR", key]]));
-    assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Done(vec![Said::Number(1)]));
+    assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Done(vec![Reply::Number(1)]));
     let slot = rig.cluster().slot("{stock}:42");
     let from = rig.cluster().owner(slot);
     rig.cluster().migrate_slot(slot, 1 - from).unwrap();
-    assert_eq!(write(8, "{stock}:42").unwrap(), Guarded::Done(vec![Said::Number(2)]));
+    assert_eq!(write(8, "{stock}:42").unwrap(), Guarded::Done(vec![Reply::Number(2)]));
     assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(8));
     // What is on another node is not written, and that is said.
     let is_elsewhere = |key: &String| {

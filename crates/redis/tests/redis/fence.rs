@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_redis::{Fence, Guarded, Said};
+use leasehold_redis::{Fence, Guarded, Reply};
 
 use crate::rig::{Rig, acquire};
 
@@ -14,7 +14,7 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     let stale = locks.mutex("a").ttl(Duration::from_millis(200)).renew(false).blocking().acquire().unwrap();
     let write =
         |token: u64, text: &str| rig.run(fence.write(token, &[&["SET", "stock", text], &["GET", "stock"]]));
-    let done = |text: &str| Guarded::Done(vec![Said::Bytes(b"OK".to_vec()), Said::Bytes(text.into())]);
+    let done = |text: &str| Guarded::Done(vec![Reply::Bytes(b"OK".to_vec()), Reply::Bytes(text.into())]);
     assert_eq!(write(stale.token().number, "10").unwrap(), done("10"));
     let next = acquire(&other, "a");
     // F79: between the grant and the seal the stale one may still write; after it, what was read stays.
@@ -43,6 +43,6 @@ fn resources_have_fences_of_their_own_and_errors_are_told() {
     assert_eq!(error.fault, leasehold_core::Fault::Misconfigured, "{error}");
     let lists = rig
         .run(one.write(2, &[["LRANGE", "list", "0", "-1"].as_slice(), &["GET", "none"], &["LLEN", "list"]]));
-    let wanted = [Said::List(vec![Said::Bytes(b"x".to_vec())]), Said::Nothing, Said::Number(1)];
+    let wanted = [Reply::List(vec![Reply::Bytes(b"x".to_vec())]), Reply::Nothing, Reply::Number(1)];
     assert_eq!(lists.unwrap(), Guarded::Done(wanted.to_vec()));
 }

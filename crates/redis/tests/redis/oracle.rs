@@ -79,7 +79,7 @@ struct Side {
 
 /// What an answer says, without what may differ.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum Reply {
     /// `rank`: how many of the grants of the name that are known so far have smaller tokens.
     Held {
         tokens: u32,
@@ -95,7 +95,7 @@ enum Said {
 }
 
 impl Side {
-    async fn step(&mut self, step: &Step, claims: &[Claim]) -> Said {
+    async fn step(&mut self, step: &Step, claims: &[Claim]) -> Reply {
         match *step {
             Step::Claim { who, how } => {
                 let how = if how { How::Ask } else { How::Create };
@@ -105,24 +105,24 @@ impl Side {
                         let others = claims.iter().zip(&self.tokens).filter(|(claim, _)| claim.name == *name);
                         let earlier = |old: &&Grant| old.token.number < grant.token.number;
                         let rank = others.filter_map(|(_, grant)| grant.as_ref()).filter(earlier).count();
-                        let said = Said::Held { tokens: grant.tokens, previous: grant.previous, rank };
+                        let said = Reply::Held { tokens: grant.tokens, previous: grant.previous, rank };
                         self.tokens[who] = Some(grant);
                         said
                     }
-                    Ok(Answer::Waiting(hint)) => Said::Waiting(hint.ahead),
-                    Ok(Answer::Taken(hint)) => Said::Taken(hint.ahead),
-                    Ok(Answer::Gone) => Said::Gone,
-                    Err(error) => Said::Error(error.fault),
+                    Ok(Answer::Waiting(hint)) => Reply::Waiting(hint.ahead),
+                    Ok(Answer::Taken(hint)) => Reply::Taken(hint.ahead),
+                    Ok(Answer::Gone) => Reply::Gone,
+                    Err(error) => Reply::Error(error.fault),
                 }
             }
             Step::Renew { who, wrong } => {
-                let Some(grant) = &self.tokens[who] else { return Said::Other(String::new()) };
+                let Some(grant) = &self.tokens[who] else { return Reply::Other(String::new()) };
                 let mut token = grant.token;
                 token.number += u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[who].clone();
                 match &self.client(who).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
-                    [Renewed::Kept { .. }] => Said::Other("kept".to_owned()),
-                    other => Said::Other(format!("{other:?}")),
+                    [Renewed::Kept { .. }] => Reply::Other("kept".to_owned()),
+                    other => Reply::Other(format!("{other:?}")),
                 }
             }
             Step::Release { who, with_token, wrong, abandoned, keep } => {
@@ -132,16 +132,16 @@ impl Side {
                 let ended = if abandoned { Previous::Abandoned } else { Previous::Clean };
                 let keep = (keep && token.is_some()).then_some(HOUR);
                 match &self.client(who).release(&[Release { id, name, mode, token, ended, keep }]).await[..] {
-                    [Released::Freed] => Said::Other("freed".to_owned()),
-                    [Released::NotThere] => Said::Other("not there".to_owned()),
-                    other => Said::Other(format!("{other:?}")),
+                    [Released::Freed] => Reply::Other("freed".to_owned()),
+                    [Released::NotThere] => Reply::Other("not there".to_owned()),
+                    other => Reply::Other(format!("{other:?}")),
                 }
             }
             Step::Break { who, force } => {
-                let Some(grant) = &self.tokens[who] else { return Said::Other(String::new()) };
+                let Some(grant) = &self.tokens[who] else { return Reply::Other(String::new()) };
                 let last = grant.token.number + u64::from(grant.tokens) - 1;
                 let broken = self.client(who + 1).break_hold(&claims[who].name, last, force).await;
-                Said::Other(format!("{:?}", broken.unwrap()))
+                Reply::Other(format!("{:?}", broken.unwrap()))
             }
             Step::Look => {
                 let View { mode, holders, waiters, .. } = self.client(0).show(&claims[0].name).await.unwrap();
@@ -153,7 +153,7 @@ impl Side {
                     })
                     .collect();
                 held.sort();
-                Said::Seen(mode, held, waiters.into_iter().map(|waiter| waiter.id).collect())
+                Reply::Seen(mode, held, waiters.into_iter().map(|waiter| waiter.id).collect())
             }
         }
     }

@@ -9,7 +9,7 @@ mod session;
 
 pub(crate) use code::Code;
 pub(crate) use jute::{Reader, Writer};
-pub(crate) use multi::{Multi, Step};
+pub(crate) use multi::{Multi, MultiOp};
 pub(crate) use ops::{
     Acl, Auth, Children, Close, Create, Created, Data, Delete, EVERYBODY, Exists, Kind, MAKER, Op, Ping,
     SetData, Stat, Sync,

@@ -8,7 +8,7 @@ use super::{
 
 /// One of the changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum MultiOp {
     Create(Create),
     Delete(Delete),
     SetData(SetData),
@@ -21,7 +21,7 @@ pub(crate) enum Step {
 
 /// Changes that are done together or not at all.
 #[derive(Clone, Debug)]
-pub(crate) struct Multi(pub(crate) Vec<Step>);
+pub(crate) struct Multi(pub(crate) Vec<MultiOp>);
 
 const CHECK: i32 = 13;
 const SET_DATA: i32 = SetData::CODE;
@@ -41,17 +41,17 @@ impl Op for Multi {
     fn write(&self, writer: &mut Writer) {
         for step in &self.0 {
             let code = match step {
-                Step::Create(create) => create.kind.code(),
-                Step::Delete(_) => DELETE,
-                Step::SetData(_) => SET_DATA,
-                Step::Check { .. } => CHECK,
+                MultiOp::Create(create) => create.kind.code(),
+                MultiOp::Delete(_) => DELETE,
+                MultiOp::SetData(_) => SET_DATA,
+                MultiOp::Check { .. } => CHECK,
             };
             writer.int(code).bool(false).int(-1);
             match step {
-                Step::Create(create) => create.write(writer),
-                Step::Delete(delete) => delete.write(writer),
-                Step::SetData(set) => set.write(writer),
-                Step::Check { path, version } => drop(writer.text(path).int(*version)),
+                MultiOp::Create(create) => create.write(writer),
+                MultiOp::Delete(delete) => delete.write(writer),
+                MultiOp::SetData(set) => set.write(writer),
+                MultiOp::Check { path, version } => drop(writer.text(path).int(*version)),
             }
         }
         writer.int(-1).bool(true).int(-1);
