@@ -6,7 +6,7 @@ use std::{
 };
 
 use leasehold_core::{Error, ErrorKind, Guard, Loss, Mode};
-use leasehold_testkit::history::{Belief, Leaving};
+use leasehold_testkit::history::{ActiveHold, Leaving};
 use tokio::{
     task::spawn_blocking,
     time::{sleep, timeout},
@@ -26,7 +26,7 @@ const LEAST: Duration = Duration::from_millis(1);
 const MOVED: Duration = Duration::from_millis(50);
 
 /// Works under a lock for a while, looks all the time whether it is still held, and lets it go.
-pub async fn under(desk: &Desk, lock: &str, belief: Belief<'_>, guard: Guard, dice: &mut Dice) {
+pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: Guard, dice: &mut Dice) {
     let length = match dice.below(1000) {
         0..920 => dice.millis(0..2),
         920..992 => dice.millis(2..25),
@@ -36,27 +36,28 @@ pub async fn under(desk: &Desk, lock: &str, belief: Belief<'_>, guard: Guard, di
     };
     // A refusal is what the fence is for; whether an acknowledged append was lost is seen at the end.
     let work = (guard.mode() == Mode::Exclusive && dice.percent(5)).then(|| {
-        let (shelf, lock, element, token) = (desk.shelf.clone(), lock.to_owned(), belief.id(), guard.token());
+        let (shelf, lock, element, token) =
+            (desk.shelf.clone(), lock.to_owned(), active_hold.id(), guard.token());
         spawn_blocking(move || shelf.append(&lock, element, Some(token), || ()))
     });
-    stay(&belief, &guard, length, || work.as_ref().is_some_and(|work| !work.is_finished())).await;
+    stay(&active_hold, &guard, length, || work.as_ref().is_some_and(|work| !work.is_finished())).await;
     if dice.percent(2) {
         let _ = guard.confirm().await;
     }
-    leave(lock, belief, guard, dice).await;
+    leave(lock, active_hold, guard, dice).await;
 }
 
-async fn stay(belief: &Belief<'_>, guard: &Guard, length: Duration, busy: impl Fn() -> bool) {
+async fn stay(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, busy: impl Fn() -> bool) {
     let begin = Instant::now();
     let mut lost = pin!(guard.lost());
     let mut known = deadline(guard);
     loop {
-        belief.check(|| guard.check(), || left(guard));
+        active_hold.check(|| guard.check(), || left(guard));
         if let (Some(before), Some(now)) = (known, deadline(guard))
             && now > before + MOVED
         {
             // Of a hold that is over nothing is left, however late it is read.
-            belief.renewed(|| left(guard).filter(|left| *left > 0));
+            active_hold.renewed(|| left(guard).filter(|left| *left > 0));
             known = Some(now);
         }
         let rest = length.saturating_sub(begin.elapsed());
@@ -66,8 +67,8 @@ async fn stay(belief: &Belief<'_>, guard: &Guard, length: Duration, busy: impl F
         tokio::select! {
             biased;
             loss = &mut lost => {
-                belief.lost(&format!("{loss:?}"));
-                belief.check(|| guard.check(), || left(guard));
+                active_hold.lost(&format!("{loss:?}"));
+                active_hold.check(|| guard.check(), || left(guard));
                 return;
             }
             () = sleep(rest.clamp(LEAST, LOOK)) => {}
@@ -75,26 +76,26 @@ async fn stay(belief: &Belief<'_>, guard: &Guard, length: Duration, busy: impl F
     }
 }
 
-async fn leave(lock: &str, belief: Belief<'_>, guard: Guard, dice: &mut Dice) {
+async fn leave(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, dice: &mut Dice) {
     let way = if is_tidy(lock) { dice.below(80) } else { dice.below(100) };
     let knew = !guard.check();
     match way {
         0..75 => {
-            let leaving = belief.releasing(None);
+            let leaving = active_hold.releasing(None);
             told(leaving, knew, guard.release().await);
         }
         75..80 => {
             let keep = dice.millis(5..40);
-            let leaving = belief.releasing(Some(keep.as_nanos() as u64));
+            let leaving = active_hold.releasing(Some(keep.as_nanos() as u64));
             told(leaving, knew, guard.release_at_least(keep).await);
         }
         80..90 => {
-            let _unanswered = belief.releasing(None);
+            let _unanswered = active_hold.releasing(None);
             drop(guard);
         }
         // F17: nobody waits for the answer to the end.
         _ => {
-            let leaving = belief.releasing(None);
+            let leaving = active_hold.releasing(None);
             if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
                 told(leaving, knew, answer);
             }

@@ -79,8 +79,8 @@ async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
     };
     match ended {
         Ok(guard) => {
-            let belief = attempt.granted(facts(&guard, ttl(&desk.locks)), || section::left(&guard));
-            section::under(desk, lock, belief, guard, dice).await;
+            let active_hold = attempt.granted(facts(&guard, ttl(&desk.locks)), || section::left(&guard));
+            section::under(desk, lock, active_hold, guard, dice).await;
         }
         Err(error) => {
             failed(attempt, &error);

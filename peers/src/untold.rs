@@ -51,11 +51,11 @@ pub(crate) fn losses(events: &[Event]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use leasehold_core::{Lineage, Mode, Token};
-    use leasehold_testkit::history::{Attempt, Belief, Granted, Recorder};
+    use leasehold_testkit::history::{Attempt, ActiveHold, Granted, Recorder};
 
     use super::*;
 
-    fn granted(attempt: Attempt<'_>) -> Belief<'_> {
+    fn granted(attempt: Attempt<'_>) -> ActiveHold<'_> {
         let token = Token { lineage: Lineage::new(0), number: 1 };
         attempt.granted(Granted { token, ttl_nanos: None, watched: false, fixed: false }, || None)
     }

@@ -29,10 +29,10 @@ pub(crate) fn complaints(history: &History, doubts: Vec<Doubt>) -> Vec<Complaint
 #[derive(Default)]
 struct Notice<'h> {
     doubts: Vec<Doubt>,
-    believed: BTreeMap<AttemptId, Belief<'h>>,
+    believed: BTreeMap<AttemptId, ActiveHold<'h>>,
 }
 
-struct Belief<'h> {
+struct ActiveHold<'h> {
     lock: &'h str,
     since: u64,
     /// When it was seen first that the server does not know the hold any more.
@@ -43,8 +43,8 @@ impl<'h> Notice<'h> {
     fn read(&mut self, event: &'h Event) -> Option<Complaint> {
         match &event.what {
             What::AcqOk { .. } => {
-                let belief = Belief { lock: &event.lock, since: event.t, forgotten: None };
-                self.believed.insert(event.attempt, belief);
+                let active_hold = ActiveHold { lock: &event.lock, since: event.t, forgotten: None };
+                self.believed.insert(event.attempt, active_hold);
             }
             What::RelInv { .. } | What::Lost { .. } => drop(self.believed.remove(&event.attempt)),
             What::Truth { holders, .. } => self.look(event, holders),
@@ -72,12 +72,12 @@ impl<'h> Notice<'h> {
     }
 
     fn look(&mut self, truth: &Event, holders: &[Held]) {
-        for (attempt, belief) in &mut self.believed {
-            if belief.lock != truth.lock || belief.since >= truth.t {
+        for (attempt, active_hold) in &mut self.believed {
+            if active_hold.lock != truth.lock || active_hold.since >= truth.t {
                 continue;
             }
             let is_known = holders.iter().any(|held| held.attempt == *attempt);
-            belief.forgotten = if is_known { None } else { belief.forgotten.or(Some(truth.t)) };
+            active_hold.forgotten = if is_known { None } else { active_hold.forgotten.or(Some(truth.t)) };
         }
     }
 

@@ -5,7 +5,7 @@ use std::{pin::pin, time::Duration};
 use leasehold_core::{Error, ErrorKind, Guard, Mode, Owner, Request};
 use leasehold_testkit::history::{AttemptId, HowHeld, What};
 
-use super::{LOOKS, User, belief::Belief, nanos};
+use super::{LOOKS, User, active_hold::ActiveHold, nanos};
 use crate::plan::{Lock, Op, Patience};
 
 /// One acquisition.
@@ -39,9 +39,9 @@ impl<'a> Attempt<'a> {
             None => self.failed(What::Cancel),
             Some(Err(error)) => self.refused(&error),
             Some(Ok(guard)) => {
-                let mut belief = Belief::begin(self, guard);
-                self.use_it(&mut belief).await;
-                belief.end().await;
+                let mut active_hold = ActiveHold::begin(self, guard);
+                self.use_it(&mut active_hold).await;
+                active_hold.end().await;
             }
         }
     }
@@ -103,29 +103,29 @@ impl<'a> Attempt<'a> {
         self.record(what);
     }
 
-    async fn use_it(&self, belief: &mut Belief<'_>) {
+    async fn use_it(&self, active_hold: &mut ActiveHold<'_>) {
         let op = self.op;
         for look in 0..LOOKS {
-            self.use_for(belief, op.hold / LOOKS).await;
-            if belief.is_told() && !op.stubborn {
+            self.use_for(active_hold, op.hold / LOOKS).await;
+            if active_hold.is_told() && !op.stubborn {
                 return;
             }
             if look < op.writes && self.mode() == Mode::Exclusive {
-                self.write_fenced(belief, look).await;
-                self.write_unfenced(belief, look).await;
+                self.write_fenced(active_hold, look).await;
+                self.write_unfenced(active_hold, look).await;
             }
             if look == 1 && op.confirm {
                 // What it answers shows in the deadline.
-                drop(belief.guard.confirm().await);
+                drop(active_hold.guard.confirm().await);
             }
             if look == 2 && op.again {
-                self.enter_again(belief).await;
+                self.enter_again(active_hold).await;
             }
         }
     }
 
     /// Looks at the hold at the end, and whenever what is known of it may have changed.
-    async fn use_for(&self, belief: &mut Belief<'_>, time: Duration) {
+    async fn use_for(&self, active_hold: &mut ActiveHold<'_>, time: Duration) {
         let mut end = pin!(self.user.host.nap(time));
         loop {
             let over = tokio::select! {
@@ -133,7 +133,7 @@ impl<'a> Attempt<'a> {
                 () = &mut end => true,
                 () = self.user.renewed.notified() => false,
             };
-            belief.look();
+            active_hold.look();
             if over {
                 return;
             }
@@ -141,18 +141,18 @@ impl<'a> Attempt<'a> {
     }
 
     /// The same owner takes the same lock again, and lets go of it first.
-    async fn enter_again(&self, belief: &Belief<'_>) {
+    async fn enter_again(&self, active_hold: &ActiveHold<'_>) {
         let is_one = !matches!(self.mode(), Mode::Permits { .. });
-        if !is_one || self.owner.is_none() || !belief.guard.check() {
+        if !is_one || self.owner.is_none() || !active_hold.guard.check() {
             return;
         }
         let id = self.user.journal.new_attempt(self.user.who.process);
         let again = Attempt { id, owner: self.owner.clone(), within: Some(self.id), ..*self };
         again.called(Some(0));
         match again.request().try_acquire().await {
-            Ok(guard) if guard.token() == belief.guard.token() => {
+            Ok(guard) if guard.token() == active_hold.guard.token() => {
                 self.user.journal.figures(|tally| tally.again += 1);
-                let inner = Belief::begin(&again, guard);
+                let inner = ActiveHold::begin(&again, guard);
                 self.user.host.nap(self.op.hold / LOOKS).await;
                 inner.end().await;
             }

@@ -1,7 +1,7 @@
 //! What user code does with locks, and writes down about it. The library under test records nothing.
 
+mod active_hold;
 mod attempt;
-mod belief;
 mod writes;
 
 use std::{sync::Arc, time::Duration};

@@ -1,14 +1,14 @@
 //! Writing to what a lock protects: with a fence, and without.
 
-use super::{LOOKS, attempt::Attempt, belief::Belief};
+use super::{LOOKS, active_hold::ActiveHold, attempt::Attempt};
 use crate::resource::Overtaken;
 use leasehold_testkit::history::What;
 
 impl Attempt<'_> {
     /// Adds an element: to what it read after it had shown its token.
-    pub(super) async fn write_fenced(&self, belief: &Belief<'_>, number: u32) {
-        let (token, name) = (belief.guard.token().number, self.lock.name);
-        if !self.dares(belief) {
+    pub(super) async fn write_fenced(&self, active_hold: &ActiveHold<'_>, number: u32) {
+        let (token, name) = (active_hold.guard.token().number, self.lock.name);
+        if !self.dares(active_hold) {
             return;
         }
         let (visit, element) = (&self.user.resources, self.element(number));
@@ -31,23 +31,23 @@ impl Attempt<'_> {
     }
 
     /// The same where nobody looks at tokens.
-    pub(super) async fn write_unfenced(&self, belief: &Belief<'_>, number: u32) {
+    pub(super) async fn write_unfenced(&self, active_hold: &ActiveHold<'_>, number: u32) {
         let (name, process) = (self.lock.name, self.user.who.process);
         let (visit, element) = (&self.user.resources, self.element(number));
-        if !self.dares(belief) {
+        if !self.dares(active_hold) {
             return;
         }
         let mut elements = visit.visit(process, name, |lists| lists.unfenced.read()).await;
         elements.push(element);
-        if self.dares(belief) {
+        if self.dares(active_hold) {
             visit.visit(process, name, move |lists| lists.unfenced.write(elements)).await;
             visit.acknowledge(name, |lists| &mut lists.unfenced, element);
         }
     }
 
     /// Careful users check before they write.
-    fn dares(&self, belief: &Belief<'_>) -> bool {
-        self.op.stubborn || belief.guard.check()
+    fn dares(&self, active_hold: &ActiveHold<'_>) -> bool {
+        self.op.stubborn || active_hold.guard.check()
     }
 
     fn element(&self, number: u32) -> u64 {

@@ -60,20 +60,20 @@ fn by_truth<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
     truths.sort_by_key(|truth| (truth.lock, truth.at));
     for (lock, lives) in &book.locks {
         let mut begins: Vec<_> =
-            lives.iter().filter_map(|&life| Some((book.lives[life].belief()?, life))).collect();
-        begins.sort_by_key(|(belief, _)| belief.start);
+            lives.iter().filter_map(|&life| Some((book.lives[life].active_hold()?, life))).collect();
+        begins.sort_by_key(|(active_hold, _)| active_hold.start);
         let (mut begins, mut active) = (begins.into_iter().peekable(), Vec::new());
         while truths.get(at).is_some_and(|truth| truth.lock < *lock) {
             at += 1;
         }
         while let Some(truth) = truths.get(at).filter(|truth| truth.lock == *lock) {
             at += 1;
-            while let Some(next) = begins.next_if(|(belief, _)| belief.start <= truth.at) {
+            while let Some(next) = begins.next_if(|(active_hold, _)| active_hold.start <= truth.at) {
                 active.push(next);
             }
-            active.retain(|(belief, _)| belief.end > truth.at);
-            for (belief, life) in &active {
-                compare(book, truth, &book.lives[*life], belief.end, finding);
+            active.retain(|(active_hold, _)| active_hold.end > truth.at);
+            for (active_hold, life) in &active {
+                compare(book, truth, &book.lives[*life], active_hold.end, finding);
             }
         }
     }

@@ -36,10 +36,10 @@ fn spans<'b, 'h>(book: &'b Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Span<'b, 'h>
     let mut apart = Vec::new();
     // In the order of grants, so that a hold is met before it is entered again.
     let mut granted: Vec<_> =
-        lives.iter().filter_map(|&life| life.belief().map(|belief| (life, belief))).collect();
-    granted.sort_by_key(|(_, belief)| belief.start);
-    for (life, belief) in granted.into_iter().filter(|(_, belief)| !belief.is_empty()) {
-        let span = Span { life, begin: belief.start, end: belief.end };
+        lives.iter().filter_map(|&life| life.active_hold().map(|active_hold| (life, active_hold))).collect();
+    granted.sort_by_key(|(_, active_hold)| active_hold.start);
+    for (life, active_hold) in granted.into_iter().filter(|(_, active_hold)| !active_hold.is_empty()) {
+        let span = Span { life, begin: active_hold.start, end: active_hold.end };
         match by_root.get_mut(&root(book, life)) {
             Some(outer) if span.begin < outer.end => outer.end = outer.end.max(span.end),
             Some(_) => apart.push(span),

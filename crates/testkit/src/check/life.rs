@@ -140,7 +140,7 @@ impl Life<'_> {
 
     /// From when until when the user believed: up to the release, the loss, the crash, the deadline. Empty where the
     /// answer came too late; `None`: never granted.
-    pub(super) fn belief(&self) -> Option<Range<u64>> {
+    pub(super) fn active_hold(&self) -> Option<Range<u64>> {
         let grant = self.grant?;
         let ends = [self.leaving.map(|leaving| leaving.at), self.lost, self.crashed, self.deadline()];
         let end = ends.into_iter().flatten().min().unwrap_or(u64::MAX);

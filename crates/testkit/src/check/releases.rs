@@ -38,20 +38,20 @@ fn denied<'h>(life: &Life<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
 /// "Freed" although it lapsed, and somebody whom it excludes believed to hold before the release: it was gone long before.
 fn overtaken<'h>(book: &Book<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
     let alone = lives.iter().filter(|life| life.within.is_none() && life.mode.limit().is_none());
-    let mut beliefs: Vec<_> = alone.filter_map(|life| Some((life.belief()?, *life))).collect();
-    beliefs.retain(|(belief, _)| !belief.is_empty());
-    beliefs.sort_by_key(|(belief, _)| belief.start);
+    let mut active_holds: Vec<_> = alone.filter_map(|life| Some((life.active_hold()?, *life))).collect();
+    active_holds.retain(|(active_hold, _)| !active_hold.is_empty());
+    active_holds.sort_by_key(|(active_hold, _)| active_hold.start);
     let exclusive: Vec<_> =
-        beliefs.iter().filter(|(_, life)| life.mode == Mode::Exclusive).cloned().collect();
+        active_holds.iter().filter(|(_, life)| life.mode == Mode::Exclusive).cloned().collect();
     for life in lives {
         let (Some(deadline), Some(leaving)) = (life.deadline(), life.leaving) else { continue };
         let freed = life.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
         if !freed || life.mode.limit().is_some() || book.forgotten(life).is_some() {
             continue;
         }
-        let others = if clash(life.mode, Mode::Shared) { &beliefs } else { &exclusive };
-        let next = others.partition_point(|(belief, _)| belief.start < deadline);
-        if let Some((_, next)) = others.get(next).filter(|(belief, _)| belief.start < leaving.at) {
+        let others = if clash(life.mode, Mode::Shared) { &active_holds } else { &exclusive };
+        let next = others.partition_point(|(active_hold, _)| active_hold.start < deadline);
+        if let Some((_, next)) = others.get(next).filter(|(active_hold, _)| active_hold.start < leaving.at) {
             finding.violated(&[life, next], &[], || {
                 format!(
                     "the release of {life} answered freed, but it had lapsed and {next} was granted before"

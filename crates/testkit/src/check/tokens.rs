@@ -11,12 +11,12 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
     for lives in book.by_lock() {
         let mut lineages: BTreeMap<&str, Vec<Hold<'_, '_>>> = BTreeMap::new();
         for life in lives {
-            let (Some(grant), Some(belief)) = (life.grant, life.belief()) else { continue };
+            let (Some(grant), Some(active_hold)) = (life.grant, life.active_hold()) else { continue };
             if let Some(outer) = life.within.and_then(|id| book.life(id)) {
                 again(life, outer, &mut finding);
                 continue;
             }
-            let hold = Hold { life, token: grant.token, at: grant.at, believed: !belief.is_empty() };
+            let hold = Hold { life, token: grant.token, at: grant.at, believed: !active_hold.is_empty() };
             lineages.entry(grant.lineage).or_default().push(hold);
         }
         for holds in lineages.values_mut() {

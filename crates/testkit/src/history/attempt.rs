@@ -58,7 +58,7 @@ impl<'a> Attempt<'a> {
 
     /// The acquire returned a guard; `remaining` reads from it for how many nanoseconds it may be believed still
     /// (`None`: it never lapses).
-    pub fn granted(mut self, granted: Granted, remaining: impl FnOnce() -> Option<u64>) -> Belief<'a> {
+    pub fn granted(mut self, granted: Granted, remaining: impl FnOnce() -> Option<u64>) -> ActiveHold<'a> {
         let before = now_nanos();
         // What is over on arrival began and ended at some time since it was asked for.
         let ends = |left| if left == 0 { self.invoked } else { before.saturating_add(left) };
@@ -74,7 +74,7 @@ impl<'a> Attempt<'a> {
         };
         self.granted = now_nanos();
         self.record(what);
-        Belief(self)
+        ActiveHold(self)
     }
 
     /// The acquire answered "taken", at once or when its limit was over.
@@ -105,9 +105,9 @@ impl<'a> Attempt<'a> {
 /// A hold that is believed.
 #[derive(Debug)]
 #[must_use = "record how the hold ended"]
-pub struct Belief<'a>(Attempt<'a>);
+pub struct ActiveHold<'a>(Attempt<'a>);
 
-impl<'a> Belief<'a> {
+impl<'a> ActiveHold<'a> {
     /// The id of the attempt.
     #[must_use]
     pub fn id(&self) -> AttemptId {

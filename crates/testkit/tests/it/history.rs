@@ -35,10 +35,10 @@ fn granted(number: u64) -> Granted {
 }
 
 fn one_hold(recorder: &Recorder, token: u64) {
-    let belief =
+    let active_hold =
         recorder.attempt(1, "a", Mode::Exclusive, Some(0)).granted(granted(token), || Some(900_000_000));
-    assert!(belief.check(|| true, || Some(900_000_000)));
-    belief.releasing(None).freed();
+    assert!(active_hold.check(|| true, || Some(900_000_000)));
+    active_hold.releasing(None).freed();
 }
 
 #[test]
@@ -98,16 +98,16 @@ fn runs_are_not_mixed() {
 }
 
 #[test]
-fn stamps_never_stretch_a_belief() {
+fn stamps_never_stretch_a_active_hold() {
     let recorder = Recorder::in_memory(1, 1);
     let attempt = recorder.attempt(1, "a", Mode::Exclusive, None);
     let before = now_nanos();
     let mut read_at = 0;
-    let belief = attempt.granted(granted(1), || {
+    let active_hold = attempt.granted(granted(1), || {
         read_at = now_nanos();
         Some(1_000)
     });
-    belief.releasing(None).freed();
+    active_hold.releasing(None).freed();
     let events = recorder.events();
     let What::AcqOk { deadline: Some(deadline), .. } = events[1].what else { panic!("{events:?}") };
     assert!(

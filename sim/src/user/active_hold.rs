@@ -22,7 +22,7 @@ use crate::{
 const SLACK: Duration = Duration::from_millis(10);
 
 /// A hold that is used.
-pub(super) struct Belief<'a> {
+pub(super) struct ActiveHold<'a> {
     attempt: &'a Attempt<'a>,
     pub(super) guard: Guard,
     /// The latest deadline that it told.
@@ -35,7 +35,7 @@ pub(super) struct Belief<'a> {
     _watch: oneshot::Sender<()>,
 }
 
-impl<'a> Belief<'a> {
+impl<'a> ActiveHold<'a> {
     /// The acquire returned a guard.
     pub(super) fn begin(attempt: &'a Attempt<'a>, guard: Guard) -> Self {
         let Attempt { user, op, lock, id, .. } = attempt;
