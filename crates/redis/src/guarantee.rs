@@ -30,12 +30,12 @@ struct Facts {
     /// How old the last sign of life of one may be, in seconds.
     lag: String,
     clocks: Clocks,
-    way: WayThere,
+    way: Topology,
 }
 
 /// How the server is reached, and what is waited for there.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WayThere {
+pub(crate) struct Topology {
     /// How many Sentinels the URL names, and how many there are, as far as they know.
     pub(crate) sentinels: Option<(usize, u32)>,
     /// How many replicas have a grant before it is shown.
@@ -49,7 +49,7 @@ struct Clocks {
     after: Duration,
 }
 
-pub(crate) async fn look(conn: &Conn, way: WayThere) -> Result<Guarantee, EngineError> {
+pub(crate) async fn look(conn: &Conn, way: Topology) -> Result<Guarantee, EngineError> {
     let mut info = redis::cmd("INFO");
     info.arg("everything");
     let text: String = text_of(conn.ask(&info).await?)?;
@@ -164,7 +164,7 @@ fn judge(facts: &Facts) -> Guarantee {
 
 /// What a fail-over can lose, and what makes that rarer.
 fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
-    let (WayThere { sentinels, wait }, replicas) = (facts.way, connected.parse::<u32>().unwrap_or(0));
+    let (Topology { sentinels, wait }, replicas) = (facts.way, connected.parse::<u32>().unwrap_or(0));
     if let Some((listed, known)) = sentinels {
         judged.lower(
             "fail-over",
@@ -259,7 +259,7 @@ mod tests {
             needs: Some(0),
             lag: "10".to_owned(),
             clocks: clocks(5000, 5000, 5000),
-            way: WayThere::default(),
+            way: Topology::default(),
         })
     }
 
@@ -298,7 +298,7 @@ mod tests {
             needs: None,
             lag: String::new(),
             clocks: clocks(0, 0, 0),
-            way: WayThere::default(),
+            way: Topology::default(),
         });
         assert_eq!(judged.level, Level::BestEffort);
         assert_eq!(judged.findings[0].what, "no-appendfsync-on-rewrite");
@@ -311,7 +311,7 @@ mod tests {
                 "redis_version:{version}\nrole:master\naof_enabled:1\nmaxmemory:0\nconnected_slaves:{replicas}\n"
             ));
             let (fsync, lag) = (Some("always".to_owned()), "10".to_owned());
-            let way = WayThere { sentinels, wait };
+            let way = Topology { sentinels, wait };
             judge(&Facts { info, fsync, pauses: false, needs, lag, clocks: clocks(0, 0, 0), way })
         };
         let judged =

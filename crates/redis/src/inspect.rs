@@ -6,7 +6,7 @@ use crate::{
     RedisEngine,
     engine::unknown_layout,
     error::Refused,
-    guarantee::{self, WayThere},
+    guarantee::{self, Topology},
     push_listener::LINEAGE,
     reach::Via,
     reply::Reply,
@@ -131,7 +131,7 @@ impl RedisEngine {
 
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
         let (mut judged, servers) = (Vec::new(), self.reach.servers().await?);
-        let way = WayThere { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
+        let way = Topology { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
         for via in servers {
             judged.push(guarantee::look(&via.conn, way).await?);
         }

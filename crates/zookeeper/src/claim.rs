@@ -21,7 +21,7 @@ use crate::{
 const TRIES: u32 = 8;
 
 /// What a claim is made with: valid as long as its connection is.
-pub(crate) struct Way {
+pub(crate) struct ClaimContext {
     pub(crate) session: Arc<Session>,
     pub(crate) conn: Arc<Conn>,
     pub(crate) lineage: Lineage,
@@ -114,21 +114,21 @@ impl Client {
     }
 
     async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<Tried, Failed> {
-        let way = self.enter(claim, bytes).await?;
+        let context = self.enter(claim, bytes).await?;
         if self.book().get(claim.id).is_some_and(|entry| entry.unsettled) {
-            self.settle(claim, &way).await?;
+            self.settle(claim, &context).await?;
         }
         match self.place(claim) {
             None | Some(Place::Gone) => Ok(Tried::Answer(Answer::Gone)),
             Some(Place::Ending { .. } | Place::Lapsed) => Ok(Tried::Answer(Answer::Waiting(Hint::default()))),
-            Some(Place::Made) => self.create(claim, &way).await,
-            Some(Place::Waiting { node, before }) => self.ask_waiting(claim, &way, &node, &before).await,
-            Some(Place::Held { token, paths, .. }) => self.ask_held(claim, &way, token, paths).await,
+            Some(Place::Made) => self.create(claim, &context).await,
+            Some(Place::Waiting { node, before }) => self.ask_waiting(claim, &context, &node, &before).await,
+            Some(Place::Held { token, paths, .. }) => self.ask_held(claim, &context, token, paths).await,
         }
     }
 
     /// Writes the claim down before anything of it leaves, so that whatever becomes of it can be undone.
-    async fn enter(&self, claim: &Claim, bytes: usize) -> Result<Way, Failed> {
+    async fn enter(&self, claim: &Claim, bytes: usize) -> Result<ClaimContext, Failed> {
         loop {
             let now = self.now();
             if let Some(entry) = self.book().get(claim.id) {
@@ -151,30 +151,30 @@ impl Client {
             fresh?;
             let conn = session.conn().await?;
             let lineage = self.lineage(&session, &conn).await?;
-            return Ok(Way { session, conn, lineage, dir: self.dir(&claim.name) });
+            return Ok(ClaimContext { session, conn, lineage, dir: self.dir(&claim.name) });
         }
     }
 
-    async fn create(&self, claim: &Claim, way: &Way) -> Result<Tried, Failed> {
-        if self.is_worn(claim, way).await? {
+    async fn create(&self, claim: &Claim, context: &ClaimContext) -> Result<Tried, Failed> {
+        if self.is_worn(claim, context).await? {
             return Err(worn().into());
         }
         // An attempt that would only have to be taken back is not made.
-        if !claim.may_queue && !self.looks_free(claim, way).await? {
+        if !claim.may_queue && !self.looks_free(claim, context).await? {
             self.leave(claim);
             return Ok(Tried::Answer(Answer::Taken(Hint::default())));
         }
-        let line = way.dir.line(claim.mode);
+        let line = context.dir.line(claim.mode);
         let create = Create {
-            path: way.dir.place(claim.id, claim.mode, !claim.may_queue, self.config.layout),
-            data: self.record(claim, way).text(),
+            path: context.dir.place(claim.id, claim.mode, !claim.may_queue, self.config.layout),
+            data: self.record(claim, context).text(),
             acl: self.acl.clone(),
             kind: Kind::Sequential,
         };
         self.set_unsettled(claim, true);
         let sent = self.now();
         let (created, listed) =
-            (way.conn.send(&create), way.conn.send(&Children { path: &line, watch: false }));
+            (context.conn.send(&create), context.conn.send(&Children { path: &line, watch: false }));
         // Of what it cannot have made nobody knows what it made.
         let created =
             created.answer().await.and_then(|made| Own::made(&create.path, made).ok_or(Failed::Unreadable));
@@ -184,16 +184,16 @@ impl Client {
         let own = match created {
             Ok(own) => own,
             Err(failed) if failed.is(Code::NO_NODE) => {
-                self.make(&way.conn, way.dir.path(), Kind::Container, Vec::new()).await?;
+                self.make(&context.conn, context.dir.path(), Kind::Container, Vec::new()).await?;
                 if let Some(limit) = claim.mode.limit() {
-                    self.make_semaphore(way, limit).await?;
+                    self.make_semaphore(context, limit).await?;
                 }
                 return Ok(Tried::Again);
             }
             Err(failed) => return Err(failed),
         };
         let now = self.now();
-        way.session.facts.confirmed(sent, now);
+        context.session.facts.confirmed(sent, now);
         let known = self.book().get(claim.id).map(|entry| {
             if entry.place == Place::Made {
                 entry.waits(own.clone(), Before::Unknown, now);
@@ -201,26 +201,26 @@ impl Client {
         });
         if known.is_none() {
             // It was given up while the request was under way.
-            self.delete_all(&way.session, &way.conn, &[own.path]).await?;
+            self.delete_all(&context.session, &context.conn, &[own.path]).await?;
             return Ok(Tried::Answer(Answer::Gone));
         }
         let children = listed.answer().await?;
-        self.stand(claim, way, &own, children, true).await
+        self.stand(claim, context, &own, children, true).await
     }
 
-    pub(crate) fn record(&self, claim: &Claim, way: &Way) -> Record {
+    pub(crate) fn record(&self, claim: &Claim, context: &ClaimContext) -> Record {
         // Whoever breaks the hold waits for so long. It is granted later than this is written, and often for a little less.
-        let time = way.session.facts.longest().min(claim.ttl) * 15 / 16;
+        let time = context.session.facts.longest().min(claim.ttl) * 15 / 16;
         Record { broken: false, time, owner: claim.owner.to_string() }
     }
 
     /// Whether an attempt may succeed. The server of this connection may be behind what others did: it catches up with its leader
     /// first, in the same round trip, so that "taken" is true (I13).
-    async fn looks_free(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
-        let (line, permits) = (way.dir.line(claim.mode), way.dir.permits());
-        let caught_up = way.conn.send(&Sync { path: way.dir.path() });
-        let listed = way.conn.send(&Children { path: &line, watch: false });
-        let of_permits = |_| way.conn.send(&Children { path: &permits, watch: false });
+    async fn looks_free(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
+        let (line, permits) = (context.dir.line(claim.mode), context.dir.permits());
+        let caught_up = context.conn.send(&Sync { path: context.dir.path() });
+        let listed = context.conn.send(&Children { path: &line, watch: false });
+        let of_permits = |_| context.conn.send(&Children { path: &permits, watch: false });
         let taken = claim.mode.limit().map(of_permits);
         caught_up.answer().await?;
         let line = none_if_absent(listed.answer().await)?;
@@ -230,24 +230,24 @@ impl Client {
         if !refused && taken + count as usize <= limit as usize {
             return Ok(true);
         }
-        let clash = self.clash(claim, way, &line).await?;
+        let clash = self.clash(claim, context, &line).await?;
         clash.map_or(Ok(false), |clash| Err(clash.into()))
     }
 
     /// Whether the counter of a line is used up, or nearly. Where nobody is in it any more, it is begun anew.
-    async fn is_worn(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
-        let line = way.dir.line(claim.mode);
+    async fn is_worn(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
+        let line = context.dir.line(claim.mode);
         if !lock_of(&self.worn).contains(&line) {
             return Ok(false);
         }
-        let there = children(&way.conn, &line).await?;
+        let there = children(&context.conn, &line).await?;
         if !keys::line(&there).is_empty() {
             return Ok(true);
         }
         // A semaphore that nobody uses any more may be below it.
         let below = there.iter().map(|name| format!("{line}/{name}"));
         for path in below.chain([line.clone()]) {
-            match way.conn.send(&Delete { path, version: -1 }).answer().await {
+            match context.conn.send(&Delete { path, version: -1 }).answer().await {
                 Ok(()) | Err(Failed::Refused(Code::NO_NODE)) => {}
                 // The server itself deletes what is empty some time later.
                 Err(Failed::Refused(Code::NO_AUTH | Code::NOT_EMPTY)) => return Ok(true),
@@ -275,8 +275,13 @@ impl Client {
     }
 
     /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
-    pub(crate) async fn take_back(&self, claim: &Claim, way: &Way, own: &Own) -> Result<(), Failed> {
-        self.delete_all(&way.session, &way.conn, std::slice::from_ref(&own.path)).await?;
+    pub(crate) async fn take_back(
+        &self,
+        claim: &Claim,
+        context: &ClaimContext,
+        own: &Own,
+    ) -> Result<(), Failed> {
+        self.delete_all(&context.session, &context.conn, std::slice::from_ref(&own.path)).await?;
         self.leave(claim);
         Ok(())
     }
@@ -286,17 +291,17 @@ impl Client {
     pub(crate) async fn take_back_behind(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         own: &Own,
         before: String,
     ) -> Result<Option<Answer>, Failed> {
         let delete = Delete { path: own.path.clone(), version: -1 };
         let steps = vec![MultiOp::Check { path: before, version: -1 }, MultiOp::Delete(delete)];
-        match self.change(&way.session, &way.conn, steps).await? {
+        match self.change(&context.session, &context.conn, steps).await? {
             Err((0, Code::NO_NODE)) => return Ok(None),
             Ok(()) => self.leave(claim),
             // It belongs to others, who let nobody look, or its own is gone.
-            Err(_) => self.take_back(claim, way, own).await?,
+            Err(_) => self.take_back(claim, context, own).await?,
         }
         Ok(Some(Answer::Taken(Hint::default())))
     }

@@ -37,13 +37,13 @@ pub(crate) struct Outbox {
 
 #[derive(Default)]
 struct Inside {
-    waiting: VecDeque<Letter>,
+    waiting: VecDeque<PendingRequest>,
     written: VecDeque<Written>,
     /// Nothing is taken any more.
     closed: bool,
 }
 
-struct Letter {
+struct PendingRequest {
     message: Vec<u8>,
     code: i32,
     since: Instant,
@@ -84,13 +84,13 @@ impl Outbox {
         writer.int(0).int(O::CODE);
         op.write(&mut writer);
         let (back, answer) = oneshot::channel();
-        let letter = Letter { message: writer.finish(), code: O::CODE, since: clock.now(), back };
+        let pending = PendingRequest { message: writer.finish(), code: O::CODE, since: clock.now(), back };
         let mut inside = lock_of(&self.inside);
         if inside.closed || inside.waiting.len() >= MAX_WAITING {
             drop(inside);
-            let _ = letter.back.send(Err(Failed::Unsent));
+            let _ = pending.back.send(Err(Failed::Unsent));
         } else {
-            inside.waiting.push_back(letter);
+            inside.waiting.push_back(pending);
             drop(inside);
             self.filled.notify_one();
         }
@@ -113,20 +113,20 @@ impl Outbox {
         let mut batch = Vec::new();
         let mut inside = lock_of(&self.inside);
         while batch.len() < BATCH_BYTES {
-            let Some(mut letter) = inside.waiting.pop_front() else { break };
+            let Some(mut pending) = inside.waiting.pop_front() else { break };
             // Who asked does not wait any more: it is not to be done.
-            if letter.back.is_closed() {
+            if pending.back.is_closed() {
                 continue;
             }
-            let xid = match letter.code {
+            let xid = match pending.code {
                 Ping::CODE => XID_PING,
                 Auth::CODE => XID_AUTH,
                 // Those below zero mean something else.
                 _ => self.xids.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX,
             };
-            letter.message[4..8].copy_from_slice(&xid.to_be_bytes());
-            batch.append(&mut letter.message);
-            inside.written.push_back(Written { xid, since: now, back: letter.back });
+            pending.message[4..8].copy_from_slice(&xid.to_be_bytes());
+            batch.append(&mut pending.message);
+            inside.written.push_back(Written { xid, since: now, back: pending.back });
         }
         batch
     }
@@ -168,7 +168,7 @@ impl Outbox {
             inside.closed = true;
             (std::mem::take(&mut inside.waiting), std::mem::take(&mut inside.written))
         };
-        waiting.into_iter().for_each(|letter| drop(letter.back.send(Err(Failed::Unsent))));
+        waiting.into_iter().for_each(|pending| drop(pending.back.send(Err(Failed::Unsent))));
         written.into_iter().for_each(|written| drop(written.back.send(Err(Failed::Unanswered))));
     }
 }

@@ -8,7 +8,7 @@ use leasehold_core::{Answer, Claim, EngineError, Hint};
 
 use crate::{
     book::{Before, Own, Place},
-    claim::{Tried, Way, children},
+    claim::{ClaimContext, Tried, children},
     client::Client,
     error::{Failed, agreed},
     keys::{self, Node},
@@ -20,42 +20,43 @@ use crate::{
 
 impl Client {
     /// The directories of a semaphore, below that of its name.
-    pub(crate) async fn make_semaphore(&self, way: &Way, limit: u32) -> Result<(), Failed> {
-        self.make(&way.conn, &way.dir.queue(), Kind::Container, Vec::new()).await?;
-        self.make(&way.conn, &way.dir.permits(), Kind::Container, limit_text(limit)).await
+    pub(crate) async fn make_semaphore(&self, context: &ClaimContext, limit: u32) -> Result<(), Failed> {
+        self.make(&context.conn, &context.dir.queue(), Kind::Container, Vec::new()).await?;
+        self.make(&context.conn, &context.dir.permits(), Kind::Container, limit_text(limit)).await
     }
 
     /// The claim is the first in line: takes its permits if there is room, else watches those that are taken.
     pub(crate) async fn take_permits(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         own: &Own,
         (count, limit): (u32, u32),
     ) -> Result<Tried, Failed> {
-        let permits = way.dir.permits();
-        let expecting = Expecting::new(&way.conn.watches, &permits, Target::Before(claim.id));
+        let permits = context.dir.permits();
+        let expecting = Expecting::new(&context.conn.watches, &permits, Target::Before(claim.id));
         // Written down and watched before it is looked at, so that nothing is missed.
         self.waits(claim, own, Before::Room { path: permits.clone() });
-        let taken = match way.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
-            Ok(taken) => taken.len(),
-            Err(failed) if failed.is(Code::NO_NODE) => {
-                self.make_semaphore(way, limit).await?;
-                return Ok(Tried::Again);
-            }
-            Err(failed) => return Err(failed),
-        };
+        let taken =
+            match context.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
+                Ok(taken) => taken.len(),
+                Err(failed) if failed.is(Code::NO_NODE) => {
+                    self.make_semaphore(context, limit).await?;
+                    return Ok(Tried::Again);
+                }
+                Err(failed) => return Err(failed),
+            };
         if taken + count as usize > limit as usize {
             if claim.may_queue {
                 expecting.keep();
                 return Ok(Tried::Answer(self.waiting(claim)));
             }
-            self.take_back(claim, way, own).await?;
+            self.take_back(claim, context, own).await?;
             return Ok(Tried::Answer(Answer::Taken(Hint::default())));
         }
         drop(expecting);
-        let record = self.record(claim, way);
-        let paths: Vec<String> = (0..count).map(|number| way.dir.permit(claim.id, number)).collect();
+        let record = self.record(claim, context);
+        let paths: Vec<String> = (0..count).map(|number| context.dir.permit(claim.id, number)).collect();
         let permit = |path: &String| {
             let (path, data) = (path.clone(), record.text());
             MultiOp::Create(Create { path, data, acl: self.acl.clone(), kind: Kind::Ephemeral })
@@ -64,23 +65,23 @@ impl Client {
         steps.extend(paths.iter().map(permit));
         self.set_unsettled(claim, true);
         let sent = self.now();
-        let (did, made) = (way.conn.send(&Multi(steps)), way.conn.send(&Exists { path: &paths[0] }));
+        let (did, made) = (context.conn.send(&Multi(steps)), context.conn.send(&Exists { path: &paths[0] }));
         let did = agreed(did.answer().await);
         if !matches!(did, Ok(Ok(()))) && !did.as_ref().is_err_and(Failed::is_unknown) {
             self.set_unsettled(claim, false);
         }
         match did? {
             Ok(()) => {
-                way.session.facts.confirmed(sent, self.now());
+                context.session.facts.confirmed(sent, self.now());
                 let token = made.answer().await?.czxid;
-                let answer = self.holds(claim, way, token, paths)?;
+                let answer = self.holds(claim, context, token, paths)?;
                 // From here on it is known by what it holds.
                 self.set_unsettled(claim, false);
                 Ok(Tried::Answer(answer))
             }
             Err((0, Code::NO_NODE)) => Ok(Tried::Answer(self.give_up(claim))),
             Err((_, Code::NO_NODE)) => {
-                self.make_semaphore(way, limit).await?;
+                self.make_semaphore(context, limit).await?;
                 Ok(Tried::Again)
             }
             Err((_, code)) => Err(Failed::Refused(code)),
@@ -88,18 +89,18 @@ impl Client {
     }
 
     /// Whether the claim got its permits by a change that was not answered.
-    pub(crate) async fn find_permits(&self, claim: &Claim, way: &Way) -> Result<bool, Failed> {
-        let paths = self.nodes_of(&way.conn, &way.dir.permits(), claim.id).await?;
+    pub(crate) async fn find_permits(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
+        let paths = self.nodes_of(&context.conn, &context.dir.permits(), claim.id).await?;
         let Some(first) = paths.first() else { return Ok(false) };
-        let stat = match way.conn.send(&Exists { path: first }).answer().await {
+        let stat = match context.conn.send(&Exists { path: first }).answer().await {
             Err(failed) if failed.is(Code::NO_NODE) => return Ok(false),
             stat => stat?,
         };
-        if stat.owner != way.session.facts.id() {
+        if stat.owner != context.session.facts.id() {
             return Ok(false);
         }
         let now = self.now();
-        let until = now.after(way.session.facts.left(now).unwrap_or_default());
+        let until = now.after(context.session.facts.left(now).unwrap_or_default());
         let mut book = self.book();
         if let Some(entry) = book.get(claim.id) {
             entry.looked_for();
@@ -116,15 +117,15 @@ impl Client {
     pub(crate) async fn clash_of_permits(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         limit: u32,
         line: &[String],
     ) -> Result<Option<EngineError>, Failed> {
-        let permits = way.dir.permits();
+        let permits = context.dir.permits();
         let (beside, written, taken) = (
-            way.conn.send(&Children { path: way.dir.path(), watch: false }),
-            way.conn.send(&Data { path: &permits, watch: false }),
-            way.conn.send(&Children { path: &permits, watch: false }),
+            context.conn.send(&Children { path: context.dir.path(), watch: false }),
+            context.conn.send(&Data { path: &permits, watch: false }),
+            context.conn.send(&Children { path: &permits, watch: false }),
         );
         if beside.answer().await?.iter().any(|name| Node::read(name).is_some()) {
             return Ok(Some(in_use(claim, "a mutex or read-write lock")));
@@ -141,13 +142,13 @@ impl Client {
             _ => {}
         }
         let set = SetData { path: permits, data: limit_text(limit), version: stat.version };
-        match self.change(&way.session, &way.conn, vec![MultiOp::SetData(set)]).await? {
+        match self.change(&context.session, &context.conn, vec![MultiOp::SetData(set)]).await? {
             // Who writes of others may not be allowed to; then each program has to know the limit itself.
             Ok(_) | Err((_, Code::NO_AUTH | Code::NO_NODE)) => Ok(None),
             // Somebody else wrote meanwhile.
             Err((_, Code::BAD_VERSION)) => {
-                let line = children(&way.conn, &way.dir.queue()).await?;
-                Box::pin(self.clash_of_permits(claim, way, limit, &line)).await
+                let line = children(&context.conn, &context.dir.queue()).await?;
+                Box::pin(self.clash_of_permits(claim, context, limit, &line)).await
             }
             Err((_, code)) => Err(Failed::Refused(code)),
         }

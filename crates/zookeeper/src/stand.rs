@@ -9,7 +9,7 @@ use leasehold_core::{
 
 use crate::{
     book::{Before, Own, Place},
-    claim::{Tried, Way, children},
+    claim::{ClaimContext, Tried, children},
     client::{Client, grant},
     error::Failed,
     keys::{self, LINE, PERMITS},
@@ -37,33 +37,33 @@ impl Client {
     pub(crate) async fn stand(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         own: &Own,
         mut children: Vec<String>,
         new: bool,
     ) -> Result<Tried, Failed> {
-        let line = way.dir.line(claim.mode);
+        let line = context.dir.line(claim.mode);
         for look in 0..if claim.may_queue { TRIES } else { LOOKS + TRIES } {
-            self.delete_strays(claim, way, own, &mut children).await?;
+            self.delete_strays(claim, context, own, &mut children).await?;
             let nodes = keys::line(&children);
             let Some(standing) = standing(&nodes, own.name(), claim.mode) else {
                 return Ok(Tried::Answer(self.give_up(claim)));
             };
-            if new && let Some(clash) = self.clash(claim, way, &children).await? {
-                self.take_back(claim, way, own).await?;
+            if new && let Some(clash) = self.clash(claim, context, &children).await? {
+                self.take_back(claim, context, own).await?;
                 return Err(clash.into());
             }
             if standing.worn {
-                self.take_back(claim, way, own).await?;
+                self.take_back(claim, context, own).await?;
                 lock_of(&self.worn).insert(line);
                 return Ok(Tried::Again);
             }
             let Some((before, sole)) = standing.before else {
                 return match claim.mode {
                     Mode::Permits { count, limit } => {
-                        self.take_permits(claim, way, own, (count, limit)).await
+                        self.take_permits(claim, context, own, (count, limit)).await
                     }
-                    _ => self.holds(claim, way, own.czxid, vec![own.path.clone()]).map(Tried::Answer),
+                    _ => self.holds(claim, context, own.czxid, vec![own.path.clone()]).map(Tried::Answer),
                 };
             };
             if !claim.may_queue {
@@ -72,31 +72,34 @@ impl Client {
                 match refuses(&nodes[..at], claim.mode).map(|other| &other.name).or(hangs) {
                     Some(other) => {
                         let before = format!("{line}/{other}");
-                        if let Some(taken) = self.take_back_behind(claim, way, own, before).await? {
+                        if let Some(taken) = self.take_back_behind(claim, context, own, before).await? {
                             return Ok(Tried::Answer(taken));
                         }
                     }
                     None => runtime::sleep(FIRST_PAUSE * 2_u32.pow(look)).await,
                 }
-                children = self::children(&way.conn, &line).await?;
+                children = self::children(&context.conn, &line).await?;
                 continue;
             }
             if standing.ahead as usize > MAX_WAITERS {
-                self.take_back(claim, way, own).await?;
+                self.take_back(claim, context, own).await?;
                 return Err(EngineError::new(Fault::Refused, "too many claims stand in line already").into());
             }
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
             let path = format!("{line}/{before}");
-            match self.wait_for(claim, way, own, Before::Node { path, sole, ahead: standing.ahead }).await? {
+            match self
+                .wait_for(claim, context, own, Before::Node { path, sole, ahead: standing.ahead })
+                .await?
+            {
                 Some(answer) => return Ok(Tried::Answer(answer)),
                 None if sole => {
-                    return self.holds(claim, way, own.czxid, vec![own.path.clone()]).map(Tried::Answer);
+                    return self.holds(claim, context, own.czxid, vec![own.path.clone()]).map(Tried::Answer);
                 }
-                None => children = self::children(&way.conn, &line).await?,
+                None => children = self::children(&context.conn, &line).await?,
             }
         }
         if !claim.may_queue {
-            self.take_back(claim, way, own).await?;
+            self.take_back(claim, context, own).await?;
             return Ok(Tried::Answer(Answer::Taken(Hint::default())));
         }
         // Nothing is watched for it now.
@@ -108,25 +111,25 @@ impl Client {
     async fn delete_strays(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         own: &Own,
         children: &mut Vec<String>,
     ) -> Result<(), Failed> {
-        let line = way.dir.line(claim.mode);
+        let line = context.dir.line(claim.mode);
         let is_stray = |name: &mut String| keys::is_of(name, claim.id) && own.name() != name.as_str();
         let strays: Vec<String> =
             children.extract_if(.., is_stray).map(|name| format!("{line}/{name}")).collect();
         if strays.is_empty() {
             return Ok(());
         }
-        self.delete_all(&way.session, &way.conn, &strays).await.map(drop)
+        self.delete_all(&context.session, &context.conn, &strays).await.map(drop)
     }
 
     /// Watches what the claim waits for. Nothing if that is not there any more.
     async fn wait_for(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         own: &Own,
         before: Before,
     ) -> Result<Option<Answer>, Failed> {
@@ -137,11 +140,11 @@ impl Client {
             None => return Ok(Some(self.waiting(claim))),
         };
         if let Some(last) = last.path().filter(|last| *last != path) {
-            way.conn.watches.leave(last, target);
+            context.conn.watches.leave(last, target);
         }
-        let expecting = Expecting::new(&way.conn.watches, &path, target);
+        let expecting = Expecting::new(&context.conn.watches, &path, target);
         // Unlike a look at its data, this tells nothing when that changes.
-        match way.conn.send(&Children { path: &path, watch: true }).answer().await {
+        match context.conn.send(&Children { path: &path, watch: true }).answer().await {
             Ok(_) => {
                 expecting.keep();
                 Ok(Some(self.waiting(claim)))
@@ -181,15 +184,15 @@ impl Client {
     pub(crate) async fn ask_waiting(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         own: &Own,
         before: &Before,
     ) -> Result<Tried, Failed> {
         if let Before::Node { path, .. } = before
-            && way.conn.watches.has(path, Target::Before(claim.id))
+            && context.conn.watches.has(path, Target::Before(claim.id))
         {
             let (own_there, before_there) =
-                (way.conn.send(&Exists { path: &own.path }), way.conn.send(&Exists { path }));
+                (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
             if own_there.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
                 return Ok(Tried::Answer(self.give_up(claim)));
             }
@@ -205,21 +208,21 @@ impl Client {
                 Err(failed) => return Err(failed),
             }
         }
-        let children = children(&way.conn, &way.dir.line(claim.mode)).await?;
-        self.stand(claim, way, own, children, false).await
+        let children = children(&context.conn, &context.dir.line(claim.mode)).await?;
+        self.stand(claim, context, own, children, false).await
     }
 
     pub(crate) async fn ask_held(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         token: i64,
         paths: Vec<String>,
     ) -> Result<Tried, Failed> {
         let Some(path) = paths.first() else { return Ok(Tried::Answer(Answer::Gone)) };
-        match way.conn.send(&Data { path, watch: false }).answer().await {
+        match context.conn.send(&Data { path, watch: false }).answer().await {
             Ok((data, _)) if is_broken(&data) => Ok(Tried::Answer(self.give_up(claim))),
-            Ok(_) => self.holds(claim, way, token, paths).map(Tried::Answer),
+            Ok(_) => self.holds(claim, context, token, paths).map(Tried::Answer),
             Err(failed) if failed.is(Code::NO_NODE) => Ok(Tried::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
@@ -229,13 +232,13 @@ impl Client {
     pub(crate) fn holds(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         token: i64,
         paths: Vec<String>,
     ) -> Result<Answer, Failed> {
         let now = self.now();
-        let Some(ttl) = way.session.facts.left(now).map(|left| left.min(claim.ttl)) else {
-            return Err(if way.session.facts.is_gone() { over() } else { unconfirmed() }.into());
+        let Some(ttl) = context.session.facts.left(now).map(|left| left.min(claim.ttl)) else {
+            return Err(if context.session.facts.is_gone() { over() } else { unconfirmed() }.into());
         };
         let mut book = self.book();
         match book.get(claim.id).map(|entry| &entry.place) {
@@ -246,22 +249,22 @@ impl Client {
         book.holds(claim.id, Place::Held { token, paths, spoken: true }, (now, now.after(ttl)));
         drop(book);
         self.sooner.notify_one();
-        Ok(Answer::Held(grant(way.lineage, token, ttl)?))
+        Ok(Answer::Held(grant(context.lineage, token, ttl)?))
     }
 
     /// Another kind of lock, or another limit, in the directory of the claim.
     pub(crate) async fn clash(
         &self,
         claim: &Claim,
-        way: &Way,
+        context: &ClaimContext,
         line: &[String],
     ) -> Result<Option<EngineError>, Failed> {
         if let Some(limit) = claim.mode.limit() {
-            return self.clash_of_permits(claim, way, limit, line).await;
+            return self.clash_of_permits(claim, context, limit, line).await;
         }
         for name in [LINE, PERMITS] {
             if line.iter().any(|child| child == name)
-                && !children(&way.conn, &way.dir.below(name)).await?.is_empty()
+                && !children(&context.conn, &context.dir.below(name)).await?.is_empty()
             {
                 return Ok(Some(in_use(claim, "a semaphore")));
             }
@@ -271,11 +274,11 @@ impl Client {
 
     /// Looks for what a change made that was not answered. What a quorum had agreed upon before this connection is done by now;
     /// what is done later all the same is deleted as a stray, or after the release.
-    pub(crate) async fn settle(&self, claim: &Claim, way: &Way) -> Result<(), Failed> {
-        if claim.mode.limit().is_some() && self.find_permits(claim, way).await? {
+    pub(crate) async fn settle(&self, claim: &Claim, context: &ClaimContext) -> Result<(), Failed> {
+        if claim.mode.limit().is_some() && self.find_permits(claim, context).await? {
             return Ok(());
         }
-        let own = self.find(claim.id, way, &way.dir.line(claim.mode)).await?;
+        let own = self.find(claim.id, context, &context.dir.line(claim.mode)).await?;
         let now = self.now();
         if let Some(entry) = self.book().get(claim.id) {
             entry.looked_for();
@@ -290,11 +293,11 @@ impl Client {
     }
 
     /// The node of a claim in this directory, if this session has it there.
-    async fn find(&self, id: ClaimId, way: &Way, path: &str) -> Result<Option<Own>, Failed> {
-        for path in self.nodes_of(&way.conn, path, id).await? {
-            match way.conn.send(&Exists { path: &path }).answer().await {
+    async fn find(&self, id: ClaimId, context: &ClaimContext, path: &str) -> Result<Option<Own>, Failed> {
+        for path in self.nodes_of(&context.conn, path, id).await? {
+            match context.conn.send(&Exists { path: &path }).answer().await {
                 // One of a session that is over is on its way out.
-                Ok(stat) if stat.owner == way.session.facts.id() => {
+                Ok(stat) if stat.owner == context.session.facts.id() => {
                     return Ok(Some(Own { path, czxid: stat.czxid }));
                 }
                 Ok(_) => {}

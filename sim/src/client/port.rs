@@ -17,7 +17,7 @@ use crate::{
     bug::Bug,
     plan::Manner,
     server::{Notification, Reply, Request},
-    wire::{Parcel, Wire},
+    wire::{Delivery, Wire},
 };
 
 /// How long the client library waits for an answer: sometimes it is more patient than core, which has less time to renew.
@@ -93,18 +93,18 @@ impl Port {
     }
 
     /// Hears whatever arrives, until the wire is unplugged.
-    pub(super) async fn listen(self: Arc<Self>, mut inbox: mpsc::UnboundedReceiver<Parcel>) {
-        while let Some(parcel) = inbox.recv().await {
-            match parcel {
-                Parcel::Reply { number, clock, reply } => self.answered(number, clock, reply),
-                Parcel::Refused { number } => {
+    pub(super) async fn listen(self: Arc<Self>, mut inbox: mpsc::UnboundedReceiver<Delivery>) {
+        while let Some(delivery) = inbox.recv().await {
+            match delivery {
+                Delivery::Reply { number, clock, reply } => self.answered(number, clock, reply),
+                Delivery::Refused { number } => {
                     let refused = EngineError::new(Fault::Retry, "the server is down");
                     if let Some(call) = self.take(number) {
                         let _ = call.said.send(Err(refused));
                     }
                 }
-                Parcel::Notification(notification) => self.hear(notification),
-                Parcel::Reset { conn } => self.link.broke(conn),
+                Delivery::Notification(notification) => self.hear(notification),
+                Delivery::Reset { conn } => self.link.broke(conn),
             }
         }
     }

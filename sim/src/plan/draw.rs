@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Breaking, ClientPlan, End, Fate, Fault, Lock, Manner, Op, Patience, Plan, Way};
+use super::{Breaking, ClientPlan, Direction, End, Fate, Fault, Lock, Manner, Op, Patience, Plan};
 use crate::{
     bug::Bug,
     clockwork::{Moment, Sleeps},
@@ -173,7 +173,7 @@ impl Draw {
             20..22 => Fault::Crash { client, at, unnoticed: self.dice.percent(50) },
             22 => Fault::Reset { client, at },
             23..26 => {
-                let way = *self.dice.pick(&[Way::Up, Way::Down, Way::Both]);
+                let way = *self.dice.pick(&[Direction::Up, Direction::Down, Direction::Both]);
                 Fault::Cut { client, at, length: self.part(lease, 5, 250), way }
             }
             26 => Fault::Stall { at, length: self.part(lease, 5, 200) },

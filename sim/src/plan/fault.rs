@@ -19,7 +19,7 @@ pub(crate) enum Fate {
 
 /// What does not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// To the server.
     Up,
     /// From the server.
@@ -44,7 +44,7 @@ pub(crate) enum Fault {
     /// The connection of a client breaks.
     Reset { client: usize, at: Duration },
     /// Nothing passes between a client and the server.
-    Cut { client: usize, at: Duration, length: Duration, way: Way },
+    Cut { client: usize, at: Duration, length: Duration, way: Direction },
     /// Every other answer that leaves in this time comes so much later: on a wire that keeps no order, behind those that follow.
     Lag { at: Duration, length: Duration, late: Duration },
     /// The server stands still; its clock does not.

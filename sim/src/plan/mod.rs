@@ -12,7 +12,7 @@ use std::time::Duration;
 use leasehold_core::Mode;
 
 pub(crate) use client::ClientPlan;
-pub(crate) use fault::{Fate, Fault, Way};
+pub(crate) use fault::{Direction, Fate, Fault};
 pub(crate) use op::{Breaking, End, Op, Patience};
 
 use crate::{

@@ -6,7 +6,7 @@ use leasehold_core::Instant;
 
 use super::{
     Inside, Wire,
-    end::{Parcel, in_order},
+    end::{Delivery, in_order},
 };
 use crate::{
     clockwork::Group,
@@ -16,7 +16,7 @@ use crate::{
 
 impl Wire {
     /// Sends something to a client, on the connection on which it asked.
-    pub(super) fn post(self: &Arc<Self>, inside: &mut Inside, to: Group, conn: u64, parcel: Parcel) {
+    pub(super) fn post(self: &Arc<Self>, inside: &mut Inside, to: Group, conn: u64, delivery: Delivery) {
         let now = self.clockwork().now();
         let (lag, late) = inside.lag;
         let Some(end) = inside.ends.get_mut(&to) else { return };
@@ -35,7 +35,7 @@ impl Wire {
             end.conn.down_broken = true;
             return;
         }
-        self.hand_over(to, arrival, parcel);
+        self.hand_over(to, arrival, delivery);
     }
 
     /// Tells a client unasked.
@@ -48,23 +48,23 @@ impl Wire {
         end.notifications += 1;
         let conn = end.conn.number;
         let Some(fault) = inside.notifications.remove(&(to, nth)) else {
-            return self.post(inside, to, conn, Parcel::Notification(notification));
+            return self.post(inside, to, conn, Delivery::Notification(notification));
         };
         self.journal.fault(fault.kind());
         let Fault::Notification { fate: Fate::Late(late) | Fate::Twice(late), .. } = fault else { return };
         if matches!(fault, Fault::Notification { fate: Fate::Twice(_), .. }) {
-            self.post(inside, to, conn, Parcel::Notification(notification.clone()));
+            self.post(inside, to, conn, Delivery::Notification(notification.clone()));
         }
-        self.hand_over(to, self.clockwork().now().after(late), Parcel::Notification(notification));
+        self.hand_over(to, self.clockwork().now().after(late), Delivery::Notification(notification));
     }
 
-    pub(super) fn hand_over(self: &Arc<Self>, to: Group, at: Instant, parcel: Parcel) {
+    pub(super) fn hand_over(self: &Arc<Self>, to: Group, at: Instant, delivery: Delivery) {
         let wire = Arc::clone(self);
         self.clockwork().at(at, move || {
-            wire.clockwork().note(0, || format!("client {} receives {parcel:?}", to.number()));
+            wire.clockwork().note(0, || format!("client {} receives {delivery:?}", to.number()));
             // Without an end, nobody is there any more.
             if let Some(end) = wire.lock().ends.get(&to) {
-                let _ = end.inbox.send(parcel);
+                let _ = end.inbox.send(delivery);
             }
         });
     }

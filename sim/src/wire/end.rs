@@ -9,7 +9,7 @@ use crate::server::{Notification, Reply};
 
 /// The network's side of one client.
 pub(super) struct End {
-    pub(super) inbox: mpsc::UnboundedSender<Parcel>,
+    pub(super) inbox: mpsc::UnboundedSender<Delivery>,
     pub(super) requests: u64,
     pub(super) notifications: u64,
     pub(super) replies: u64,
@@ -20,7 +20,7 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn new(inbox: mpsc::UnboundedSender<Parcel>) -> Self {
+    pub(super) fn new(inbox: mpsc::UnboundedSender<Delivery>) -> Self {
         let never = Instant::from_nanos(0);
         Self {
             inbox,
@@ -47,7 +47,7 @@ pub(super) struct Conn {
 
 /// What a client receives.
 #[derive(Debug)]
-pub(crate) enum Parcel {
+pub(crate) enum Delivery {
     /// The answer to the request with this number, and the server's clock.
     Reply { number: u64, clock: Duration, reply: Reply },
     /// The request with this number was not let in.

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::Instant;
 
-use super::{Inside, Wire, end::Parcel};
-use crate::{clockwork::Group, dice::Dice, plan::Way};
+use super::{Inside, Wire, end::Delivery};
+use crate::{clockwork::Group, dice::Dice, plan::Direction};
 
 /// In so many of a hundred cases an end hears of it when a connection breaks.
 pub(super) const HEARD: u64 = 60;
@@ -17,13 +17,13 @@ impl Wire {
     }
 
     /// Nothing passes between a client and the server until `until`.
-    pub(crate) fn cut(&self, client: Group, way: Way, until: Instant) {
+    pub(crate) fn cut(&self, client: Group, way: Direction, until: Instant) {
         let mut inside = self.lock();
         let Some(end) = inside.ends.get_mut(&client) else { return };
-        if way != Way::Down {
+        if way != Direction::Down {
             end.cut_up = end.cut_up.max(until);
         }
-        if way != Way::Up {
+        if way != Direction::Up {
             end.cut_down = end.cut_down.max(until);
         }
     }
@@ -82,7 +82,7 @@ impl Wire {
         }
         if dice.percent(heard) {
             let at = self.clockwork().now().after(self.takes(client, 3, conn));
-            self.hand_over(client, at, Parcel::Reset { conn });
+            self.hand_over(client, at, Delivery::Reset { conn });
         }
     }
 }

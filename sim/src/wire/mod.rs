@@ -21,8 +21,8 @@ use crate::{
     plan::{Fault, Manner, Plan},
     server::Machine,
 };
+pub(crate) use end::Delivery;
 use end::End;
-pub(crate) use end::Parcel;
 
 /// In so many of a hundred cases a message takes ten times as long.
 const SLOW: u64 = 2;
@@ -89,10 +89,10 @@ impl Wire {
     }
 
     /// Plugs a client in; what arrives for it comes here.
-    pub(crate) fn plug_in(&self, client: Group) -> mpsc::UnboundedReceiver<Parcel> {
-        let (inbox, parcels) = mpsc::unbounded_channel();
+    pub(crate) fn plug_in(&self, client: Group) -> mpsc::UnboundedReceiver<Delivery> {
+        let (inbox, deliveries) = mpsc::unbounded_channel();
         self.lock().ends.insert(client, End::new(inbox));
-        parcels
+        deliveries
     }
 
     /// Unplugs a client: what is under way to it reaches nobody.

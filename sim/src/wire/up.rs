@@ -6,7 +6,7 @@ use leasehold_core::Instant;
 
 use super::{
     Wire,
-    end::{Conn, Parcel, in_order},
+    end::{Conn, Delivery, in_order},
     faults::HEARD,
 };
 use crate::{
@@ -16,18 +16,18 @@ use crate::{
 };
 
 /// A request on its way.
-struct Letter {
+struct InTransit {
     from: Group,
     conn: u64,
     number: u64,
     request: Request,
     sent: Instant,
-    fare: Fare,
+    fare: Transit,
 }
 
 /// How a request travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fare {
+enum Transit {
     /// With its answer.
     Return,
     /// Without an answer.
@@ -65,23 +65,23 @@ impl Wire {
             end.conn.up_broken = true;
             return;
         }
-        let letter = |request, fare| Letter { from, conn, number, request, sent: now, fare };
+        let letter = |request, fare| InTransit { from, conn, number, request, sent: now, fare };
         let Some(fault) = inside.requests.remove(&(from, nth)) else {
-            return self.deliver(arrival, letter(request, Fare::Return));
+            return self.deliver(arrival, letter(request, Transit::Return));
         };
         self.journal.fault(fault.kind());
         let Fault::Request { fate, .. } = fault else { return };
         match fate {
             Fate::Lost => {}
-            Fate::Unanswered => self.deliver(arrival, letter(request, Fare::Single)),
-            Fate::Late(late) => self.deliver(arrival.after(late), letter(request, Fare::Stray)),
+            Fate::Unanswered => self.deliver(arrival, letter(request, Transit::Single)),
+            Fate::Late(late) => self.deliver(arrival.after(late), letter(request, Transit::Stray)),
             Fate::Twice(late) => {
                 // Of a try that was answered "taken" nothing is left by which its double could be known.
                 let may_double = !matches!(&request, Request::Claim(claim, _) if !claim.may_queue);
                 if may_double {
-                    self.deliver(arrival.after(late), letter(request.clone(), Fare::Stray));
+                    self.deliver(arrival.after(late), letter(request.clone(), Transit::Stray));
                 }
-                self.deliver(arrival, letter(request, Fare::Return));
+                self.deliver(arrival, letter(request, Transit::Return));
             }
         }
         if fate != Fate::Unanswered {
@@ -89,25 +89,25 @@ impl Wire {
         }
     }
 
-    fn deliver(self: &Arc<Self>, at: Instant, letter: Letter) {
+    fn deliver(self: &Arc<Self>, at: Instant, letter: InTransit) {
         let wire = Arc::clone(self);
         self.clockwork().at(at, move || wire.arrive(letter));
     }
 
-    fn arrive(self: &Arc<Self>, letter: Letter) {
+    fn arrive(self: &Arc<Self>, letter: InTransit) {
         let now = self.clockwork().now();
         let mut inside = self.lock();
         if now < inside.still {
             return self.deliver(inside.still, letter);
         }
-        let Letter { from, conn, number, request, sent, fare } = letter;
-        let may_be_late = self.keeps_order() && fare != Fare::Stray;
+        let InTransit { from, conn, number, request, sent, fare } = letter;
+        let may_be_late = self.keeps_order() && fare != Transit::Stray;
         if !may_be_late && now.since(sent) > REQUEST_LIFE {
             return;
         }
         if now < inside.down {
-            if fare == Fare::Return {
-                self.post(&mut inside, from, conn, Parcel::Refused { number });
+            if fare == Transit::Return {
+                self.post(&mut inside, from, conn, Delivery::Refused { number });
             }
             return;
         }
@@ -125,9 +125,10 @@ impl Wire {
                 *asked = (sent, sent);
             }
         }
-        if fare == Fare::Return {
-            self.post(inside, from, conn, Parcel::Reply { number, clock: said.clock, reply: said.reply });
-        } else if fare == Fare::Single && inside.ends.get(&from).is_some_and(|end| end.conn.number == conn) {
+        if fare == Transit::Return {
+            self.post(inside, from, conn, Delivery::Reply { number, clock: said.clock, reply: said.reply });
+        } else if fare == Transit::Single && inside.ends.get(&from).is_some_and(|end| end.conn.number == conn)
+        {
             self.break_conn(inside, from, HEARD);
         }
         for mail in said.mail {

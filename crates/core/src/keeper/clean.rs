@@ -22,7 +22,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A release on its way.
-pub(crate) struct Parcel {
+pub(crate) struct Cleanup {
     release: Release,
     engine: &'static str,
     /// When it set out.
@@ -43,7 +43,7 @@ struct OfHold {
     reply: oneshot::Sender<Result<(), Error>>,
 }
 
-impl Parcel {
+impl Cleanup {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
         // A place in line may outlive a short lease, also that of a pushed grant which lapsed.
         let since = shared.now();
@@ -111,24 +111,24 @@ fn unknown(engine: &str, release: &Release, what: &str) -> Error {
 }
 
 /// Sends releases.
-pub(crate) fn send(shared: &Arc<Shared>, mut parcels: Vec<Parcel>) {
-    while !parcels.is_empty() {
-        let rest = parcels.split_off(parcels.len().min(BATCH));
-        shared.spawn(deliver(Arc::clone(shared), parcels));
-        parcels = rest;
+pub(crate) fn send(shared: &Arc<Shared>, mut cleanups: Vec<Cleanup>) {
+    while !cleanups.is_empty() {
+        let rest = cleanups.split_off(cleanups.len().min(BATCH));
+        shared.spawn(deliver(Arc::clone(shared), cleanups));
+        cleanups = rest;
     }
 }
 
 /// Sees releases through.
-pub(crate) async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
+pub(crate) async fn deliver(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        parcels = once(&shared, parcels).await;
+        cleanups = once(&shared, cleanups).await;
         let now = shared.now();
-        let (late, rest): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|parcel| now >= parcel.give_up);
-        late.into_iter().for_each(Parcel::abandon);
-        parcels = rest;
-        if parcels.is_empty() {
+        let (late, rest): (Vec<_>, Vec<_>) = cleanups.into_iter().partition(|cleanup| now >= cleanup.give_up);
+        late.into_iter().for_each(Cleanup::abandon);
+        cleanups = rest;
+        if cleanups.is_empty() {
             return;
         }
         shared.sleep_until(now.after(pause)).await;
@@ -137,8 +137,8 @@ pub(crate) async fn deliver(shared: Arc<Shared>, mut parcels: Vec<Parcel>) {
 }
 
 /// One request; gives back what has to be sent again.
-async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
-    let releases: Vec<Release> = parcels.iter().map(|parcel| parcel.release.clone()).collect();
+async fn once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
+    let releases: Vec<Release> = cleanups.iter().map(|cleanup| cleanup.release.clone()).collect();
     let request = shared.caught(async { shared.engine.release(&releases).await });
     let answers = shared.within(shared.profile.request_timeout, request).await;
     // An engine that panicked may have done them or not.
@@ -146,21 +146,21 @@ async fn once(shared: &Arc<Shared>, parcels: Vec<Parcel>) -> Vec<Parcel> {
     let now = shared.now();
     let doubted = Instant::from_nanos(shared.doubted.load(Ordering::Relaxed));
     let mut rest = Vec::new();
-    for parcel in parcels {
+    for cleanup in cleanups {
         let answer = answers.next();
         if matches!(answer, Some(Released::Freed | Released::NotThere)) {
             shared.is_heard_again();
         }
         match answer {
-            Some(Released::Freed) => parcel.done(true, now, doubted),
-            Some(Released::NotThere) => parcel.done(false, now, doubted),
+            Some(Released::Freed) => cleanup.done(true, now, doubted),
+            Some(Released::NotThere) => cleanup.done(false, now, doubted),
             Some(Released::Unknown(error)) => {
                 if matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured) {
                     shared.fell_silent();
                 }
-                rest.push(parcel.refused(&error).sent_before());
+                rest.push(cleanup.refused(&error).sent_before());
             }
-            None => rest.push(parcel.sent_before()),
+            None => rest.push(cleanup.sent_before()),
         }
     }
     rest
@@ -175,6 +175,6 @@ impl Shared {
                 return;
             }
         }
-        self.give(Work::Release(Parcel::new(self, release, ttl)));
+        self.give(Work::Release(Cleanup::new(self, release, ttl)));
     }
 }

@@ -21,7 +21,7 @@ mod timers;
 
 pub(crate) use attempt::attempt;
 pub(crate) use calls::Calls;
-pub(crate) use clean::{Parcel, deliver};
+pub(crate) use clean::{Cleanup, deliver};
 pub(crate) use close::close;
 pub(crate) use drive::{LAST_WORD, drive};
 pub use env::{Entropy, Env};

@@ -8,7 +8,7 @@ use std::{
 
 use super::{Due, renew::renew_due};
 use crate::{
-    Answer, Claim, EngineError, Instant, Loss, Panicked, keeper::Parcel, local::Control, shared::Shared,
+    Answer, Claim, EngineError, Instant, Loss, Panicked, keeper::Cleanup, local::Control, shared::Shared,
 };
 
 /// The keeper looks around at least this often: runtime timers stop while the machine is suspended.
@@ -21,7 +21,7 @@ pub(crate) enum Work {
     /// Make a claim and see it through. `first` is what an engine that answers at once has already said.
     Drive { claim: Claim, control: Arc<Control>, first: Option<(Instant, Result<Answer, EngineError>)> },
     /// Send a release.
-    Release(Parcel),
+    Release(Cleanup),
     /// Run this.
     Spawn(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
@@ -58,15 +58,15 @@ async fn serve_on(shared: &Arc<Shared>) {
 
 /// Begins what was left to do. All releases of the moment leave in one batch, before any claim that came with them.
 fn begin(shared: &Arc<Shared>) {
-    let mut parcels = Vec::new();
+    let mut cleanups = Vec::new();
     let mut others = Vec::new();
     for work in shared.take_work() {
         match work {
-            Work::Release(parcel) => parcels.push(parcel),
+            Work::Release(cleanup) => cleanups.push(cleanup),
             other => others.push(other),
         }
     }
-    super::clean::send(shared, parcels);
+    super::clean::send(shared, cleanups);
     for work in others {
         match work {
             Work::Drive { claim, control, first } => {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
-    keeper::{Parcel, Work, at_once_all, deliver},
+    keeper::{Cleanup, Work, at_once_all, deliver},
     shared::Shared,
     validity::{Lost, Validity},
 };
@@ -84,7 +84,7 @@ impl Shared {
             shard.remove(name);
         }
         drop(shard);
-        let outcome = self.leave_to_keeper(Parcel::new(self, release, ttl), deadline, lost);
+        let outcome = self.leave_to_keeper(Cleanup::new(self, release, ttl), deadline, lost);
         self.run(start);
         outcome
     }
@@ -136,7 +136,7 @@ impl Shared {
             Some(Released::Freed) => LetGo::Done(truth(&release.name, lost)),
             Some(Released::NotThere) => LetGo::Done(truth(&release.name, lost.or(Some(Loss::Gone.into())))),
             Some(Released::Unknown(_)) | None => {
-                self.leave_to_keeper(Parcel::new(self, release, ttl).sent_before(), deadline, lost)
+                self.leave_to_keeper(Cleanup::new(self, release, ttl).sent_before(), deadline, lost)
             }
         };
         self.run(start);
@@ -144,19 +144,19 @@ impl Shared {
     }
 
     /// R5: a loss that the guard knows of needs no answer of the server; what is left there is cleaned up all the same.
-    fn leave_to_keeper(self: &Arc<Self>, parcel: Parcel, deadline: Instant, lost: Option<Lost>) -> LetGo {
+    fn leave_to_keeper(self: &Arc<Self>, cleanup: Cleanup, deadline: Instant, lost: Option<Lost>) -> LetGo {
         if lost.is_some() {
-            let outcome = truth(parcel.name(), lost);
-            self.give(Work::Release(parcel));
+            let outcome = truth(cleanup.name(), lost);
+            self.give(Work::Release(cleanup));
             return LetGo::Done(outcome);
         }
         let (reply, answer) = oneshot::channel();
-        let parcel = parcel.of_hold(deadline, reply);
+        let cleanup = cleanup.of_hold(deadline, reply);
         // The parcel itself is pending.
         if self.may_begin_here(1) {
-            self.begin_here(deliver(Arc::clone(self), vec![parcel]));
+            self.begin_here(deliver(Arc::clone(self), vec![cleanup]));
         } else {
-            self.give(Work::Release(parcel));
+            self.give(Work::Release(cleanup));
         }
         LetGo::Sent(answer)
     }

@@ -14,9 +14,9 @@ use super::{
     Client,
     map_task::MapTask,
     node::Node,
+    routed_request::{Home, Via},
     slots::{self, NodeInfo, Range},
     waiting::Waiting,
-    way::{Home, Via},
 };
 use crate::{keys::SLOTS, outbox::To};
 

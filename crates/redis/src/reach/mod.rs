@@ -10,16 +10,16 @@ mod map_task;
 mod node;
 mod one;
 mod panel;
+mod routed_request;
 mod sentinel;
 pub(crate) mod shard_wire;
 mod shards;
 pub(crate) mod slots;
 mod verdict;
 mod waiting;
-mod way;
 
 pub(crate) use one::{Dialer, One};
-pub(crate) use way::{Via, Way};
+pub(crate) use routed_request::{RoutedRequest, Via};
 
 use crate::{
     config::Config,
@@ -124,8 +124,8 @@ impl Reach {
     }
 
     /// A request about keys of this slot sets out.
-    pub(crate) const fn way(&self, slot: u16) -> Way<'_> {
-        Way::new(self, slot)
+    pub(crate) const fn way(&self, slot: u16) -> RoutedRequest<'_> {
+        RoutedRequest::new(self, slot)
     }
 
     /// Runs a script where the keys of this slot are. The items are made for each server that is asked.

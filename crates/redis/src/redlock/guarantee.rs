@@ -10,7 +10,7 @@ use super::{
     node::{Node, Times},
 };
 use crate::{
-    guarantee::{self, WayThere},
+    guarantee::{self, Topology},
     open::micros,
     reply::unreadable,
 };
@@ -69,7 +69,7 @@ async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
     let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.said(&error))?;
     let times = Times { sent, came: node.client.clock.now() };
     node.learn(times, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
-    guarantee::look(&conn, WayThere::default()).await
+    guarantee::look(&conn, Topology::default()).await
 }
 
 /// What is said of one node, by its name.

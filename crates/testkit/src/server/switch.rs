@@ -27,11 +27,11 @@ pub(super) struct Switch {
 }
 
 /// The way to a server, a port of this machine. What comes to a gate that holds it waits, also who wants to connect.
-pub(super) type Way = (u16, Arc<Gate>);
+pub(super) type Route = (u16, Arc<Gate>);
 
 impl Switch {
     /// Starts one.
-    pub(super) fn start(ways: Vec<Way>) -> Self {
+    pub(super) fn start(ways: Vec<Route>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("a bound socket has an address").port();
         let closed = Arc::new(AtomicBool::new(false));
@@ -49,7 +49,7 @@ impl Switch {
     }
 }
 
-fn connect(mut client: TcpStream, ways: &[Way]) -> io::Result<()> {
+fn connect(mut client: TcpStream, ways: &[Route]) -> io::Result<()> {
     let wanted = wanted(&mut client)?;
     let Some((port, gate)) = ways.iter().find(|(port, _)| *port == wanted) else {
         return client.write_all(&REFUSED);

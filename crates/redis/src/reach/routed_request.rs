@@ -19,7 +19,7 @@ const MOST_REDIRECTIONS: u32 = 5;
 const OVERDUE_MS: u64 = 1000;
 
 /// One request on its way.
-pub(crate) struct Way<'a> {
+pub(crate) struct RoutedRequest<'a> {
     reach: &'a Reach,
     slot: u16,
     /// The connection by which it went last.
@@ -52,7 +52,7 @@ pub(crate) struct Home {
     pub(crate) node: Arc<Node>,
 }
 
-impl<'a> Way<'a> {
+impl<'a> RoutedRequest<'a> {
     pub(crate) const fn new(reach: &'a Reach, slot: u16) -> Self {
         Self { reach, slot, last: 0, demoted: 0, redirections: 0, asked: None, importer: None }
     }
