@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::queue::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE};
+use leasehold_core::lock_state::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE};
 
 use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::queue::entry_life;
+use leasehold_core::lock_state::entry_life;
 use leasehold_testkit::{
     check::{Invariant, Terms, check},
     history::{Event, History, What, nanos},

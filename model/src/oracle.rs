@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, Claim, ClaimId, Instant, Lineage, Mode, Name, Previous, Release, Token,
-    queue::{Queue, Step, Tombstones, entry_life},
+    lock_state::{LockState, StepContext, Tombstones, entry_life},
 };
 use proptest::prelude::*;
 
@@ -59,7 +59,7 @@ fn ticks(ticks: u8) -> Duration {
 
 /// The machine, and the server of the model.
 struct Both {
-    queue: Queue<Id>,
+    queue: LockState<Id>,
     tombstones: Tombstones,
     now: Instant,
     minted: u64,
@@ -75,17 +75,17 @@ impl Both {
         let mut wires = Each::<Wire>::default();
         wires.iter_mut().for_each(Wire::connect);
         let now = Instant::from_nanos(1_000_000_000);
-        let (queue, tombstones, server) = (Queue::new(), Tombstones::default(), Server::default());
+        let (queue, tombstones, server) = (LockState::new(), Tombstones::default(), Server::default());
         Self { queue, tombstones, now, minted: 0, pushed: Vec::new(), server, wires, tokens: [0; 3] }
     }
 
-    fn step<R>(&mut self, act: impl FnOnce(&mut Queue<Id>, &mut Step<'_, Id>) -> R) -> R {
+    fn step<R>(&mut self, act: impl FnOnce(&mut LockState<Id>, &mut StepContext<'_, Id>) -> R) -> R {
         let minted = &mut self.minted;
         let mut mint = |tokens: u32| {
             *minted += u64::from(tokens);
             Token { lineage: LINEAGE, number: *minted }
         };
-        let mut step = Step::new(self.now, ticks(RULES.request_life), &mut self.tombstones, &mut mint);
+        let mut step = StepContext::new(self.now, ticks(RULES.request_life), &mut self.tombstones, &mut mint);
         let answer = act(&mut self.queue, &mut step);
         self.pushed = step
             .pushed
@@ -158,7 +158,7 @@ impl Both {
 }
 
 /// The same request to the machine; its answer as [`shown`].
-fn ask(queue: &mut Queue<Id>, step: &mut Step<'_, Id>, id: Id, request: Request) -> String {
+fn ask(queue: &mut LockState<Id>, step: &mut StepContext<'_, Id>, id: Id, request: Request) -> String {
     let token = |token| Token { lineage: LINEAGE, number: u64::from(token) };
     match request {
         Request::Claim(how) => {

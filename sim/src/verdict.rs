@@ -2,7 +2,7 @@
 
 use std::{any::Any, fmt, sync::atomic::AtomicUsize, time::Duration};
 
-use leasehold_core::queue::entry_life;
+use leasehold_core::lock_state::entry_life;
 use leasehold_testkit::check::{self, Invariant, Terms};
 
 use crate::{

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ClaimId, Instant, queue::Tombstones};
+use crate::{ClaimId, Instant, lock_state::Tombstones};
 
 /// The most claims remembered as unsettled. Core releases most of them, which settles them; beyond this bound all releases
 /// leave tombstones for a while.

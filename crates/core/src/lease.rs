@@ -38,7 +38,7 @@ pub enum Renewal {
 
 /// What to do next about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LeaseAction {
     /// Send a renewal now.
     Renew,
     /// Nothing before this instant.
@@ -103,14 +103,14 @@ impl Lease {
     }
 
     /// What to do at `now`. Early and repeated calls are harmless.
-    pub fn step(&mut self, now: Instant) -> Step {
+    pub fn step(&mut self, now: Instant) -> LeaseAction {
         if self.lost.is_none() && now >= self.deadline {
             self.lost = Some(Loss::Lapsed);
         }
         match self.lost {
-            Some(loss) => Step::Lost(loss),
-            None if now >= self.renew_at => Step::Renew,
-            None => Step::Sleep(self.renew_at.min(self.deadline)),
+            Some(loss) => LeaseAction::Lost(loss),
+            None if now >= self.renew_at => LeaseAction::Renew,
+            None => LeaseAction::Sleep(self.renew_at.min(self.deadline)),
         }
     }
 
@@ -122,7 +122,7 @@ impl Lease {
     /// The engine confirmed the renewal that left at `sent`. Nothing revives a lost lease. From then on it is renewed together with
     /// others of its `group`, if it has one; before, nobody knows whether it will last so long.
     pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
-        if matches!(self.step(now), Step::Lost(_)) || sent < self.confirmed {
+        if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed {
             return;
         }
         self.confirm(sent, granted, group);

@@ -23,17 +23,17 @@ fn the_deadline_counts_from_before_the_request_left() {
 #[test]
 fn renewal_is_due_at_a_third_and_again_a_twelfth_later() {
     let mut lease = lease(0);
-    assert_eq!(lease.step(at(9_999)), Step::Sleep(at(10_000)));
-    assert_eq!(lease.step(at(10_000)), Step::Renew);
+    assert_eq!(lease.step(at(9_999)), LeaseAction::Sleep(at(10_000)));
+    assert_eq!(lease.step(at(10_000)), LeaseAction::Renew);
     lease.sent(at(10_000));
-    assert_eq!(lease.step(at(10_001)), Step::Sleep(at(12_500)));
-    assert_eq!(lease.step(at(12_500)), Step::Renew);
+    assert_eq!(lease.step(at(10_001)), LeaseAction::Sleep(at(12_500)));
+    assert_eq!(lease.step(at(12_500)), LeaseAction::Renew);
 }
 
 /// When it is renewed next; the instant is one at which nothing is due.
 fn due(lease: &mut Lease, now: u64) -> Instant {
     match lease.step(at(now)) {
-        Step::Sleep(at) => at,
+        LeaseAction::Sleep(at) => at,
         step => panic!("{step:?}"),
     }
 }
@@ -76,7 +76,7 @@ fn a_group_changes_nothing_of_a_silent_renewal_a_fixed_lease_or_a_doubt() {
     let mut doubted = lease(0);
     doubted.renewed(at(10_000), at(10_001), Some(TTL), group);
     doubted.doubt(at(10_002));
-    assert_eq!(doubted.step(at(10_002)), Step::Renew);
+    assert_eq!(doubted.step(at(10_002)), LeaseAction::Renew);
 }
 
 #[test]
@@ -100,36 +100,36 @@ fn an_answer_to_an_older_renewal_changes_nothing() {
 fn a_lost_lease_stays_lost() {
     let mut late = lease(0);
     late.renewed(at(29_399), at(29_400), Some(TTL), None);
-    assert_eq!(late.step(at(29_400)), Step::Lost(Loss::Lapsed), "the answer came at the deadline");
+    assert_eq!(late.step(at(29_400)), LeaseAction::Lost(Loss::Lapsed), "the answer came at the deadline");
 
     let mut told = lease(0);
     told.lose(Loss::Broken);
     told.lose(Loss::Gone);
     told.renewed(at(10), at(20), Some(TTL), None);
-    assert_eq!(told.step(at(30)), Step::Lost(Loss::Broken));
+    assert_eq!(told.step(at(30)), LeaseAction::Lost(Loss::Broken));
 }
 
 #[test]
 fn a_fixed_lease_is_not_renewed() {
     let mut lease = Lease::granted(at(0), Some(TTL), TTL, Renewal::Off);
-    assert_eq!(lease.step(at(15_000)), Step::Sleep(at(29_400)));
-    assert_eq!(lease.step(at(29_400)), Step::Lost(Loss::Lapsed));
+    assert_eq!(lease.step(at(15_000)), LeaseAction::Sleep(at(29_400)));
+    assert_eq!(lease.step(at(29_400)), LeaseAction::Lost(Loss::Lapsed));
 }
 
 #[test]
 fn stopping_renewal_keeps_the_deadline() {
     let mut lease = lease(0);
     lease.stop_renewal();
-    assert_eq!(lease.step(at(15_000)), Step::Sleep(at(29_400)));
+    assert_eq!(lease.step(at(15_000)), LeaseAction::Sleep(at(29_400)));
 }
 
 #[test]
 fn where_holds_never_lapse_the_ttl_paces_a_check() {
     let mut lease = Lease::granted(at(0), None, TTL, Renewal::Background);
     assert_eq!(lease.deadline(), Instant::NEVER);
-    assert_eq!(lease.step(at(10_000)), Step::Renew);
+    assert_eq!(lease.step(at(10_000)), LeaseAction::Renew);
     let mut unchecked = Lease::granted(at(0), None, TTL, Renewal::Off);
-    assert_eq!(unchecked.step(at(1 << 40)), Step::Sleep(Instant::NEVER));
+    assert_eq!(unchecked.step(at(1 << 40)), LeaseAction::Sleep(Instant::NEVER));
 }
 
 #[test]
@@ -137,8 +137,8 @@ fn a_pushed_grant_is_renewed_early_even_if_fixed() {
     for renewal in [Renewal::Background, Renewal::Off] {
         let mut lease = Lease::pushed(at(5), Some(Duration::from_secs(2)), TTL, renewal);
         assert_eq!(lease.deadline(), at(5 + 1960));
-        assert_eq!(lease.step(at(6)), Step::Sleep(at(5 + 500)), "most are over by then");
-        assert_eq!(lease.step(at(505)), Step::Renew);
+        assert_eq!(lease.step(at(6)), LeaseAction::Sleep(at(5 + 500)), "most are over by then");
+        assert_eq!(lease.step(at(505)), LeaseAction::Renew);
         lease.renewed(at(505), at(506), Some(TTL), None);
         assert_eq!(lease.deadline(), at(505 + 29_400));
     }
@@ -178,9 +178,9 @@ proptest! {
             now += pause;
             let step = lease.step(at(now));
             if let Some(loss) = lost {
-                prop_assert_eq!(step, Step::Lost(loss));
+                prop_assert_eq!(step, LeaseAction::Lost(loss));
             }
-            if let Step::Lost(loss) = step {
+            if let LeaseAction::Lost(loss) = step {
                 lost = Some(loss);
             } else {
                 prop_assert!(at(now) < bound, "believed in at {now} ms, past {bound:?}");
@@ -200,7 +200,7 @@ proptest! {
                 Heard::Stop => lease.stop_renewal(),
                 Heard::Doubt => {
                     lease.doubt(at(now));
-                    if lost.is_none() && !matches!(lease.step(at(now)), Step::Lost(_)) {
+                    if lost.is_none() && !matches!(lease.step(at(now)), LeaseAction::Lost(_)) {
                         doubted = true;
                         newest = newest.max(now);
                     }
@@ -215,9 +215,9 @@ proptest! {
 #[test]
 fn a_short_grant_is_renewed_at_its_own_interval() {
     let mut pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
-    assert_eq!(pushed.step(at(500)), Step::Renew);
+    assert_eq!(pushed.step(at(500)), LeaseAction::Renew);
     pushed.sent(at(500));
-    let Step::Sleep(again) = pushed.step(at(501)) else { panic!("it was just sent") };
+    let LeaseAction::Sleep(again) = pushed.step(at(501)) else { panic!("it was just sent") };
     assert!(again.after(Duration::from_secs(1)) < pushed.deadline(), "room for several more tries");
 }
 
@@ -236,7 +236,7 @@ fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
         lease.sent(at(9_000));
         lease.doubt(at(10_000));
         assert_eq!(lease.belief(), DOUBT);
-        assert_eq!(lease.step(at(10_000)), Step::Renew);
+        assert_eq!(lease.step(at(10_000)), LeaseAction::Renew);
         assert!(!lease.is_fresh(at(10_000)));
         let wanted = if renewal == Renewal::Off { Duration::from_millis(19_400) } else { TTL };
         assert_eq!(lease.asks_for(at(10_000)), wanted, "a fixed lease is not made longer");
@@ -248,7 +248,7 @@ fn a_doubted_hold_is_asked_for_at_once_and_believed_in_when_it_is_confirmed() {
         assert_eq!(lease.belief(), lease.deadline());
         assert!(lease.deadline() <= deadline(at(10_000), wanted));
         lease.doubt(at(10_003));
-        assert_eq!(lease.step(lease.deadline()), Step::Lost(Loss::Lapsed), "never confirmed");
+        assert_eq!(lease.step(lease.deadline()), LeaseAction::Lost(Loss::Lapsed), "never confirmed");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
-use crate::{Contact, queue::MIN_ENTRY_LIFE};
+use crate::{Contact, lock_state::MIN_ENTRY_LIFE};
 
 /// Facts about an engine. Engines fill it with [`Profile::new`] and field assignments.
 #[derive(Clone, Debug)]

@@ -48,7 +48,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Instant, Lease, Renewal, Step};
+    use crate::{Instant, Lease, LeaseAction, Renewal};
 
     const fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)
@@ -100,10 +100,10 @@ mod tests {
                 let told = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).tell;
                 prop_assert!(told(&lease, now) > Duration::ZERO, "told after a grant");
                 for lost in [lost_once, false] {
-                    if let Step::Sleep(at) = lease.step(now) {
+                    if let LeaseAction::Sleep(at) = lease.step(now) {
                         now = at;
                     }
-                    prop_assert_eq!(lease.step(now), Step::Renew);
+                    prop_assert_eq!(lease.step(now), LeaseAction::Renew);
                     prop_assert!(told(&lease, now) > Duration::ZERO, "told before a renewal was due");
                     sent = now;
                     lease.sent(now);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Claim, ClaimId, Instant, Mode, Name, queue::entry_life};
+use leasehold_core::{Claim, ClaimId, Instant, Mode, Name, lock_state::entry_life};
 
 use crate::{keys::Dir, session::LeaseSlot};
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, queue::MAX_WAITERS};
+use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, lock_state::MAX_WAITERS};
 
 use crate::{
     book::{Before, Place},

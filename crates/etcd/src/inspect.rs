@@ -12,7 +12,7 @@ use crate::{
     guarantee,
     keys::{Dir, beginning, epoch, itself_of, name_of},
     record::{LONGEST, Record, RecordState},
-    view::{Leases, Line, lines, view},
+    view::{KeyView, Leases, lines, view},
     wire::{DeleteRange, Header, KeyValue, Left, Put, Range, RangeResponse, TimeToLive, Txn, compare},
 };
 
@@ -118,7 +118,7 @@ impl Client {
     }
 
     /// How long the leases of those who hold have left.
-    async fn leases<'a>(&self, lines: impl Iterator<Item = &'a Line<'a>>) -> Result<Leases, EngineError> {
+    async fn leases<'a>(&self, lines: impl Iterator<Item = &'a KeyView<'a>>) -> Result<Leases, EngineError> {
         let mut ids: Vec<i64> = lines.filter(|line| line.holds).map(|line| line.kv.lease).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -175,7 +175,7 @@ impl Client {
     }
 
     /// A lease for as long as the lease of a hold may last still.
-    async fn lease_for_rest(&self, line: &Line<'_>) -> Result<(i64, Duration), EngineError> {
+    async fn lease_for_rest(&self, line: &KeyView<'_>) -> Result<(i64, Duration), EngineError> {
         let left = if line.kv.lease == 0 { None } else { self.left(line.kv.lease).await? };
         let Some(left) = left else {
             let why = "it has no lease that could be waited for: break it with --force";

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, queue::KEPT_OWNER};
+use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, lock_state::KEPT_OWNER};
 
 use crate::{
     client::lineage,
@@ -18,7 +18,7 @@ pub(crate) type Leases = HashMap<i64, Duration>;
 const NOBODY: ClaimId = ClaimId([0; 16]);
 
 /// One key of a directory.
-pub(crate) struct Line<'a> {
+pub(crate) struct KeyView<'a> {
     pub(crate) kv: &'a KeyValue,
     mode: Mode,
     below: String,
@@ -27,7 +27,7 @@ pub(crate) struct Line<'a> {
 }
 
 /// The keys of a directory, in the order in which they were created, and which of them hold.
-pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
+pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
     let (mut writers, mut all, mut taken) = (0_u64, 0_u64, 0_u64);
     let shown = dir.shown();
     let mut lines = Vec::new();
@@ -49,12 +49,12 @@ pub(crate) fn lines<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<Line<'a>> {
         all += 1;
         writers += u64::from(mode == Mode::Exclusive);
         let (below, record) = (below.to_owned(), Record::read(&kv.value));
-        lines.push(Line { kv, mode, below, record, holds });
+        lines.push(KeyView { kv, mode, below, record, holds });
     }
     lines
 }
 
-impl Line<'_> {
+impl KeyView<'_> {
     /// A program of ours made it: it hears when its bell rings.
     pub(crate) fn is_ours(&self) -> bool {
         self.own().is_some()
@@ -110,7 +110,7 @@ impl Line<'_> {
 }
 
 /// What is to be seen of a name.
-pub(crate) fn view(name: Name, dir: &Dir, lines: &[Line<'_>], leases: &Leases, cluster: u64) -> View {
+pub(crate) fn view(name: Name, dir: &Dir, lines: &[KeyView<'_>], leases: &Leases, cluster: u64) -> View {
     let mut view = View::free(name, dir.shown());
     view.lineage = Some(lineage(cluster));
     for line in lines {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use leasehold_core::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Contact, Engine, EngineError, Env, Fault, Grant, Hint, Hold,
     How, InFlight, Life, Mode, Name, Notification, Previous, Profile, Release, Released, Renewed, Token,
-    queue::{WATCHERS, entry_life},
+    lock_state::{WATCHERS, entry_life},
 };
 
 use crate::{
@@ -194,7 +194,7 @@ impl RedisEngine {
             millis(claim.claim_time.min(claim.ttl)),
             millis(entry_life(claim.ttl)),
             u8::from(claim.may_queue && heard),
-            claim.tokens.clamp(1, leasehold_core::queue::MAX_TOKENS),
+            claim.tokens.clamp(1, leasehold_core::lock_state::MAX_TOKENS),
             channel,
             claim.owner,
         );

@@ -14,7 +14,7 @@ use crate::{
 };
 use leasehold_core::{
     BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
-    queue::KEPT_OWNER,
+    lock_state::KEPT_OWNER,
 };
 
 /// Keys looked at by one SCAN: the server is busy with it for well under a millisecond, unless they are long.

@@ -5,7 +5,7 @@
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use leasehold_core::{
-    Claim, EngineError, Grant, How, Mode, Previous, Release, Released, Token, queue::MAX_TOKENS,
+    Claim, EngineError, Grant, How, Mode, Previous, Release, Released, Token, lock_state::MAX_TOKENS,
 };
 
 use crate::{

@@ -19,11 +19,11 @@ use crate::{
     batch::Batch,
     database::{Database, Failed, Taken, Timed},
     engine::REQUEST_TIMEOUT,
-    line::{Arrival, Line},
     minder,
     row::{ClientId, previous_of},
     runtime,
     step::{REQUEST_LIFE, Reply, Verb},
+    waiting_claims::{Arrival, WaitingClaims},
 };
 
 /// The most connections to a server at a time. One is enough for most; a name whose row is locked by another for long must not keep the
@@ -43,7 +43,7 @@ pub(crate) struct Client {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mailbox: Mailbox,
     pub(crate) in_flight: InFlight,
-    pub(crate) line: Line,
+    pub(crate) line: WaitingClaims,
     env: Env,
     /// What this client holds, as far as it knows, until it is released or lost.
     held: Mutex<HashSet<ClaimId>>,
@@ -72,7 +72,7 @@ impl Client {
             clock: Arc::clone(&env.clock),
             mailbox: Mailbox::default(),
             in_flight: InFlight::default(),
-            line: Line::default(),
+            line: WaitingClaims::default(),
             env: env.clone(),
             held: Mutex::default(),
             server: Mutex::default(),
@@ -390,8 +390,8 @@ fn settled<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
     answer.map_err(EngineError::from)
 }
 
-fn refused(refusal: leasehold_core::queue::Refusal) -> EngineError {
-    use leasehold_core::queue::Refusal;
+fn refused(refusal: leasehold_core::lock_state::Refusal) -> EngineError {
+    use leasehold_core::lock_state::Refusal;
     let fault = match refusal {
         Refusal::LineFull => Fault::Refused,
         _ => Fault::Misconfigured,

@@ -2,7 +2,7 @@
 //!
 //! A name has a row; what it has beyond one exclusive hold has rows of its own. A free name is taken by one statement. All else is a
 //! short transaction under the lock of the name's row: the rows are read, the rules of the memory engine are applied to them
-//! ([`Queue`](leasehold_core::queue::Queue)), and what changed is written, among it the hand-over to whoever is next. So the rules
+//! ([`LockState`](leasehold_core::lock_state::Queue)), and what changed is written, among it the hand-over to whoever is next. So the rules
 //! are the same everywhere, and a dialect only says how rows are read and written.
 //!
 //! Expiry is decided by the database's clock alone, read while the row is locked; how long a hold may be believed in, by the
@@ -23,7 +23,6 @@ mod fence;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
-mod line;
 mod minder;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -38,6 +37,7 @@ mod slots;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod step;
+mod waiting_claims;
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub use encryption::Encryption;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Fault, Instant, Notification, queue::WATCHERS};
+use leasehold_core::{Fault, Instant, Notification, lock_state::WATCHERS};
 use tokio::sync::Notify;
 
 use crate::{

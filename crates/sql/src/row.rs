@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
     ClaimId, Instant, Mode, Previous,
-    queue::{Entry, Stand},
+    lock_state::{Entry, EntryKind},
 };
 
 /// What tells a client from all others: where its news go.
@@ -57,8 +57,14 @@ pub(crate) struct ClaimRow {
 /// What [`ClaimRow::stand`] is for a claim that was ended.
 pub(crate) const DEAD: i16 = 6;
 
-const STANDS: [Stand; 6] =
-    [Stand::Held, Stand::Pushed, Stand::Broken, Stand::Kept, Stand::Waiting, Stand::Silent];
+const STANDS: [EntryKind; 6] = [
+    EntryKind::Held,
+    EntryKind::Pushed,
+    EntryKind::Broken,
+    EntryKind::Kept,
+    EntryKind::Waiting,
+    EntryKind::Silent,
+];
 
 /// The first token of a grant of so many, of which this one is the last, whatever somebody else wrote into the row.
 pub(crate) fn first(last: i64, tokens: i32) -> i64 {
@@ -66,11 +72,11 @@ pub(crate) fn first(last: i64, tokens: i32) -> i64 {
 }
 
 /// What a number in a row means.
-pub(crate) fn stand_of(number: i16) -> Option<Stand> {
+pub(crate) fn stand_of(number: i16) -> Option<EntryKind> {
     STANDS.get(usize::try_from(number).ok()?).copied()
 }
 
-pub(crate) fn stand_number(stand: Stand) -> i16 {
+pub(crate) fn stand_number(stand: EntryKind) -> i16 {
     STANDS.iter().position(|&other| other == stand).map_or(DEAD, |at| at as i16)
 }
 
@@ -121,7 +127,7 @@ impl ClaimRow {
     pub(crate) fn dead_until(&self) -> Option<i64> {
         match self.stand {
             DEAD => Some(self.expires),
-            stand if stand_of(stand) == Some(Stand::Kept) => {
+            stand if stand_of(stand) == Some(EntryKind::Kept) => {
                 Some(self.place_expires).filter(|until| *until > 0)
             }
             _ => None,
@@ -142,7 +148,8 @@ impl ClaimRow {
             since: instant(self.since),
             expires: instant(self.expires),
             claim_time: Duration::from_micros(u64::try_from(self.claim_time).unwrap_or(0)),
-            place: (stand == Stand::Pushed).then(|| (instant(self.place_since), instant(self.place_expires))),
+            place: (stand == EntryKind::Pushed)
+                .then(|| (instant(self.place_since), instant(self.place_expires))),
             client: self.client,
         })
     }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::queue::WATCHERS;
+use leasehold_core::lock_state::WATCHERS;
 
 /// Whoever is far from its turn closes its connection when less than this part of all is free; whoever is among the first, of whom there
 /// are few for each name, when less than half of that.

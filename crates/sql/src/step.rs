@@ -1,11 +1,13 @@
-//! One step of one name: its rows in, what changes of them out. The rules are those of [`Queue`], which the memory engine runs
+//! One step of one name: its rows in, what changes of them out. The rules are those of [`LockState`], which the memory engine runs
 //! too; here it is brought back from rows for each step and saved again, under the lock of the name's row.
 
 use std::{collections::HashMap, time::Duration};
 
 use leasehold_core::{
     Answer, Broken, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Name, Release, Token, View,
-    queue::{Entry, MAX_HOLDERS, MAX_TOKENS, Queue, Refusal, Saved, Stand, Step, Tombstones},
+    lock_state::{
+        Entry, EntryKind, LockState, MAX_HOLDERS, MAX_TOKENS, Refusal, Saved, StepContext, Tombstones,
+    },
 };
 
 use crate::{
@@ -149,7 +151,7 @@ impl Snapshot {
             // Every request of it was answered, or will be released by its client when it was not.
             _ => Duration::ZERO,
         };
-        let mut step = Step::new(now, life, &mut tombstones, &mut mint);
+        let mut step = StepContext::new(now, life, &mut tombstones, &mut mint);
         let mut told = Vec::new();
         // Of what is over already nobody knows what comes next.
         let (known, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
@@ -190,7 +192,7 @@ impl Snapshot {
             told.extend(unaware.map(|(id, client)| Outgoing { client, id, what: Message::Over { left } }));
         }
         let mut saved = queue.save();
-        let waits = |entry: &&mut Entry<_>| matches!(entry.stand, Stand::Waiting | Stand::Silent);
+        let waits = |entry: &&mut Entry<_>| matches!(entry.stand, EntryKind::Waiting | EntryKind::Silent);
         if let Some((id, place)) = asks
             && let Some(entry) = saved.entries.iter_mut().filter(waits).find(|entry| entry.id == id)
         {
@@ -204,14 +206,14 @@ impl Snapshot {
         self.queue().view(name, name.as_str(), instant(self.now))
     }
 
-    fn queue(&self) -> Queue<ClientId> {
+    fn queue(&self) -> LockState<ClientId> {
         let newest = u64::try_from(self.lock.token).unwrap_or(0);
         let LockRow { ended, ended_upto, ended_until, .. } = self.lock;
         let ended = (previous_of(ended), u64::try_from(ended_upto).unwrap_or(0), instant(ended_until));
         let mut rows: Vec<&ClaimRow> = self.lock.holder.iter().chain(&self.claims).collect();
         rows.sort_by_key(|row| row.place);
         let entries = rows.into_iter().filter_map(ClaimRow::entry).collect();
-        Queue::restore(Saved { newest, ended, entries }, self.lineage)
+        LockState::restore(Saved { newest, ended, entries }, self.lineage)
     }
 
     fn tombstones(&self, now: Instant) -> Tombstones {
@@ -234,8 +236,9 @@ impl Snapshot {
         tombstones: &Tombstones,
     ) -> Changes {
         // Where clients are not told, whoever looks for what was granted to it finds this, too.
-        let next = saved.entries.iter().find(|entry| entry.stand == Stand::Waiting).map(|entry| entry.client);
-        for entry in saved.entries.iter_mut().filter(|entry| entry.stand == Stand::Kept) {
+        let next =
+            saved.entries.iter().find(|entry| entry.stand == EntryKind::Waiting).map(|entry| entry.client);
+        for entry in saved.entries.iter_mut().filter(|entry| entry.stand == EntryKind::Kept) {
             entry.client = next.unwrap_or(entry.client);
         }
         let known: HashMap<ClaimId, &ClaimRow> = self.claims.iter().map(|row| (row.id, row)).collect();
@@ -258,13 +261,13 @@ impl Snapshot {
             let place = known.get(&entry.id).map_or(0, |row| row.place);
             let place = match entry.stand {
                 // Who came back to the line stands at its end.
-                Stand::Waiting if place <= before => {
+                EntryKind::Waiting if place <= before => {
                     last = last.saturating_add(1);
                     last
                 }
                 _ => place,
             };
-            if entry.stand == Stand::Waiting {
+            if entry.stand == EntryKind::Waiting {
                 before = place;
             }
             rows.push(ClaimRow::of(entry, place));
@@ -293,6 +296,6 @@ impl Snapshot {
 }
 
 /// The claims that look at the time when a hold is over.
-fn watchers(queue: &Queue<ClientId>) -> Vec<(ClaimId, ClientId)> {
+fn watchers(queue: &LockState<ClientId>) -> Vec<(ClaimId, ClientId)> {
     queue.watchers().map(|(id, client)| (id, *client)).collect()
 }

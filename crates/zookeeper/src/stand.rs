@@ -4,7 +4,7 @@
 //! Whether its own node is still there no answer can tell for the time after it; that is what the session is for.
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, Notification, queue::MAX_WAITERS,
+    Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, Notification, lock_state::MAX_WAITERS,
 };
 
 use crate::{

@@ -1,4 +1,4 @@
-//! The modelled server: the machine of `leasehold_core::queue` for every name, on a clock of its own that can be set, on a
+//! The modelled server: the machine of `leasehold_core::lock_state` for every name, on a clock of its own that can be set, on a
 //! machine that can stand still, start again, and forget.
 
 mod machine;

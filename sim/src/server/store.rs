@@ -9,7 +9,7 @@ use std::{
 use leasehold_core::{
     Answer, Broken, Claim, EngineError, Fault, Grant, Hold, How, Instant, Lineage, Loss, Name, Previous,
     Release, Released, Renewed, Token, View,
-    queue::{Pushed, Queue, Refusal, Step, Tombstones},
+    lock_state::{LockState, Pushed, Refusal, StepContext, Tombstones},
 };
 
 use super::{Mail, Notification, Reply, Request};
@@ -26,7 +26,7 @@ const SELDOM: u64 = 4;
 pub(crate) struct Store {
     manner: Manner,
     bug: Option<Bug>,
-    names: BTreeMap<Name, Queue<Group>>,
+    names: BTreeMap<Name, LockState<Group>>,
     tombstones: Tombstones,
     /// The newest token.
     newest: u64,
@@ -81,7 +81,7 @@ impl Store {
         let mut around = Around { now, deaf: &BTreeSet::new(), mail: Vec::new() };
         let names: Vec<Name> = self.names.keys().cloned().collect();
         for name in &names {
-            self.step(&mut around, name, REQUEST_LIFE, Queue::settle);
+            self.step(&mut around, name, REQUEST_LIFE, LockState::settle);
         }
         self.names.values().filter(|queue| queue.is_used()).count()
     }
@@ -153,13 +153,13 @@ impl Store {
         around: &mut Around<'_>,
         name: &Name,
         request_life: Duration,
-        act: impl FnOnce(&mut Queue<Group>, &mut Step<'_, Group>) -> R,
+        act: impl FnOnce(&mut LockState<Group>, &mut StepContext<'_, Group>) -> R,
     ) -> R {
         let mut queue = self.names.remove(name).unwrap_or_default();
         let request_life = if self.has(Bug::ForgetsTheDead) { Duration::ZERO } else { request_life };
         let (manner, newest, now) = (self.manner, &mut self.newest, around.now);
         let mut mint = |tokens| mint(manner, newest, now, tokens);
-        let mut step = Step::new(now, request_life, &mut self.tombstones, &mut mint);
+        let mut step = StepContext::new(now, request_life, &mut self.tombstones, &mut mint);
         let answer = act(&mut queue, &mut step);
         let mut told = Vec::new();
         while !step.pushed.is_empty() {

@@ -7,12 +7,12 @@ use super::{
     engine::FileEngine,
     kernel::Flock,
     layout::record_at,
-    line::Placed,
     locks::{Key, LockFile},
     open::Missing,
     record::{BROKEN, RecordState},
     state::StateFile,
     table::{Table, is_alive},
+    wait_order::IndexedRecord,
 };
 use crate::{Broken, EngineError, Fault, Name};
 
@@ -33,8 +33,9 @@ impl FileEngine {
         };
         let latch = lock.latch()?;
         let table = Table::load(self, &key, &lock, &state, latch)?;
-        let held =
-            |placed: &&Placed| placed.record.state == RecordState::Holding && placed.record.carries(token);
+        let held = |placed: &&IndexedRecord| {
+            placed.record.state == RecordState::Holding && placed.record.carries(token)
+        };
         let Some(placed) = table.zero.iter().chain(&table.records).find(held) else {
             return Ok(self.went(name, token));
         };
@@ -56,7 +57,7 @@ impl FileEngine {
         name: &Name,
         token: u64,
         (lock_file, state): (&LockFile, &StateFile),
-        placed: &Placed,
+        placed: &IndexedRecord,
     ) -> Result<Broken, EngineError> {
         let (record, pid) = (&placed.record, placed.record.process.pid);
         let ends_it = "a kernel lock ends only with its holder";

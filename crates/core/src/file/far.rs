@@ -5,11 +5,11 @@ use super::{
     claims::Entry,
     engine::FileEngine,
     layout::{HEAD, MAX_CLAIMS, RECORD, TableHead, array},
-    line::{Placed, is_stalled, stands_before},
     open::Missing,
     record::{Record, RecordState, TICKET},
     release::own_record,
     table::is_alive,
+    wait_order::{IndexedRecord, is_stalled, stands_before},
 };
 use crate::EngineError;
 
@@ -47,6 +47,6 @@ impl FileEngine {
         let Ok(Some(record)) = first else { return Ok(None) };
         let blocks =
             stands_before(record.mode, entry.claim.mode) && !is_stalled(&record, self.env.clock.now());
-        Ok((blocks && is_alive(&entry.lock, &Placed { slot, record })?).then_some(ahead))
+        Ok((blocks && is_alive(&entry.lock, &IndexedRecord { slot, record })?).then_some(ahead))
     }
 }

@@ -4,12 +4,12 @@ use super::{
     claims::ClaimState,
     engine::FileEngine,
     layout::{ENDED, Head, RECORD, RECORD_ZERO, TOKENS, Tokens, ended_to_byte, record_at},
-    line::Placed,
     locks::{LockFile, Mark},
     record::{Record, RecordState},
     state::StateFile,
     table::Table,
     tokens::mint,
+    wait_order::IndexedRecord,
 };
 use crate::{Claim, EngineError, Grant, Instant, Mode, Previous, Token};
 
@@ -64,7 +64,7 @@ impl FileEngine {
         lock: &LockFile,
         state: &StateFile,
         head: &mut Head,
-        zero: Option<&Placed>,
+        zero: Option<&IndexedRecord>,
         now: Instant,
     ) -> Result<(ClaimState, Grant), EngineError> {
         let previous = self.previous(head, zero);
@@ -97,7 +97,7 @@ impl FileEngine {
     }
 
     /// How the hold before this grant ended. Asked before the counter learns of this boot.
-    fn previous(&self, head: &Head, zero: Option<&Placed>) -> Previous {
+    fn previous(&self, head: &Head, zero: Option<&IndexedRecord>) -> Previous {
         match zero {
             Some(zero) if zero.record.state == RecordState::Holding => ended_by_death(&zero.record),
             // After a reboot the disk may show an older page than the last holder wrote.

@@ -10,7 +10,6 @@ use super::{
     error::sort,
     kernel::{Flock, KernelLocks},
     layout::{HEAD, name_bytes},
-    line::{Placed, is_kept},
     locks::{Key, LockFile},
     open::{Missing, SAFELY},
     proc::program,
@@ -18,10 +17,11 @@ use super::{
     record::{Record, RecordState},
     state::StateFile,
     table::{is_alive, read_records, zero},
+    wait_order::{IndexedRecord, is_kept},
 };
 use crate::{
     BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name, View,
-    WaiterView, queue::KEPT_OWNER,
+    WaiterView, lock_state::KEPT_OWNER,
 };
 
 /// How often a table is read again that changed while it was read, before what is torn is left out.
@@ -151,7 +151,7 @@ impl FileEngine {
     }
 
     /// The cards that count, holders first, then waiters in order, and the lineage of their tokens. Read without the latch.
-    fn standing(&self, key: &Key) -> Result<(Option<Lineage>, Vec<Placed>), EngineError> {
+    fn standing(&self, key: &Key) -> Result<(Option<Lineage>, Vec<IndexedRecord>), EngineError> {
         let Some(state) = self.states.look(&self.dir, key)? else { return Ok((None, Vec::new())) };
         let (lineage, mut records) = self.read_unlatched(&state, &key.name)?;
         if records.is_empty() {
@@ -173,7 +173,7 @@ impl FileEngine {
         &self,
         state: &StateFile,
         name: &Name,
-    ) -> Result<(Option<Lineage>, Vec<Placed>), EngineError> {
+    ) -> Result<(Option<Lineage>, Vec<IndexedRecord>), EngineError> {
         for last in (0..TRIES).rev() {
             let Some((head, bytes)) = state.head(name)? else { break };
             let (mut torn, mut records) = (false, Vec::new());

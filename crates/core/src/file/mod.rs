@@ -27,7 +27,6 @@ mod idle;
 mod inspect;
 mod kernel;
 mod layout;
-mod line;
 mod listener;
 mod lock_dir;
 mod locks;
@@ -42,6 +41,7 @@ mod state;
 mod table;
 mod take;
 mod tokens;
+mod wait_order;
 mod wake_pipe;
 
 pub use clock::boot_time_ahead;

@@ -5,19 +5,19 @@ use super::{
     engine::FileEngine,
     idle::Spare,
     layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
-    line::{Placed, to_signal},
     locks::LockFile,
     open::Missing,
     record::{KEPT, Record, RecordState},
     state::StateFile,
     table::{Table, is_alive, read_records},
+    wait_order::{IndexedRecord, to_signal},
     wake_pipe,
 };
 use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Released, Renewed};
 
 /// Who stands in the table when a claim has let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum AfterRelease {
     /// Nobody.
     Empty,
     /// Somebody, as far as is known.
@@ -37,8 +37,8 @@ impl FileEngine {
         // Of a hold that was not meant nobody knows, so nothing was done under it.
         let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
         match self.let_go(&entry, unknown.as_ref().unwrap_or(release)) {
-            Ok(Line::Empty) => self.lay_aside(*entry),
-            Ok(Line::Waits) => {}
+            Ok(AfterRelease::Empty) => self.lay_aside(*entry),
+            Ok(AfterRelease::Waits) => {}
             // The lock itself is free: closing the file frees it in any case. Only the card stays, as one of the dead.
             Err(error) => {
                 tracing::debug!(%error, name = %release.name, "the card of a released claim could not be emptied");
@@ -99,7 +99,7 @@ impl FileEngine {
     }
 
     /// Writes that a claim has ended, and unlocks its file. Whoever waits, rung or not, hears when that is closed, too.
-    fn let_go(&self, entry: &Entry, release: &Release) -> Result<Line, EngineError> {
+    fn let_go(&self, entry: &Entry, release: &Release) -> Result<AfterRelease, EngineError> {
         let until = release.keep.map(|time| self.env.clock.now().after(time));
         let state = self.states.last(&self.dir, &entry.key);
         let written = match (&state, entry.place) {
@@ -110,12 +110,12 @@ impl FileEngine {
         // LOCK_UN, and only then the look at the line: whoever stood there before could not be granted, whoever came
         // after tries for itself.
         entry.lock.unflock();
-        let Some(state) = state? else { return written.map(|()| Line::Waits) };
+        let Some(state) = state? else { return written.map(|()| AfterRelease::Waits) };
         let line = if entry.place.slot() == 0 {
             self.signal_line(&entry.lock, &state, 0, 1)
         } else {
             self.leave_table(entry, &state)?;
-            Line::Waits
+            AfterRelease::Waits
         };
         written.map(|()| line)
     }
@@ -135,18 +135,24 @@ impl FileEngine {
     }
 
     /// Rings waiters as seen without the latch. A card torn by that belongs to somebody who tries right now.
-    pub(super) fn signal_line(&self, lock: &LockFile, state: &StateFile, skip: usize, count: usize) -> Line {
+    pub(super) fn signal_line(
+        &self,
+        lock: &LockFile,
+        state: &StateFile,
+        skip: usize,
+        count: usize,
+    ) -> AfterRelease {
         let mut bytes = [0; 20];
         match state.read(&mut bytes, TABLE as u64) {
-            Ok(_) if bytes[0] == 0 => return Line::Empty,
+            Ok(_) if bytes[0] == 0 => return AfterRelease::Empty,
             Ok(_) => {}
-            Err(_) => return Line::Waits,
+            Err(_) => return AfterRelease::Waits,
         }
         let records = u32::from_le_bytes(array(&bytes, 16)).min(super::layout::MAX_CLAIMS);
         if let Ok(records) = read_records(state, records, |_| Ok(())) {
             self.signal(lock, state, &records, skip, count);
         }
-        Line::Waits
+        AfterRelease::Waits
     }
 
     /// Rings `count` live waiters after the first `skip`. A ring that fails is one the slow poll makes up for.
@@ -154,7 +160,7 @@ impl FileEngine {
         &self,
         lock: &LockFile,
         state: &StateFile,
-        records: &[Placed],
+        records: &[IndexedRecord],
         skip: usize,
         count: usize,
     ) {

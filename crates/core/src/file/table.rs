@@ -5,10 +5,10 @@ use super::{
     layout::{
         ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, RECORD, TABLE, TableHead, array, ended_to_byte, record_at,
     },
-    line::{Asker, Judgement, Placed, judge},
     locks::{Key, Latch, LockFile, Mark},
     record::{Record, RecordState},
     state::StateFile,
+    wait_order::{Asker, IndexedRecord, Judgement, judge},
 };
 use crate::{EngineError, Fault, Instant, Previous};
 
@@ -19,9 +19,9 @@ pub(super) struct Table<'a> {
     pub(super) state: &'a StateFile,
     pub(super) head: Head,
     /// Card 0, if in use. Changes under our eyes unless we hold the flock.
-    pub(super) zero: Option<Placed>,
+    pub(super) zero: Option<IndexedRecord>,
     /// The other cards in use, by place.
-    pub(super) records: Vec<Placed>,
+    pub(super) records: Vec<IndexedRecord>,
     _latch: Latch<'a>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Table<'a> {
     }
 
     /// Whether the owner of a card is gone because it let go after the card was read: it writes that before it unlocks.
-    fn has_moved(&self, placed: &Placed) -> Result<bool, EngineError> {
+    fn has_moved(&self, placed: &IndexedRecord) -> Result<bool, EngineError> {
         if placed.slot == 0 {
             return Ok(false); // is judged by once more, under the flock
         }
@@ -85,7 +85,7 @@ impl<'a> Table<'a> {
 
     /// Clears the holders away: whoever has the exclusive flock knows that they are gone.
     pub(super) fn mark_dead_holders(&mut self) -> Result<(), EngineError> {
-        let gone = |placed: &&Placed| placed.record.state == RecordState::Holding;
+        let gone = |placed: &&IndexedRecord| placed.record.state == RecordState::Holding;
         let slots: Vec<u32> = self.records.iter().filter(gone).map(|placed| placed.slot).collect();
         slots.into_iter().try_for_each(|slot| self.mark_dead(slot))
     }
@@ -147,7 +147,7 @@ impl<'a> Table<'a> {
     pub(super) fn put(&mut self, slot: u32, record: Record) -> Result<(), EngineError> {
         self.state.write(&record.to_bytes(), record_at(slot))?;
         self.records.retain(|placed| placed.slot != slot);
-        self.records.push(Placed { slot, record });
+        self.records.push(IndexedRecord { slot, record });
         Ok(())
     }
 
@@ -172,11 +172,11 @@ impl<'a> Table<'a> {
 }
 
 /// Card 0, if in use; what an earlier boot kept is over.
-pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<Placed> {
+pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
     // Torn is possible only while an exclusive holder writes; then its flock speaks for it.
     let record = Record::from_bytes(&array(bytes, super::layout::RECORD_ZERO)).ok().flatten()?;
     let over = record.state == RecordState::Kept && head.tokens.boot != boot;
-    (!over).then_some(Placed { slot: 0, record })
+    (!over).then_some(IndexedRecord { slot: 0, record })
 }
 
 /// Reads the cards in use among the first `count`. What is torn is answered by `torn`: an error, or nothing.
@@ -184,13 +184,13 @@ pub(super) fn read_records(
     state: &StateFile,
     count: u32,
     mut torn: impl FnMut(u32) -> Result<(), EngineError>,
-) -> Result<Vec<Placed>, EngineError> {
+) -> Result<Vec<IndexedRecord>, EngineError> {
     let mut bytes = vec![0; count as usize * RECORD];
     state.read(&mut bytes, HEAD as u64)?;
     let mut records = Vec::new();
     for (slot, bytes) in (1..).zip(bytes.chunks_exact(RECORD)) {
         match Record::from_bytes(&array(bytes, 0)) {
-            Ok(Some(record)) => records.push(Placed { slot, record }),
+            Ok(Some(record)) => records.push(IndexedRecord { slot, record }),
             Ok(None) => {}
             Err(_) => torn(slot)?,
         }
@@ -199,7 +199,7 @@ pub(super) fn read_records(
 }
 
 /// Whether the owner of a card lives, as seen through another open file.
-pub(super) fn is_alive(lock: &LockFile, placed: &Placed) -> Result<bool, EngineError> {
+pub(super) fn is_alive(lock: &LockFile, placed: &IndexedRecord) -> Result<bool, EngineError> {
     lock.is_marked(match placed.slot {
         0 => Mark::Hold(placed.record.token),
         _ => Mark::Ticket(placed.record.ticket),

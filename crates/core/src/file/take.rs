@@ -7,12 +7,12 @@ use super::{
     engine::FileEngine,
     idle::Spare,
     layout::HEAD,
-    line::{Asker, Judgement, Verdict, is_kept},
     listener::WATCHED,
     locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
     open::Missing,
     record::{Record, RecordState},
     table::{Table, zero},
+    wait_order::{Asker, Judgement, Verdict, is_kept},
 };
 use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
 

@@ -24,12 +24,12 @@ use nix::{
 use super::{
     dir::Dir,
     layout::record_at,
-    line::Placed,
     lock_dir::{LockDir, WAKE_PIPES, share},
     open::{Missing, SAFELY},
     ready::Ready,
     record::SIGNALLED,
     state::StateFile,
+    wait_order::IndexedRecord,
 };
 use crate::{EngineError, Env, Instant};
 
@@ -116,7 +116,7 @@ impl Drop for WakePipe {
 }
 
 /// Rings the owner of a card.
-pub(super) fn signal(dir: &Dir, state: &StateFile, placed: &Placed, now: Instant) {
+pub(super) fn signal(dir: &Dir, state: &StateFile, placed: &IndexedRecord, now: Instant) {
     if placed.record.signalled.is_none() {
         // The first unanswered ring counts: after it the owner has a second to answer.
         let _ = state.write(&now.as_nanos().to_le_bytes(), record_at(placed.slot) + SIGNALLED);

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
     keeper::{TimerKey, Work, batches::batches, poll_once},
-    lease::Step,
+    lease::LeaseAction,
     local::SILENT,
     observe::Event,
     shared::Shared,
@@ -118,12 +118,12 @@ impl Shared {
         let now = self.now();
         hold.timer = None;
         match hold.lease.step(now) {
-            Step::Lost(loss) => Some(Stepped::Lost(hold.id, loss)),
-            Step::Sleep(_) => {
+            LeaseAction::Lost(loss) => Some(Stepped::Lost(hold.id, loss)),
+            LeaseAction::Sleep(_) => {
                 self.arm(name, hold, now);
                 None
             }
-            Step::Renew => {
+            LeaseAction::Renew => {
                 hold.lease.sent(now);
                 self.arm(name, hold, now);
                 Some(Stepped::Renew(hold.as_hold(name, now)))

@@ -13,7 +13,7 @@ use crate::{
     Claim, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
     guard::Stage,
     keeper::Due,
-    lease::{self, Step},
+    lease::{self, LeaseAction},
     observe::Event,
     shared::{Lifeline, Shared},
     validity::Validity,
@@ -120,9 +120,9 @@ impl Shared {
     /// Watches the lease of a hold from now on.
     pub(crate) fn arm(self: &Arc<Self>, name: &Name, hold: &mut LocalHold, now: Instant) {
         let at = match hold.lease.step(now) {
-            Step::Sleep(Instant::NEVER) => return,
-            Step::Sleep(at) => at,
-            Step::Renew | Step::Lost(_) => now,
+            LeaseAction::Sleep(Instant::NEVER) => return,
+            LeaseAction::Sleep(at) => at,
+            LeaseAction::Renew | LeaseAction::Lost(_) => now,
         };
         if let Some(old) = hold.timer.take() {
             self.timers.remove(old);

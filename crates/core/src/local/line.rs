@@ -6,11 +6,11 @@ use super::state::{Ticket, Waiter};
 
 /// The requests that wait, in the order of arrival. Boxed, and gone with the last of them: most names never have a line.
 #[derive(Default)]
-pub(crate) struct Line(Option<Box<Waiters>>);
+pub(crate) struct LocalQueue(Option<Box<Waiters>>);
 
 type Waiters = BTreeMap<Ticket, Box<Waiter>>;
 
-impl Line {
+impl LocalQueue {
     pub(super) fn join(&mut self, ticket: Ticket, waiter: Waiter) {
         self.0.get_or_insert_default().insert(ticket, Box::new(waiter));
     }

@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
-use super::line::Line;
+use super::line::LocalQueue;
 use crate::{
     Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Previous, Token,
     keeper::TimerKey,
@@ -186,7 +186,7 @@ impl Control {
 #[derive(Default)]
 pub(crate) struct NameState {
     pub(crate) holds: Vec<LocalHold>,
-    pub(crate) line: Line,
+    pub(crate) line: LocalQueue,
     pub(crate) claim: Option<Box<InFlight>>,
 }
 

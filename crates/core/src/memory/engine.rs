@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::store::{MemoryStore, REQUEST_LIFE, TTL};
 use crate::{
     Answer, BoxFuture, Breaking, Claim, Engine, EngineError, Fault, Hold, How, Life, Mailbox, Name,
-    Notification, Profile, Release, Released, Renewed, queue::Refusal,
+    Notification, Profile, Release, Released, Renewed, lock_state::Refusal,
 };
 
 /// As those of the file engine.

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Instant, Mailbox, Name, Notification, Token,
-    queue::{Queue, Step, Tombstones},
+    lock_state::{LockState, StepContext, Tombstones},
 };
 
 /// How a queue reaches the client of a claim; dead when the client was dropped.
@@ -23,7 +23,7 @@ const SWEEP_MIN: usize = 64;
 /// Some of the names, and the dead claims of all of them.
 pub(super) struct Shard {
     /// Boxed: a table doubles when it grows, so its empty places should be small.
-    pub(super) names: HashMap<Name, Box<Queue<Client>>>,
+    pub(super) names: HashMap<Name, Box<LockState<Client>>>,
     pub(super) tombstones: Tombstones,
     /// How many names there may be before those whose holders died silently are looked for.
     sweep_at: usize,
@@ -49,9 +49,9 @@ impl Shard {
         &mut self,
         name: &Name,
         means: &mut Means<'_>,
-        act: impl FnOnce(&mut Queue<Client>, &mut Step<'_, Client>) -> R,
+        act: impl FnOnce(&mut LockState<Client>, &mut StepContext<'_, Client>) -> R,
     ) -> R {
-        let mut step = Step::new(means.now, means.request_life, &mut self.tombstones, means.mint);
+        let mut step = StepContext::new(means.now, means.request_life, &mut self.tombstones, means.mint);
         let answer = match self.names.entry(name.clone()) {
             Entry::Occupied(mut entry) => {
                 let queue = entry.get_mut();
@@ -63,7 +63,7 @@ impl Shard {
                 answer
             }
             Entry::Vacant(entry) => {
-                let mut queue = Queue::new();
+                let mut queue = LockState::new();
                 let answer = act(&mut queue, &mut step);
                 address(name, &mut queue, &mut step, means.mail);
                 if !queue.is_idle(means.now) {
@@ -84,7 +84,7 @@ impl Shard {
         let Self { names, tombstones, .. } = self;
         tombstones.forget(means.now);
         names.retain(|name, queue| {
-            let mut step = Step::new(means.now, means.request_life, tombstones, means.mint);
+            let mut step = StepContext::new(means.now, means.request_life, tombstones, means.mint);
             queue.settle(&mut step);
             address(name, queue, &mut step, means.mail);
             !queue.is_idle(means.now)
@@ -94,7 +94,7 @@ impl Shard {
 }
 
 /// Addresses the grants of a step to their clients. A grant whose client is gone goes to the next in line.
-fn address(name: &Name, queue: &mut Queue<Client>, step: &mut Step<'_, Client>, mail: &mut Mail) {
+fn address(name: &Name, queue: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
     while !step.pushed.is_empty() {
         for pushed in std::mem::take(&mut step.pushed) {
             if let Some(mailbox) = pushed.client.upgrade() {

@@ -14,7 +14,7 @@ use std::{
 use super::shard::{Client, Mail, Means, Shard};
 use crate::{
     Clock, Lineage, Name, Notification, Token,
-    queue::{Queue, Step},
+    lock_state::{LockState, StepContext},
 };
 
 /// How long a request to a store may be under way. On its own the engine answers at the first poll; a decorator that
@@ -98,7 +98,7 @@ impl MemoryStore {
     pub(super) fn step<R>(
         &self,
         name: &Name,
-        act: impl FnOnce(&mut Queue<Client>, &mut Step<'_, Client>) -> R,
+        act: impl FnOnce(&mut LockState<Client>, &mut StepContext<'_, Client>) -> R,
     ) -> R {
         let shard = &self.shards[self.hasher.hash_one(name) as usize % SHARDS];
         self.with_means(|means| lock(shard).step(name, means, act))

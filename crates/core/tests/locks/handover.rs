@@ -219,7 +219,7 @@ fn a_hold_whose_name_is_to_be_kept_is_not_handed_on() {
     pollster::block_on(guard.release_at_least(Duration::from_secs(3600))).unwrap();
     assert!(!is_granted(neighbour.as_mut()));
     let view = pollster::block_on(world.client().show("x")).unwrap();
-    assert_eq!(view.holders[0].owner, leasehold_core::queue::KEPT_OWNER);
+    assert_eq!(view.holders[0].owner, leasehold_core::lock_state::KEPT_OWNER);
 }
 
 /// Those who share a hold let go of it one after the other: what one of them wanted is not forgotten by the release of another.

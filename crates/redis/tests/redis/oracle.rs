@@ -148,7 +148,7 @@ impl Side {
                 let mut held: Vec<_> = holders
                     .into_iter()
                     .map(|holder| {
-                        let kept = holder.owner == leasehold_core::queue::KEPT_OWNER;
+                        let kept = holder.owner == leasehold_core::lock_state::KEPT_OWNER;
                         (if kept { String::new() } else { holder.id }, holder.owner)
                     })
                     .collect();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Answer, Engine, How, Inspect, Mode, Name, Previous, Release, Released, Renewed, queue::entry_life,
+    Answer, Engine, How, Inspect, Mode, Name, Previous, Release, Released, Renewed, lock_state::entry_life,
 };
 use leasehold_redis::Layout;
 use proptest::prelude::*;

@@ -10,7 +10,7 @@ use std::{
 
 use leasehold_core::{
     Answer, Claim, ClaimId, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token,
-    queue::{KEPT_OWNER, Queue, Refusal, Step, Tombstones, entry_life},
+    lock_state::{KEPT_OWNER, LockState, Refusal, StepContext, Tombstones, entry_life},
 };
 use leasehold_testkit::server::RedisServer;
 use proptest::prelude::*;
@@ -151,7 +151,7 @@ struct Both<'a> {
     lock: String,
     run: u64,
     shared: bool,
-    queue: Queue<()>,
+    queue: LockState<()>,
     tombstones: Tombstones,
     minted: u64,
     /// The newest tokens of each claim: on the server, and in the machine.
@@ -173,14 +173,18 @@ impl Both<'_> {
         self.compare();
     }
 
-    fn step<R>(&mut self, now: Instant, act: impl FnOnce(&mut Queue<()>, &mut Step<'_, ()>) -> R) -> R {
+    fn step<R>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut LockState<()>, &mut StepContext<'_, ()>) -> R,
+    ) -> R {
         let minted = &mut self.minted;
         let mut mint = |tokens: u32| {
             let first = *minted + 1;
             *minted += u64::from(tokens);
             Token { lineage: Lineage::new(1), number: first }
         };
-        act(&mut self.queue, &mut Step::new(now, HOUR * 10, &mut self.tombstones, &mut mint))
+        act(&mut self.queue, &mut StepContext::new(now, HOUR * 10, &mut self.tombstones, &mut mint))
     }
 
     fn call(&mut self, verb: &str, stop: Stop, arguments: &[String]) -> (Instant, String) {
@@ -337,7 +341,7 @@ impl Both<'_> {
     fn live(real: &mut Real, shared: bool, history: &[(i64, Stop, Event)]) {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let (queue, tombstones, tokens) = (Queue::new(), Tombstones::default(), HashMap::new());
+        let (queue, tombstones, tokens) = (LockState::new(), Tombstones::default(), HashMap::new());
         let mut both =
             Both { real, lock: format!("lock:run-{run}"), run, shared, queue, tombstones, minted: 0, tokens };
         for (pause, stop, event) in history {

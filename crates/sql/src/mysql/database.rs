@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_core::{
     BoxFuture, Claim, ClaimId, Clock, Fault, Grant, Guarantee, Hold, Lineage, Name, Release, Token,
-    queue::Stand,
+    lock_state::EntryKind,
 };
 
 use super::{
@@ -213,7 +213,7 @@ impl Database for Mysql {
                 };
                 let (since, left) = (columns.next()?, columns.next()?);
                 let what = match stand_of(stand) {
-                    Some(Stand::Kept) => Message::Over { left },
+                    Some(EntryKind::Kept) => Message::Over { left },
                     _ => Message::Granted { grant, since },
                 };
                 called.extend(id.map(|id| Outgoing { client, id, what }));

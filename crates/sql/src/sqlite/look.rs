@@ -1,6 +1,6 @@
 //! Looks that change nothing: what was granted, which names there are, what is over.
 
-use leasehold_core::{Grant, Name, Token, queue::Stand};
+use leasehold_core::{Grant, Name, Token, lock_state::EntryKind};
 use rusqlite::{Error, params};
 
 use super::{
@@ -31,7 +31,7 @@ pub(super) fn called(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Outgoing
     };
     let rows = of().map_err(before)?;
     let told = rows.into_iter().filter_map(|row| {
-        if stand_of(row.stand) == Some(Stand::Kept) {
+        if stand_of(row.stand) == Some(EntryKind::Kept) {
             let left = row.expires.saturating_sub(scope.now);
             return Some(Outgoing { client, id: row.id, what: Message::Over { left } });
         }

@@ -1,6 +1,6 @@
 //! The tables: whether they are there, ours, of this version, and of this start of the machine.
 
-use leasehold_core::{Clock, Fault, Lineage, queue::ENDED_LIFE};
+use leasehold_core::{Clock, Fault, Lineage, lock_state::ENDED_LIFE};
 use rusqlite::{Connection, params};
 
 use super::{

@@ -2,9 +2,9 @@
 
 use super::{
     super::{
-        line::{Asker, Verdict},
         open::Missing,
         table::Table,
+        wait_order::{Asker, Verdict},
     },
     *,
 };

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use super::fixture::*;
 use crate::{
     Answer, Claim, Env, Fault, How, Loss, Mode, Notification, Renewed,
+    lock_state::ENDED_LIFE,
     memory::{MemoryStore, REQUEST_LIFE},
-    queue::ENDED_LIFE,
 };
 
 #[test]

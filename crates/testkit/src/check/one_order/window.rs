@@ -98,7 +98,7 @@ pub(super) fn refusals<'b, 'h>(
     lives: &[&'b Life<'h>],
     mut checked: impl FnMut(),
 ) -> Vec<Refusal<'b, 'h>> {
-    let line = Line::of(book, lives);
+    let line = QueueModel::of(book, lives);
     let mut refusals = Vec::new();
     for &life in lives {
         let Some((at, Failure::Taken)) = life.failure else { continue };
@@ -130,12 +130,12 @@ fn lapsed(life: &Life<'_>, at: u64) -> bool {
 }
 
 /// Who stood in line, or may have: waiters, and what ended without a grant until nothing is left of it.
-struct Line {
+struct QueueModel {
     begins: Vec<u64>,
     ends: Vec<u64>,
 }
 
-impl Line {
+impl QueueModel {
     fn of(book: &Book<'_>, lives: &[&Life<'_>]) -> Self {
         let spans = lives.iter().filter_map(|life| match (life.grant, life.failure) {
             // Of several tries an earlier one may have been granted, and its answer lost.

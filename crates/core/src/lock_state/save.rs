@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Ended, Queue,
-    entry::{Holder, State, Waiter},
+    Ended, LockState,
+    entry::{HoldState, Holder, Waiter},
 };
 use crate::{ClaimId, Instant, Lineage, Mode, Previous, Token};
 
@@ -27,7 +27,7 @@ pub struct Entry<C> {
     /// How it holds, or is to.
     pub mode: Mode,
     /// What it is in the queue.
-    pub stand: Stand,
+    pub stand: EntryKind,
     /// The first token of its grant; 0 in line.
     pub token: u64,
     /// How many tokens its grant has, or is to have.
@@ -50,7 +50,7 @@ pub struct Entry<C> {
 
 /// What a claim is in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stand {
+pub enum EntryKind {
     /// It holds.
     Held,
     /// It was granted while it waited, and has not spoken since.
@@ -65,7 +65,7 @@ pub enum Stand {
     Silent,
 }
 
-impl<C: Clone> Queue<C> {
+impl<C: Clone> LockState<C> {
     /// The queue that was [saved](Self::save), of tokens of this lineage.
     #[must_use]
     pub fn restore(saved: Saved<C>, lineage: Lineage) -> Self {
@@ -73,8 +73,8 @@ impl<C: Clone> Queue<C> {
         let mut queue = Self { newest, ended: Ended { how, upto, until }, ..Self::new() };
         for entry in entries {
             match entry.stand {
-                Stand::Waiting => queue.line_mut().waiting.push_back(entry.into()),
-                Stand::Silent => queue.line_mut().silent.push(entry.into()),
+                EntryKind::Waiting => queue.line_mut().waiting.push_back(entry.into()),
+                EntryKind::Silent => queue.line_mut().silent.push(entry.into()),
                 _ => queue.holders.push(holder(entry, lineage)),
             }
         }
@@ -87,8 +87,8 @@ impl<C: Clone> Queue<C> {
     pub fn save(&self) -> Saved<C> {
         let mut entries: Vec<Entry<C>> = self.holders.iter().map(saved_holder).collect();
         if let Some(line) = &self.line {
-            entries.extend(line.waiting.iter().map(|waiter| saved_waiter(waiter, Stand::Waiting)));
-            entries.extend(line.silent.iter().map(|waiter| saved_waiter(waiter, Stand::Silent)));
+            entries.extend(line.waiting.iter().map(|waiter| saved_waiter(waiter, EntryKind::Waiting)));
+            entries.extend(line.silent.iter().map(|waiter| saved_waiter(waiter, EntryKind::Silent)));
         }
         let Ended { how, upto, until } = self.ended;
         Saved { newest: self.newest, ended: (how, upto, until), entries }
@@ -97,13 +97,13 @@ impl<C: Clone> Queue<C> {
 
 fn holder<C: Clone>(entry: Entry<C>, lineage: Lineage) -> Holder<C> {
     let state = match entry.stand {
-        Stand::Pushed => {
+        EntryKind::Pushed => {
             let (since, expires) = entry.place.unwrap_or((entry.since, entry.expires));
-            State::Pushed(Box::new(Waiter { since, expires, ..entry.clone().into() }))
+            HoldState::Pushed(Box::new(Waiter { since, expires, ..entry.clone().into() }))
         }
-        Stand::Broken => State::Broken,
-        Stand::Kept => State::Kept,
-        _ => State::Held,
+        EntryKind::Broken => HoldState::Broken,
+        EntryKind::Kept => HoldState::Kept,
+        _ => HoldState::Held,
     };
     Holder {
         id: entry.id,
@@ -136,10 +136,10 @@ impl<C> From<Entry<C>> for Waiter<C> {
 
 fn saved_holder<C: Clone>(holder: &Holder<C>) -> Entry<C> {
     let (stand, waiter) = match &holder.state {
-        State::Held => (Stand::Held, None),
-        State::Pushed(waiter) => (Stand::Pushed, Some(waiter)),
-        State::Broken => (Stand::Broken, None),
-        State::Kept => (Stand::Kept, None),
+        HoldState::Held => (EntryKind::Held, None),
+        HoldState::Pushed(waiter) => (EntryKind::Pushed, Some(waiter)),
+        HoldState::Broken => (EntryKind::Broken, None),
+        HoldState::Kept => (EntryKind::Kept, None),
     };
     Entry {
         id: holder.id,
@@ -157,7 +157,7 @@ fn saved_holder<C: Clone>(holder: &Holder<C>) -> Entry<C> {
     }
 }
 
-fn saved_waiter<C: Clone>(waiter: &Waiter<C>, stand: Stand) -> Entry<C> {
+fn saved_waiter<C: Clone>(waiter: &Waiter<C>, stand: EntryKind) -> Entry<C> {
     Entry {
         id: waiter.id,
         mode: waiter.mode,

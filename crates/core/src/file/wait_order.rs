@@ -10,7 +10,7 @@ const STALLED: Duration = Duration::from_secs(1);
 
 /// A card and its place in the table.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct IndexedRecord {
     pub(super) slot: u32,
     pub(super) record: Record,
 }
@@ -48,12 +48,12 @@ pub(super) struct Judgement {
     pub(super) dead: Vec<u32>,
 }
 
-type Alive<'a> = dyn FnMut(&Placed) -> Result<bool, EngineError> + 'a;
+type Alive<'a> = dyn FnMut(&IndexedRecord) -> Result<bool, EngineError> + 'a;
 
 /// Judges `asker` by the table; its own card, if it has one, is not against it. `zero` is card 0, if in use.
 pub(super) fn judge(
-    records: &[Placed],
-    zero: Option<&Placed>,
+    records: &[IndexedRecord],
+    zero: Option<&IndexedRecord>,
     asker: Asker,
     now: Instant,
     alive: &mut Alive<'_>,
@@ -96,13 +96,13 @@ pub(super) fn judge(
 /// The waiters to ring, first in line first: `skip` that live are passed over, `count` are answered. A stalled one is
 /// rung with the next, for it may never ask.
 pub(super) fn to_signal(
-    records: &[Placed],
+    records: &[IndexedRecord],
     skip: usize,
     count: usize,
     now: Instant,
     alive: &mut Alive<'_>,
-) -> Result<Vec<Placed>, EngineError> {
-    let mut line: Vec<&Placed> =
+) -> Result<Vec<IndexedRecord>, EngineError> {
+    let mut line: Vec<&IndexedRecord> =
         records.iter().filter(|placed| placed.record.state == RecordState::Waiting).collect();
     line.sort_by_key(|placed| placed.record.ticket);
     let (mut chosen, mut place) = (Vec::new(), 0);
@@ -127,8 +127,8 @@ pub(super) fn is_kept(record: &Record, now: Instant) -> bool {
 }
 
 fn clash(
-    records: &[Placed],
-    zero: Option<&Placed>,
+    records: &[IndexedRecord],
+    zero: Option<&IndexedRecord>,
     asker: Asker,
     now: Instant,
     alive: &mut Alive<'_>,
@@ -149,9 +149,9 @@ fn clash(
     Ok(None)
 }
 
-fn waiters_before(records: &[Placed], asker: Asker) -> Vec<&Placed> {
+fn waiters_before(records: &[IndexedRecord], asker: Asker) -> Vec<&IndexedRecord> {
     let before = asker.ticket.unwrap_or(u64::MAX);
-    let mut line: Vec<&Placed> = records
+    let mut line: Vec<&IndexedRecord> = records
         .iter()
         .filter(|placed| placed.record.state == RecordState::Waiting && placed.record.ticket < before)
         .collect();
@@ -171,8 +171,8 @@ pub(super) fn is_stalled(record: &Record, now: Instant) -> bool {
 
 /// Until when a place kept by nobody is against `mode`. Expired ones are dead.
 fn kept_against(
-    records: &[Placed],
-    zero: Option<&Placed>,
+    records: &[IndexedRecord],
+    zero: Option<&IndexedRecord>,
     mode: Mode,
     now: Instant,
     dead: &mut Vec<u32>,
@@ -190,7 +190,7 @@ fn kept_against(
 
 /// Whether `mode` finds its places among those taken. Holders are probed only when it does not.
 fn permits_left(
-    records: &[Placed],
+    records: &[IndexedRecord],
     mode: Mode,
     alive: &mut Alive<'_>,
     dead: &mut Vec<u32>,
@@ -200,7 +200,7 @@ fn permits_left(
         Mode::Permits { count, .. } => u64::from(count),
         Mode::Exclusive | Mode::Shared => 0,
     };
-    let holders: Vec<&Placed> = records
+    let holders: Vec<&IndexedRecord> = records
         .iter()
         .filter(|placed| {
             matches!(placed.record.state, RecordState::Holding | RecordState::Kept)

@@ -6,7 +6,7 @@ use crate::{
     Answer, How,
     Mode::{Exclusive, Shared},
     Previous,
-    queue::{KEPT_OWNER, MIN_ENTRY_LIFE, WATCHERS, entry_life, fixture::*},
+    lock_state::{KEPT_OWNER, MIN_ENTRY_LIFE, WATCHERS, entry_life, fixture::*},
 };
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_core::{
     Claim, ClaimId, Grant, Loss, Mode, Name, Notification,
-    queue::{MAX_ENTRY_LIFE, Stand, entry_life},
+    lock_state::{EntryKind, MAX_ENTRY_LIFE, entry_life},
 };
 
 use crate::{
@@ -27,7 +27,7 @@ const SPOKEN: u32 = 4;
 
 /// The claims in line.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct WaitingClaims {
     ahead: AtomicU32,
     /// How many wait before the first of the claims, whatever they want.
     turn: AtomicU32,
@@ -83,7 +83,7 @@ impl Client {
         let (sent, mut called) = (self.now(), false);
         let spoken = bounded(self.database.speak(&places)).await?;
         for (place, stand) in places.iter().zip(spoken.stands) {
-            let waits = stand.as_ref().is_some_and(|stand| stand_of(stand.it) == Some(Stand::Waiting));
+            let waits = stand.as_ref().is_some_and(|stand| stand_of(stand.it) == Some(EntryKind::Waiting));
             if let Some(Timed { now, .. }) = stand {
                 self.learn(sent, now);
             }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::{
-    ENDED_LIFE, MAX_HOLDERS, MAX_TOKENS, Pushed, Queue, Step,
-    entry::{Holder, State, Waiter},
+    ENDED_LIFE, LockState, MAX_HOLDERS, MAX_TOKENS, Pushed, StepContext,
+    entry::{HoldState, Holder, Waiter},
 };
 use crate::{Grant, Instant, Mode, Previous, Token};
 
-impl<C: Clone> Queue<C> {
+impl<C: Clone> LockState<C> {
     /// Drops what has expired and grants to the head of the line, as long as it fits.
-    pub fn settle(&mut self, step: &mut Step<'_, C>) {
+    pub fn settle(&mut self, step: &mut StepContext<'_, C>) {
         self.prune(step);
         if self.line.is_none() {
             return;
@@ -28,7 +28,7 @@ impl<C: Clone> Queue<C> {
     }
 
     /// Drops what has expired.
-    pub(super) fn prune(&mut self, step: &mut Step<'_, C>) {
+    pub(super) fn prune(&mut self, step: &mut StepContext<'_, C>) {
         let now = step.now;
         if now < self.due {
             return;
@@ -47,18 +47,18 @@ impl<C: Clone> Queue<C> {
     }
 
     /// What remains of a hold whose time is over.
-    fn lapse(&mut self, holder: Holder<C>, step: &mut Step<'_, C>) {
+    fn lapse(&mut self, holder: Holder<C>, step: &mut StepContext<'_, C>) {
         match holder.state {
-            State::Held => {
+            HoldState::Held => {
                 self.note_end(holder.token, Previous::Lapsed, holder.expires);
                 step.mark_dead(holder.id);
             }
-            State::Broken => {
+            HoldState::Broken => {
                 self.note_end(holder.token, Previous::Broken, holder.expires);
                 step.mark_dead(holder.id);
             }
-            State::Kept => {}
-            State::Pushed(waiter) => {
+            HoldState::Kept => {}
+            HoldState::Pushed(waiter) => {
                 // Its client may have had the news and worked until the deadline, so the next one must be told.
                 self.note_end(holder.token, Previous::Lapsed, holder.expires);
                 self.line_mut().silent.push(*waiter);
@@ -74,7 +74,7 @@ impl<C: Clone> Queue<C> {
         self.ended.until = self.ended.until.max(when.after(ENDED_LIFE));
     }
 
-    fn push_to_head(&mut self, step: &mut Step<'_, C>) {
+    fn push_to_head(&mut self, step: &mut StepContext<'_, C>) {
         let Some(waiter) = self.line_mut().waiting.pop_front() else { return };
         let (id, client) = (waiter.id, waiter.client.clone());
         let claim_time = waiter.claim_time;
@@ -88,7 +88,7 @@ impl<C: Clone> Queue<C> {
         waiter: Waiter<C>,
         lasts: Duration,
         pushed: bool,
-        step: &mut Step<'_, C>,
+        step: &mut StepContext<'_, C>,
     ) -> Grant {
         let tokens = waiter.tokens.clamp(1, MAX_TOKENS);
         let token = (step.mint)(tokens);
@@ -104,7 +104,7 @@ impl<C: Clone> Queue<C> {
             expires: step.now.after(lasts),
             previous: self.ended.how,
             client: waiter.client.clone(),
-            state: if pushed { State::Pushed(Box::new(waiter)) } else { State::Held },
+            state: if pushed { HoldState::Pushed(Box::new(waiter)) } else { HoldState::Held },
         };
         self.due = self.due.min(holder.expires);
         let grant = holder.grant(lasts);
@@ -123,7 +123,7 @@ impl<C: Clone> Queue<C> {
     }
 }
 
-impl<C> Queue<C> {
+impl<C> LockState<C> {
     /// What is taken now.
     pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();

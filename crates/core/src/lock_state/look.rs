@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Queue,
-    entry::{Holder, State, Waiter},
+    LockState,
+    entry::{HoldState, Holder, Waiter},
 };
 use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView};
 
@@ -15,7 +15,7 @@ pub const KEPT_OWNER: &str = "kept";
 /// More would only be a herd.
 pub const WATCHERS: usize = 3;
 
-impl<C> Queue<C> {
+impl<C> LockState<C> {
     /// Nothing is left that a later claim would have to know: the queue may be dropped. Holds as of the last settle.
     #[must_use]
     pub fn is_idle(&self, now: Instant) -> bool {
@@ -46,7 +46,7 @@ impl<C> Queue<C> {
     /// Whether the name is kept taken by nobody. Holds as of the last settle.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.holders.iter().any(|holder| matches!(holder.state, State::Kept))
+        self.holders.iter().any(|holder| matches!(holder.state, HoldState::Kept))
     }
 
     /// The clients of all claims, as often as they have claims.
@@ -90,7 +90,7 @@ impl<C> Queue<C> {
 }
 
 fn holder_view<C>(holder: &Holder<C>, now: Instant) -> HolderView {
-    let owner = if matches!(holder.state, State::Kept) { KEPT_OWNER } else { &holder.owner };
+    let owner = if matches!(holder.state, HoldState::Kept) { KEPT_OWNER } else { &holder.owner };
     HolderView {
         id: holder.id.to_string(),
         owner: owner.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BrokenHold, Pushed, Queue, Refusal, Step, Tombstones};
+use super::{BrokenHold, LockState, Pushed, Refusal, StepContext, Tombstones};
 use crate::{
     Answer, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token, View,
 };
@@ -13,7 +13,7 @@ pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// One queue whose clients are the numbers of their claims.
 pub(super) struct Fixture {
-    pub(super) queue: Queue<u8>,
+    pub(super) queue: LockState<u8>,
     pub(super) tombstones: Tombstones,
     pub(super) now: Instant,
     /// The grants that the last step pushed.
@@ -27,7 +27,7 @@ impl Fixture {
     pub(super) fn new() -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         Self {
-            queue: Queue::new(),
+            queue: LockState::new(),
             tombstones: Tombstones::default(),
             now,
             pushed: Vec::new(),
@@ -40,9 +40,12 @@ impl Fixture {
         self.now = self.now.after(Duration::from_millis(millis));
     }
 
-    pub(super) fn step<R>(&mut self, act: impl FnOnce(&mut Queue<u8>, &mut Step<'_, u8>) -> R) -> R {
+    pub(super) fn step<R>(
+        &mut self,
+        act: impl FnOnce(&mut LockState<u8>, &mut StepContext<'_, u8>) -> R,
+    ) -> R {
         if self.saves {
-            self.queue = Queue::restore(self.queue.save(), token(0).lineage);
+            self.queue = LockState::restore(self.queue.save(), token(0).lineage);
         }
         let last = &mut self.last;
         let mut mint = |tokens: u32| {
@@ -50,7 +53,7 @@ impl Fixture {
             *last += u64::from(tokens);
             token(number)
         };
-        let mut step = Step::new(self.now, REQUEST_LIFE, &mut self.tombstones, &mut mint);
+        let mut step = StepContext::new(self.now, REQUEST_LIFE, &mut self.tombstones, &mut mint);
         let answer = act(&mut self.queue, &mut step);
         self.pushed = step.pushed;
         answer

@@ -1,12 +1,12 @@
 //! Claims: taking the name, a place in line, or asking where one stands.
 
 use super::{
-    MAX_WAITERS, Queue, Refusal, Step,
+    LockState, MAX_WAITERS, Refusal, StepContext,
     entry::{Holder, Waiter},
 };
 use crate::{Answer, Claim, How, Mode};
 
-impl<C: Clone> Queue<C> {
+impl<C: Clone> LockState<C> {
     /// Takes the name, or a place in line, or says where the claim stands. `client` is where its news go from now on.
     ///
     /// # Errors
@@ -16,7 +16,7 @@ impl<C: Clone> Queue<C> {
         claim: &Claim,
         how: How,
         client: &C,
-        step: &mut Step<'_, C>,
+        step: &mut StepContext<'_, C>,
     ) -> Result<Answer, Refusal> {
         self.settle(step);
         self.speak_again(claim, client, step)?;
@@ -34,7 +34,12 @@ impl<C: Clone> Queue<C> {
     }
 
     /// A claim that missed its turn takes a place at the end of the line.
-    fn speak_again(&mut self, claim: &Claim, client: &C, step: &mut Step<'_, C>) -> Result<(), Refusal> {
+    fn speak_again(
+        &mut self,
+        claim: &Claim,
+        client: &C,
+        step: &mut StepContext<'_, C>,
+    ) -> Result<(), Refusal> {
         let Some(mut waiter) = self.take_silent(claim.id) else { return Ok(()) };
         waiter.spoke(claim, client, step.now);
         if let Err(refusal) = self.admit(waiter.mode) {
@@ -47,7 +52,7 @@ impl<C: Clone> Queue<C> {
     }
 
     /// The answer to a claim that is granted: the same grant, extended to the full ttl.
-    fn answer_holder(&mut self, claim: &Claim, client: &C, step: &mut Step<'_, C>) -> Option<Answer> {
+    fn answer_holder(&mut self, claim: &Claim, client: &C, step: &mut StepContext<'_, C>) -> Option<Answer> {
         let holder = self.holders.iter_mut().find(|holder| holder.is_of(claim.id))?;
         if holder.is_broken() {
             return Some(Answer::Gone);
@@ -60,7 +65,12 @@ impl<C: Clone> Queue<C> {
     }
 
     /// A claim that is not known here.
-    fn create(&mut self, claim: &Claim, client: &C, step: &mut Step<'_, C>) -> Result<Answer, Refusal> {
+    fn create(
+        &mut self,
+        claim: &Claim,
+        client: &C,
+        step: &mut StepContext<'_, C>,
+    ) -> Result<Answer, Refusal> {
         self.admit(claim.mode)?;
         if self.nobody_in_line() && self.tally().fits(claim.mode) {
             let waiter = Waiter::new(claim, client, step.now);

@@ -1,11 +1,11 @@
 //! Everything an engine knows about *one* name, as a pure state machine: who holds it, who stands in line, and how the
-//! last hold ended. Time, tokens and the list of dead claims come in with a [`Step`]; decisions come out as data.
+//! last hold ended. Time, tokens and the list of dead claims come in with a [`StepContext`]; decisions come out as data.
 //!
 //! The memory engine runs it; tests of the other engines use it as their oracle. What it promises:
 //!
 //! * One line for all modes, first come, first served: a newcomer never passes a live claim in line, so a waiting
 //!   writer stops later readers, and a small permit claim does not overtake a large one.
-//! * Only [`Queue::settle`] grants to those in line, and every verb runs it. Consecutive readers are granted together.
+//! * Only [`LockState::settle`] grants to those in line, and every verb runs it. Consecutive readers are granted together.
 //! * A grant to a waiting claim is *pushed*: it lasts the claim's `claim_time` until the claim renews or asks. If it
 //!   lapses, its claim loses its place, and takes a new one at the end of the line when it speaks again.
 //! * Places in line are leases of [`entry_life`], extended whenever their claim speaks.
@@ -36,10 +36,10 @@ pub use self::{
     end::BrokenHold,
     entry::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE, entry_life},
     look::{KEPT_OWNER, WATCHERS},
-    save::{Entry, Saved, Stand},
+    save::{Entry, EntryKind, Saved},
     tombstones::{MAX_TOMBSTONES, Tombstones},
 };
-use self::{entry::Holder, line::Line};
+use self::{entry::Holder, line::WaitQueue};
 use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};
 
 /// The most claims that stand in line for one name: far more than one claim for each of thousands of processes, and
@@ -60,9 +60,9 @@ pub const ENDED_LIFE: Duration = Duration::from_secs(3600);
 /// The state of one name. `C` is whatever the engine needs to reach the client of a claim.
 ///
 /// An empty queue allocates nothing; a name with one hold costs one small allocation.
-pub struct Queue<C> {
+pub struct LockState<C> {
     holders: Vec<Holder<C>>,
-    line: Option<Box<Line<C>>>,
+    line: Option<Box<WaitQueue<C>>>,
     /// Nothing expires before this instant.
     due: Instant,
     /// The newest token minted here.
@@ -71,7 +71,7 @@ pub struct Queue<C> {
 }
 
 /// One step of a queue: when it happens, what it draws from, and what it sends out.
-pub struct Step<'a, C> {
+pub struct StepContext<'a, C> {
     /// The time. Steps may come with times slightly out of order; the order of the steps decides.
     pub now: Instant,
     /// How long a request of a claim may still arrive after the claim was ended.
@@ -124,7 +124,7 @@ struct Ended {
     until: Instant,
 }
 
-impl<C> Queue<C> {
+impl<C> LockState<C> {
     /// A name that nobody holds and nobody wants.
     #[must_use]
     pub const fn new() -> Self {
@@ -138,13 +138,13 @@ impl<C> Queue<C> {
     }
 }
 
-impl<C> Default for Queue<C> {
+impl<C> Default for LockState<C> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<'a, C> Step<'a, C> {
+impl<'a, C> StepContext<'a, C> {
     /// A step that has sent nothing yet.
     pub fn new(
         now: Instant,
@@ -161,7 +161,7 @@ impl<'a, C> Step<'a, C> {
     }
 }
 
-impl<C> fmt::Debug for Queue<C> {
+impl<C> fmt::Debug for LockState<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.line.as_ref().map_or(0, |line| line.len());
         f.debug_struct("Queue")

@@ -11,7 +11,7 @@ use crate::{Answer, Claim, ClaimId, Grant, How, Instant, Mode, Token, View};
 pub(super) struct Judge {
     pub(super) now: Instant,
     /// What stands in the way of others, from its grant to its end.
-    pub(super) stands: Vec<Stand>,
+    pub(super) stands: Vec<JudgedEntry>,
     line: Vec<InLine>,
     silent: Vec<InLine>,
     dead: HashMap<ClaimId, Instant>,
@@ -19,7 +19,7 @@ pub(super) struct Judge {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Stand {
+pub(super) struct JudgedEntry {
     pub(super) claim: Claim,
     pub(super) token: Token,
     tokens: u32,
@@ -62,7 +62,7 @@ impl Judge {
     }
 
     /// The hold of this claim, if it has one.
-    pub(super) fn hold_of(&self, id: ClaimId) -> Option<&Stand> {
+    pub(super) fn hold_of(&self, id: ClaimId) -> Option<&JudgedEntry> {
         self.stands.iter().find(|stand| stand.claim.id == id && !matches!(stand.kind, Kind::Kept))
     }
 
@@ -224,7 +224,7 @@ impl Judge {
         }
         let until = self.now.after(grant.ttl.unwrap());
         let (token, tokens, kind) = (grant.token, grant.tokens, Kind::Held);
-        self.stands.push(Stand { claim: claim.clone(), token, tokens, until, kind });
+        self.stands.push(JudgedEntry { claim: claim.clone(), token, tokens, until, kind });
     }
 
     fn confirm(&mut self, claim: &Claim) {

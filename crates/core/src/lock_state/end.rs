@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Queue, Step, entry::State};
+use super::{LockState, StepContext, entry::HoldState};
 use crate::{ClaimId, Loss, Previous, Release, Token};
 
 /// A hold that was broken, and whom to tell.
@@ -14,7 +14,7 @@ pub struct BrokenHold<C> {
     pub client: Option<C>,
 }
 
-impl<C: Clone> Queue<C> {
+impl<C: Clone> LockState<C> {
     /// Extends a hold to `ttl` from now; a pushed grant is confirmed by it.
     ///
     /// # Errors
@@ -24,7 +24,7 @@ impl<C: Clone> Queue<C> {
         id: ClaimId,
         token: Token,
         ttl: Duration,
-        step: &mut Step<'_, C>,
+        step: &mut StepContext<'_, C>,
     ) -> Result<(), Loss> {
         self.settle(step);
         let hold = self.holders.iter_mut().find(|holder| holder.is_of(id) && holder.token == token);
@@ -37,7 +37,7 @@ impl<C: Clone> Queue<C> {
     }
 
     /// Leaves no trace of a claim; false if nothing of it was there, or, with a token, if the hold with that token was not.
-    pub fn release(&mut self, release: &Release, step: &mut Step<'_, C>) -> bool {
+    pub fn release(&mut self, release: &Release, step: &mut StepContext<'_, C>) -> bool {
         // Not `settle`: it might grant to the very claim that is leaving.
         self.prune(step);
         let freed = match self.holders.iter().position(|holder| holder.is_of(release.id)) {
@@ -52,7 +52,12 @@ impl<C: Clone> Queue<C> {
 
     /// Ends the hold whose block of tokens contains `number`, if there is one. Without `force` it stands until its
     /// holder lets go or its lease ends.
-    pub fn break_hold(&mut self, number: u64, force: bool, step: &mut Step<'_, C>) -> Option<BrokenHold<C>> {
+    pub fn break_hold(
+        &mut self,
+        number: u64,
+        force: bool,
+        step: &mut StepContext<'_, C>,
+    ) -> Option<BrokenHold<C>> {
         self.prune(step);
         let at = self.holders.iter().position(|holder| holder.carries(number));
         let broken = at.map(|at| self.break_at(at, force, step));
@@ -61,15 +66,15 @@ impl<C: Clone> Queue<C> {
     }
 
     /// Takes back a grant whose client is gone, so that nobody can ever have known of it, and grants to the next.
-    pub fn undelivered(&mut self, id: ClaimId, step: &mut Step<'_, C>) {
-        self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, State::Pushed(_))));
+    pub fn undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
+        self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
         self.settle(step);
     }
 
-    fn break_at(&mut self, at: usize, force: bool, step: &mut Step<'_, C>) -> BrokenHold<C> {
+    fn break_at(&mut self, at: usize, force: bool, step: &mut StepContext<'_, C>) -> BrokenHold<C> {
         let holder = &mut self.holders[at];
         let (id, token) = (holder.id, holder.token);
-        if matches!(holder.state, State::Kept) {
+        if matches!(holder.state, HoldState::Kept) {
             self.holders.remove(at);
             return BrokenHold { id, client: None };
         }
@@ -79,20 +84,20 @@ impl<C: Clone> Queue<C> {
             self.note_end(token, Previous::Broken, step.now);
             step.mark_dead(id);
         } else {
-            holder.state = State::Broken;
+            holder.state = HoldState::Broken;
         }
         BrokenHold { id, client }
     }
 
     /// True if it was the hold that was meant. Another one of its claim was granted to a request that came late: nobody
     /// knows of it, so nobody else would end it.
-    fn end_hold(&mut self, at: usize, release: &Release, step: &mut Step<'_, C>) -> bool {
+    fn end_hold(&mut self, at: usize, release: &Release, step: &mut StepContext<'_, C>) -> bool {
         let holder = &mut self.holders[at];
         let (token, broken) = (holder.token, holder.is_broken());
         let meant = release.token.is_none_or(|wanted| wanted == token);
         match release.keep {
             Some(keep) if meant && !broken => {
-                holder.state = State::Kept;
+                holder.state = HoldState::Kept;
                 holder.expires = step.now.after(keep);
                 self.due = self.due.min(holder.expires);
             }

@@ -28,11 +28,11 @@ pub(super) struct Holder<C> {
     pub(super) expires: Instant,
     /// How the hold before it ended.
     pub(super) previous: Previous,
-    pub(super) state: State<C>,
+    pub(super) state: HoldState<C>,
     pub(super) client: C,
 }
 
-pub(super) enum State<C> {
+pub(super) enum HoldState<C> {
     /// Its claim knows, or asked for it.
     Held,
     /// Granted while it waited, and its claim has not spoken since; what it is if it never does.
@@ -51,11 +51,11 @@ impl<C> Holder<C> {
 
     /// True for a hold of this claim, broken or not.
     pub(super) fn is_of(&self, id: ClaimId) -> bool {
-        self.id == id && !matches!(self.state, State::Kept)
+        self.id == id && !matches!(self.state, HoldState::Kept)
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        matches!(self.state, State::Broken)
+        matches!(self.state, HoldState::Broken)
     }
 
     /// Whether the block of tokens of the grant contains `number`.
@@ -65,7 +65,7 @@ impl<C> Holder<C> {
 
     /// Its claim spoke: the grant is known and lasts `ttl` from now. Never shortens, for a late request may ask for less.
     pub(super) fn confirm(&mut self, now: Instant, ttl: Duration) {
-        self.state = State::Held;
+        self.state = HoldState::Held;
         self.expires = self.expires.max(now.after(ttl));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     Answer, How,
     Mode::{Exclusive, Permits, Shared},
-    queue::{MAX_HOLDERS, MAX_TOKENS, MAX_WAITERS, Refusal, entry::Waiter, fixture::*},
+    lock_state::{MAX_HOLDERS, MAX_TOKENS, MAX_WAITERS, Refusal, entry::Waiter, fixture::*},
 };
 
 #[test]

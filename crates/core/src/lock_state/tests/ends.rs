@@ -6,7 +6,7 @@ use crate::{
     Answer, Loss,
     Mode::{Exclusive, Permits, Shared},
     Previous, Release,
-    queue::{BrokenHold, ENDED_LIFE, fixture::*},
+    lock_state::{BrokenHold, ENDED_LIFE, fixture::*},
 };
 
 #[test]

@@ -2,18 +2,18 @@
 
 use std::collections::VecDeque;
 
-use super::{Queue, entry::Waiter};
+use super::{LockState, entry::Waiter};
 use crate::{ClaimId, Instant};
 
 /// Who waits.
-pub(super) struct Line<C> {
+pub(super) struct WaitQueue<C> {
     /// In the order in which they are granted.
     pub(super) waiting: VecDeque<Waiter<C>>,
     /// Those whose pushed grant lapsed: out of line until they speak again.
     pub(super) silent: Vec<Waiter<C>>,
 }
 
-impl<C> Line<C> {
+impl<C> WaitQueue<C> {
     pub(super) fn len(&self) -> usize {
         self.waiting.len() + self.silent.len()
     }
@@ -29,10 +29,10 @@ impl<C> Line<C> {
     }
 }
 
-impl<C> Queue<C> {
+impl<C> LockState<C> {
     /// The line, made if there is none.
-    pub(super) fn line_mut(&mut self) -> &mut Line<C> {
-        self.line.get_or_insert_with(|| Box::new(Line { waiting: VecDeque::new(), silent: Vec::new() }))
+    pub(super) fn line_mut(&mut self) -> &mut WaitQueue<C> {
+        self.line.get_or_insert_with(|| Box::new(WaitQueue { waiting: VecDeque::new(), silent: Vec::new() }))
     }
 
     /// How many stand before the claim, if it is in line.
