@@ -9,8 +9,8 @@ use crate::{
     book::{Before, Place},
     client::Client,
     error::unreadable,
+    position::{ClaimReply, QueuePosition, what_blocks},
     record::{Record, RecordState},
-    standing::{ClaimReply, Standing, what_blocks},
     watches::Target,
     wire::{Range, Txn},
 };
@@ -47,12 +47,12 @@ impl Client {
         self.look_for_kept(&there, &dir, (claim.mode, revision));
         let foreign = said.range(2).ok_or_else(unreadable)?.kvs.pop();
         let is_foreign = foreign.is_some();
-        let standing = Standing::read(&dir, claim.mode, &there, None).beside(foreign);
-        if known && !is_foreign && standing.before.is_some() {
+        let position = QueuePosition::read(&dir, claim.mode, &there, None).beside(foreign);
+        if known && !is_foreign && position.before.is_some() {
             self.lives_on(claim);
-            return Ok(Answer::Waiting(Hint { ahead: standing.ahead, ..Hint::default() }));
+            return Ok(Answer::Waiting(Hint { ahead: position.ahead, ..Hint::default() }));
         }
-        Ok(self.stands(claim, &dir, &conn, ClaimReply { revision, seen, ttl, standing }))
+        Ok(self.stands(claim, &dir, &conn, ClaimReply { revision, seen, ttl, position }))
     }
 
     /// Whether this client knows of each claim before this one, and hears of its end.

@@ -10,10 +10,10 @@ use crate::{
     conn::Conn,
     error::{is_full, is_lease_gone, is_too_long, sort, unreadable},
     keys::{self, Dir},
+    position::{ClaimReply, QueuePosition, what_blocks},
     record::{Record, RecordState},
     runtime,
     session::Session,
-    standing::{ClaimReply, Standing, what_blocks},
     wire::{Order, Put, Range, Txn, TxnResponse, compare},
 };
 
@@ -163,12 +163,12 @@ impl Client {
         let there = said.range(1).ok_or_else(unreadable)?;
         self.look_for_kept(&there, dir, (claim.mode, revision));
         let foreign = said.range(2).ok_or_else(unreadable)?.kvs.pop();
-        let standing = Standing::read(dir, claim.mode, &there, Some(revision)).beside(foreign);
-        if standing.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
+        let position = QueuePosition::read(dir, claim.mode, &there, Some(revision)).beside(foreign);
+        if position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
             self.take_back(claim).await?;
             return Err(EngineError::new(Fault::Refused, "too many claims stand in line already"));
         }
-        Ok(self.stands(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, standing }))
+        Ok(self.stands(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, position }))
     }
 
     /// The key was not created.
@@ -215,7 +215,7 @@ impl Client {
         let first = said.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
         if claim.mode.limit().is_some() {
             let all = said.range(OTHERS + kinds + 1).ok_or_else(unreadable)?;
-            let there = Standing::read(dir, claim.mode, &all, None);
+            let there = QueuePosition::read(dir, claim.mode, &all, None);
             let foreign = said.range(OTHERS + kinds + 2).ok_or_else(unreadable)?.kvs.pop();
             if there.beside(foreign).before.is_none() {
                 return Ok(Next::Again { room_at: Some(said.revision()) });

@@ -5,9 +5,9 @@ use tokio::sync::mpsc;
 
 use crate::{
     keys::{self, Dir},
+    position::QueuePosition,
     push_handler::PushHandler,
     record::Record,
-    standing::Standing,
     view::{Leases, lines, view},
     watches::{Begin, Target, Watches},
     wire::{
@@ -63,7 +63,7 @@ fn stands(there: &RangeResponse) {
     for mode in MODES {
         for own in [None, Some(7)] {
             let foreign = there.kvs.first().cloned();
-            drop(Standing::read(&dir, mode, there, own).beside(foreign));
+            drop(QueuePosition::read(&dir, mode, there, own).beside(foreign));
         }
     }
     let lines = lines(&dir, &there.kvs);

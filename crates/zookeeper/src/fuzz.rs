@@ -5,7 +5,7 @@ use leasehold_core::{ClaimId, Mode};
 use crate::{
     book::Own,
     keys::{self, Node},
-    line::{holders, standing},
+    position::{holders, position},
     record::{Record, is_broken, limit},
     wire::{Children, Create, Created, Data, Event, Exists, Header, Multi, Op, Reader, Stat, Welcome},
 };
@@ -66,7 +66,7 @@ fn stands(children: &[String]) {
     let _ = holders(&nodes);
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
         for own in children.iter().take(3) {
-            drop(standing(&nodes, own, mode));
+            drop(position(&nodes, own, mode));
         }
     }
 }

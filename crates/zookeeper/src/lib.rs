@@ -11,6 +11,7 @@ mod client;
 mod config;
 mod conn;
 mod engine;
+mod enqueue;
 mod error;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
@@ -18,18 +19,17 @@ pub mod fuzz;
 mod guarantee;
 mod inspect;
 mod keys;
-mod line;
 mod minder;
 mod notifications;
 mod outbox;
 mod permits;
+mod position;
 mod record;
 mod release;
 mod renew;
 mod runtime;
 mod session;
 mod sessions;
-mod stand;
 mod stream;
 mod view;
 mod watches;

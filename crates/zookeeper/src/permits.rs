@@ -10,10 +10,10 @@ use crate::{
     book::{Before, Own, Place},
     claim::{ClaimContext, Tried, children},
     client::Client,
+    enqueue::in_use,
     error::{Failed, agreed},
     keys::{self, Node},
     record::{limit as limit_of, limit_text},
-    stand::in_use,
     watches::{Expecting, Target},
     wire::{Children, Code, Create, Data, Delete, Exists, Kind, Multi, MultiOp, SetData},
 };

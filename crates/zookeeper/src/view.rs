@@ -4,7 +4,7 @@ use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, View, WaiterView}
 
 use crate::{
     keys::{Dir, Node, id_of},
-    line::holders,
+    position::holders,
     record::{Record, is_broken},
     wire::Stat,
 };

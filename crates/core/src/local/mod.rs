@@ -7,7 +7,7 @@ mod deliver;
 mod enter;
 mod grant;
 mod leave;
-mod line;
+mod queue;
 mod release;
 mod seen;
 mod state;

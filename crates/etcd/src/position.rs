@@ -14,14 +14,14 @@ use crate::{
 };
 
 /// What comes before a claim.
-pub(crate) struct Standing {
+pub(crate) struct QueuePosition {
     /// `None`: nothing that it has to wait for.
     pub(crate) before: Option<Before>,
     /// How many stand in line before it, those that hold left out, as far as is known.
     pub(crate) ahead: Option<u32>,
 }
 
-impl Standing {
+impl QueuePosition {
     /// By what [`what_blocks`] found; with its own key, created at `own`, if the claim was just made.
     pub(crate) fn read(dir: &Dir, mode: Mode, there: &RangeResponse, own: Option<i64>) -> Self {
         let others = there.kvs.iter().filter(|kv| own != Some(kv.create_revision));
@@ -59,7 +59,7 @@ impl Standing {
     }
 }
 
-impl Standing {
+impl QueuePosition {
     /// The same beside a client without a line that holds by this key: whoever is next in line has to ask whether it is still there.
     pub(crate) fn beside(self, foreign: Option<KeyValue>) -> Self {
         let Some(foreign) = foreign else { return self };
@@ -91,13 +91,13 @@ pub(crate) struct ClaimReply {
     pub(crate) seen: i64,
     /// For how long it may be believed to hold, counted from before the request left.
     pub(crate) ttl: Duration,
-    pub(crate) standing: Standing,
+    pub(crate) position: QueuePosition,
 }
 
 impl Client {
     /// Writes down where the claim stands, and answers it. What was heard or done while the answer was under way counts more.
     pub(crate) fn stands(&self, claim: &Claim, dir: &Dir, conn: &Conn, told: ClaimReply) -> Answer {
-        let ClaimReply { revision, seen, ttl, standing: Standing { before, ahead } } = told;
+        let ClaimReply { revision, seen, ttl, position: QueuePosition { before, ahead } } = told;
         let now = self.now();
         let mut book = self.book();
         let Some(entry) = book.get(claim.id) else { return Answer::Gone };
@@ -158,15 +158,15 @@ mod tests {
     #[test]
     fn what_comes_before_a_claim() {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
-        let read = |mode, keys: &[&str]| Standing::read(&dir, mode, &range(keys), Some(1));
+        let read = |mode, keys: &[&str]| QueuePosition::read(&dir, mode, &range(keys), Some(1));
         assert!(read(Mode::Exclusive, &["own"]).before.is_none());
         let sole = |key: &str, sole| Some(Before::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
         assert_eq!(read(Mode::Exclusive, &["own", "x"]).before, sole("x", true));
         assert_eq!(read(Mode::Shared, &["x"]).before, sole("x", true));
         let more = RangeResponse { more: true, ..range(&["own", "x"]) };
-        let read_more = Standing::read(&dir, Mode::Exclusive, &more, Some(1));
+        let read_more = QueuePosition::read(&dir, Mode::Exclusive, &more, Some(1));
         assert_eq!(read_more.before, sole("x", false));
-        let asked = Standing::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
+        let asked = QueuePosition::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
         assert_eq!((asked.before, asked.ahead), (sole("x", false), None));
         let foreign = || Some(KeyValue { key: b"/locks/a".to_vec(), ..KeyValue::default() });
         let waits = |key: &str| Some(Before::Last { key: key.as_bytes().to_vec(), sole: false });

@@ -13,8 +13,8 @@ use crate::{
     client::{Client, grant},
     error::Failed,
     keys::{self, LINE, PERMITS},
-    line::{refuses, standing},
     lock_of,
+    position::{position, refuses},
     record::is_broken,
     runtime,
     session::over,
@@ -46,19 +46,19 @@ impl Client {
         for look in 0..if claim.may_queue { TRIES } else { LOOKS + TRIES } {
             self.delete_strays(claim, context, own, &mut children).await?;
             let nodes = keys::line(&children);
-            let Some(standing) = standing(&nodes, own.name(), claim.mode) else {
+            let Some(position) = position(&nodes, own.name(), claim.mode) else {
                 return Ok(Tried::Answer(self.give_up(claim)));
             };
             if new && let Some(clash) = self.clash(claim, context, &children).await? {
                 self.take_back(claim, context, own).await?;
                 return Err(clash.into());
             }
-            if standing.worn {
+            if position.worn {
                 self.take_back(claim, context, own).await?;
                 lock_of(&self.worn).insert(line);
                 return Ok(Tried::Again);
             }
-            let Some((before, sole)) = standing.before else {
+            let Some((before, sole)) = position.before else {
                 return match claim.mode {
                     Mode::Permits { count, limit } => {
                         self.take_permits(claim, context, own, (count, limit)).await
@@ -81,14 +81,14 @@ impl Client {
                 children = self::children(&context.conn, &line).await?;
                 continue;
             }
-            if standing.ahead as usize > MAX_WAITERS {
+            if position.ahead as usize > MAX_WAITERS {
                 self.take_back(claim, context, own).await?;
                 return Err(EngineError::new(Fault::Refused, "too many claims stand in line already").into());
             }
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
             let path = format!("{line}/{before}");
             match self
-                .wait_for(claim, context, own, Before::Node { path, sole, ahead: standing.ahead })
+                .wait_for(claim, context, own, Before::Node { path, sole, ahead: position.ahead })
                 .await?
             {
                 Some(answer) => return Ok(Tried::Answer(answer)),

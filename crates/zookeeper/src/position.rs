@@ -6,7 +6,7 @@ use crate::keys::Node;
 
 /// What comes before a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct QueuePosition {
     /// The newest node that it has to wait for, and whether that is the only one. `None`: it is the first.
     pub(crate) before: Option<(String, bool)>,
     /// How many stand in line before it, those that hold left out.
@@ -42,7 +42,7 @@ pub(crate) fn holders(nodes: &[Node]) -> usize {
 }
 
 /// Where the node of this name stands in the line; `None` if it is not there.
-pub(crate) fn standing(nodes: &[Node], own: &str, mode: Mode) -> Option<Standing> {
+pub(crate) fn position(nodes: &[Node], own: &str, mode: Mode) -> Option<QueuePosition> {
     let at = nodes.iter().position(|node| node.name == own)?;
     let mut blockers = nodes[..at].iter().rev().filter(|node| mode != Mode::Shared || !node.shared);
     let before = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
@@ -50,7 +50,7 @@ pub(crate) fn standing(nodes: &[Node], own: &str, mode: Mode) -> Option<Standing
     let holding = if mode.limit().is_some() { 0 } else { holders(nodes).min(at) };
     let ahead = u32::try_from(at - holding).unwrap_or(u32::MAX);
     let worn = !(0..WORN).contains(&nodes[at].number);
-    Some(Standing { before, ahead, worn })
+    Some(QueuePosition { before, ahead, worn })
 }
 
 #[cfg(test)]
@@ -71,11 +71,11 @@ mod tests {
 
     fn stands(words: &str, at: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
         let nodes = nodes(words);
-        let standing = standing(&nodes, &nodes[at].name, mode).unwrap();
-        let before = standing
+        let position = position(&nodes, &nodes[at].name, mode).unwrap();
+        let before = position
             .before
             .map(|(name, sole)| (nodes.iter().position(|node| node.name == name).unwrap(), sole));
-        (before, standing.ahead)
+        (before, position.ahead)
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
         ] {
             assert_eq!(stands(words, at, mode), expected, "{at} of {words}");
         }
-        assert_eq!(standing(&nodes("ww"), "x", Mode::Exclusive), None);
+        assert_eq!(position(&nodes("ww"), "x", Mode::Exclusive), None);
         assert_eq!(["", "w", "ww", "rrw", "rr"].map(|words| holders(&nodes(words))), [0, 1, 1, 2, 2]);
     }
 }
