@@ -10,8 +10,8 @@ use leasehold_core::Instant;
 use leasehold_testkit::history::{AttemptId, Event, History, What};
 
 use crate::{
-    clockwork::{Clockwork, Group},
     notice::Doubt,
+    scheduler::{Group, Scheduler},
     tally::Tally,
     verdict::Complaint,
 };
@@ -21,7 +21,7 @@ const EVENTS: usize = 512;
 
 /// Writes down what happens. All times are the world's.
 pub(crate) struct Journal {
-    clockwork: Arc<Clockwork>,
+    scheduler: Arc<Scheduler>,
     run: u64,
     inside: Mutex<Inside>,
 }
@@ -60,15 +60,15 @@ pub(crate) struct Who {
 impl Journal {
     /// An empty one, of the run with this number.
     #[must_use]
-    pub(crate) fn new(clockwork: Arc<Clockwork>, run: u64) -> Self {
+    pub(crate) fn new(scheduler: Arc<Scheduler>, run: u64) -> Self {
         let inside = Inside { events: Vec::with_capacity(EVENTS), ..Inside::default() };
-        Self { clockwork, run, inside: Mutex::new(inside) }
+        Self { scheduler, run, inside: Mutex::new(inside) }
     }
 
     /// The clockwork by which it tells the time.
     #[must_use]
-    pub(crate) const fn clockwork(&self) -> &Arc<Clockwork> {
-        &self.clockwork
+    pub(crate) const fn scheduler(&self) -> &Arc<Scheduler> {
+        &self.scheduler
     }
 
     /// The id of an attempt that is about to be made.
@@ -81,10 +81,10 @@ impl Journal {
 
     /// Something happened to an attempt, at `at`. The dead record nothing.
     pub(crate) fn record(&self, at: Instant, who: Who, lock: &str, attempt: AttemptId, what: What) {
-        if !self.clockwork.is_alive(who.process) {
+        if !self.scheduler.is_alive(who.process) {
             return;
         }
-        self.clockwork.note(attempt, || {
+        self.scheduler.note(attempt, || {
             format!("process {} task {} {lock} {attempt:x}: {what:?}", who.process.number(), who.task)
         });
         let mut inside = self.lock();
@@ -105,23 +105,23 @@ impl Journal {
 
     /// Something happened to a process, a lock or the whole world, now.
     pub(crate) fn note(&self, lock: &str, what: What) {
-        self.record(self.clockwork.now(), Who { process: Group::WORLD, task: 0 }, lock, 0, what);
+        self.record(self.scheduler.now(), Who { process: Group::WORLD, task: 0 }, lock, 0, what);
     }
 
     /// Something of this kind went wrong.
     pub(crate) fn fault(&self, kind: &'static str) {
-        self.clockwork.note(0, || format!("fault: {kind}"));
+        self.scheduler.note(0, || format!("fault: {kind}"));
         self.figures(|tally| *tally.faults.entry(kind).or_default() += 1);
     }
 
     /// A disturbance of the whole system begins, and ends after `length`.
     pub(crate) fn storm(self: &Arc<Self>, kind: &str, length: Duration) {
         // Two of a kind at one time are two.
-        let kind = format!("{kind} {}", self.clockwork.now().as_nanos());
+        let kind = format!("{kind} {}", self.scheduler.now().as_nanos());
         self.note("", What::NemesisBegin { kind: kind.clone() });
         let journal = Arc::clone(self);
-        let end = self.clockwork.now().after(length);
-        self.clockwork.at(end, move || journal.note("", What::NemesisEnd { kind }));
+        let end = self.scheduler.now().after(length);
+        self.scheduler.at(end, move || journal.note("", What::NemesisEnd { kind }));
     }
 
     /// Changes the figures.
@@ -131,7 +131,7 @@ impl Journal {
 
     /// A client hears that the server's clock runs ahead.
     pub(crate) fn doubt(&self, client: Group) {
-        let heard = self.clockwork.now();
+        let heard = self.scheduler.now();
         self.lock().doubts.push(Doubt { client, heard });
     }
 

@@ -7,20 +7,20 @@
 
 mod bug;
 mod client;
-mod clockwork;
 mod dice;
 mod journal;
 mod nemesis;
+mod network;
 mod notice;
 mod plan;
 mod reduce;
 mod resource;
+mod scheduler;
 mod server;
 mod tally;
 mod truth;
 mod user;
 mod verdict;
-mod wire;
 mod world;
 
 pub use bug::Bug;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use leasehold_core::Instant;
 use leasehold_testkit::history::{AttemptId, Event, Held, History, What};
 
-use crate::{clockwork::Group, verdict::Complaint};
+use crate::{scheduler::Group, verdict::Complaint};
 
 /// A keeper that does not stand still doubts its holds so soon after it heard of a reason to.
 const SOON: Duration = Duration::from_millis(2);

@@ -9,8 +9,8 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    clockwork::{Clockwork, Group},
     dice::Dice,
+    scheduler::{Group, Scheduler},
     tally::Updates,
 };
 
@@ -19,7 +19,7 @@ const SLOW: (u64, Duration) = (8, Duration::from_millis(900));
 
 /// The resources behind all locks.
 pub(crate) struct Resources {
-    clockwork: Arc<Clockwork>,
+    scheduler: Arc<Scheduler>,
     seed: u64,
     delay: (Duration, Duration),
     inside: Mutex<Inside>,
@@ -56,8 +56,8 @@ pub(crate) struct Overtaken;
 impl Resources {
     /// Empty ones, as far away as the server.
     #[must_use]
-    pub(crate) fn new(clockwork: Arc<Clockwork>, seed: u64, delay: (Duration, Duration)) -> Self {
-        Self { clockwork, seed, delay, inside: Mutex::default() }
+    pub(crate) fn new(scheduler: Arc<Scheduler>, seed: u64, delay: (Duration, Duration)) -> Self {
+        Self { scheduler, seed, delay, inside: Mutex::default() }
     }
 
     /// Sends a request to the lists of a lock. It arrives also when its sender has gone meanwhile.
@@ -68,16 +68,16 @@ impl Resources {
         request: impl FnOnce(&mut Lists) -> T + Send + 'static,
     ) -> T {
         let (answer, answered) = oneshot::channel();
-        if !self.clockwork.is_alive(from) {
+        if !self.scheduler.is_alive(from) {
             // What runs on in a step after a crash reaches nobody.
             return std::future::pending().await;
         }
         let (there, back) = self.delays();
         let resources = Arc::clone(self);
-        self.clockwork.at(self.clockwork.now().after(there), move || {
+        self.scheduler.at(self.scheduler.now().after(there), move || {
             let said = request(resources.lock().by_lock.entry(lock).or_default());
-            let at = resources.clockwork.now().after(back);
-            resources.clockwork.at(at, move || drop(answer.send(said)));
+            let at = resources.scheduler.now().after(back);
+            resources.scheduler.at(at, move || drop(answer.send(said)));
         });
         match answered.await {
             Ok(said) => said,

@@ -8,12 +8,12 @@ use std::{
 use leasehold_core::{ClaimId, Instant, View};
 use leasehold_testkit::history::{AttemptId, Held, What};
 
-use crate::{journal::Journal, plan::Plan, wire::Wire};
+use crate::{journal::Journal, network::Network, plan::Plan};
 
 /// Looks at the server.
 pub(crate) struct Truths {
     journal: Arc<Journal>,
-    wire: Arc<Wire>,
+    network: Arc<Network>,
     plan: Arc<Plan>,
     inside: Mutex<Inside>,
 }
@@ -35,8 +35,8 @@ struct Inside {
 impl Truths {
     /// Knows nothing yet.
     #[must_use]
-    pub(crate) fn new(journal: Arc<Journal>, wire: Arc<Wire>, plan: Arc<Plan>) -> Self {
-        Self { journal, wire, plan, inside: Mutex::default() }
+    pub(crate) fn new(journal: Arc<Journal>, network: Arc<Network>, plan: Arc<Plan>) -> Self {
+        Self { journal, network, plan, inside: Mutex::default() }
     }
 
     /// An attempt was granted by a claim; when the claim asked for it.
@@ -44,7 +44,7 @@ impl Truths {
         let mut inside = self.lock();
         inside.claims.insert(attempt, claim.to_string());
         inside.holders.entry(claim.to_string()).or_default().push(attempt);
-        self.wire.asked(claim)
+        self.network.asked(claim)
     }
 
     /// An attempt begins.
@@ -70,15 +70,15 @@ impl Truths {
 
     /// A token of whoever holds a lock now.
     pub(crate) fn holder(&self, name: &str) -> Option<u64> {
-        let now = self.journal.clockwork().now();
-        let views = self.wire.server(|machine| machine.look(now));
+        let now = self.journal.scheduler().now();
+        let views = self.network.server(|machine| machine.look(now));
         views.iter().find(|view| view.name.as_str() == name)?.holders.first()?.token
     }
 
     /// Looks at every lock and writes down what is so now.
     pub(crate) fn look(&self) {
-        let now = self.journal.clockwork().now();
-        let views = self.wire.server(|machine| machine.look(now));
+        let now = self.journal.scheduler().now();
+        let views = self.network.server(|machine| machine.look(now));
         for lock in &self.plan.locks {
             let view = views.iter().find(|view| view.name.as_str() == lock.name);
             let (mut holders, mut waiters) = (Vec::new(), Vec::new());
@@ -90,7 +90,7 @@ impl Truths {
     }
 
     fn read(&self, view: &View, holders: &mut Vec<Held>, waiters: &mut Vec<AttemptId>) {
-        let (inside, now) = (self.lock(), self.journal.clockwork().now());
+        let (inside, now) = (self.lock(), self.journal.scheduler().now());
         for holder in &view.holders {
             let expires = holder.remaining.map(|left| now.after(left).as_nanos());
             let mut attempts = inside.holders.get(&holder.id).cloned().unwrap_or_default();

@@ -166,8 +166,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        clockwork::Group,
         plan::Manner,
+        scheduler::Group,
         server::{Around, Reply, Request, Store},
     };
 

@@ -15,17 +15,17 @@ use tokio::sync::Notify;
 
 use crate::{
     client::{ClientClock, ClientDice, Host, Remote},
-    clockwork::{Clockwork, Group},
     dice::Dice,
     journal::{Journal, Who},
     nemesis,
+    network::Network,
     plan::Plan,
     resource::Resources,
+    scheduler::{Group, Scheduler},
     tally::Tally,
     truth::Truths,
     user::User,
     verdict::{self, Complaint},
-    wire::Wire,
 };
 
 /// A world in which something waits for so long stands still for ever.
@@ -51,9 +51,9 @@ pub struct Outcome {
 /// A world.
 pub(crate) struct World {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) clockwork: Arc<Clockwork>,
+    pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) journal: Arc<Journal>,
-    pub(crate) wire: Arc<Wire>,
+    pub(crate) network: Arc<Network>,
     pub(crate) truths: Arc<Truths>,
     /// The clients, numbered as in the plan.
     pub(crate) groups: Vec<Group>,
@@ -71,25 +71,25 @@ pub fn run(plan: &Plan, traced: bool) -> Outcome {
     if let Err(panic) = ran {
         complaints.push(Complaint::panic(&*panic));
     }
-    let _ = catch_unwind(AssertUnwindSafe(|| world.clockwork.end()));
+    let _ = catch_unwind(AssertUnwindSafe(|| world.scheduler.end()));
     world.judge(complaints)
 }
 
 impl World {
     fn new(plan: &Plan, traced: bool) -> Arc<Self> {
-        let clockwork = Clockwork::new(plan.seed, traced, plan.clients.len());
-        let groups: Vec<Group> = clockwork.groups().collect();
-        let journal = Arc::new(Journal::new(Arc::clone(&clockwork), plan.seed));
-        let wire = Wire::new(plan, &groups, Arc::clone(&journal));
+        let scheduler = Scheduler::new(plan.seed, traced, plan.clients.len());
+        let groups: Vec<Group> = scheduler.groups().collect();
+        let journal = Arc::new(Journal::new(Arc::clone(&scheduler), plan.seed));
+        let network = Network::new(plan, &groups, Arc::clone(&journal));
         let plan = Arc::new(plan.clone());
         Arc::new(Self {
-            truths: Arc::new(Truths::new(Arc::clone(&journal), Arc::clone(&wire), Arc::clone(&plan))),
-            resources: Arc::new(Resources::new(Arc::clone(&clockwork), plan.seed, plan.delay)),
+            truths: Arc::new(Truths::new(Arc::clone(&journal), Arc::clone(&network), Arc::clone(&plan))),
+            resources: Arc::new(Resources::new(Arc::clone(&scheduler), plan.seed, plan.delay)),
             left: plan.clients.iter().map(|client| AtomicUsize::new(client.tasks.len())).collect(),
             plan,
-            clockwork,
+            scheduler,
             journal,
-            wire,
+            network,
             groups,
         })
     }
@@ -99,25 +99,25 @@ impl World {
         self.probe(Phase::Start, 0, 0);
         for client in 0..self.plan.clients.len() {
             let world = Arc::clone(self);
-            let starts = Clockwork::instant(self.plan.clients[client].starts);
-            self.clockwork.at(starts, move || world.start(client));
+            let starts = Scheduler::instant(self.plan.clients[client].starts);
+            self.scheduler.at(starts, move || world.start(client));
         }
         for fault in &self.plan.faults {
             nemesis::arm(self, fault);
         }
         self.look_again();
-        self.clockwork.run(Clockwork::instant(HORIZON));
-        let alive = self.groups.iter().filter(|group| self.clockwork.is_alive(**group));
-        let tasks = alive.map(|group| self.clockwork.tasks(*group)).sum();
-        let rest = self.clockwork.now().after(REST);
-        let names = self.wire.server(|machine| machine.in_use(rest));
+        self.scheduler.run(Scheduler::instant(HORIZON));
+        let alive = self.groups.iter().filter(|group| self.scheduler.is_alive(**group));
+        let tasks = alive.map(|group| self.scheduler.tasks(*group)).sum();
+        let rest = self.scheduler.now().after(REST);
+        let names = self.network.server(|machine| machine.in_use(rest));
         self.probe(Phase::Rest, names, tasks);
     }
 
     /// Nobody has anything left to do.
     pub(crate) fn is_over(&self) -> bool {
         let left = |(group, left): (&Group, &AtomicUsize)| {
-            self.clockwork.is_alive(*group) && left.load(Ordering::Relaxed) > 0
+            self.scheduler.is_alive(*group) && left.load(Ordering::Relaxed) > 0
         };
         !self.groups.iter().zip(&self.left).any(left)
     }
@@ -127,8 +127,8 @@ impl World {
         let (group, plan) = (self.groups[client], &self.plan.clients[client]);
         let boot = Duration::from_secs(Dice::of(&[self.plan.seed, client as u64]).among(0..=1_000_000));
         let clock = Arc::new(ClientClock::new(Arc::clone(&self.journal), group, boot, plan.fast));
-        let host = Host::new(Arc::clone(&self.clockwork), group, Arc::clone(&clock));
-        let engine = Remote::new(&self.plan, &host, &self.wire);
+        let host = Host::new(Arc::clone(&self.scheduler), group, Arc::clone(&clock));
+        let engine = Remote::new(&self.plan, &host, &self.network);
         let renewed = Arc::new(Notify::new());
         let locks = Locks::builder(Arc::new(engine))
             .env(Env { clock, entropy: Arc::new(ClientDice::new(self.plan.seed, group)) })
@@ -156,7 +156,7 @@ impl World {
             host.run(async move {
                 user.work(ops).await;
                 world.left[client].fetch_sub(1, Ordering::Relaxed);
-                let passed = world.clockwork.passed();
+                let passed = world.scheduler.passed();
                 world.journal.figures(|tally| tally.simulated = passed);
             });
         }
@@ -164,8 +164,8 @@ impl World {
 
     /// The truth is looked at again and again, as long as anybody does anything.
     fn look_again(self: &Arc<Self>) {
-        let (world, next) = (Arc::clone(self), self.clockwork.now().after(self.plan.look));
-        self.clockwork.at(next, move || {
+        let (world, next) = (Arc::clone(self), self.scheduler.now().after(self.plan.look));
+        self.scheduler.at(next, move || {
             if !world.is_over() {
                 world.truths.look();
                 world.look_again();
@@ -192,7 +192,7 @@ impl World {
             verdict::judge(&self.plan, &mut record, &mut complaints);
         }
         record.tally.violated = u64::from(!complaints.is_empty());
-        let (digest, trace) = self.clockwork.told();
+        let (digest, trace) = self.scheduler.told();
         // Sums of digests do not tell the order, so each counts with its seed.
         record.tally.digest = Dice::of(&[self.plan.seed, digest]).next();
         Outcome { tally: record.tally, complaints, digest, trace }

@@ -6,8 +6,8 @@ use leasehold_core::{Clock, Instant};
 use leasehold_testkit::history::What;
 
 use crate::{
-    clockwork::{Clockwork, Group, Moment, Sleeps},
     journal::Journal,
+    scheduler::{Group, Moment, Scheduler, Sleeps},
 };
 
 const MILLION: u128 = 1_000_000;
@@ -37,32 +37,32 @@ impl ClientClock {
 
     /// The client stands still here, in the middle of whatever it does, while the rest of the world goes on.
     fn stand(&self, length: Duration) {
-        let clockwork = self.journal.clockwork();
+        let scheduler = self.journal.scheduler();
         let victim = self.group.number();
-        let until = clockwork.now().after(length);
-        if clockwork.stop(self.group, length, Sleeps::GoOn) {
+        let until = scheduler.now().after(length);
+        if scheduler.stop(self.group, length, Sleeps::GoOn) {
             self.journal.fault("client stopped in a step");
             self.journal.note("", What::Stop { victim });
-            clockwork.run(until);
-            clockwork.cont(self.group);
+            scheduler.run(until);
+            scheduler.cont(self.group);
             self.journal.note("", What::Cont { victim });
         }
     }
 
     fn read(&self) -> Instant {
-        let world = self.clockwork().now().as_nanos();
+        let world = self.scheduler().now().as_nanos();
         let own = u64::try_from(u128::from(world) * self.rate / MILLION).unwrap_or(u64::MAX);
         Instant::from_nanos(own).after(self.boot)
     }
 
-    fn clockwork(&self) -> &Arc<Clockwork> {
-        self.journal.clockwork()
+    fn scheduler(&self) -> &Arc<Scheduler> {
+        self.journal.scheduler()
     }
 }
 
 impl Clock for ClientClock {
     fn now(&self) -> Instant {
-        match self.clockwork().read(self.group) {
+        match self.scheduler().read(self.group) {
             None => self.read(),
             Some((length, Moment::Before)) => {
                 self.stand(length);

@@ -15,12 +15,12 @@ use leasehold_core::{
 };
 use tokio::sync::oneshot;
 
-use super::{Host, port::Port};
+use super::{Host, interface::NetworkInterface};
 use crate::{
     bug::Bug,
+    network::Network,
     plan::{Manner, Plan},
     server::{REQUEST_LIFE, Reply, Request},
-    wire::Wire,
 };
 
 /// How long a request may take before its outcome is unknown.
@@ -34,7 +34,7 @@ pub(crate) const SLOWEST_POLL: Duration = Duration::from_secs(2);
 
 /// One client of the modelled server.
 pub(crate) struct Remote {
-    port: Arc<Port>,
+    interface: Arc<NetworkInterface>,
     profile: Profile,
     level: Level,
     /// The first of two groups of names, where names have groups.
@@ -48,61 +48,69 @@ pub(crate) struct Remote {
 impl Remote {
     /// A client that runs on `host`.
     #[must_use]
-    pub(crate) fn new(plan: &Plan, host: &Host, wire: &Arc<Wire>) -> Self {
-        let inbox = wire.plug_in(host.group);
-        let port = Arc::new(Port::new(host.clone(), Arc::clone(wire), plan.manner, plan.bug));
+    pub(crate) fn new(plan: &Plan, host: &Host, network: &Arc<Network>) -> Self {
+        let inbox = network.plug_in(host.group);
+        let interface =
+            Arc::new(NetworkInterface::new(host.clone(), Arc::clone(network), plan.manner, plan.bug));
         let _alive = [
-            while_alive(host, Arc::clone(&port).listen(inbox)),
-            while_alive(host, Arc::clone(&port).keep_connected()),
+            while_alive(host, Arc::clone(&interface).listen(inbox)),
+            while_alive(host, Arc::clone(&interface).keep_connected()),
         ];
         let level = if plan.promise().exclusion { Level::LeaseBounded } else { Level::BestEffort };
         let first_group = plan.groups().then_some(plan.seed as u16);
-        Self { port, profile: profile(plan.manner), level, first_group, requests: AtomicU64::new(0), _alive }
+        Self {
+            interface,
+            profile: profile(plan.manner),
+            level,
+            first_group,
+            requests: AtomicU64::new(0),
+            _alive,
+        }
     }
 
     async fn conn(&self) -> Result<u64, EngineError> {
-        match self.port.manner {
-            Manner::Push => self.port.conn().await,
+        match self.interface.manner {
+            Manner::Push => self.interface.conn().await,
             Manner::Watch | Manner::Poll => Ok(self.requests.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        if self.port.in_flight.is_released(claim.id, self.port.now()) {
+        if self.interface.in_flight.is_released(claim.id, self.interface.now()) {
             return Ok(Answer::Gone);
         }
         let conn = self.conn().await?;
-        let in_flight = self.port.in_flight.start(claim.id, conn, self.port.now());
-        let said = match self.port.call(conn, Request::Claim(claim.clone(), how)).await {
+        let in_flight = self.interface.in_flight.start(claim.id, conn, self.interface.now());
+        let said = match self.interface.call(conn, Request::Claim(claim.clone(), how)).await {
             Err(error) if error.fault == Fault::Unknown => return Err(error),
             said => said,
         };
         in_flight.complete();
         let Reply::Claim(answer) = said? else { return Err(unreadable()) };
-        self.port.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
+        self.interface.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         answer
     }
 
     async fn renew_now(&self, holds: &[Hold]) -> Result<Vec<Renewed>, EngineError> {
         let conn = self.conn().await?;
-        match self.port.call(conn, Request::Renew(holds.to_vec())).await? {
+        match self.interface.call(conn, Request::Renew(holds.to_vec())).await? {
             Reply::Renew(renewed) => Ok(renewed),
             _ => Err(unreadable()),
         }
     }
 
     async fn release_now(&self, releases: &[Release]) -> Result<Vec<Released>, EngineError> {
-        releases.iter().for_each(|release| self.port.waits(release.id, false));
+        releases.iter().for_each(|release| self.interface.waits(release.id, false));
         let conn = self.conn().await?;
-        let now = self.port.now();
+        let now = self.interface.now();
         let orders = releases.iter().map(|release| {
-            let late = self.port.in_flight.release(release.id, conn, now, now.after(REQUEST_LIFE));
-            let mark_dead = late || self.port.manner != Manner::Push;
-            (release.clone(), mark_dead && self.port.bug != Some(Bug::NeverBuries))
+            let late = self.interface.in_flight.release(release.id, conn, now, now.after(REQUEST_LIFE));
+            let mark_dead = late || self.interface.manner != Manner::Push;
+            (release.clone(), mark_dead && self.interface.bug != Some(Bug::NeverBuries))
         });
-        match self.port.call(conn, Request::Release(orders.collect())).await? {
+        match self.interface.call(conn, Request::Release(orders.collect())).await? {
             Reply::Release(released) => {
-                releases.iter().for_each(|release| self.port.in_flight.settle(release.id));
+                releases.iter().for_each(|release| self.interface.in_flight.settle(release.id));
                 Ok(released)
             }
             _ => Err(unreadable()),
@@ -111,7 +119,7 @@ impl Remote {
 
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let conn = self.conn().await?;
-        match self.port.call(conn, Request::Break(name.clone(), token, force)).await? {
+        match self.interface.call(conn, Request::Break(name.clone(), token, force)).await? {
             Reply::Break(broken) => Ok(broken),
             _ => Err(unreadable()),
         }
@@ -150,7 +158,7 @@ impl Engine for Remote {
     }
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
-        Box::pin(self.port.mailbox.read())
+        Box::pin(self.interface.mailbox.read())
     }
 }
 
@@ -183,7 +191,7 @@ impl Inspect for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        self.port.unplug();
+        self.interface.unplug();
     }
 }
 

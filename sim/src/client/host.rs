@@ -9,14 +9,14 @@ use leasehold_core::{BoxFuture, Entropy, Runtime};
 
 use super::ClientClock;
 use crate::{
-    clockwork::{Clockwork, Group, Sleep},
     dice::Dice,
+    scheduler::{Group, Scheduler, Sleep},
 };
 
 /// One process: tasks and sleeps in its group, by its clock.
 #[derive(Clone)]
 pub(crate) struct Host {
-    pub(super) clockwork: Arc<Clockwork>,
+    pub(super) scheduler: Arc<Scheduler>,
     pub(super) group: Group,
     pub(super) clock: Arc<ClientClock>,
 }
@@ -24,13 +24,13 @@ pub(crate) struct Host {
 impl Host {
     /// The process of a group.
     #[must_use]
-    pub(crate) const fn new(clockwork: Arc<Clockwork>, group: Group, clock: Arc<ClientClock>) -> Self {
-        Self { clockwork, group, clock }
+    pub(crate) const fn new(scheduler: Arc<Scheduler>, group: Group, clock: Arc<ClientClock>) -> Self {
+        Self { scheduler, group, clock }
     }
 
     /// Runs a task of this process.
     pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.clockwork.spawn(self.group, Box::pin(task));
+        self.scheduler.spawn(self.group, Box::pin(task));
     }
 
     /// How long something takes in the world that takes so long by the clock of this process.
@@ -41,13 +41,13 @@ impl Host {
 
     /// Waits for so long by the clock of this process.
     pub(crate) fn nap(&self, length: Duration) -> Sleep {
-        self.clockwork.sleep(self.group, self.in_world(length))
+        self.scheduler.sleep(self.group, self.in_world(length))
     }
 }
 
 impl Runtime for Host {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.clockwork.spawn(self.group, task);
+        self.scheduler.spawn(self.group, task);
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {

@@ -9,7 +9,7 @@ use std::{
 use leasehold_core::{EngineError, Fault, Notification};
 use tokio::sync::Notify;
 
-use super::port::Port;
+use super::interface::NetworkInterface;
 use crate::server::Request;
 
 /// How long connecting may take.
@@ -25,7 +25,7 @@ const SILENCE: Duration = Duration::from_millis(800);
 /// The state of the connection.
 #[derive(Default)]
 pub(super) struct Link {
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     /// Rings when somebody wants a connection.
     wanted: Notify,
     /// Rings when an attempt to connect has ended.
@@ -35,7 +35,7 @@ pub(super) struct Link {
 }
 
 #[derive(Default)]
-struct State {
+struct LinkState {
     /// The newest connection.
     number: u64,
     up: bool,
@@ -59,12 +59,12 @@ impl Link {
         state.up.then_some(state.number)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Port {
+impl NetworkInterface {
     /// The connection; waits for one attempt to make it if there is none.
     pub(super) async fn conn(&self) -> Result<u64, EngineError> {
         let mut dialed = std::pin::pin!(self.link.dialed.notified());

@@ -3,10 +3,10 @@
 mod clock;
 mod engine;
 mod host;
+mod interface;
 mod link;
-mod port;
 
 pub(crate) use clock::ClientClock;
 pub(crate) use engine::{CLAIM_TIME, REQUEST_TIMEOUT, Remote, SLOWEST_POLL};
 pub(crate) use host::{ClientDice, Host};
-pub(crate) use port::PATIENCE;
+pub(crate) use interface::PATIENCE;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Breaking, ClientPlan, Direction, End, Fate, Fault, Lock, Manner, Op, Patience, Plan};
 use crate::{
     bug::Bug,
-    clockwork::{Moment, Sleeps},
     dice::Dice,
+    scheduler::{Moment, Sleeps},
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clockwork::{Moment, Sleeps};
+use crate::scheduler::{Moment, Sleeps};
 
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ pub(crate) use op::{Breaking, End, Op, Patience};
 
 use crate::{
     bug::Bug,
-    clockwork::{Moment, Sleeps},
     dice::Dice,
+    scheduler::{Moment, Sleeps},
 };
 
 /// How the modelled server speaks.

@@ -8,7 +8,7 @@ use super::{
     Mail, Reply, Request, Store,
     store::{Around, micros},
 };
-use crate::{bug::Bug, clockwork::Group, plan::Manner};
+use crate::{bug::Bug, plan::Manner, scheduler::Group};
 
 /// What the server's clock says when the world's says zero.
 const EPOCH: u64 = 1_700_000_000_000_000_000;

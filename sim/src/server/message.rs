@@ -6,7 +6,7 @@ use leasehold_core::{
     Answer, Broken, Claim, ClaimId, EngineError, Grant, Hold, How, Name, Release, Released, Renewed,
 };
 
-use crate::clockwork::Group;
+use crate::scheduler::Group;
 
 /// What a client asks.
 #[derive(Clone, Debug)]

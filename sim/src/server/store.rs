@@ -13,7 +13,7 @@ use leasehold_core::{
 };
 
 use super::{Mail, Notification, Reply, Request};
-use crate::{bug::Bug, clockwork::Group, plan::Manner};
+use crate::{bug::Bug, plan::Manner, scheduler::Group};
 
 /// How long after it was sent a request may still arrive.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(2);

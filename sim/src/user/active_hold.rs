@@ -57,7 +57,7 @@ impl<'a> ActiveHold<'a> {
             watched: true,
             fixed: attempt.is_fixed(),
         });
-        user.journal.clockwork().note(*id, || format!("{} was granted to {id:x}", lock.name));
+        user.journal.scheduler().note(*id, || format!("{} was granted to {id:x}", lock.name));
         let now = user.now();
         // A process that was stopped before it confirmed a pushed grant counts from the push, of which nothing is noted.
         let pushed = !user.plan.stops_in_steps().is_zero();
@@ -160,7 +160,7 @@ impl Attempt<'_> {
                 _ = over => {}
                 loss = lost => {
                     told.store(true, Ordering::Relaxed);
-                    let now = journal.clockwork().now();
+                    let now = journal.scheduler().now();
                     journal.record(now, who, name, id, What::Lost { err: format!("{loss:?}") });
                 }
             }

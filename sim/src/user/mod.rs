@@ -72,6 +72,6 @@ impl User {
     }
 
     fn now(&self) -> Instant {
-        self.journal.clockwork().now()
+        self.journal.scheduler().now()
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use leasehold_core::Instant;
 
 use super::{
-    Wire,
-    end::{Conn, Delivery, in_order},
+    Network,
+    client_endpoint::{Conn, Delivery, in_order},
     faults::HEARD,
 };
 use crate::{
-    clockwork::Group,
     plan::{Fate, Fault},
+    scheduler::Group,
     server::{Notification, REQUEST_LIFE, Request},
 };
 
@@ -36,20 +36,20 @@ enum Transit {
     Stray,
 }
 
-impl Wire {
+impl Network {
     /// A client sends a request on one of its connections.
     pub(crate) fn send(self: &Arc<Self>, from: Group, conn: u64, number: u64, request: Request) {
-        let clockwork = self.clockwork();
-        if !clockwork.is_alive(from) {
+        let scheduler = self.scheduler();
+        if !scheduler.is_alive(from) {
             return;
         }
-        let now = clockwork.now();
+        let now = scheduler.now();
         let mut inside = self.lock();
         let inside = &mut *inside;
         let Some(end) = inside.ends.get_mut(&from) else { return };
         let nth = end.requests;
         end.requests += 1;
-        clockwork
+        scheduler
             .note(nth, || format!("client {} sends {} as its request {nth}", from.number(), request.verb()));
         let mut arrival = now.after(self.takes(from, 0, nth));
         if self.keeps_order() {
@@ -90,12 +90,12 @@ impl Wire {
     }
 
     fn deliver(self: &Arc<Self>, at: Instant, letter: InTransit) {
-        let wire = Arc::clone(self);
-        self.clockwork().at(at, move || wire.arrive(letter));
+        let network = Arc::clone(self);
+        self.scheduler().at(at, move || network.arrive(letter));
     }
 
     fn arrive(self: &Arc<Self>, letter: InTransit) {
-        let now = self.clockwork().now();
+        let now = self.scheduler().now();
         let mut inside = self.lock();
         if now < inside.still {
             return self.deliver(inside.still, letter);
@@ -112,9 +112,9 @@ impl Wire {
             return;
         }
         let is_hello = matches!(request, Request::Hello);
-        self.clockwork().note(number, || format!("{} of client {} arrives", request.verb(), from.number()));
+        self.scheduler().note(number, || format!("{} of client {} arrives", request.verb(), from.number()));
         let inside = &mut *inside;
-        if is_hello && self.clockwork().is_alive(from) {
+        if is_hello && self.scheduler().is_alive(from) {
             inside.deaf.remove(&from);
         }
         let extends = request.extends();

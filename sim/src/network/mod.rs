@@ -1,9 +1,9 @@
 //! The network between clients and server: it delays, loses, doubles, and holds back.
 
-mod down;
-mod end;
+mod client_endpoint;
+mod downlink;
 mod faults;
-mod up;
+mod uplink;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,30 +15,30 @@ use leasehold_core::{ClaimId, Instant};
 use tokio::sync::mpsc;
 
 use crate::{
-    clockwork::{Clockwork, Group},
     dice::Dice,
     journal::Journal,
     plan::{Fault, Manner, Plan},
+    scheduler::{Group, Scheduler},
     server::Machine,
 };
-pub(crate) use end::Delivery;
-use end::End;
+use client_endpoint::ClientEndpoint;
+pub(crate) use client_endpoint::Delivery;
 
 /// In so many of a hundred cases a message takes ten times as long.
 const SLOW: u64 = 2;
 
 /// The network, and the server behind it.
-pub(crate) struct Wire {
+pub(crate) struct Network {
     journal: Arc<Journal>,
     manner: Manner,
     seed: u64,
     delay: (Duration, Duration),
-    inside: Mutex<Inside>,
+    inside: Mutex<NetworkState>,
 }
 
-struct Inside {
+struct NetworkState {
     machine: Machine,
-    ends: BTreeMap<Group, End>,
+    ends: BTreeMap<Group, ClientEndpoint>,
     /// Clients of which the server knows that they are not there.
     deaf: BTreeSet<Group>,
     /// What becomes of requests and news, by their number.
@@ -54,7 +54,7 @@ struct Inside {
     down: Instant,
 }
 
-impl Wire {
+impl Network {
     /// The network of a plan whose clients have these groups.
     #[must_use]
     pub(crate) fn new(plan: &Plan, groups: &[Group], journal: Arc<Journal>) -> Arc<Self> {
@@ -68,7 +68,7 @@ impl Wire {
                 _ => {}
             }
         }
-        let inside = Inside {
+        let inside = NetworkState {
             machine: Machine::new(plan.manner, plan.bug, plan.forgets()),
             ends: BTreeMap::new(),
             deaf: BTreeSet::new(),
@@ -91,7 +91,7 @@ impl Wire {
     /// Plugs a client in; what arrives for it comes here.
     pub(crate) fn plug_in(&self, client: Group) -> mpsc::UnboundedReceiver<Delivery> {
         let (inbox, deliveries) = mpsc::unbounded_channel();
-        self.lock().ends.insert(client, End::new(inbox));
+        self.lock().ends.insert(client, ClientEndpoint::new(inbox));
         deliveries
     }
 
@@ -129,11 +129,11 @@ impl Wire {
         Duration::from_nanos(if dice.percent(SLOW) { takes * 10 } else { takes })
     }
 
-    fn clockwork(&self) -> &Arc<Clockwork> {
-        self.journal.clockwork()
+    fn scheduler(&self) -> &Arc<Scheduler> {
+        self.journal.scheduler()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, NetworkState> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

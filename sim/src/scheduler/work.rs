@@ -15,7 +15,7 @@ use leasehold_core::{BoxFuture, Instant};
 use super::{
     Group, Sleep,
     agenda::{Agenda, Key},
-    group::{Signs, State},
+    group::{GroupState, Signs},
     task::{Task, TaskId, TaskWaker},
 };
 use crate::dice::Dice;
@@ -29,19 +29,19 @@ const OVERSLEPT: u64 = 1_200_000;
 
 /// Time, and all that happens in it. The world has one thread: what is read at every step is outside of the lock, which then costs more
 /// than what it guards.
-pub(crate) struct Clockwork {
+pub(crate) struct Scheduler {
     /// In nanoseconds.
     now: AtomicU64,
     pub(super) signs: Box<[Signs]>,
-    inside: Mutex<Inside>,
+    inside: Mutex<SchedulerState>,
 }
 
-pub(super) struct Inside {
+pub(super) struct SchedulerState {
     dice: Dice,
     due: Agenda<Due>,
     tasks: Vec<Option<Task>>,
     pub(super) ready: Vec<TaskId>,
-    pub(super) groups: Vec<State>,
+    pub(super) groups: Vec<GroupState>,
     /// Of all that happened: equal only for runs that went the same way.
     digest: u64,
     trace: Option<Vec<String>>,
@@ -67,19 +67,19 @@ struct Polled {
     waker: Arc<TaskWaker>,
 }
 
-impl Clockwork {
+impl Scheduler {
     /// A clockwork that begins, of so many groups beside the world's own. `traced`: what happens is written down.
     #[must_use]
     pub(crate) fn new(seed: u64, traced: bool, groups: usize) -> Arc<Self> {
         Arc::new(Self {
             now: AtomicU64::new(BEGIN.as_nanos()),
             signs: (0..=groups).map(|_| Signs::default()).collect(),
-            inside: Mutex::new(Inside {
+            inside: Mutex::new(SchedulerState {
                 dice: Dice::of(&[seed, u64::from_be_bytes(*b"schedule")]),
                 due: Agenda::new(),
                 tasks: Vec::new(),
                 ready: Vec::new(),
-                groups: (0..=groups).map(|_| State::default()).collect(),
+                groups: (0..=groups).map(|_| GroupState::default()).collect(),
                 digest: 0,
                 trace: traced.then(Vec::new),
             }),
@@ -108,7 +108,7 @@ impl Clockwork {
     pub(crate) fn spawn(self: &Arc<Self>, group: Group, future: BoxFuture<'static, ()>) {
         let mut inside = self.lock();
         let task = inside.tasks.len();
-        let waker = Arc::new(TaskWaker { clockwork: Arc::clone(self), task, rung: true.into() });
+        let waker = Arc::new(TaskWaker { scheduler: Arc::clone(self), task, rung: true.into() });
         inside.tasks.push(Some(Task { group, future: Some(future), waker }));
         inside.groups[group.0].tasks += 1;
         inside.add_ready(task, group);
@@ -171,7 +171,7 @@ impl Clockwork {
         }
     }
 
-    fn next(&self, inside: &mut Inside, until: Instant) -> Next {
+    fn next(&self, inside: &mut SchedulerState, until: Instant) -> Next {
         let (now, first) = (self.now(), inside.due.first());
         if now >= until {
             return Next::Over;
@@ -193,12 +193,12 @@ impl Clockwork {
         }
     }
 
-    fn take_due(&self, inside: &mut Inside, now: Instant) -> Next {
+    fn take_due(&self, inside: &mut SchedulerState, now: Instant) -> Next {
         self.tick(now);
         inside.due.pop().map_or(Next::Over, Next::Due)
     }
 
-    fn take_ready(&self, inside: &mut Inside, now: Instant) -> Next {
+    fn take_ready(&self, inside: &mut SchedulerState, now: Instant) -> Next {
         let now = self.tick(now);
         let at = inside.dice.among(0..=inside.ready.len() as u64 - 1) as usize;
         let number = inside.ready.swap_remove(at);
@@ -274,13 +274,13 @@ impl Clockwork {
         let _gone = self.lock().due.remove(entry);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inside> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         // A panic of a task ends its run; what is dropped then needs the clockwork all the same.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inside {
+impl SchedulerState {
     fn note(&mut self, now: Instant, mark: u64, what: impl FnOnce() -> String) {
         self.digest = Dice::of(&[self.digest, now.as_nanos(), mark]).next();
         if let Some(trace) = &mut self.trace {
@@ -305,7 +305,7 @@ impl Inside {
     }
 }
 
-impl fmt::Debug for Clockwork {
+impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clockwork").field("passed", &self.passed()).finish_non_exhaustive()
     }

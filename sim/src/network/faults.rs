@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::Instant;
 
-use super::{Inside, Wire, end::Delivery};
-use crate::{clockwork::Group, dice::Dice, plan::Direction};
+use super::{Network, NetworkState, client_endpoint::Delivery};
+use crate::{dice::Dice, plan::Direction, scheduler::Group};
 
 /// In so many of a hundred cases an end hears of it when a connection breaks.
 pub(super) const HEARD: u64 = 60;
 
-impl Wire {
+impl Network {
     /// The client is gone, and the server noticed.
     pub(crate) fn hang_up(&self, client: Group) {
         self.lock().deaf.insert(client);
@@ -69,7 +69,7 @@ impl Wire {
     }
 
     /// Nothing passes on the connection of a client any more; in so many of a hundred cases each end hears of it.
-    pub(super) fn break_conn(self: &Arc<Self>, inside: &mut Inside, client: Group, heard: u64) {
+    pub(super) fn break_conn(self: &Arc<Self>, inside: &mut NetworkState, client: Group, heard: u64) {
         if !self.keeps_order() {
             return;
         }
@@ -81,13 +81,13 @@ impl Wire {
             inside.deaf.insert(client);
         }
         if dice.percent(heard) {
-            let at = self.clockwork().now().after(self.takes(client, 3, conn));
+            let at = self.scheduler().now().after(self.takes(client, 3, conn));
             self.hand_over(client, at, Delivery::Reset { conn });
         }
     }
 }
 
-impl Inside {
+impl NetworkState {
     fn prolong(&mut self, by: i64) {
         let longer = Duration::from_nanos(by.min(0).unsigned_abs());
         self.asked.values_mut().for_each(|(_, asked)| *asked = asked.after(longer));

@@ -10,7 +10,7 @@ use std::{
 
 use leasehold_core::BoxFuture;
 
-use super::{Clockwork, Group};
+use super::{Group, Scheduler};
 
 /// Names a task; never used again in a run.
 pub(super) type TaskId = usize;
@@ -24,7 +24,7 @@ pub(super) struct Task {
 
 /// Rings for one task.
 pub(super) struct TaskWaker {
-    pub(super) clockwork: Arc<Clockwork>,
+    pub(super) scheduler: Arc<Scheduler>,
     pub(super) task: TaskId,
     /// It rang since the last poll.
     pub(super) rung: AtomicBool,
@@ -37,7 +37,7 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.rung.swap(true, Ordering::Relaxed) {
-            self.clockwork.make_ready(self.task);
+            self.scheduler.make_ready(self.task);
         }
     }
 }

@@ -7,7 +7,7 @@ use leasehold_core::Instant;
 /// What is due, the earliest first, and of one moment what was entered first. An entry that is taken back or put off leaves a stale line
 /// behind, which is dropped when its time comes: most sleeps end early, and a line is cheaper than its removal.
 pub(super) struct Agenda<T> {
-    lines: BinaryHeap<Reverse<Line>>,
+    lines: BinaryHeap<Reverse<AgendaKey>>,
     slots: Vec<Slot<T>>,
     /// Slots that hold nothing.
     free: Vec<usize>,
@@ -15,7 +15,7 @@ pub(super) struct Agenda<T> {
 }
 
 /// When, the number of the entry, and its slot.
-type Line = (Instant, u64, usize);
+type AgendaKey = (Instant, u64, usize);
 
 struct Slot<T> {
     /// Of the entry that is in it, or was last.

@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Host, link::Link};
 use crate::{
     bug::Bug,
+    network::{Delivery, Network},
     plan::Manner,
     server::{Notification, Reply, Request},
-    wire::{Delivery, Wire},
 };
 
 /// How long the client library waits for an answer: sometimes it is more patient than core, which has less time to renew.
@@ -27,14 +27,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
 pub(super) type RequestResult = Result<Reply, EngineError>;
 
 /// A client's end of the wire.
-pub(super) struct Port {
+pub(super) struct NetworkInterface {
     pub(super) host: Host,
     pub(super) manner: Manner,
     pub(super) bug: Option<Bug>,
     pub(super) mailbox: Mailbox,
     pub(super) in_flight: InFlight,
     pub(super) link: Link,
-    wire: Arc<Wire>,
+    network: Arc<Network>,
     evidence: Mutex<ServerClock>,
     under_way: Mutex<UnderWay>,
     /// Claims that stand in line.
@@ -53,8 +53,8 @@ struct Call {
     said: oneshot::Sender<RequestResult>,
 }
 
-impl Port {
-    pub(super) fn new(host: Host, wire: Arc<Wire>, manner: Manner, bug: Option<Bug>) -> Self {
+impl NetworkInterface {
+    pub(super) fn new(host: Host, network: Arc<Network>, manner: Manner, bug: Option<Bug>) -> Self {
         Self {
             host,
             manner,
@@ -62,7 +62,7 @@ impl Port {
             mailbox: Mailbox::default(),
             in_flight: InFlight::default(),
             link: Link::default(),
-            wire,
+            network,
             evidence: Mutex::default(),
             under_way: Mutex::default(),
             waiting: Mutex::default(),
@@ -84,7 +84,7 @@ impl Port {
             under_way.calls.insert(number, Call { conn, sent, said });
             number
         };
-        self.wire.send(self.host.group, conn, number, request);
+        self.network.send(self.host.group, conn, number, request);
         tokio::select! {
             biased;
             said = answer => said.unwrap_or_else(|_| Err(self.unknown("the connection broke"))),
@@ -133,7 +133,7 @@ impl Port {
     }
 
     pub(super) fn unplug(&self) {
-        self.wire.unplug(self.host.group);
+        self.network.unplug(self.host.group);
     }
 
     pub(super) fn unknown(&self, message: &str) -> EngineError {
@@ -150,7 +150,7 @@ impl Port {
         let now = self.now();
         let ahead = lock(&self.evidence).learn(call.sent, now, clock);
         if ahead.is_some() {
-            self.wire.journal().doubt(self.host.group);
+            self.network.journal().doubt(self.host.group);
             self.mailbox.push(CoreNotification::Doubt);
         }
         let _ = call.said.send(Ok(reply));

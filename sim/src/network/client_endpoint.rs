@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::server::{Notification, Reply};
 
 /// The network's side of one client.
-pub(super) struct End {
+pub(super) struct ClientEndpoint {
     pub(super) inbox: mpsc::UnboundedSender<Delivery>,
     pub(super) requests: u64,
     pub(super) notifications: u64,
@@ -19,7 +19,7 @@ pub(super) struct End {
     pub(super) conn: Conn,
 }
 
-impl End {
+impl ClientEndpoint {
     pub(super) fn new(inbox: mpsc::UnboundedSender<Delivery>) -> Self {
         let never = Instant::from_nanos(0);
         Self {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Clockwork, task::TaskId};
+use super::{Scheduler, task::TaskId};
 
 /// A group of tasks. [`Group::WORLD`] never stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ impl Group {
 
 /// How a group is.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct GroupState {
     stopped: bool,
     dead: bool,
     /// Those of a stopped group that would be ready.
@@ -35,7 +35,7 @@ pub(super) struct State {
     pub(super) tasks: usize,
 }
 
-/// What is asked of a group at every step. See [`Clockwork`].
+/// What is asked of a group at every step. See [`Scheduler`].
 #[derive(Debug, Default)]
 pub(super) struct Signs {
     dead: AtomicBool,
@@ -45,7 +45,7 @@ pub(super) struct Signs {
     may_stop: AtomicBool,
 }
 
-impl State {
+impl GroupState {
     pub(super) fn runs(&self) -> bool {
         !self.stopped && !self.dead
     }
@@ -69,7 +69,7 @@ pub(crate) enum Moment {
     After,
 }
 
-impl Clockwork {
+impl Scheduler {
     /// All groups but the world's own.
     pub(crate) fn groups(&self) -> impl Iterator<Item = Group> + use<> {
         (1..self.signs.len()).map(Group)

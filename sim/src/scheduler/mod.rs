@@ -11,4 +11,4 @@ mod work;
 
 pub(crate) use group::{Group, Moment, Sleeps};
 pub(crate) use sleep::Sleep;
-pub(crate) use work::Clockwork;
+pub(crate) use work::Scheduler;

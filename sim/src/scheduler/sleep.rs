@@ -9,13 +9,13 @@ use std::{
 
 use leasehold_core::Instant;
 
-use super::{Clockwork, Group, agenda::Key};
+use super::{Group, Scheduler, agenda::Key};
 
 /// Resolves at an instant of the world's clock, later by as long as its group was suspended.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct Sleep {
-    clockwork: Arc<Clockwork>,
+    scheduler: Arc<Scheduler>,
     group: Group,
     at: Instant,
     /// For how long the group had been suspended in all when `at` was right.
@@ -24,9 +24,9 @@ pub(crate) struct Sleep {
 }
 
 impl Sleep {
-    pub(super) fn new(clockwork: &Arc<Clockwork>, group: Group, at: Instant) -> Self {
-        let suspended = clockwork.suspended(group);
-        Self { clockwork: Arc::clone(clockwork), group, at, suspended, entry: None }
+    pub(super) fn new(scheduler: &Arc<Scheduler>, group: Group, at: Instant) -> Self {
+        let suspended = scheduler.suspended(group);
+        Self { scheduler: Arc::clone(scheduler), group, at, suspended, entry: None }
     }
 }
 
@@ -34,16 +34,16 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let suspended = self.clockwork.suspended(self.group);
+        let suspended = self.scheduler.suspended(self.group);
         let more = suspended.saturating_sub(std::mem::replace(&mut self.suspended, suspended));
         self.at = self.at.after(more);
         let entry = self.entry.take();
-        if self.clockwork.now() < self.at {
-            self.entry = Some(self.clockwork.wake_at(self.at, cx.waker(), entry));
+        if self.scheduler.now() < self.at {
+            self.entry = Some(self.scheduler.wake_at(self.at, cx.waker(), entry));
             return Poll::Pending;
         }
         if let Some(entry) = entry {
-            self.clockwork.forget(entry);
+            self.scheduler.forget(entry);
         }
         Poll::Ready(())
     }
@@ -52,7 +52,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(entry) = self.entry {
-            self.clockwork.forget(entry);
+            self.scheduler.forget(entry);
         }
     }
 }

@@ -5,19 +5,25 @@ use std::sync::Arc;
 use leasehold_core::Instant;
 
 use super::{
-    Inside, Wire,
-    end::{Delivery, in_order},
+    Network, NetworkState,
+    client_endpoint::{Delivery, in_order},
 };
 use crate::{
-    clockwork::Group,
     plan::{Fate, Fault, Manner},
+    scheduler::Group,
     server::Notification,
 };
 
-impl Wire {
+impl Network {
     /// Sends something to a client, on the connection on which it asked.
-    pub(super) fn post(self: &Arc<Self>, inside: &mut Inside, to: Group, conn: u64, delivery: Delivery) {
-        let now = self.clockwork().now();
+    pub(super) fn post(
+        self: &Arc<Self>,
+        inside: &mut NetworkState,
+        to: Group,
+        conn: u64,
+        delivery: Delivery,
+    ) {
+        let now = self.scheduler().now();
         let (lag, late) = inside.lag;
         let Some(end) = inside.ends.get_mut(&to) else { return };
         let mut arrival = now.after(self.takes(to, 1, end.replies));
@@ -39,7 +45,7 @@ impl Wire {
     }
 
     /// Tells a client unasked.
-    pub(super) fn tell(self: &Arc<Self>, inside: &mut Inside, to: Group, notification: Notification) {
+    pub(super) fn tell(self: &Arc<Self>, inside: &mut NetworkState, to: Group, notification: Notification) {
         if self.manner == Manner::Poll {
             return;
         }
@@ -55,15 +61,15 @@ impl Wire {
         if matches!(fault, Fault::Notification { fate: Fate::Twice(_), .. }) {
             self.post(inside, to, conn, Delivery::Notification(notification.clone()));
         }
-        self.hand_over(to, self.clockwork().now().after(late), Delivery::Notification(notification));
+        self.hand_over(to, self.scheduler().now().after(late), Delivery::Notification(notification));
     }
 
     pub(super) fn hand_over(self: &Arc<Self>, to: Group, at: Instant, delivery: Delivery) {
-        let wire = Arc::clone(self);
-        self.clockwork().at(at, move || {
-            wire.clockwork().note(0, || format!("client {} receives {delivery:?}", to.number()));
+        let network = Arc::clone(self);
+        self.scheduler().at(at, move || {
+            network.scheduler().note(0, || format!("client {} receives {delivery:?}", to.number()));
             // Without an end, nobody is there any more.
-            if let Some(end) = wire.lock().ends.get(&to) {
+            if let Some(end) = network.lock().ends.get(&to) {
                 let _ = end.inbox.send(delivery);
             }
         });
