@@ -18,7 +18,7 @@ use nix::{
 
 use crate::{
     Failure,
-    dice::Dice,
+    rng::Rng,
     shelf::{Content, Shelf},
 };
 
@@ -63,7 +63,7 @@ pub struct Tally {
 /// # Errors
 /// What keeps it from being done.
 pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
-    let (mut seconds, mut seed) = (20, Dice::random_seed());
+    let (mut seconds, mut seed) = (20, Rng::random_seed());
     for pair in args.chunks(2) {
         match *pair {
             ["--seconds", value] => seconds = value.parse()?,
@@ -105,12 +105,12 @@ pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Fail
             .spawn()?;
         writers.push(Writer(process));
     }
-    let (admin, mut dice) = (Locks::connect(&url)?, Dice::new(seed, 9));
+    let (admin, mut rng) = (Locks::connect(&url)?, Rng::new(seed, 9));
     while now_nanos() < until {
-        sleep(dice.millis(20..150));
+        sleep(rng.millis(20..150));
         let Some(victim) = holder(&admin, &writers)? else { continue };
         kill(victim, Signal::SIGSTOP)?;
-        sleep(TTL + dice.millis(50..400));
+        sleep(TTL + rng.millis(50..400));
         kill(victim, Signal::SIGCONT)?;
     }
     for Writer(process) in &mut writers {
@@ -166,7 +166,7 @@ fn audit(place: Destination, shelf: &Shelf, server: &RedisServer) -> Result<Tall
 /// What keeps it from working.
 pub fn writer(args: &[&str]) -> Result<(), Failure> {
     let &[url, dir, until, seed] = args else { return Err("a writer has four orders".into()) };
-    let (until, mut dice): (u64, _) = (until.parse()?, Dice::new(seed.parse()?, 1));
+    let (until, mut rng): (u64, _) = (until.parse()?, Rng::new(seed.parse()?, 1));
     let (locks, shelf) = (Locks::connect(url)?, Shelf::new(Path::new(dir)));
     let fence = locks.redis_fence(NAME).ok_or("these locks are on Redis")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -176,12 +176,12 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(80) && guard.check() {
             element += 1;
-            let place = *dice.pick(&PLACES);
-            let work = Work { place, shelf: &shelf, element, between: dice.millis(5..30) };
+            let place = *rng.pick(&PLACES);
+            let work = Work { place, shelf: &shelf, element, between: rng.millis(5..30) };
             let said = if place == Destination::FencedKey {
-                runtime.block_on(work.on_redis(&guard, &fence, dice.percent(50)))?
+                runtime.block_on(work.on_redis(&guard, &fence, rng.percent(50)))?
             } else {
-                work.on_file(&guard, dice.percent(50))?
+                work.on_file(&guard, rng.percent(50))?
             };
             if said == Content::Fenced {
                 shelf.acknowledge(&format!("{place:?}-refused"), 1)?;

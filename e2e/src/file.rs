@@ -16,7 +16,7 @@ use nix::fcntl::OFlag;
 use crate::{
     Failure,
     crew::Crew,
-    dice::Dice,
+    rng::Rng,
     task::LOCKS,
     world::{Fault, Promise, Setting, World},
 };
@@ -33,7 +33,7 @@ pub struct Files {
     crew: Crew,
     admin: leasehold::Locks,
     foreign: Option<File>,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Files {
@@ -46,12 +46,12 @@ impl Files {
         let url = format!("file://{}", dir.path().display());
         let admin = leasehold::Locks::connect(&url)?;
         let crew = Crew::start(setting, "client", vec![url; CLIENTS])?;
-        Ok(Self { dir, crew, admin, foreign: None, dice: Dice::new(setting.seed, 77) })
+        Ok(Self { dir, crew, admin, foreign: None, rng: Rng::new(setting.seed, 77) })
     }
 
     /// As `flock(1)` does, which knows nothing of our line.
     fn flock(&mut self) {
-        let lock = self.dice.pick(&LOCKS);
+        let lock = self.rng.pick(&LOCKS);
         let Ok(file) = File::open(self.dir.path().join(format!("{lock}.lock"))) else { return };
         let limit = Instant::now() + TRIES;
         while file.try_lock().is_err() {

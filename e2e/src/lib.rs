@@ -9,7 +9,6 @@
 
 pub mod client;
 pub mod crew;
-pub mod dice;
 mod doubts;
 pub mod dropped;
 pub mod etcd;
@@ -24,6 +23,7 @@ mod proxied;
 pub mod pulse;
 pub mod redis;
 pub mod retold;
+pub mod rng;
 pub mod round;
 pub mod section;
 pub mod served;

@@ -9,7 +9,6 @@ use leasehold_testkit::{
 
 use crate::{
     Failure,
-    dice::Dice,
     etcd::{self, Alone, CLUSTER, Three},
     figures::Figures,
     file::Files,
@@ -18,6 +17,7 @@ use crate::{
     postgres::Postgres,
     pulse::Pulse,
     redis::{self, Cluster, Group, Nodes, Redis},
+    rng::Rng,
     served::Served,
     shelf::Shelf,
     speed::EngineSpeed,
@@ -164,8 +164,8 @@ impl Round<'_> {
         // Of the locks of other crates it knows nothing.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
-        let (dice, speed) = (&mut Dice::new(self.seed, 0), EngineSpeed::of(self.engine));
-        let (storm, faults) = rage(&mut world, recorder, dice, setting.until(), speed.traces, tell);
+        let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
+        let (storm, faults) = rage(&mut world, recorder, rng, setting.until(), speed.traces, tell);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(pulse);
         let events = History::from_events(events);

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     client::Desk,
-    dice::Dice,
+    rng::Rng,
     task::{TTL, is_tidy, ttl},
 };
 
@@ -26,25 +26,25 @@ const LEAST: Duration = Duration::from_millis(1);
 const MOVED: Duration = Duration::from_millis(50);
 
 /// Works under a lock for a while, looks all the time whether it is still held, and lets it go.
-pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: Guard, dice: &mut Dice) {
-    let length = match dice.below(1000) {
-        0..920 => dice.millis(0..2),
-        920..992 => dice.millis(2..25),
-        992..998 => dice.millis(100..600),
+pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
+    let length = match rng.below(1000) {
+        0..920 => rng.millis(0..2),
+        920..992 => rng.millis(2..25),
+        992..998 => rng.millis(100..600),
         // Of leases: so that some are over while it lasts.
-        _ => ttl(&desk.locks).mul_f64(dice.millis(1000..2200).as_secs_f64()),
+        _ => ttl(&desk.locks).mul_f64(rng.millis(1000..2200).as_secs_f64()),
     };
     // A refusal is what the fence is for; whether an acknowledged append was lost is seen at the end.
-    let work = (guard.mode() == Mode::Exclusive && dice.percent(5)).then(|| {
+    let work = (guard.mode() == Mode::Exclusive && rng.percent(5)).then(|| {
         let (shelf, lock, element, token) =
             (desk.shelf.clone(), lock.to_owned(), active_hold.id(), guard.token());
         spawn_blocking(move || shelf.append(&lock, element, Some(token), || ()))
     });
     stay(&active_hold, &guard, length, || work.as_ref().is_some_and(|work| !work.is_finished())).await;
-    if dice.percent(2) {
+    if rng.percent(2) {
         let _ = guard.confirm().await;
     }
-    leave(lock, active_hold, guard, dice).await;
+    leave(lock, active_hold, guard, rng).await;
 }
 
 async fn stay(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, busy: impl Fn() -> bool) {
@@ -76,8 +76,8 @@ async fn stay(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, bus
     }
 }
 
-async fn leave(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, dice: &mut Dice) {
-    let way = if is_tidy(lock) { dice.below(80) } else { dice.below(100) };
+async fn leave(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
+    let way = if is_tidy(lock) { rng.below(80) } else { rng.below(100) };
     let knew = !guard.check();
     match way {
         0..75 => {
@@ -85,7 +85,7 @@ async fn leave(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, dice: &mut
             told(leaving, knew, guard.release().await);
         }
         75..80 => {
-            let keep = dice.millis(5..40);
+            let keep = rng.millis(5..40);
             let leaving = active_hold.releasing(Some(keep.as_nanos() as u64));
             told(leaving, knew, guard.release_at_least(keep).await);
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, thread::sleep, time::Duration};
 use leasehold_testkit::history::{Recorder, What, nanos, now_nanos};
 
 use crate::{
-    dice::Dice,
+    rng::Rng,
     task::TTL,
     world::{Fault, World},
 };
@@ -52,7 +52,7 @@ pub fn start(recorder: &Recorder) {
 pub fn rage<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
-    dice: &mut Dice,
+    rng: &mut Rng,
     until: u64,
     traces: Duration,
     mut tell: impl FnMut(u64),
@@ -74,14 +74,14 @@ pub fn rage<W: World>(
         let end = until.min(begin + nanos(STORM));
         recorder.note(What::NemesisBegin { kind: WHOLE.to_owned() });
         for place in &mut places {
-            place.next = now_nanos() + nanos(dice.millis(REST));
+            place.next = now_nanos() + nanos(rng.millis(REST));
         }
         // Each fault that has begun is ended before the storm is.
         while now_nanos() < end || places.iter().any(|place| place.now.is_some()) {
             let begins = now_nanos() < end;
             for place in &mut places {
                 if place.next <= now_nanos() {
-                    step(world, recorder, dice, place, begins, &mut counts);
+                    step(world, recorder, rng, place, begins, &mut counts);
                 }
             }
             tell(counts.values().sum());
@@ -98,7 +98,7 @@ pub fn rage<W: World>(
 fn step<W: World>(
     world: &mut W,
     recorder: &Recorder,
-    dice: &mut Dice,
+    rng: &mut Rng,
     place: &mut FaultTarget<W>,
     begins: bool,
     counts: &mut BTreeMap<&'static str, u64>,
@@ -112,15 +112,15 @@ fn step<W: World>(
         Some(fault) => {
             (fault.end)(world, place.at);
             recorder.note(What::NemesisEnd { kind: kind(fault) });
-            dice.millis(REST)
+            rng.millis(REST)
         }
         None if begins => {
-            let fault = dice.pick(place.faults);
+            let fault = rng.pick(place.faults);
             recorder.note(What::NemesisBegin { kind: kind(fault) });
             (fault.begin)(world, place.at);
             *counts.entry(fault.name).or_default() += 1;
             place.now = Some(fault);
-            dice.millis(fault.lasts.clone())
+            rng.millis(fault.lasts.clone())
         }
         None => TTL,
     };

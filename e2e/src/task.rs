@@ -6,7 +6,7 @@ use leasehold_core::{Error, ErrorKind, Guard, Locks, Mode, Modes, Request};
 use leasehold_testkit::history::{Attempt, Granted, now_nanos};
 use tokio::time::{sleep, timeout};
 
-use crate::{client::Desk, dice::Dice, section, truth::sign};
+use crate::{client::Desk, rng::Rng, section, truth::sign};
 
 /// So short that faults end leases; an engine with a longer shortest one has that.
 pub const TTL: Duration = Duration::from_secs(1);
@@ -39,25 +39,25 @@ enum Patience {
 
 /// Works until the time is up.
 pub async fn work(desk: Desk, task: u32) {
-    let mut dice = Dice::new(desk.seed, u64::from(task) + 1);
+    let mut rng = Rng::new(desk.seed, u64::from(task) + 1);
     while now_nanos() < desk.until {
-        once(&desk, task, &mut dice).await;
-        if dice.percent(30) {
-            sleep(dice.millis(1..8)).await;
+        once(&desk, task, &mut rng).await;
+        if rng.percent(30) {
+            sleep(rng.millis(1..8)).await;
         }
     }
 }
 
-async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
-    let lock = *dice.pick(&LOCKS);
-    let (request, mode) = wish(desk, lock, dice);
-    let request = request.ttl(ttl(&desk.locks)).renew(dice.percent(90));
-    let patience = match dice.below(100) {
+async fn once(desk: &Desk, task: u32, rng: &mut Rng) {
+    let lock = *rng.pick(&LOCKS);
+    let (request, mode) = wish(desk, lock, rng);
+    let request = request.ttl(ttl(&desk.locks)).renew(rng.percent(90));
+    let patience = match rng.below(100) {
         0..20 => Patience::Try,
-        20..60 if !is_patient(lock) => Patience::Within(dice.millis(20..1500)),
+        20..60 if !is_patient(lock) => Patience::Within(rng.millis(20..1500)),
         60..85 => Patience::Endless,
         _ if is_tidy(lock) => Patience::Endless,
-        _ => Patience::Cancelled(dice.millis(0..60)),
+        _ => Patience::Cancelled(rng.millis(0..60)),
     };
     let limit = match patience {
         Patience::Try => Some(0),
@@ -66,7 +66,7 @@ async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
     };
     let attempt = desk.recorder.attempt(task, lock, mode, limit);
     // Whoever may leave a claim behind, and some others.
-    let signs = matches!(patience, Patience::Cancelled(_)) || dice.percent(10);
+    let signs = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
     let request = if signs { request.owner(sign(attempt.id()).as_str()) } else { request };
     let ended = match patience {
         Patience::Try => request.try_acquire().await,
@@ -80,26 +80,26 @@ async fn once(desk: &Desk, task: u32, dice: &mut Dice) {
     match ended {
         Ok(guard) => {
             let active_hold = attempt.granted(facts(&guard, ttl(&desk.locks)), || section::left(&guard));
-            section::under(desk, lock, active_hold, guard, dice).await;
+            section::under(desk, lock, active_hold, guard, rng).await;
         }
         Err(error) => {
             failed(attempt, &error);
             // A server that is away must not be hammered by an endless loop.
             if !error.is_taken() {
-                sleep(dice.millis(5..50)).await;
+                sleep(rng.millis(5..50)).await;
             }
         }
     }
 }
 
-fn wish(desk: &Desk, lock: &str, dice: &mut Dice) -> (Request, Mode) {
+fn wish(desk: &Desk, lock: &str, rng: &mut Rng) -> (Request, Mode) {
     let kind = if desk.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
     match kind {
         b'm' => (desk.locks.mutex(lock), Mode::Exclusive),
-        b'r' if dice.percent(30) => (desk.locks.rw(lock).write(), Mode::Exclusive),
+        b'r' if rng.percent(30) => (desk.locks.rw(lock).write(), Mode::Exclusive),
         b'r' => (desk.locks.rw(lock).read(), Mode::Shared),
         _ => {
-            let count = 1 + dice.below(2) as u32;
+            let count = 1 + rng.below(2) as u32;
             let request = desk.locks.semaphore(lock, PERMITS).permits(count);
             (request, Mode::Permits { count, limit: PERMITS })
         }

@@ -11,10 +11,10 @@ use leasehold_testkit::history::History;
 
 use crate::{
     Failure,
-    dice::Dice,
     etcd::{self, CLUSTER},
     figures::Figures,
     redis,
+    rng::Rng,
     round::{Outcome, Round, promise_of},
     speed::EngineSpeed,
     totals::Totals,
@@ -76,7 +76,7 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
     let mut typed = Typed {
         engine: String::new(),
         minutes: 1.0,
-        seed: Dice::random_seed(),
+        seed: Rng::random_seed(),
         sum: false,
         keep: KEPT.into(),
         judge: None,

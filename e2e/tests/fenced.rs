@@ -3,8 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use leasehold_e2e::{
-    dice::Dice,
     fenced::{Destination, PLACES, Tally, run},
+    rng::Rng,
 };
 
 /// How long the writers are paused before it is looked whether that has bitten.
@@ -16,7 +16,7 @@ const ACKNOWLEDGED: u64 = 20;
 
 #[test]
 fn only_what_has_no_fence_loses_updates() {
-    let seed = Dice::random_seed();
+    let seed = Rng::random_seed();
     let mut sums =
         PLACES.map(|place| Tally { place, acknowledged: 0, refused: 0, lost_increments: 0, lost_appends: 0 });
     for seed in seed..seed + MAX_ROUNDS {

@@ -9,8 +9,8 @@ use std::{
 };
 
 use leasehold_e2e::{
-    dice::Dice,
     figures::Figures,
+    rng::Rng,
     round::{Outcome, Round},
 };
 
@@ -37,7 +37,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn smoke_for(engine: &str, time: Duration, part: u64) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let random = Dice::random_seed();
+    let random = Rng::random_seed();
     let mut sum = Figures::default();
     let mut seeds = [1, random].into_iter().chain(random + 1..).take(MAX_ROUNDS as usize);
     while sum.operations < OPERATIONS / part || sum.all_faults() < FAULTS / part || sum.rounds < 2 {

@@ -5,8 +5,8 @@
 use std::{path::Path, time::UNIX_EPOCH};
 
 use leasehold_e2e::{
-    dice::Dice,
     figures::Figures,
+    rng::Rng,
     round::{Outcome, Round},
     speed::EngineSpeed,
     storm::time_of_one,
@@ -42,7 +42,7 @@ const MAX_STORMS: u64 = 8;
 
 #[test]
 fn two_engines_keep_their_promises_in_a_storm() {
-    let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(Dice::random_seed);
+    let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(Rng::random_seed);
     let engines = std::env::var(CHOICE).unwrap_or_else(|_| of_day(today()).join(","));
     println!("repeat with {CHOICE}={engines} {SEED}={seed} cargo test -p leasehold-e2e --test storm");
     for engine in engines.split(',') {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use leasehold_e2e::{
     Failure,
-    dice::Dice,
+    rng::Rng,
     figures::Figures,
     round::{Outcome, PEER, PEER_OF_THREE, Round},
 };
@@ -87,7 +87,7 @@ fn title(engine: &str, peer: &str) -> String {
 }
 
 fn parse(args: &[&str]) -> Result<Typed, Failure> {
-    let mut typed = Typed { rounds: 1, seed: Dice::random_seed(), peers: peers() };
+    let mut typed = Typed { rounds: 1, seed: Rng::random_seed(), peers: peers() };
     for pair in args.chunks(2) {
         match *pair {
             ["--rounds", value] => typed.rounds = value.parse()?,

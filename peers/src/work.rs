@@ -6,7 +6,7 @@ use leasehold_core::{Lineage, Mode, Token};
 use leasehold_e2e::{
     Failure,
     client::{Orders, THREADS},
-    dice::Dice,
+    rng::Rng,
     pulse::Pulse,
     task::TTL,
 };
@@ -53,11 +53,11 @@ async fn work<P: Peer>(orders: Orders) -> Result<(), Failure> {
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let (peer, recorder) = (Arc::clone(&peer), Arc::clone(&recorder));
-            let (mut dice, until) = (Dice::new(orders.seed, task + 1), orders.until);
+            let (mut rng, until) = (Rng::new(orders.seed, task + 1), orders.until);
             tokio::spawn(async move {
                 while now_nanos() < until {
-                    once(&*peer, &recorder, task as u32, &mut dice).await;
-                    sleep(dice.millis(1..4)).await;
+                    once(&*peer, &recorder, task as u32, &mut rng).await;
+                    sleep(rng.millis(1..4)).await;
                 }
             })
         })
@@ -68,8 +68,8 @@ async fn work<P: Peer>(orders: Orders) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, dice: &mut Dice) {
-    let name = *dice.pick(&NAMES);
+async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, rng: &mut Rng) {
+    let name = *rng.pick(&NAMES);
     let limit = Some(LIMIT.as_nanos() as u64);
     let attempt = recorder.attempt(task, name, Mode::Exclusive, limit);
     let hold = match peer.acquire(name, LIMIT).await {
@@ -83,7 +83,7 @@ async fn once<P: Peer>(peer: &P, recorder: &Recorder, task: u32, dice: &mut Dice
     let ttl_nanos = Some(TTL.as_nanos() as u64);
     let belief = attempt.granted(Granted { token, ttl_nanos, watched: false, fixed: false }, || left(&hold));
     // Some are so long that faults meet holds, and none as long as a lease.
-    let end = Instant::now() + if dice.percent(10) { dice.millis(100..600) } else { dice.millis(0..8) };
+    let end = Instant::now() + if rng.percent(10) { rng.millis(100..600) } else { rng.millis(0..8) };
     loop {
         if !belief.check(|| P::is_held(&hold), || left(&hold)) {
             belief.lost("told");

@@ -7,7 +7,6 @@
 
 mod bug;
 mod client;
-mod dice;
 mod journal;
 mod nemesis;
 mod network;
@@ -15,6 +14,7 @@ mod notice;
 mod plan;
 mod reduce;
 mod resource;
+mod rng;
 mod scheduler;
 mod server;
 mod tally;

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    dice::Dice,
+    rng::Rng,
     scheduler::{Group, Scheduler},
     tally::Updates,
 };
@@ -110,10 +110,10 @@ impl Resources {
     fn delays(&self) -> (Duration, Duration) {
         let mut inside = self.lock();
         inside.visits += 1;
-        let mut dice = Dice::of(&[self.seed, u64::from_be_bytes(*b"resource"), inside.visits]);
+        let mut rng = Rng::of(&[self.seed, u64::from_be_bytes(*b"resource"), inside.visits]);
         let mut delay = || {
-            let most = if dice.percent(SLOW.0) { SLOW.1 } else { self.delay.1 };
-            Duration::from_nanos(dice.among(self.delay.0.as_nanos() as u64..=most.as_nanos() as u64))
+            let most = if rng.percent(SLOW.0) { SLOW.1 } else { self.delay.1 };
+            Duration::from_nanos(rng.among(self.delay.0.as_nanos() as u64..=most.as_nanos() as u64))
         };
         (delay(), delay())
     }

@@ -14,13 +14,13 @@ use leasehold_testkit::history::{Phase, What};
 use tokio::sync::Notify;
 
 use crate::{
-    client::{ClientClock, ClientDice, Host, Remote},
-    dice::Dice,
+    client::{ClientClock, ClientRng, Host, Remote},
     journal::{Journal, Who},
     nemesis,
     network::Network,
     plan::Plan,
     resource::Resources,
+    rng::Rng,
     scheduler::{Group, Scheduler},
     tally::Tally,
     truth::Truths,
@@ -125,13 +125,13 @@ impl World {
     /// A process starts.
     fn start(self: &Arc<Self>, client: usize) {
         let (group, plan) = (self.groups[client], &self.plan.clients[client]);
-        let boot = Duration::from_secs(Dice::of(&[self.plan.seed, client as u64]).among(0..=1_000_000));
+        let boot = Duration::from_secs(Rng::of(&[self.plan.seed, client as u64]).among(0..=1_000_000));
         let clock = Arc::new(ClientClock::new(Arc::clone(&self.journal), group, boot, plan.fast));
         let host = Host::new(Arc::clone(&self.scheduler), group, Arc::clone(&clock));
         let engine = Remote::new(&self.plan, &host, &self.network);
         let renewed = Arc::new(Notify::new());
         let locks = Locks::builder(Arc::new(engine))
-            .env(Env { clock, entropy: Arc::new(ClientDice::new(self.plan.seed, group)) })
+            .env(Env { clock, entropy: Arc::new(ClientRng::new(self.plan.seed, group)) })
             .keeper(Keeper::with(Arc::new(host.clone())))
             .observe(Arc::new(Observer {
                 host: host.clone(),
@@ -194,7 +194,7 @@ impl World {
         record.tally.violated = u64::from(!complaints.is_empty());
         let (digest, trace) = self.scheduler.told();
         // Sums of digests do not tell the order, so each counts with its seed.
-        record.tally.digest = Dice::of(&[self.plan.seed, digest]).next();
+        record.tally.digest = Rng::of(&[self.plan.seed, digest]).next();
         Outcome { tally: record.tally, complaints, digest, trace }
     }
 }

@@ -40,7 +40,7 @@ const NUMBERS: [u64; 12] = [
 /// When the target does. The input is printed.
 pub fn run(samples: &[Vec<u8>], target: impl Fn(&[u8])) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let mut dice = Dice(number("LEASEHOLD_SEED").unwrap_or(SEED));
+    let mut rng = Rng(number("LEASEHOLD_SEED").unwrap_or(SEED));
     let limit = number("LEASEHOLD_FUZZ_SECONDS").map(Duration::from_secs);
     one(&target, &[]);
     for sample in samples {
@@ -51,7 +51,7 @@ pub fn run(samples: &[Vec<u8>], target: impl Fn(&[u8])) {
     let mut rounds = 0;
     while limit.map_or(rounds < ROUNDS, |limit| begin.elapsed() < limit) {
         rounds += 1;
-        one(&target, &dice.input(samples));
+        one(&target, &rng.input(samples));
     }
 }
 
@@ -67,9 +67,9 @@ fn one(target: &impl Fn(&[u8]), input: &[u8]) {
 }
 
 /// Random numbers (<https://prng.di.unimi.it/splitmix64.c>).
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -7,7 +7,7 @@ use leasehold_testkit::server::EtcdCluster;
 
 use super::{HELD, STOPPED, things};
 use crate::{
-    dice::Dice,
+    rng::Rng,
     served::{Served, System},
     world::{Fault, Promise},
 };
@@ -20,7 +20,7 @@ pub struct Three {
     cluster: EtcdCluster,
     /// Which of them has trouble.
     struck: usize,
-    dice: Dice,
+    rng: Rng,
 }
 
 /// Where a server is stopped and goes on, an old etcd promises no exclusion: such a leader ends leases that the next one keeps
@@ -37,7 +37,7 @@ impl Three {
     }
 
     fn strike_any(&mut self, act: fn(&mut EtcdCluster, usize)) {
-        self.struck = self.dice.below(self.cluster.ports().len() as u64) as usize;
+        self.struck = self.rng.below(self.cluster.ports().len() as u64) as usize;
         act(&mut self.cluster, self.struck);
     }
 
@@ -94,7 +94,7 @@ impl System for Three {
     }
 
     fn start(seed: u64) -> Self {
-        Self { cluster: EtcdCluster::start(), struck: 0, dice: Dice::new(seed, 78) }
+        Self { cluster: EtcdCluster::start(), struck: 0, rng: Rng::new(seed, 78) }
     }
 
     fn ports(&self) -> Vec<u16> {

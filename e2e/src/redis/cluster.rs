@@ -7,7 +7,7 @@ use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
 use super::{HELD, STOPPED, is_best_effort, keys_left, map};
 use crate::{
-    dice::Dice,
+    rng::Rng,
     served::{Served, System},
     task::LOCKS,
     world::{Fault, Promise},
@@ -25,13 +25,13 @@ pub struct Cluster {
     struck: usize,
     /// The slot that is between two of them.
     open: Option<u16>,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Cluster {
     /// The slot of a lock that clients want.
     fn slot(&mut self) -> u16 {
-        let lock = self.dice.pick(&LOCKS);
+        let lock = self.rng.pick(&LOCKS);
         self.servers.slot(&format!("{PREFIX}{lock}"))
     }
 
@@ -50,14 +50,14 @@ impl Cluster {
 
     fn strike_replica(&mut self, act: fn(&mut RedisCluster, usize)) {
         let replicas = self.nodes(false);
-        self.struck = *self.dice.pick(&replicas);
+        self.struck = *self.rng.pick(&replicas);
         act(&mut self.servers, self.struck);
     }
 
     /// Makes a replica a master. One that cannot become it is left as it is.
     fn promote(&mut self, how: RedisFailover) {
         let replicas = self.nodes(false);
-        let replica = *self.dice.pick(&replicas);
+        let replica = *self.rng.pick(&replicas);
         drop(self.servers.failover(replica, how));
         self.migrate_meanwhile();
     }
@@ -67,7 +67,7 @@ impl Cluster {
         let slot = self.slot();
         let owner = self.servers.owner(slot);
         let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
-        let to = *self.dice.pick(&others);
+        let to = *self.rng.pick(&others);
         self.servers.migrate_slot(slot, to).expect("keys that nobody made under ASKING stand in no way");
     }
 
@@ -76,7 +76,7 @@ impl Cluster {
         let slot = self.slot();
         let owner = self.servers.owner(slot);
         let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
-        let to = *self.dice.pick(&others);
+        let to = *self.rng.pick(&others);
         self.open = Some(slot);
         // What a node refuses while others are in trouble is done at the end.
         let _ = self.servers.open_slot(slot, to).and_then(|()| self.servers.move_keys(slot, 1));
@@ -89,10 +89,10 @@ impl Cluster {
         let owner = masters.iter().find_map(|&node| self.servers.owner_by(node, slot));
         let others: Vec<_> = masters.iter().copied().filter(|&node| Some(node) != owner).collect();
         let is_there = owner.is_some_and(|owner| masters.contains(&owner));
-        if self.dice.below(2) == 0 || !is_there || others.is_empty() {
+        if self.rng.below(2) == 0 || !is_there || others.is_empty() {
             return;
         }
-        let to = *self.dice.pick(&others);
+        let to = *self.rng.pick(&others);
         self.open = self.servers.migrate_slot(slot, to).is_err().then_some(slot);
     }
 
@@ -215,7 +215,7 @@ impl System for Cluster {
     }
 
     fn start(seed: u64) -> Self {
-        Self { servers: RedisCluster::start(), struck: 0, open: None, dice: Dice::new(seed, 80) }
+        Self { servers: RedisCluster::start(), struck: 0, open: None, rng: Rng::new(seed, 80) }
     }
 
     fn ports(&self) -> Vec<u16> {

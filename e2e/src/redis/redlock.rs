@@ -12,7 +12,7 @@ use leasehold_testkit::server::{RedisServer, redis_command};
 
 use super::is_best_effort;
 use crate::{
-    dice::Dice,
+    rng::Rng,
     served::{Served, System},
     world::{Fault, Promise},
 };
@@ -38,7 +38,7 @@ pub struct Nodes {
     struck: usize,
     /// One that has forgotten has no vote: until then no other is struck, for then nobody is granted anything.
     until: Option<Instant>,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Nodes {
@@ -46,7 +46,7 @@ impl Nodes {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             sleep(left);
         }
-        self.struck = self.dice.below(NODES) as usize;
+        self.struck = self.rng.below(NODES) as usize;
         act(&mut self.servers[self.struck]);
     }
 
@@ -120,7 +120,7 @@ impl System for Nodes {
             server.set_clock(AGE);
             tell(server, &["SET", "leasehold:{}B", "1 1000"]);
         }
-        Self { servers, struck: 0, until: None, dice: Dice::new(seed, 83) }
+        Self { servers, struck: 0, until: None, rng: Rng::new(seed, 83) }
     }
 
     fn ports(&self) -> Vec<u16> {

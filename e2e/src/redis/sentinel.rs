@@ -7,7 +7,7 @@ use leasehold_testkit::server::RedisSentinels;
 
 use super::{HELD, STOPPED, is_best_effort, keys_left, map};
 use crate::{
-    dice::Dice,
+    rng::Rng,
     served::{Served, System},
     world::{Fault, Promise},
 };
@@ -20,7 +20,7 @@ pub struct Group {
     servers: RedisSentinels,
     /// Which of them has trouble.
     struck: usize,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Group {
@@ -31,13 +31,13 @@ impl Group {
 
     fn strike_replica(&mut self, act: fn(&mut RedisSentinels, usize)) {
         let nodes = self.servers.ports().len();
-        let other = 1 + self.dice.below(nodes as u64 - 1) as usize;
+        let other = 1 + self.rng.below(nodes as u64 - 1) as usize;
         self.struck = (self.servers.master() + other) % nodes;
         act(&mut self.servers, self.struck);
     }
 
     fn strike_sentinel(&mut self, act: fn(&mut RedisSentinels, usize)) {
-        self.struck = self.dice.below(self.servers.sentinel_ports().len() as u64) as usize;
+        self.struck = self.rng.below(self.servers.sentinel_ports().len() as u64) as usize;
         act(&mut self.servers, self.struck);
     }
 
@@ -128,7 +128,7 @@ impl System for Group {
     }
 
     fn start(seed: u64) -> Self {
-        Self { servers: RedisSentinels::start(), struck: 0, dice: Dice::new(seed, 79) }
+        Self { servers: RedisSentinels::start(), struck: 0, rng: Rng::new(seed, 79) }
     }
 
     /// Sentinels first, then the nodes.

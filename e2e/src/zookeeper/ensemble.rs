@@ -7,7 +7,7 @@ use leasehold_testkit::server::ZookeeperEnsemble;
 
 use super::{HELD, STOPPED, things};
 use crate::{
-    dice::Dice,
+    rng::Rng,
     served::{Served, System},
     world::{Fault, Promise},
 };
@@ -20,7 +20,7 @@ pub struct Ensemble {
     servers: ZookeeperEnsemble,
     /// Which of them has trouble.
     struck: usize,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Ensemble {
@@ -30,7 +30,7 @@ impl Ensemble {
     }
 
     fn strike_any(&mut self, act: fn(&mut ZookeeperEnsemble, usize)) {
-        self.struck = self.dice.below(self.servers.ports().len() as u64) as usize;
+        self.struck = self.rng.below(self.servers.ports().len() as u64) as usize;
         act(&mut self.servers, self.struck);
     }
 
@@ -85,7 +85,7 @@ impl System for Ensemble {
 
     fn start(seed: u64) -> Self {
         let servers = ZookeeperEnsemble::start_with(&["-Dznode.container.checkIntervalMs=700"]);
-        Self { servers, struck: 0, dice: Dice::new(seed, 79) }
+        Self { servers, struck: 0, rng: Rng::new(seed, 79) }
     }
 
     fn ports(&self) -> Vec<u16> {

@@ -16,7 +16,7 @@ use leasehold_core::{
 use leasehold_testkit::server::WallClock;
 use nix::sys::signal::Signal;
 
-use crate::rig::{HELD, Holder, LONG, PATIENCE, Rig, acquire, dice, millis, until};
+use crate::rig::{HELD, Holder, LONG, PATIENCE, Rig, acquire, millis, rng, until};
 
 /// The machine's clock, faster or slower, and set forward.
 struct Bent {
@@ -47,7 +47,7 @@ fn memory(per_mille: u64) -> (Arc<Bent>, Locks, Locks) {
 fn f07_suspend() {
     let (clock, locks, _) = memory(1000);
     let guard = locks.mutex("a").ttl(Duration::from_secs(20)).blocking().acquire().unwrap();
-    sleep(dice().millis(0..100));
+    sleep(rng().millis(0..100));
     assert!(guard.check());
     // The machine sleeps for an hour: no timer has fired yet, only the clock knows.
     clock.ahead.store(3_600_000_000_000, Relaxed);
@@ -79,7 +79,7 @@ fn f09_server_clock_steps_forward_by_more_than_the_lease() {
     let (rig, ttl) = (Rig::with_clock(), Duration::from_secs(60));
     let locks = rig.locks();
     let guard = acquire(&locks, "a", ttl);
-    sleep(dice().millis(0..200));
+    sleep(rng().millis(0..200));
     rig.server.set_clock(3600);
     // Whatever the holder's process hears of the server tells it.
     let next = acquire(&rig.locks(), "a", ttl);
@@ -98,7 +98,7 @@ fn f10_server_clock_steps_back_while_a_holder_dies() {
     let (holder, left) = loop {
         let holder = Holder::start(&rig.url(), "a", ttl);
         holder.signal(Signal::SIGKILL);
-        sleep(dice().millis(0..100));
+        sleep(rng().millis(0..100));
         rig.server.set_clock(-3600);
         // Where the machine stalled, the lease was over before the clock stepped.
         let view = pollster::block_on(locks.show("a")).unwrap();

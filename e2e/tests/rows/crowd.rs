@@ -10,10 +10,10 @@ use std::{
 };
 
 use leasehold::{Guard, Locks};
-use leasehold_e2e::dice::Dice;
+use leasehold_e2e::rng::Rng;
 use leasehold_testkit::stopwatch::Stopwatch;
 
-use crate::rig::{SLACK, dice, millis, until};
+use crate::rig::{SLACK, millis, rng, until};
 
 /// How many clients there are: more than members, so that each has one.
 const CLIENTS: usize = 5;
@@ -47,10 +47,10 @@ impl Crowd {
         let (ends, hall): (Arc<AtomicBool>, Arc<Hall>) = Default::default();
         let start = |_| {
             let locks = Locks::connect(url).unwrap();
-            let (ends, hall, mut dice) = (Arc::clone(&ends), Arc::clone(&hall), dice());
+            let (ends, hall, mut rng) = (Arc::clone(&ends), Arc::clone(&hall), rng());
             spawn(move || {
                 while !ends.load(SeqCst) {
-                    hall.visit(&locks, ttl, &mut dice);
+                    hall.visit(&locks, ttl, &mut rng);
                 }
             })
         };
@@ -75,7 +75,7 @@ impl Crowd {
 
 impl Hall {
     /// Acquires, looks, works a little and releases.
-    fn visit(&self, locks: &Locks, ttl: Duration, dice: &mut Dice) {
+    fn visit(&self, locks: &Locks, ttl: Duration, rng: &mut Rng) {
         let watch = Stopwatch::start();
         let granted = locks.mutex("crowd").ttl(ttl).blocking().acquire_within(LIMIT);
         let waited = watch.given();
@@ -87,8 +87,8 @@ impl Hall {
         let guard = Arc::new(guard);
         self.enter(&guard);
         self.grants.fetch_add(1, SeqCst);
-        let some_stay_for_long = if dice.percent(10) { 300..1200 } else { 0..20 };
-        sleep(dice.millis(some_stay_for_long));
+        let some_stay_for_long = if rng.percent(10) { 300..1200 } else { 0..20 };
+        sleep(rng.millis(some_stay_for_long));
         self.inside.lock().unwrap().guards.retain(|other| !Arc::ptr_eq(other, &guard));
         let guard = Arc::into_inner(guard).expect("others look at it only while it is inside");
         let _ = guard.release_blocking();

@@ -8,7 +8,7 @@ use std::{
 use leasehold_core::Error;
 use leasehold_testkit::stopwatch::Stopwatch;
 
-use crate::rig::{PATIENCE, Rig, acquire, dice, millis, until};
+use crate::rig::{PATIENCE, Rig, acquire, millis, rng, until};
 
 /// How many scripts the server was called to run.
 fn scripts(rig: &Rig) -> u64 {
@@ -20,20 +20,20 @@ fn scripts(rig: &Rig) -> u64 {
 
 #[test]
 fn f33_subscriber_is_killed_and_the_release_falls_into_the_gap() {
-    let (rig, mut dice) = (Rig::new(), dice());
+    let (rig, mut rng) = (Rig::new(), rng());
     let (locks, other) = (rig.locks(), rig.locks());
     for _ in 0..10 {
         let guard = acquire(&locks, "a", Duration::from_secs(30));
         let request = other.mutex("a").blocking();
         let waiting = spawn(move || request.acquire_within(PATIENCE));
-        sleep(Duration::from_micros(dice.below(3000)));
+        sleep(Duration::from_micros(rng.below(3000)));
         let port = rig.server.port();
         let killing = spawn(move || {
             for kind in ["pubsub", "normal"] {
                 let _ = leasehold_testkit::server::redis_command(port, &["CLIENT", "KILL", "TYPE", kind]);
             }
         });
-        sleep(Duration::from_micros(dice.below(6000)));
+        sleep(Duration::from_micros(rng.below(6000)));
         guard.release_blocking().unwrap();
         let watch = Stopwatch::start();
         waiting.join().unwrap().unwrap().release_blocking().unwrap();
@@ -71,13 +71,13 @@ fn f68_a_thousand_wait_and_one_is_woken() {
 
 #[test]
 fn f72_names_do_not_share_what_is_theirs() {
-    let (rig, mut dice) = (Rig::new(), dice());
+    let (rig, mut rng) = (Rig::new(), rng());
     let (locks, other) = (rig.locks(), rig.locks());
     let name = |at: u64| format!("n{at}");
     let mut guards: Vec<_> =
         (0..200).map(|at| (at, acquire(&locks, &name(at), Duration::from_secs(30)))).collect();
     while !guards.is_empty() {
-        let (at, guard) = guards.swap_remove(dice.below(guards.len() as u64) as usize);
+        let (at, guard) = guards.swap_remove(rng.below(guards.len() as u64) as usize);
         guard.release_blocking().unwrap();
         let tries = |at| other.mutex(name(at)).blocking().try_acquire();
         tries(at).unwrap().release_blocking().unwrap();

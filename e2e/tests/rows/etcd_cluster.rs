@@ -11,7 +11,7 @@ use leasehold_testkit::{server::EtcdCluster, stopwatch::Stopwatch};
 use crate::{
     crowd::Crowd,
     etcd_rig::{SHORTEST, line, watched},
-    rig::{HELD, PATIENCE, SLACK, acquire, dice, millis, until, until_renewed},
+    rig::{HELD, PATIENCE, SLACK, acquire, millis, rng, until, until_renewed},
 };
 
 /// So long that a lease outlasts an election, and the move of a client from a dead member to another.
@@ -48,7 +48,7 @@ fn under_work(cluster: &mut EtcdCluster, strike: impl FnOnce(&mut EtcdCluster, &
 fn leader_is_killed() {
     let mut cluster = EtcdCluster::start();
     under_work(&mut cluster, |cluster, crowd| {
-        sleep(dice().millis(0..300));
+        sleep(rng().millis(0..300));
         let leader = cluster.leader();
         cluster.kill(leader);
         crowd.goes_on(10);
@@ -60,7 +60,7 @@ fn leader_is_killed() {
 fn follower_is_cut_off_and_then_the_leader() {
     let mut cluster = EtcdCluster::start();
     under_work(&mut cluster, |cluster, crowd| {
-        sleep(dice().millis(0..300));
+        sleep(rng().millis(0..300));
         let follower = (cluster.leader() + 1) % 3;
         for node in [follower, cluster.leader()] {
             cluster.cut(node);
@@ -77,7 +77,7 @@ fn member_of_a_holder_is_cut_off() {
     let (mut cluster, ttl) = (EtcdCluster::start(), LONG);
     let (proxies, locks) = watched(&cluster);
     let guard = acquire(&locks, "a", ttl);
-    sleep(dice().millis(0..1000));
+    sleep(rng().millis(0..1000));
     // It still answers, and says that it has no leader.
     cluster.cut(proxies.iter().position(|proxy| proxy.connections() > 0).unwrap());
     // The first time perhaps by a leader that does not know yet.
@@ -93,7 +93,7 @@ fn f42_leader_is_stopped_for_less_than_a_lease() {
         for _ in 0..2 {
             let leader = cluster.leader();
             cluster.pause(leader);
-            sleep(dice().millis(1000..4000));
+            sleep(rng().millis(1000..4000));
             crowd.goes_on(5);
             cluster.resume(leader);
         }
@@ -104,13 +104,13 @@ fn f42_leader_is_stopped_for_less_than_a_lease() {
 fn f71_each_server_is_stopped_and_goes_on_while_waiters_ask() {
     let mut cluster = EtcdCluster::start();
     under_work(&mut cluster, |cluster, crowd| {
-        let mut dice = dice();
+        let mut rng = rng();
         for _ in 0..8 {
-            let node = dice.below(3) as usize;
+            let node = rng.below(3) as usize;
             cluster.pause(node);
-            sleep(dice.millis(100..2500));
+            sleep(rng.millis(100..2500));
             cluster.resume(node);
-            sleep(dice.millis(0..500));
+            sleep(rng.millis(0..500));
         }
         crowd.goes_on(10);
     });
@@ -127,7 +127,7 @@ fn f42_leader_is_stopped_beyond_the_lease_and_goes_on() {
     let guard = acquire(&holder, "a", ttl);
     let request = waiter.mutex("a").ttl(ttl).blocking();
     let waiting = spawn(move || request.acquire_within(PATIENCE));
-    sleep(dice().millis(0..2000));
+    sleep(rng().millis(0..2000));
     let old = cluster.leader();
     cluster.pause(old);
     let end = Instant::now() + ttl + Duration::from_secs(2);
@@ -168,8 +168,8 @@ fn minority_alone_answers_in_time_and_leaks_nothing() {
     let leader = cluster.leader();
     let lost = [leader, (leader + 1) % 3];
     lost.into_iter().for_each(|node| cluster.kill(node));
-    let mut dice = dice();
-    let limits = [0..100, 300..700, 1000..3000, 5000..8000].map(|range| dice.millis(range));
+    let mut rng = rng();
+    let limits = [0..100, 300..700, 1000..3000, 5000..8000].map(|range| rng.millis(range));
     let wait = |locks: &Locks, limit: Duration| {
         // Claims of different owners each ask for themselves.
         let request = locks.mutex("a").ttl(LONG).owner(format!("{limit:?}").as_str()).blocking();
@@ -202,7 +202,7 @@ fn quorum_is_lost_and_comes_back() {
         until("it waits", || {
             line(&cluster.command(cluster.leader(), &["get", "-w=json", "--prefix", "/locks/a/"])).len() == 2
         });
-        sleep(dice().millis(0..1000));
+        sleep(rng().millis(0..1000));
         let leader = cluster.leader();
         let lost = [leader, (leader + 1) % 3];
         lost.into_iter().for_each(|node| cluster.pause(node));

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST},
-    rig::{HELD, Holder, LONG, PATIENCE, SLACK, acquire, dice, millis, until},
+    rig::{HELD, Holder, LONG, PATIENCE, SLACK, acquire, millis, rng, until},
 };
 
 #[test]
@@ -19,7 +19,7 @@ fn f01_pause_beyond_a_lease_of_etcd() {
     let (rig, ttl) = (Rig::new(), SHORTEST);
     let mut holder = Holder::start(&rig.url(), "a", ttl);
     assert_eq!(holder.ask("spin 4000"), "spinning");
-    sleep(dice().millis(0..800));
+    sleep(rng().millis(0..800));
     holder.signal(Signal::SIGSTOP);
     let next = acquire(&rig.locks(), "a", LONG);
     assert!(next.token().number > holder.token);
@@ -40,7 +40,7 @@ fn f41_lease_of_a_waiter_is_revoked() {
     let waiter = rig.locks();
     let waiting = spawn(move || waiter.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE));
     until("it waits", || rig.line("a").len() == 2);
-    sleep(dice().millis(0..700));
+    sleep(rng().millis(0..700));
     let (place, lease) = rig.line("a")[1];
     rig.revoke(lease);
     until("it has a new place", || rig.line("a").len() == 2);
@@ -64,7 +64,7 @@ fn f41_waiter_is_stopped_beyond_its_lease_and_its_turn_comes_meanwhile() {
     let mut waiter = Holder::begin(&rig.url(), "a", SHORTEST * 3, &[]);
     until("it waits", || rig.line("a").len() == 2);
     let (place, _) = rig.line("a")[1];
-    sleep(dice().millis(0..700));
+    sleep(rng().millis(0..700));
     waiter.signal(Signal::SIGSTOP);
     // What it waits for is deleted first, so what it reads when it runs again is that it is its turn.
     guard.release_blocking().unwrap();
@@ -81,7 +81,7 @@ fn f41_waiter_is_stopped_beyond_its_lease_and_its_turn_comes_meanwhile() {
 #[test]
 fn f43_lease_is_revoked_under_a_hold() {
     // So long that its own deadline is not over when it is told, also on a machine that stalls.
-    let (rig, ttl, mut dice) = (Rig::new(), HELD, dice());
+    let (rig, ttl, mut rng) = (Rig::new(), HELD, rng());
     let run = |name: &str, held: Duration, late: Option<Duration>| {
         let (proxy, locks) = rig.proxied();
         let guard = acquire(&locks, name, ttl);
@@ -105,8 +105,8 @@ fn f43_lease_is_revoked_under_a_hold() {
     let third = ttl.as_millis() as u64 / 3;
     scope(|scope| {
         for (number, is_late) in [false, false, true, true].into_iter().enumerate() {
-            let (run, held) = (&run, dice.millis(0..third));
-            let late = is_late.then(|| dice.millis(0..third / 2));
+            let (run, held) = (&run, rng.millis(0..third));
+            let late = is_late.then(|| rng.millis(0..third / 2));
             scope.spawn(move || run(&format!("a{number}"), held, late));
         }
     });
@@ -117,7 +117,7 @@ fn f43_lease_is_revoked_under_a_hold_that_nobody_hears_of() {
     let (rig, ttl) = (Rig::new(), SHORTEST);
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", ttl);
-    sleep(dice().millis(0..700));
+    sleep(rng().millis(0..700));
     proxy.hold_answers();
     rig.revoke(rig.line("a")[0].1);
     let watch = Stopwatch::start();

@@ -9,7 +9,7 @@ use leasehold_testkit::stopwatch::Stopwatch;
 
 use crate::{
     etcd_rig::Rig,
-    rig::{LONG, PATIENCE, SLACK, acquire, dice, millis, until},
+    rig::{LONG, PATIENCE, SLACK, acquire, millis, rng, until},
 };
 
 /// How soon a waiter is there whose connection broke: it connects again at once, after a failure a little later.
@@ -25,7 +25,7 @@ fn compact(rig: &Rig) {
 
 #[test]
 fn f46_compaction_and_a_reset_while_a_waiter_waits() {
-    let (rig, mut dice) = (Rig::new(), dice());
+    let (rig, mut rng) = (Rig::new(), rng());
     let (proxy, waiter) = rig.proxied();
     let holder = rig.locks();
     for released_meanwhile in [false, true, false, true] {
@@ -34,7 +34,7 @@ fn f46_compaction_and_a_reset_while_a_waiter_waits() {
         let waiting = spawn(move || request.acquire_within(PATIENCE));
         until("it waits", || rig.line("a").len() == 2);
         compact(&rig);
-        sleep(dice.millis(0..100));
+        sleep(rng.millis(0..100));
         if released_meanwhile {
             // What it waits for is deleted and forgotten while it hears nothing.
             proxy.sever();
@@ -43,7 +43,7 @@ fn f46_compaction_and_a_reset_while_a_waiter_waits() {
             proxy.mend();
         } else {
             proxy.reset();
-            sleep(dice.millis(0..100));
+            sleep(rng.millis(0..100));
             guard.release_blocking().unwrap();
         }
         let watch = Stopwatch::start();
@@ -66,7 +66,7 @@ fn f46_watch_from_a_revision_that_is_compacted() {
     compact(&rig);
     guard.release_blocking().unwrap();
     compact(&rig);
-    sleep(dice().millis(0..200));
+    sleep(rng().millis(0..200));
     let watch = Stopwatch::start();
     proxy.let_go();
     let next = waiting.join().unwrap().unwrap();

@@ -7,7 +7,7 @@ use leasehold_testkit::{room::with_room, stopwatch::Stopwatch};
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST},
-    rig::{LONG, PATIENCE, SLACK, acquire, dice, until},
+    rig::{LONG, PATIENCE, SLACK, acquire, rng, until},
 };
 
 #[test]
@@ -22,7 +22,7 @@ fn f47_older_state_is_restored() {
     }
     let guard = acquire(&holder, "a", SHORTEST * 2);
     let fence = holder.etcd_fence("resource").unwrap();
-    sleep(dice().millis(0..500));
+    sleep(rng().millis(0..500));
     rig.server.restore();
     rig.server.restart();
     until("the hold is told lost", || !guard.check());

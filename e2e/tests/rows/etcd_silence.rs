@@ -13,7 +13,7 @@ use leasehold_testkit::{
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST, watched},
-    rig::{LONG, PATIENCE, SLACK, acquire, dice, until, until_renewed, warm},
+    rig::{LONG, PATIENCE, SLACK, acquire, rng, until, until_renewed, warm},
 };
 
 /// A lease that is to be kept alive in spite of a silence: after a third of it, or a little later.
@@ -28,7 +28,7 @@ fn silence(proxy: &Proxy) {
 fn f44_server_is_silent_and_the_holder_knows_by_itself() {
     let (rig, ttl) = (Rig::new(), SHORTEST);
     let guard = acquire(&rig.locks(), "a", ttl);
-    sleep(dice().millis(0..1500));
+    sleep(rng().millis(0..1500));
     // It still takes connections, and says nothing on any.
     rig.server.pause();
     let watch = Stopwatch::start();
@@ -48,7 +48,7 @@ fn f44_half_open_connection_of_a_holder_and_of_a_waiter() {
     let guard = acquire(&holder, "a", ttl);
     let waiting = spawn(move || waiter.mutex("a").ttl(ttl).blocking().acquire_within(PATIENCE));
     until("it waits", || rig.line("a").len() == 2);
-    sleep(dice().millis(0..1500));
+    sleep(rng().millis(0..1500));
     [&held, &waits].into_iter().for_each(silence);
     until_renewed(&guard);
     assert!(guard.check(), "kept alive on another connection");
@@ -64,7 +64,7 @@ fn f44_silent_member_and_the_hold_is_kept_through_another() {
     let (cluster, ttl) = (EtcdCluster::start(), KEPT);
     let (proxies, locks) = watched(&cluster);
     let guard = acquire(&locks, "a", ttl);
-    sleep(dice().millis(0..2000));
+    sleep(rng().millis(0..2000));
     let silent = proxies.iter().position(|proxy| proxy.connections() > 0).unwrap();
     silence(&proxies[silent]);
     until_renewed(&guard);
@@ -88,7 +88,7 @@ fn f44_member_is_well_and_keeps_no_lease_alive() {
     };
     let guard = acquire(&locks, "a", ttl);
     // Shortly before a third of the lease, when it is to be kept alive, and before the others have a new leader.
-    sleep(ttl / 3 - dice().millis(200..600));
+    sleep(ttl / 3 - rng().millis(200..600));
     cluster.pause(leader);
     until_renewed(&guard);
     assert!(guard.check(), "kept alive by another stream");

@@ -9,7 +9,7 @@ use std::{
 use futures_util::FutureExt;
 use leasehold_testkit::{dropper::drop_at_every_poll, stopwatch::Stopwatch};
 
-use crate::rig::{HELD, LONG, PATIENCE, Rig, SLACK, acquire, dice, millis, until, until_renewed};
+use crate::rig::{HELD, LONG, PATIENCE, Rig, SLACK, acquire, millis, rng, until, until_renewed};
 
 #[test]
 fn f11_every_worker_is_blocked() {
@@ -19,7 +19,7 @@ fn f11_every_worker_is_blocked() {
     runtime.block_on(async {
         let guard = locks.mutex("a").ttl(HELD).acquire().await.unwrap();
         let bounded = locks.mutex("b").ttl(HELD).max_hold(millis(1000)).acquire().await.unwrap();
-        sleep(millis(1000) + dice().millis(0..200));
+        sleep(millis(1000) + rng().millis(0..200));
         until_renewed(&guard);
         assert!(guard.check(), "renewed by a thread that nobody can block");
         assert!(!bounded.check(), "max_hold ends it all the same");
@@ -68,7 +68,7 @@ fn f17_release_is_dropped_midway() {
 
 #[test]
 fn f18_waiter_is_dropped_when_it_is_told() {
-    let (rig, mut dice) = (Rig::new(), dice());
+    let (rig, mut rng) = (Rig::new(), rng());
     let (locks, first, second) = (rig.locks(), rig.locks(), rig.locks());
     for _ in 0..15 {
         let guard = acquire(&locks, "a", LONG);
@@ -80,7 +80,7 @@ fn f18_waiter_is_dropped_when_it_is_told() {
             move || request.acquire_within(PATIENCE)
         });
         until("both wait", || rig.waiters("a") == 2);
-        let phase = Duration::from_micros(dice.below(1500));
+        let phase = Duration::from_micros(rng.below(1500));
         let dropping = spawn(move || {
             sleep(phase);
             drop(doomed);

@@ -2,7 +2,7 @@
 
 use leasehold_e2e::shelf::{Content, Shelf};
 
-use crate::rig::{Rig, acquire, dice, millis};
+use crate::rig::{Rig, acquire, millis, rng};
 
 #[test]
 fn f70_fence_outlives_a_restart() {
@@ -12,7 +12,7 @@ fn f70_fence_outlives_a_restart() {
     let new = acquire(&locks, "a", millis(1000)).token();
     let fence = locks.redis_fence("resource").unwrap();
     pollster::block_on(fence.write(new, &[&["SET", "resource", "new"]])).unwrap();
-    std::thread::sleep(dice().millis(0..50));
+    std::thread::sleep(rng().millis(0..50));
     rig.server.kill();
     rig.server.restart();
     let fence = rig.locks().redis_fence("resource").unwrap();

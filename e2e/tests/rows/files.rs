@@ -9,7 +9,7 @@ use std::{
 use futures_util::FutureExt;
 use leasehold::{ErrorKind, Locks, Loss};
 
-use crate::rig::{HELD, dice, millis, until};
+use crate::rig::{HELD, millis, rng, until};
 
 struct Dir {
     dir: tempfile::TempDir,
@@ -31,7 +31,7 @@ impl Dir {
 
 #[test]
 fn f22_wait_for_a_foreign_flock_is_dropped() {
-    let (dir, mut dice) = (Dir::new(), dice());
+    let (dir, mut rng) = (Dir::new(), rng());
     let locks = dir.locks();
     locks.mutex("a").blocking().acquire().unwrap().release_blocking().unwrap();
     for _ in 0..5 {
@@ -39,7 +39,7 @@ fn f22_wait_for_a_foreign_flock_is_dropped() {
         foreign.lock().unwrap();
         let mut waiting = Box::pin(locks.mutex("a").acquire());
         assert!((&mut waiting).now_or_never().is_none());
-        sleep(dice.millis(0..40));
+        sleep(rng.millis(0..40));
         drop(waiting);
         foreign.unlock().unwrap();
         sleep(millis(60));
@@ -53,7 +53,7 @@ fn f64_lock_file_is_replaced_or_unlinked() {
         let dir = Dir::new();
         let (locks, other) = (dir.locks(), dir.locks());
         let guard = locks.mutex("a").ttl(HELD).blocking().acquire().unwrap();
-        sleep(dice().millis(0..200));
+        sleep(rng().millis(0..200));
         fs::remove_file(dir.lock_file("a")).unwrap();
         if replaced {
             File::create(dir.lock_file("a")).unwrap();

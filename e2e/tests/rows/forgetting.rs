@@ -5,7 +5,7 @@ use std::{fs, thread::sleep, time::Duration};
 use leasehold::{Guard, Level, Locks};
 use leasehold_testkit::server::RedisServer;
 
-use crate::rig::{HELD, LONG, Rig, acquire, dice, millis, until, until_renewed};
+use crate::rig::{HELD, LONG, Rig, acquire, millis, rng, until, until_renewed};
 
 /// The label is best effort, for the reason that holds this word.
 fn expect_best_effort(locks: &Locks, reason: &str) {
@@ -33,7 +33,7 @@ fn f29_power_cut_with_a_lazy_log() {
     expect_best_effort(&locks, "everysec");
     let before = fs::metadata(log(&rig)).map_or(0, |log| log.len());
     let guard = acquire(&locks, "a", millis(1500));
-    sleep(dice().millis(0..300));
+    sleep(rng().millis(0..300));
     rig.server.kill();
     // SIGKILL loses nothing that the kernel has: what was not synced is cut off by hand.
     fs::OpenOptions::new().write(true).open(log(&rig)).unwrap().set_len(before).unwrap();
@@ -47,7 +47,7 @@ fn f29_power_cut_with_a_synced_log() {
     let locks = rig.locks();
     assert_eq!(pollster::block_on(locks.guarantee()).unwrap().level, Level::LeaseBounded);
     let guard = acquire(&locks, "a", HELD);
-    sleep(dice().millis(0..300));
+    sleep(rng().millis(0..300));
     rig.server.kill();
     rig.server.restart();
     let told = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
@@ -63,7 +63,7 @@ fn f30_restart_without_data() {
     let locks = rig.locks();
     expect_best_effort(&locks, "appendonly is no");
     let guard = acquire(&locks, "a", millis(1500));
-    sleep(dice().millis(0..300));
+    sleep(rng().millis(0..300));
     rig.server.kill();
     rig.server.restart();
     expect_loss(&rig, guard);
@@ -75,7 +75,7 @@ fn f31_full_memory_evicts_locks() {
     let locks = rig.locks();
     expect_best_effort(&locks, "evicts");
     let guard = acquire(&locks, "a", millis(1500));
-    sleep(dice().millis(0..300));
+    sleep(rng().millis(0..300));
     rig.says(&["SET", "bulk", &"x".repeat(50_000)]);
     rig.says(&["CONFIG", "SET", "maxmemory", "1"]);
     until("the lock is evicted", || rig.left("lock:a") == -2);
@@ -102,7 +102,7 @@ fn f32_promoted_replica_whose_clock_is_ahead() {
         offset(&replica, "slave_repl_offset") >= offset(&rig.server, "master_repl_offset")
     });
     expect_best_effort(&locks, "fail-over");
-    sleep(dice().millis(0..300));
+    sleep(rng().millis(0..300));
     rig.server.kill();
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     proxy.point_to(replica.port());

@@ -6,14 +6,14 @@ use leasehold::Previous;
 use leasehold_testkit::stopwatch::Stopwatch;
 use nix::sys::signal::Signal;
 
-use crate::rig::{Holder, LONG, Rig, SLACK, acquire, dice, millis, until};
+use crate::rig::{Holder, LONG, Rig, SLACK, acquire, millis, rng, until};
 
 #[test]
 fn f01_pause_beyond_the_lease() {
     let (rig, ttl) = (Rig::new(), millis(600));
     let mut holder = Holder::start(&rig.url(), "a", ttl);
     assert_eq!(holder.ask("spin 1200"), "spinning");
-    sleep(dice().millis(0..400));
+    sleep(rng().millis(0..400));
     holder.signal(Signal::SIGSTOP);
     let next = acquire(&rig.locks(), "a", LONG);
     assert!(next.token().number > holder.token);
@@ -32,7 +32,7 @@ fn f04_pause_between_the_check_and_the_write() {
     // It is still held when it is checked, also by a machine that stalls, and then it is waited for.
     let (rig, ttl) = (Rig::new(), millis(3000));
     let mut holder = Holder::start(&rig.url(), "a", ttl);
-    sleep(dice().millis(0..300));
+    sleep(rng().millis(0..300));
     assert_eq!(holder.ask("check"), "true");
     assert_eq!(holder.ask("write"), "ok");
     holder.signal(Signal::SIGSTOP);
@@ -59,7 +59,7 @@ fn f20_panic_and_abort_in_the_section() {
     assert_eq!(next.previous(), Previous::Abandoned);
     next.release_blocking().unwrap();
     let mut holder = Holder::start(&rig.url(), "a", ttl);
-    sleep(dice().millis(0..300));
+    sleep(rng().millis(0..300));
     holder.tell("abort");
     let watch = Stopwatch::start();
     let next = acquire(&rig.locks(), "a", ttl);
@@ -69,12 +69,12 @@ fn f20_panic_and_abort_in_the_section() {
 
 #[test]
 fn f24_crash_while_acquiring() {
-    let (rig, ttl, mut dice) = (Rig::new(), millis(500), dice());
+    let (rig, ttl, mut rng) = (Rig::new(), millis(500), rng());
     let key = |round| format!("lock:a{round}");
     for round in 0..12 {
         let mut holder = Holder::start(&rig.url(), &format!("a{round}"), ttl);
         holder.tell("cycle");
-        sleep(dice.millis(5..60));
+        sleep(rng.millis(5..60));
         holder.signal(Signal::SIGKILL);
         drop(holder);
         let left = rig.left(&key(round));

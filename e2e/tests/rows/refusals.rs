@@ -4,7 +4,7 @@ use std::thread::sleep;
 
 use leasehold::{Broken, ErrorKind, Loss};
 
-use crate::rig::{LONG, Rig, acquire, dice, until};
+use crate::rig::{LONG, Rig, acquire, rng, until};
 
 #[test]
 fn f34_each_refusal_is_told_as_what_it_is() {
@@ -38,7 +38,7 @@ fn f69_operator_breaks_a_lock_by_force() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a", LONG);
-    sleep(dice().millis(0..200));
+    sleep(rng().millis(0..200));
     let token = guard.token().number;
     assert_eq!(pollster::block_on(operator.break_hold("a", token, true)).unwrap(), Broken::Done);
     let next = acquire(&operator, "a", LONG);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold::{Guard, Locks};
-use leasehold_e2e::dice::Dice;
+use leasehold_e2e::rng::Rng;
 use leasehold_testkit::server::{Proxy, RedisServer};
 use nix::sys::signal::Signal;
 
@@ -27,11 +27,11 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 pub(crate) const HELD: Duration = Duration::from_secs(9);
 
 /// The dice of a row: by `LEASEHOLD_SEED`, or a seed that nobody chose. Shown when the row fails.
-pub(crate) fn dice() -> Dice {
+pub(crate) fn rng() -> Rng {
     let typed = std::env::var("LEASEHOLD_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = typed.unwrap_or_else(Dice::random_seed);
+    let seed = typed.unwrap_or_else(Rng::random_seed);
     println!("repeat with LEASEHOLD_SEED={seed}");
-    Dice::new(seed, 0)
+    Rng::new(seed, 0)
 }
 
 pub(crate) fn millis(count: u64) -> Duration {

@@ -8,7 +8,7 @@ use std::{
 use leasehold::Loss;
 use leasehold_testkit::stopwatch::Stopwatch;
 
-use crate::rig::{HELD, LONG, PATIENCE, Rig, SLACK, acquire, dice, millis, until, until_renewed};
+use crate::rig::{HELD, LONG, PATIENCE, Rig, SLACK, acquire, millis, rng, until, until_renewed};
 
 #[test]
 fn f02_grant_that_comes_after_its_lease() {
@@ -18,7 +18,7 @@ fn f02_grant_that_comes_after_its_lease() {
     let request = locks.mutex("a").ttl(ttl).renew(false).blocking();
     let trying = spawn(move || request.try_acquire());
     until("it was granted", || rig.left("lock:a") > 0);
-    sleep(ttl + dice().millis(0..300));
+    sleep(ttl + rng().millis(0..300));
     proxy.let_go();
     // Whatever comes of it: nothing is believed that the server does not know.
     if let Ok(guard) = trying.join().unwrap() {
@@ -38,7 +38,7 @@ fn f03_request_that_arrives_after_its_caller_gave_up() {
     let (rig, ttl) = (Rig::new(), Duration::from_secs(30));
     let (proxy, locks) = rig.proxied();
     proxy.hold_requests();
-    let limit = dice().millis(50..250);
+    let limit = rng().millis(50..250);
     let watch = Stopwatch::start();
     let error = locks.mutex("a").ttl(ttl).blocking().acquire_within(limit).unwrap_err();
     assert!(error.is_unreachable() || error.is_unknown() || error.is_timed_out(), "{error}");
@@ -56,7 +56,7 @@ fn f05_renewal_that_arrives_when_another_holds() {
     let (rig, ttl) = (Rig::new(), millis(600));
     let (proxy, locks) = rig.proxied();
     let stale = acquire(&locks, "a", ttl);
-    sleep(dice().millis(0..300));
+    sleep(rng().millis(0..300));
     proxy.hold_requests();
     let next = acquire(&rig.locks(), "a", LONG);
     assert!(!stale.check(), "I1");
@@ -76,7 +76,7 @@ fn f06_release_that_arrives_after_the_next_grant_to_the_same_client() {
     let guard = acquire(&locks, "a", ttl);
     proxy.hold_requests();
     let releasing = spawn(move || guard.release_blocking());
-    sleep(dice().millis(10..100));
+    sleep(rng().millis(10..100));
     proxy.cut_clients();
     let again = acquire(&locks, "a", LONG);
     let value = rig.holder("a");
@@ -93,7 +93,7 @@ fn f12_one_renewal_is_lost() {
     let (rig, ttl) = (Rig::new(), HELD);
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", ttl);
-    sleep(dice().millis(0..600));
+    sleep(rng().millis(0..600));
     proxy.hold_requests();
     sleep(ttl / 3);
     proxy.lose();
@@ -107,7 +107,7 @@ fn f13_partition_while_holding() {
     let (rig, ttl) = (Rig::new(), millis(800));
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", ttl);
-    sleep(dice().millis(0..500));
+    sleep(rng().millis(0..500));
     proxy.hold_requests();
     proxy.hold_answers();
     let watch = Stopwatch::start();
@@ -126,7 +126,7 @@ fn f13_partition_while_holding() {
 
 #[test]
 fn f14_release_while_a_renewal_is_under_way() {
-    let (rig, ttl, mut dice) = (Rig::new(), millis(6000), dice());
+    let (rig, ttl, mut rng) = (Rig::new(), millis(6000), rng());
     let run = |name: String, phases: [Duration; 2]| {
         let (proxy, locks) = rig.proxied();
         let key = format!("lock:{name}");
@@ -144,7 +144,7 @@ fn f14_release_while_a_renewal_is_under_way() {
     };
     scope(|scope| {
         for number in 0..8 {
-            let (run, phases) = (&run, [dice.millis(0..40), dice.millis(0..30)]);
+            let (run, phases) = (&run, [rng.millis(0..40), rng.millis(0..30)]);
             scope.spawn(move || run(format!("a{number}"), phases));
         }
     });
@@ -159,7 +159,7 @@ fn f73_grant_whose_reply_is_lost() {
     let watch = Stopwatch::start();
     let waiting = spawn(move || request.acquire_within(PATIENCE));
     until("it was granted", || rig.left("lock:a") > 0);
-    sleep(dice().millis(0..200));
+    sleep(rng().millis(0..200));
     proxy.lose();
     let guard = waiting.join().unwrap().unwrap();
     watch.assert_within(ttl / 3, "adopted or cleaned up, not waited out");
@@ -176,7 +176,7 @@ fn f78_idle_connections_are_dropped_in_silence() {
     let guard = acquire(&holder, "a", ttl);
     let waiting = spawn(move || waiter.mutex("a").blocking().acquire_within(PATIENCE));
     until("it waits", || rig.waiters("a") == 1);
-    sleep(dice().millis(0..500));
+    sleep(rng().millis(0..500));
     for proxy in [&held, &waits] {
         proxy.hold_requests();
         proxy.hold_answers();

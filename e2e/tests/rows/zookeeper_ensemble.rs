@@ -7,7 +7,7 @@ use leasehold_testkit::server::ZookeeperEnsemble;
 
 use crate::{
     crowd::Crowd,
-    rig::{acquire, dice, until, warm},
+    rig::{acquire, rng, until, warm},
     zookeeper_rig::{SHORTEST, nodes},
 };
 
@@ -42,7 +42,7 @@ fn under_work(strike: impl FnOnce(&mut ZookeeperEnsemble, &Crowd)) {
 #[test]
 fn zookeeper_leader_is_killed() {
     under_work(|ensemble, crowd| {
-        sleep(dice().millis(0..300));
+        sleep(rng().millis(0..300));
         let leader = ensemble.leader();
         ensemble.kill(leader);
         crowd.goes_on(10);
@@ -53,7 +53,7 @@ fn zookeeper_leader_is_killed() {
 #[test]
 fn zookeeper_follower_is_cut_off_and_then_the_leader() {
     under_work(|ensemble, crowd| {
-        sleep(dice().millis(0..300));
+        sleep(rng().millis(0..300));
         let follower = (ensemble.leader() + 1) % 3;
         for node in [follower, ensemble.leader()] {
             ensemble.cut(node);
@@ -70,7 +70,7 @@ fn zookeeper_leader_is_stopped_and_goes_on() {
     under_work(|ensemble, crowd| {
         let leader = ensemble.leader();
         ensemble.pause(leader);
-        sleep(dice().millis(100..9000));
+        sleep(rng().millis(100..9000));
         ensemble.resume(leader);
         crowd.goes_on(10);
     });
@@ -89,7 +89,7 @@ fn f50_server_of_a_holder_is_cut_off_from_the_others() {
         let other = Locks::connect(&format!("zookeeper://{}", other.join(","))).unwrap();
         warm(&other, SHORTEST);
         let guard = acquire(&cut, "a", SHORTEST);
-        sleep(dice().millis(0..1500));
+        sleep(rng().millis(0..1500));
         ensemble.cut(node);
         let next = acquire(&other, "a", STANDING);
         assert!(!guard.check(), "I1: {} and {}", guard.token(), next.token());

@@ -10,7 +10,7 @@ use leasehold::Loss;
 use leasehold_testkit::{room::with_room, stopwatch::Stopwatch};
 
 use crate::{
-    rig::{LONG, PATIENCE, SLACK, acquire, dice, millis, until},
+    rig::{LONG, PATIENCE, SLACK, acquire, millis, rng, until},
     zookeeper_rig::{EXPIRY, Rig, SHORTEST},
 };
 
@@ -18,14 +18,14 @@ use crate::{
 fn f49_answer_is_lost_after_the_node_was_made() {
     let rig = Rig::new();
     let (proxy, locks) = rig.proxied();
-    let mut dice = dice();
+    let mut rng = rng();
     for round in 0..20 {
         let name = format!("a{round}");
         let ends = spawn({
             let (locks, name) = (locks.clone(), name.clone());
             move || acquire(&locks, &name, SHORTEST * 10)
         });
-        sleep(Duration::from_micros(dice.below(3000)));
+        sleep(Duration::from_micros(rng.below(3000)));
         proxy.hold_answers();
         sleep(millis(5));
         proxy.lose();
@@ -42,7 +42,7 @@ fn f50_cut_off_for_longer_than_the_session() {
     let rig = Rig::new();
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", SHORTEST);
-    sleep(dice().millis(0..1500));
+    sleep(rng().millis(0..1500));
     proxy.sever();
     let watch = Stopwatch::start();
     let lost = spawn({
@@ -63,7 +63,7 @@ fn f50_cut_off_for_longer_than_the_session() {
 fn f50_server_hangs_and_the_holder_knows_by_itself() {
     let rig = Rig::new();
     let guard = acquire(&rig.locks(), "a", SHORTEST);
-    sleep(dice().millis(0..1500));
+    sleep(rng().millis(0..1500));
     rig.server.pause();
     let watch = Stopwatch::start();
     assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
@@ -100,13 +100,13 @@ fn f51_back_before_the_session_ends_on_the_server() {
 fn f52_neighbour_goes_between_the_list_and_the_watch() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
-    let mut dice = dice();
+    let mut rng = rng();
     for _ in 0..300 {
         let guard = acquire(&one, "a", SHORTEST * 10);
         let (tx, rx) = channel();
         let waits = two.mutex("a").ttl(SHORTEST * 10).blocking();
         spawn(move || tx.send(waits.acquire_within(PATIENCE).unwrap()));
-        sleep(Duration::from_micros(dice.below(2500)));
+        sleep(Duration::from_micros(rng.below(2500)));
         guard.release_blocking().unwrap();
         let watch = Stopwatch::start();
         rx.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
@@ -120,7 +120,7 @@ fn f52_neighbour_goes_between_the_list_and_the_watch() {
 fn f53_directory_is_deleted_by_the_server() {
     let rig = Rig::with(&["-Dznode.container.checkIntervalMs=50"]);
     let locks = rig.locks();
-    let mut dice = dice();
+    let mut rng = rng();
     let mut last = 0;
     for round in 0..60 {
         let guard = acquire(&locks, "a", SHORTEST * 10);
@@ -128,7 +128,7 @@ fn f53_directory_is_deleted_by_the_server() {
         assert!(token > last, "I4: {token} after {last} in round {round}");
         last = token;
         guard.release_blocking().unwrap();
-        sleep(dice.millis(0..120));
+        sleep(rng.millis(0..120));
     }
     until("it is gone", || rig.server.command(&["ls", "/locks"]).iter().any(|line| line == "[]"));
     rig.expect_clean();
@@ -159,11 +159,11 @@ fn f54_claims_are_given_up_at_any_moment() {
     let rig = Rig::new();
     let (proxy, locks) = rig.proxied();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut dice = dice();
+    let mut rng = rng();
     for round in 0..150 {
-        let holder = dice.percent(50).then(|| acquire(&rig.locks(), "a", SHORTEST * 10));
+        let holder = rng.percent(50).then(|| acquire(&rig.locks(), "a", SHORTEST * 10));
         let wait = locks.mutex("a").ttl(SHORTEST * 10).acquire();
-        let limit = Duration::from_micros(dice.below(4000));
+        let limit = Duration::from_micros(rng.below(4000));
         runtime.block_on(async { drop(tokio::time::timeout(limit, wait).await) });
         holder.into_iter().for_each(|holder| holder.release_blocking().unwrap());
         if round % 10 == 0 {

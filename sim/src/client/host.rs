@@ -9,7 +9,7 @@ use leasehold_core::{BoxFuture, Entropy, Runtime};
 
 use super::ClientClock;
 use crate::{
-    dice::Dice,
+    rng::Rng,
     scheduler::{Group, Scheduler, Sleep},
 };
 
@@ -56,21 +56,21 @@ impl Runtime for Host {
 }
 
 /// Randomness of a client.
-pub(crate) struct ClientDice(Mutex<Dice>);
+pub(crate) struct ClientRng(Mutex<Rng>);
 
-impl ClientDice {
+impl ClientRng {
     /// The randomness of a group in the world of this seed.
     #[must_use]
     pub(crate) fn new(seed: u64, group: Group) -> Self {
-        Self(Mutex::new(Dice::of(&[seed, group.number().into(), u64::from_be_bytes(*b" entropy")])))
+        Self(Mutex::new(Rng::of(&[seed, group.number().into(), u64::from_be_bytes(*b" entropy")])))
     }
 }
 
-impl Entropy for ClientDice {
+impl Entropy for ClientRng {
     fn fill(&self, buf: &mut [u8]) {
-        let mut dice = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rng = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for bytes in buf.chunks_mut(8) {
-            bytes.copy_from_slice(&dice.next().to_le_bytes()[..bytes.len()]);
+            bytes.copy_from_slice(&rng.next().to_le_bytes()[..bytes.len()]);
         }
     }
 }

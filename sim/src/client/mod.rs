@@ -8,5 +8,5 @@ mod link;
 
 pub(crate) use clock::ClientClock;
 pub(crate) use engine::{CLAIM_TIME, REQUEST_TIMEOUT, Remote, SLOWEST_POLL};
-pub(crate) use host::{ClientDice, Host};
+pub(crate) use host::{ClientRng, Host};
 pub(crate) use interface::PATIENCE;

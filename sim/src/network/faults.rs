@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::Instant;
 
 use super::{Network, NetworkState, client_endpoint::Delivery};
-use crate::{dice::Dice, plan::Direction, scheduler::Group};
+use crate::{plan::Direction, rng::Rng, scheduler::Group};
 
 /// In so many of a hundred cases an end hears of it when a connection breaks.
 pub(super) const HEARD: u64 = 60;
@@ -76,11 +76,11 @@ impl Network {
         let Some(end) = inside.ends.get_mut(&client) else { return };
         let conn = end.conn.number;
         (end.conn.up_broken, end.conn.down_broken) = (true, true);
-        let mut dice = Dice::of(&[self.seed, client.number().into(), conn, 2]);
-        if dice.percent(heard) {
+        let mut rng = Rng::of(&[self.seed, client.number().into(), conn, 2]);
+        if rng.percent(heard) {
             inside.deaf.insert(client);
         }
-        if dice.percent(heard) {
+        if rng.percent(heard) {
             let at = self.scheduler().now().after(self.takes(client, 3, conn));
             self.hand_over(client, at, Delivery::Reset { conn });
         }

@@ -15,9 +15,9 @@ use leasehold_core::{ClaimId, Instant};
 use tokio::sync::mpsc;
 
 use crate::{
-    dice::Dice,
     journal::Journal,
     plan::{Fault, Manner, Plan},
+    rng::Rng,
     scheduler::{Group, Scheduler},
     server::Machine,
 };
@@ -123,10 +123,10 @@ impl Network {
 
     /// How long the `nth` message of a client takes on this way.
     fn takes(&self, client: Group, way: u64, nth: u64) -> Duration {
-        let mut dice = Dice::of(&[self.seed, client.number().into(), way, nth]);
+        let mut rng = Rng::of(&[self.seed, client.number().into(), way, nth]);
         let nanos = |time: Duration| time.as_nanos() as u64;
-        let takes = dice.among(nanos(self.delay.0)..=nanos(self.delay.1));
-        Duration::from_nanos(if dice.percent(SLOW) { takes * 10 } else { takes })
+        let takes = rng.among(nanos(self.delay.0)..=nanos(self.delay.1));
+        Duration::from_nanos(if rng.percent(SLOW) { takes * 10 } else { takes })
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {

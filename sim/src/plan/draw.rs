@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Breaking, ClientPlan, Direction, End, Fate, Fault, Lock, Manner, Op, Patience, Plan};
 use crate::{
     bug::Bug,
-    dice::Dice,
+    rng::Rng,
     scheduler::{Moment, Sleeps},
 };
 
@@ -17,7 +17,7 @@ const DELAYS: [(u64, u64); 3] = [(30, 300), (300, 3000), (2000, 40_000)];
 
 /// What the rest of a plan is drawn by.
 struct Draw {
-    dice: Dice,
+    rng: Rng,
     lease: Duration,
     /// About how long the run takes.
     length: Duration,
@@ -28,17 +28,17 @@ struct Draw {
     keeps: bool,
 }
 
-pub(super) fn plan(mut dice: Dice, seed: u64, ops: usize, bug: Option<Bug>) -> Plan {
-    let manner = *dice.pick(&[Manner::Push, Manner::Push, Manner::Push, Manner::Watch, Manner::Poll]);
-    let locks: Vec<Lock> = NAMES[..*dice.pick(&[1, 1, 1, 2, 2, 3])]
+pub(super) fn plan(mut rng: Rng, seed: u64, ops: usize, bug: Option<Bug>) -> Plan {
+    let manner = *rng.pick(&[Manner::Push, Manner::Push, Manner::Push, Manner::Watch, Manner::Poll]);
+    let locks: Vec<Lock> = NAMES[..*rng.pick(&[1, 1, 1, 2, 2, 3])]
         .iter()
-        .map(|name| Lock { name, limit: dice.percent(15).then(|| dice.among(1..=3) as u32) })
+        .map(|name| Lock { name, limit: rng.percent(15).then(|| rng.among(1..=3) as u32) })
         .collect();
-    let (least, most) = *dice.pick(&DELAYS);
-    let lease = Duration::from_millis(*dice.pick(&LEASES));
-    let clients = dice.among(2..=4) as usize;
-    let keeps = dice.percent(30);
-    let mut draw = Draw { dice, lease, length: lease * 6, clients, locks: locks.len(), keeps };
+    let (least, most) = *rng.pick(&DELAYS);
+    let lease = Duration::from_millis(*rng.pick(&LEASES));
+    let clients = rng.among(2..=4) as usize;
+    let keeps = rng.percent(30);
+    let mut draw = Draw { rng, lease, length: lease * 6, clients, locks: locks.len(), keeps };
     let mut clients: Vec<ClientPlan> = (0..clients).map(|_| draw.client(Duration::ZERO)).collect();
     for _ in 0..ops {
         let client = draw.among(0, clients.len() as u64 - 1) as usize;
@@ -51,7 +51,7 @@ pub(super) fn plan(mut dice: Dice, seed: u64, ops: usize, bug: Option<Bug>) -> P
         seed,
         manner,
         bug,
-        named: draw.dice.percent(50),
+        named: draw.rng.percent(50),
         delay: (Duration::from_micros(least), Duration::from_micros(most)),
         look: lease / draw.among(2, 12) as u32,
         locks,
@@ -62,7 +62,7 @@ pub(super) fn plan(mut dice: Dice, seed: u64, ops: usize, bug: Option<Bug>) -> P
 
 impl Draw {
     fn among(&mut self, least: u64, most: u64) -> u64 {
-        self.dice.among(least..=most)
+        self.rng.among(least..=most)
     }
 
     /// Between so many hundredths of `whole`.
@@ -108,33 +108,33 @@ impl Draw {
             _ => End::Release,
         };
         // Requests for unlike leases share no hold.
-        let ttl = if self.dice.percent(85) { lease } else { lease * 2 };
+        let ttl = if self.rng.percent(85) { lease } else { lease * 2 };
         Op {
-            breaks: self.dice.percent(2).then_some(Breaking::Gentle),
-            pause: if self.dice.percent(70) { self.part(lease, 0, 4) } else { self.part(lease, 0, 120) },
+            breaks: self.rng.percent(2).then_some(Breaking::Gentle),
+            pause: if self.rng.percent(70) { self.part(lease, 0, 4) } else { self.part(lease, 0, 120) },
             lock: self.among(0, self.locks as u64 - 1) as usize,
             want: self.among(0, 5) as u32,
             ttl,
-            renew: self.dice.percent(80),
-            max_hold: self.dice.percent(8).then(|| self.part(lease, 1, 150)),
+            renew: self.rng.percent(80),
+            max_hold: self.rng.percent(8).then(|| self.part(lease, 1, 150)),
             patience,
-            cancel: self.dice.percent(15).then(|| self.part(lease, 0, 60)),
+            cancel: self.rng.percent(15).then(|| self.part(lease, 0, 60)),
             hold,
-            writes: if self.dice.percent(50) { self.among(1, 2) as u32 } else { 0 },
-            stubborn: self.dice.percent(50),
-            confirm: self.dice.percent(10),
-            again: self.dice.percent(10),
+            writes: if self.rng.percent(50) { self.among(1, 2) as u32 } else { 0 },
+            stubborn: self.rng.percent(50),
+            confirm: self.rng.percent(10),
+            again: self.rng.percent(10),
             end,
-            closes: self.dice.percent(1).then(|| self.part(lease, 0, 100)),
+            closes: self.rng.percent(1).then(|| self.part(lease, 0, 100)),
         }
     }
 
     fn faults(&mut self, manner: Manner, clients: &mut Vec<ClientPlan>) -> Vec<Fault> {
-        if self.dice.percent(15) {
+        if self.rng.percent(15) {
             return Vec::new();
         }
         let mut faults: Vec<Fault> = (0..self.among(4, 10)).map(|_| self.fault(manner)).collect();
-        if self.dice.percent(35) {
+        if self.rng.percent(35) {
             self.beyond(manner, clients, &mut faults);
         }
         for fault in &faults {
@@ -162,18 +162,18 @@ impl Draw {
                 Fault::Notification { client, nth, fate }
             }
             13..16 => {
-                let sleeps = if self.dice.percent(70) { Sleeps::GoOn } else { Sleeps::Stand };
+                let sleeps = if self.rng.percent(70) { Sleeps::GoOn } else { Sleeps::Stand };
                 Fault::Stop { client, at, length: self.part(lease, 5, 300), sleeps }
             }
             16..20 => {
                 let (readings, length) = (self.among(0, 12) as u32, self.part(lease, 5, 300));
-                let moment = if self.dice.percent(50) { Moment::Before } else { Moment::After };
+                let moment = if self.rng.percent(50) { Moment::Before } else { Moment::After };
                 Fault::StopAtReading { client, at, readings, length, moment }
             }
-            20..22 => Fault::Crash { client, at, unnoticed: self.dice.percent(50) },
+            20..22 => Fault::Crash { client, at, unnoticed: self.rng.percent(50) },
             22 => Fault::Reset { client, at },
             23..26 => {
-                let way = *self.dice.pick(&[Direction::Up, Direction::Down, Direction::Both]);
+                let way = *self.rng.pick(&[Direction::Up, Direction::Down, Direction::Both]);
                 Fault::Cut { client, at, length: self.part(lease, 5, 250), way }
             }
             26 => Fault::Stall { at, length: self.part(lease, 5, 200) },
@@ -203,7 +203,7 @@ impl Draw {
         match self.among(0, most) {
             0 => {
                 faults.push(Fault::Step { at, by: self.part(self.lease, 1, 300).as_nanos() as i64 });
-                if manner != Manner::Push && self.dice.percent(70) {
+                if manner != Manner::Push && self.rng.percent(70) {
                     // What was answered before comes after what gives the step away; not so late that nobody waits for it.
                     let late = self.part(self.lease, 4, 14);
                     faults.push(Fault::Lag { at: at.saturating_sub(late), length: late * 2, late });

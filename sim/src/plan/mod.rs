@@ -17,7 +17,7 @@ pub(crate) use op::{Breaking, End, Op, Patience};
 
 use crate::{
     bug::Bug,
-    dice::Dice,
+    rng::Rng,
     scheduler::{Moment, Sleeps},
 };
 
@@ -87,7 +87,7 @@ impl Plan {
     /// The plan of this seed, with `ops` acquisitions.
     #[must_use]
     pub fn draw(seed: u64, ops: usize, bug: Option<Bug>) -> Self {
-        draw::plan(Dice::of(&[seed, u64::from_be_bytes(*b"  a plan")]), seed, ops, bug)
+        draw::plan(Rng::of(&[seed, u64::from_be_bytes(*b"  a plan")]), seed, ops, bug)
     }
 
     /// How many acquisitions there are.

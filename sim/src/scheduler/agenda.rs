@@ -103,19 +103,19 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::dice::Dice;
+    use crate::rng::Rng;
 
     /// Whatever is entered, put off, taken back and taken: always what an ordered map would answer.
     #[test]
     fn it_is_an_ordered_map() {
-        let mut dice = Dice::of(&[7]);
+        let mut rng = Rng::of(&[7]);
         let (mut agenda, mut map, mut entries) = (Agenda::new(), BTreeMap::new(), 0);
         let mut keys: Vec<(Key, (Instant, u64))> = Vec::new();
         for round in 0..20_000_u64 {
             // Few moments, so that many entries have one.
-            let at = Instant::from_nanos(dice.among(0..=30) + round / 100);
-            let known = (!keys.is_empty()).then(|| dice.among(0..=keys.len() as u64 - 1) as usize);
-            match (dice.among(0..=9), known) {
+            let at = Instant::from_nanos(rng.among(0..=30) + round / 100);
+            let known = (!keys.is_empty()).then(|| rng.among(0..=keys.len() as u64 - 1) as usize);
+            match (rng.among(0..=9), known) {
                 (0..4, _) | (_, None) => {
                     entries += 1;
                     map.insert((at, entries), round);

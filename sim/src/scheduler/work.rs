@@ -18,7 +18,7 @@ use super::{
     group::{GroupState, Signs},
     task::{Task, TaskId, TaskWaker},
 };
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// When every world begins: long after the boot of its machines, so that no span reaches back to zero.
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
@@ -37,7 +37,7 @@ pub(crate) struct Scheduler {
 }
 
 pub(super) struct SchedulerState {
-    dice: Dice,
+    rng: Rng,
     due: Agenda<Due>,
     tasks: Vec<Option<Task>>,
     pub(super) ready: Vec<TaskId>,
@@ -75,7 +75,7 @@ impl Scheduler {
             now: AtomicU64::new(BEGIN.as_nanos()),
             signs: (0..=groups).map(|_| Signs::default()).collect(),
             inside: Mutex::new(SchedulerState {
-                dice: Dice::of(&[seed, u64::from_be_bytes(*b"schedule")]),
+                rng: Rng::of(&[seed, u64::from_be_bytes(*b"schedule")]),
                 due: Agenda::new(),
                 tasks: Vec::new(),
                 ready: Vec::new(),
@@ -116,7 +116,7 @@ impl Scheduler {
 
     /// Waits for `length`, or a little longer, in a task of `group`.
     pub(crate) fn sleep(self: &Arc<Self>, group: Group, length: Duration) -> Sleep {
-        let over = Duration::from_nanos(self.lock().dice.among(0..=OVERSLEPT));
+        let over = Duration::from_nanos(self.lock().rng.among(0..=OVERSLEPT));
         Sleep::new(self, group, self.now().after(length + over))
     }
 
@@ -200,7 +200,7 @@ impl Scheduler {
 
     fn take_ready(&self, inside: &mut SchedulerState, now: Instant) -> Next {
         let now = self.tick(now);
-        let at = inside.dice.among(0..=inside.ready.len() as u64 - 1) as usize;
+        let at = inside.rng.among(0..=inside.ready.len() as u64 - 1) as usize;
         let number = inside.ready.swap_remove(at);
         let Some(task) = inside.tasks[number].as_mut() else { return Next::Nothing };
         let Some(future) = task.future.take() else { return Next::Nothing };
@@ -227,7 +227,7 @@ impl Scheduler {
         let waker = Waker::from(waker);
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut inside = self.lock();
-        let took = Duration::from_nanos(inside.dice.among(1..=STEP));
+        let took = Duration::from_nanos(inside.rng.among(1..=STEP));
         self.set(self.now().after(took));
         match &mut inside.tasks[task] {
             Some(kept) if !done => kept.future = Some(future),
@@ -282,7 +282,7 @@ impl Scheduler {
 
 impl SchedulerState {
     fn note(&mut self, now: Instant, mark: u64, what: impl FnOnce() -> String) {
-        self.digest = Dice::of(&[self.digest, now.as_nanos(), mark]).next();
+        self.digest = Rng::of(&[self.digest, now.as_nanos(), mark]).next();
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>14.6?} {}", now.since(BEGIN), what()));
         }

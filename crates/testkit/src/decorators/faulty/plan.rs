@@ -46,13 +46,13 @@ const LATEST: u64 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     script: PerVerb<VecDeque<Fault>>,
-    dice: Option<(Dice, Rates)>,
+    rng: Option<(Rng, Rates)>,
     calls: u64,
 }
 
 impl Plan {
     pub(super) fn seeded(seed: u64, rates: Rates) -> Self {
-        Self { dice: Some((Dice(seed), rates)), ..Self::default() }
+        Self { rng: Some((Rng(seed), rates)), ..Self::default() }
     }
 
     pub(super) fn push(&mut self, verb: Verb, fault: Fault) {
@@ -68,14 +68,14 @@ impl Plan {
     }
 
     pub(super) fn calm(&mut self) {
-        self.dice = None;
+        self.rng = None;
     }
 
     /// What the next call of `verb` meets.
     pub(super) fn draw(&mut self, verb: Verb) -> Option<Fault> {
         self.calls += 1;
         let scripted = self.script.get_mut(verb).pop_front();
-        scripted.or_else(|| self.dice.as_mut().and_then(|(dice, rates)| rates.pick(dice.roll(1000) as u16)))
+        scripted.or_else(|| self.rng.as_mut().and_then(|(rng, rates)| rates.pick(rng.roll(1000) as u16)))
     }
 
     /// The number of the last call drawn.
@@ -86,7 +86,7 @@ impl Plan {
     /// Before which call a request that is late now arrives; `None`: when the test says so.
     pub(super) fn arrival(&mut self) -> Option<u64> {
         let calls = self.calls;
-        self.dice.as_mut().map(|(dice, _)| calls + 1 + dice.roll(LATEST))
+        self.rng.as_mut().map(|(rng, _)| calls + 1 + rng.roll(LATEST))
     }
 }
 
@@ -111,9 +111,9 @@ impl Rates {
 
 /// `SplitMix64` (Steele, Lea, Flood 2014): small, and the same on every machine.
 #[derive(Debug)]
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

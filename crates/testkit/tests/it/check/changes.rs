@@ -4,23 +4,23 @@ use leasehold_core::Mode;
 use leasehold_testkit::history::{Event, History, HowHeld, What};
 
 use super::{
-    dice::Dice,
+    rng::Rng,
     tale::number,
     world::{MS, TTL},
 };
 
 /// A change that breaks a promise, at a place that the dice choose; `None`: it fits nowhere.
-pub(crate) type Change = fn(&mut Vec<Event>, &mut Dice) -> Option<()>;
+pub(crate) type Change = fn(&mut Vec<Event>, &mut Rng) -> Option<()>;
 
 /// Changes, and what each violates.
 pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
-    ("I0", "a lost record", |events, dice| {
-        let at = any(events, dice, |_, event| matches!(event.what, What::RelOk))?;
+    ("I0", "a lost record", |events, rng| {
+        let at = any(events, rng, |_, event| matches!(event.what, What::RelOk))?;
         events.remove(at);
         Some(())
     }),
-    ("I1 I3", "a hold stretched over the next", |events, dice| {
-        let (release, next) = handed_on(events, dice)?;
+    ("I1 I3", "a hold stretched over the next", |events, rng| {
+        let (release, next) = handed_on(events, rng)?;
         let (from, until) = (events[release].t, events[next].t + MS / 4);
         let id = events[release].attempt;
         let looked = events.iter().any(|event| {
@@ -33,8 +33,8 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         events.iter_mut().filter(of_release).for_each(|event| event.t = event.t.max(until));
         renumber(events)
     }),
-    ("I2", "a deadline a drift too late", |events, dice| {
-        let at = any(events, dice, |events, event| {
+    ("I2", "a deadline a drift too late", |events, rng| {
+        let at = any(events, rng, |events, event| {
             matches!(event.what, What::AcqOk { .. }) && well(events, event.attempt)
         })?;
         let What::AcqOk { deadline: Some(deadline), ttl: Some(ttl), .. } = &mut events[at].what else {
@@ -43,32 +43,32 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         *deadline += *ttl * 5 / 100;
         Some(())
     }),
-    ("I2", "a renewal a drift too late", |events, dice| {
-        let at = any(events, dice, |events, event| {
+    ("I2", "a renewal a drift too late", |events, rng| {
+        let at = any(events, rng, |events, event| {
             matches!(event.what, What::RenewOk { .. }) && well(events, event.attempt)
         })?;
         let What::RenewOk { deadline, .. } = &mut events[at].what else { return None };
         *deadline += TTL * 5 / 100;
         Some(())
     }),
-    ("I2", "a holder that the server forgot", |events, dice| {
-        let at = any(events, dice, |events, event| believed(events, event).is_some())?;
+    ("I2", "a holder that the server forgot", |events, rng| {
+        let at = any(events, rng, |events, event| believed(events, event).is_some())?;
         let gone = believed(events, &events[at])?;
         let What::Truth { holders, .. } = &mut events[at].what else { return None };
         holders.retain(|held| held.attempt != gone);
         Some(())
     }),
-    ("I3", "a kept name that was not kept", |events, dice| {
-        let (release, _) = handed_on(events, dice)?;
+    ("I3", "a kept name that was not kept", |events, rng| {
+        let (release, _) = handed_on(events, rng)?;
         events[release].what = What::RelInv { keep: Some(5_000 * MS), sure: None };
         Some(())
     }),
-    ("I3 I4", "a token of the past", |events, dice| {
-        let (_, next) = handed_on(events, dice)?;
+    ("I3 I4", "a token of the past", |events, rng| {
+        let (_, next) = handed_on(events, rng)?;
         set_token(events, next, 0)
     }),
-    ("I3 I4", "a token used twice", |events, dice| {
-        let (release, next) = handed_on(events, dice)?;
+    ("I3 I4", "a token used twice", |events, rng| {
+        let (release, next) = handed_on(events, rng)?;
         let id = events[release].attempt;
         let earlier = events.iter().find_map(|event| match event.what {
             What::AcqOk { token, .. } if event.attempt == id => Some(token),
@@ -76,18 +76,18 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         })?;
         set_token(events, next, earlier)
     }),
-    ("I5", "an update that is lost", |events, dice| {
+    ("I5", "an update that is lost", |events, rng| {
         let acknowledged = acknowledged(events);
         let elements = contents(events)?;
         let found: Vec<_> =
             elements.iter().copied().filter(|element| acknowledged.contains(element)).collect();
-        let lost = *found.get(dice.between(0, found.len() as u64) as usize)?;
+        let lost = *found.get(rng.between(0, found.len() as u64) as usize)?;
         elements.retain(|element| *element != lost);
         Some(())
     }),
-    ("I5", "updates in the wrong order", |events, dice| {
+    ("I5", "updates in the wrong order", |events, rng| {
         let elements = contents(events)?;
-        let (first, last) = (0, elements.len() - 1 - dice.between(0, 5) as usize);
+        let (first, last) = (0, elements.len() - 1 - rng.between(0, 5) as usize);
         elements.swap(first, last);
         Some(())
     }),
@@ -105,8 +105,8 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         found.insert("threads".into(), 1);
         Some(())
     }),
-    ("I8", "a waiter overtaken", |events, dice| {
-        let first = any(events, dice, waited)?;
+    ("I8", "a waiter overtaken", |events, rng| {
+        let first = any(events, rng, waited)?;
         let second = (first + 1..events.len()).find(|&at| waited(events, &events[at]))?;
         // The one that was granted second now stood in line before the first one asked.
         let call = |id| events.iter().position(|event| event.attempt == id);
@@ -120,14 +120,14 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         (events[after].t, events[queued].t) = (from - 2, from - 1);
         renumber(events)
     }),
-    ("I9", "a check that stays true", |events, dice| {
-        let at = any(events, dice, |_, event| matches!(event.what, What::Check { valid: false, .. }))?;
+    ("I9", "a check that stays true", |events, rng| {
+        let at = any(events, rng, |_, event| matches!(event.what, What::Check { valid: false, .. }))?;
         let What::Check { valid, .. } = &mut events[at].what else { return None };
         *valid = true;
         Some(())
     }),
-    ("I9", "a loss never told", |events, dice| {
-        let at = any(events, dice, |events, event| {
+    ("I9", "a loss never told", |events, rng| {
+        let at = any(events, rng, |events, event| {
             let left = |other: &&Event| other.attempt == event.attempt && other.t > event.t + 51 * MS;
             matches!(event.what, What::Lost { .. })
                 && events.iter().any(|other| left(&other) && matches!(other.what, What::RelInv { .. }))
@@ -135,25 +135,25 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
         events.remove(at);
         renumber(events)
     }),
-    ("I10", "a hold that vanished", |events, dice| {
-        let at = any(events, dice, |events, event| {
+    ("I10", "a hold that vanished", |events, rng| {
+        let at = any(events, rng, |events, event| {
             matches!(event.what, What::RelOk) && well(events, event.attempt)
         })?;
         events[at].what = What::RelNotheld;
         Some(())
     }),
-    ("I11", "a released hold that stays in line", |events, dice| {
-        stays(events, dice, |what| matches!(what, What::RelOk), 1_100 * MS)
+    ("I11", "a released hold that stays in line", |events, rng| {
+        stays(events, rng, |what| matches!(what, What::RelOk), 1_100 * MS)
     }),
-    ("I11", "a cancelled one that stays in line", |events, dice| {
-        stays(events, dice, |what| matches!(what, What::Cancel | What::AcqUnknown { .. }), 1_100 * MS)
+    ("I11", "a cancelled one that stays in line", |events, rng| {
+        stays(events, rng, |what| matches!(what, What::Cancel | What::AcqUnknown { .. }), 1_100 * MS)
     }),
-    ("I12", "a wait over its limit", |events, dice| {
+    ("I12", "a wait over its limit", |events, rng| {
         let limit = |event: &Event| match event.what {
             What::AcqInv { limit, .. } => limit.unwrap_or(0),
             _ => 0,
         };
-        let at = any(events, dice, |events, event| {
+        let at = any(events, rng, |events, event| {
             let given_up =
                 |other: &Event| other.attempt == event.attempt && matches!(other.what, What::AcqTaken);
             limit(event) > 110 * MS && events.iter().any(given_up)
@@ -165,8 +165,8 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
 ];
 
 /// Any event that fits.
-fn any(events: &[Event], dice: &mut Dice, fits: impl Fn(&[Event], &Event) -> bool) -> Option<usize> {
-    let from = dice.between(0, events.len() as u64) as usize;
+fn any(events: &[Event], rng: &mut Rng, fits: impl Fn(&[Event], &Event) -> bool) -> Option<usize> {
+    let from = rng.between(0, events.len() as u64) as usize;
     (from..events.len()).chain(0..from).find(|&at| fits(events, &events[at]))
 }
 
@@ -177,8 +177,8 @@ fn renumber(events: &mut Vec<Event>) -> Option<()> {
 }
 
 /// The release of an exclusive hold, and the next grant.
-fn handed_on(events: &[Event], dice: &mut Dice) -> Option<(usize, usize)> {
-    let release = any(events, dice, |events, event| {
+fn handed_on(events: &[Event], rng: &mut Rng) -> Option<(usize, usize)> {
+    let release = any(events, rng, |events, event| {
         event.lock == "alone"
             && matches!(event.what, What::RelInv { keep: None, .. })
             && well(events, event.attempt)
@@ -250,8 +250,8 @@ fn contents(events: &mut [Event]) -> Option<&mut Vec<u64>> {
 }
 
 /// The server tells of an attempt that it is in line, `later` than the event of it that fits.
-fn stays(events: &mut [Event], dice: &mut Dice, fits: fn(&What) -> bool, later: u64) -> Option<()> {
-    let over = any(events, dice, |events, event| {
+fn stays(events: &mut [Event], rng: &mut Rng, fits: fn(&What) -> bool, later: u64) -> Option<()> {
+    let over = any(events, rng, |events, event| {
         let kept = events.iter().any(|other| {
             other.attempt == event.attempt && matches!(other.what, What::RelInv { keep: Some(_), .. })
         });

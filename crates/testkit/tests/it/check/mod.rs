@@ -1,8 +1,8 @@
 //! The checker, on histories of known verdicts.
 
 mod changes;
-mod dice;
 mod mutants;
+mod rng;
 mod second_opinion;
 mod tale;
 mod verdicts;

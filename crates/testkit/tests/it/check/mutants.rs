@@ -7,7 +7,7 @@ use leasehold_testkit::{
 
 use super::{
     changes::CHANGES,
-    dice::Dice,
+    rng::Rng,
     tale::{Tale, invariant, number, tales},
     world::{self, MS, Weather},
 };
@@ -43,7 +43,7 @@ fn each_change_violates_what_it_breaks() {
         let expected: Vec<_> = ids.split(' ').map(invariant).collect();
         let changed = (0..).filter_map(|seed| {
             let mut events = world::events(seed, Weather::Calm);
-            change(&mut events, &mut Dice::new(seed))?;
+            change(&mut events, &mut Rng::new(seed))?;
             Some((seed, events))
         });
         for (seed, events) in changed.take(EACH) {

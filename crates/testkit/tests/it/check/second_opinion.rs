@@ -8,7 +8,7 @@ use leasehold_testkit::{
     history::{Event, History, HowHeld, What},
 };
 
-use super::{dice::Dice, tale::number};
+use super::{rng::Rng, tale::number};
 
 const MS: u64 = 1_000_000;
 /// The lease of every hold, and how long what ended without a grant may stay.
@@ -45,34 +45,34 @@ enum Left {
     Unknown(u64, u64),
 }
 
-fn stories(dice: &mut Dice) -> Vec<Story> {
-    let modes: &[Mode] = match dice.between(0, 3) {
+fn stories(rng: &mut Rng) -> Vec<Story> {
+    let modes: &[Mode] = match rng.between(0, 3) {
         0 => &[Mode::Exclusive],
         1 => &[Mode::Exclusive, Mode::Shared],
         _ => &[Mode::Permits { count: 1, limit: 3 }, Mode::Permits { count: 2, limit: 3 }],
     };
-    let ordered = dice.percent(70);
-    (1..=dice.between(2, 5))
+    let ordered = rng.percent(70);
+    (1..=rng.between(2, 5))
         .map(|number| {
-            let called = dice.between(0, 20) * MS;
-            let returned = called + dice.between(1, 8) * MS;
+            let called = rng.between(0, 20) * MS;
+            let returned = called + rng.between(1, 8) * MS;
             // Half of the time tokens follow the calls, so that enough histories are legal.
-            let token = if ordered { called / MS * 10 + number } else { dice.between(1, 6) };
-            let leaves = returned + dice.between(0, 12) * MS;
-            let answered = leaves + dice.between(0, 5) * MS;
-            let left = match dice.between(0, 8) {
+            let token = if ordered { called / MS * 10 + number } else { rng.between(1, 6) };
+            let leaves = returned + rng.between(0, 12) * MS;
+            let answered = leaves + rng.between(0, 5) * MS;
+            let left = match rng.between(0, 8) {
                 0 => Left::Never,
                 1 => Left::NotHeld(leaves, answered),
                 2 => Left::Unknown(leaves, answered),
-                3 => Left::Kept(leaves, answered, dice.between(1, 8) * MS),
+                3 => Left::Kept(leaves, answered, rng.between(1, 8) * MS),
                 _ => Left::Freed(leaves, answered),
             };
-            let end = match dice.between(0, 10) {
+            let end = match rng.between(0, 10) {
                 0 => End::Unknown,
                 1..4 => End::Taken,
                 _ => End::Granted(token, left),
             };
-            Story { mode: dice.one_of(modes), is_try: dice.percent(90), called, returned, end }
+            Story { mode: rng.one_of(modes), is_try: rng.percent(90), called, returned, end }
         })
         .collect()
 }
@@ -284,7 +284,7 @@ fn in_order(stories: &[Story], granted: &[usize]) -> bool {
 fn every_order_of_small_histories() {
     let mut seen: BTreeMap<(bool, bool), usize> = BTreeMap::new();
     for seed in 0..4_000 {
-        let stories = stories(&mut Dice::new(seed));
+        let stories = stories(&mut Rng::new(seed));
         let possible = |refusals| {
             let operations = operations(&stories, refusals);
             (operations.len() <= MOST).then(|| explained(&stories, &operations, &Lock::Free, &[]))

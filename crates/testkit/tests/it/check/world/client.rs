@@ -12,9 +12,9 @@ impl World {
         if self.now > END || self.killed == Some(proc(task)) {
             return;
         }
-        let lock = self.dice.between(0, 3) as usize;
-        let (mode, is_try) = (self.dice.one_of(MODES[lock]), self.dice.percent(50));
-        let ttl = if self.dice.percent(30) { SHORT } else { TTL };
+        let lock = self.rng.between(0, 3) as usize;
+        let (mode, is_try) = (self.rng.one_of(MODES[lock]), self.rng.percent(50));
+        let ttl = if self.rng.percent(30) { SHORT } else { TTL };
         let id = self.claims.len();
         self.claims.push(Claim {
             task,
@@ -29,7 +29,7 @@ impl World {
             token: 0,
             deadline: 0,
         });
-        let limit = match (is_try, self.dice.percent(60)) {
+        let limit = match (is_try, self.rng.percent(60)) {
             (true, _) => Some(0),
             (false, limited) => limited.then_some(150 * MS),
         };
@@ -37,14 +37,14 @@ impl World {
         if let Some(limit) = limit.filter(|limit| *limit > 0) {
             self.plan(limit, Step::GiveUp(id, GiveUp::Limit));
         }
-        if !is_try && self.dice.percent(15) {
-            let at = self.dice.between(0, 100 * MS);
+        if !is_try && self.rng.percent(15) {
+            let at = self.rng.between(0, 100 * MS);
             self.plan(at, Step::GiveUp(id, GiveUp::Cancel));
         }
         if is_try {
             self.plan(PATIENCE, Step::GiveUp(id, GiveUp::Unknown));
         }
-        if !is_try || !self.dice.percent(3) {
+        if !is_try || !self.rng.percent(3) {
             self.send(Step::Arrive(id));
         }
     }
@@ -75,16 +75,16 @@ impl World {
             self.plan(MS, Step::Write(id));
         }
         let left = deadline - self.now;
-        let stay = match (ttl, self.dice.percent(15)) {
+        let stay = match (ttl, self.rng.percent(15)) {
             (SHORT, true) => {
                 self.plan(left + MS * 3 / 2, Step::Check(id));
                 self.plan(left + MS, Step::Lost(id));
-                let late = left + self.dice.between(2 * MS, 60 * MS);
+                let late = left + self.rng.between(2 * MS, 60 * MS);
                 self.plan(late - MS, Step::Write(id));
                 late
             }
-            (TTL, true) => self.dice.between(100 * MS, 500 * MS),
-            _ => self.dice.between(2 * MS, 40 * MS),
+            (TTL, true) => self.rng.between(100 * MS, 500 * MS),
+            _ => self.rng.between(2 * MS, 40 * MS),
         };
         if ttl == TTL {
             self.plan(TTL / 3, Step::Renew(id));
@@ -127,7 +127,7 @@ impl World {
     pub(super) fn leave(&mut self, id: usize) {
         if self.holds(id) {
             self.claims[id].stage = Stage::Over;
-            let keep = self.dice.percent(5).then_some(30 * MS);
+            let keep = self.rng.percent(5).then_some(30 * MS);
             self.tell(id, What::RelInv { keep, sure: None });
             self.send(Step::Release(id, keep));
         }

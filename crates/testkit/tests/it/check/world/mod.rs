@@ -11,7 +11,7 @@ use leasehold_testkit::{
     history::{Event, Phase, What},
 };
 
-use super::{dice::Dice, tale::number};
+use super::{rng::Rng, tale::number};
 
 pub(crate) const MS: u64 = 1_000_000;
 /// Clients call until then.
@@ -53,14 +53,14 @@ pub(crate) enum Weather {
 
 /// The events of one run, in order.
 pub(crate) fn events(seed: u64, weather: Weather) -> Vec<Event> {
-    let mut world = World { dice: Dice::new(seed), weather, ..World::default() };
+    let mut world = World { rng: Rng::new(seed), weather, ..World::default() };
     world.run();
     number(world.events)
 }
 
 #[derive(Default)]
 struct World {
-    dice: Dice,
+    rng: Rng,
     weather: Weather,
     now: u64,
     steps: BTreeMap<(u64, usize), Step>,
@@ -201,18 +201,18 @@ impl World {
     /// Each seed has some of what may go wrong.
     fn brew(&mut self) {
         let mut at =
-            |share| (self.dice.percent(share), self.dice.between(0, END), self.dice.between(1, 5) as u32);
+            |share| (self.rng.percent(share), self.rng.between(0, END), self.rng.between(1, 5) as u32);
         let (kill, stop, storm) = (at(50), at(50), at(30));
-        let pause = |dice: &mut Dice| dice.between(10 * MS, 600 * MS);
+        let pause = |rng: &mut Rng| rng.between(10 * MS, 600 * MS);
         if let (true, at, victim) = kill {
             self.plan(at, Step::Kill(victim));
         }
         if let (true, at, victim) = stop {
-            let pause = pause(&mut self.dice);
+            let pause = pause(&mut self.rng);
             self.plan(at, Step::Stop(victim, pause));
         }
         if let (true, at, _) = storm {
-            let length = pause(&mut self.dice);
+            let length = pause(&mut self.rng);
             self.plan(at, Step::Storm(length));
         }
     }
@@ -298,13 +298,13 @@ impl World {
     }
 
     fn pause(&mut self, task: u32) {
-        let pause = self.dice.between(1, 40 * MS);
+        let pause = self.rng.between(1, 40 * MS);
         self.plan(pause, Step::Call(task));
     }
 
     /// Over the wire.
     fn send(&mut self, step: Step) {
-        let delay = self.dice.between(MS / 10, 2 * MS);
+        let delay = self.rng.between(MS / 10, 2 * MS);
         self.plan(self.calm() + delay, step);
     }
 

@@ -18,7 +18,7 @@ impl World {
         } else if !is_try {
             self.locks[lock].line.push_back(id);
             self.send(Step::Enqueued(id));
-        } else if !self.dice.percent(5) {
+        } else if !self.rng.percent(5) {
             self.send(Step::GiveUp(id, GiveUp::Taken));
         }
     }
@@ -55,12 +55,12 @@ impl World {
 
     pub(super) fn grant(&mut self, lock: usize, id: usize) {
         let claim = &mut self.claims[id];
-        self.locks[lock].token += self.dice.between(1, 4);
+        self.locks[lock].token += self.rng.between(1, 4);
         claim.token = self.locks[lock].token;
         let (ttl, is_try) = (claim.ttl, claim.is_try);
         self.locks[lock].held.push((id, self.now + ttl));
         self.plan(ttl, Step::Expire(lock));
-        if !is_try || !self.dice.percent(5) {
+        if !is_try || !self.rng.percent(5) {
             self.send(Step::Granted(id));
         }
     }
@@ -89,7 +89,7 @@ impl World {
             }
             (None, _) => {}
         }
-        if self.dice.percent(5) {
+        if self.rng.percent(5) {
             self.plan(PATIENCE, Step::Answer(id, Answer::Unknown));
         } else {
             self.send(Step::Answer(id, if place.is_some() { Answer::Freed } else { Answer::NotHeld }));

@@ -4,18 +4,18 @@ use std::ops::RangeInclusive;
 
 /// A stream of random numbers (SplitMix64: Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// The stream that belongs to these words. What is drawn for one thing does not depend on what others drew, so a
     /// plan from which something was taken away goes on as before.
     #[must_use]
     pub(crate) fn of(words: &[u64]) -> Self {
-        let mut dice = Self(0);
+        let mut rng = Self(0);
         for word in words {
-            dice.0 = dice.next() ^ word;
+            rng.0 = rng.next() ^ word;
         }
-        dice
+        rng
     }
 
     /// The next number.

@@ -1,9 +1,9 @@
 //! Numbers that look random and follow from a seed (SplitMix64, Steele et al. 2014).
 
 #[derive(Default)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

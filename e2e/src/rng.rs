@@ -4,15 +4,15 @@ use std::{ops::Range, time::Duration};
 
 /// `SplitMix64` (Steele, Lea, Flood 2014): small, and the same on every machine.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// The dice of `part` of a round with this seed: parts roll independently of each other.
     #[must_use]
     pub fn new(seed: u64, part: u64) -> Self {
-        let mut dice = Self(seed ^ part.wrapping_mul(0xD1B5_4A32_D192_ED03));
-        dice.roll();
-        dice
+        let mut rng = Self(seed ^ part.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        rng.roll();
+        rng
     }
 
     /// A seed that nobody chose.
