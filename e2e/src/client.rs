@@ -10,7 +10,7 @@ use std::{
 use leasehold_core::Locks;
 use leasehold_testkit::history::{Phase, Recorder, What, now_nanos};
 
-use crate::{Failure, pulse::Pulse, shelf::Shelf, task};
+use crate::{Failure, heartbeat::Heartbeat, results::ResultStore, task};
 
 /// How many tasks each client has.
 const TASKS: u32 = 10;
@@ -38,7 +38,7 @@ pub struct Orders {
     /// Where it writes down what it sees.
     pub history: PathBuf,
     /// The protected resources.
-    pub shelf: PathBuf,
+    pub results: PathBuf,
 }
 
 /// What the tasks of a client share.
@@ -49,7 +49,7 @@ pub struct Desk {
     /// Where they write down what they see.
     pub recorder: Arc<Recorder>,
     /// The protected resources.
-    pub shelf: Shelf,
+    pub results: ResultStore,
     /// The seed of the client.
     pub seed: u64,
     /// When to begin nothing new.
@@ -68,7 +68,7 @@ impl Orders {
             self.seed.to_string(),
             self.until.to_string(),
             path(&self.history),
-            path(&self.shelf),
+            path(&self.results),
         ]
     }
 
@@ -77,7 +77,7 @@ impl Orders {
     /// # Errors
     /// When they are not such.
     pub fn parse(args: &[&str]) -> Result<Self, Failure> {
-        let &[url, run, seed, until, history, shelf] = args else {
+        let &[url, run, seed, until, history, results] = args else {
             return Err("a client has six orders".into());
         };
         Ok(Self {
@@ -87,7 +87,7 @@ impl Orders {
             seed: seed.parse()?,
             until: until.parse()?,
             history: history.into(),
-            shelf: shelf.into(),
+            results: results.into(),
         })
     }
 }
@@ -104,10 +104,11 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     let (start, before) = (now_nanos(), own_things()?);
     {
         let is_alone = !SERVERLESS.iter().any(|scheme| orders.url.starts_with(scheme));
-        let _pulse = Pulse::of_process(Arc::clone(&recorder), is_alone.then(process::id));
+        let _heartbeat = Heartbeat::of_process(Arc::clone(&recorder), is_alone.then(process::id));
         let locks = leasehold::Locks::connect(&orders.url)?;
-        let (seed, until, shelf) = (orders.seed, orders.until, Shelf::new(&orders.shelf));
-        let desk = Desk { locks: Locks::clone(&locks), recorder: Arc::clone(&recorder), shelf, seed, until };
+        let (seed, until, results) = (orders.seed, orders.until, ResultStore::new(&orders.results));
+        let desk =
+            Desk { locks: Locks::clone(&locks), recorder: Arc::clone(&recorder), results, seed, until };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         runtime.block_on(work(&desk));

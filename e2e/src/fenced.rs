@@ -18,8 +18,8 @@ use nix::{
 
 use crate::{
     Failure,
+    results::{Content, ResultStore},
     rng::Rng,
-    shelf::{Content, Shelf},
 };
 
 /// How many processes write.
@@ -119,8 +119,8 @@ pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Fail
             return Err(format!("a writer ended with {status}").into());
         }
     }
-    let shelf = Shelf::new(dir.path());
-    PLACES.iter().map(|&place| audit(place, &shelf, &server)).collect()
+    let results = ResultStore::new(dir.path());
+    PLACES.iter().map(|&place| audit(place, &results, &server)).collect()
 }
 
 /// Whoever of them holds the lock just now.
@@ -143,9 +143,9 @@ impl Drop for Writer {
     }
 }
 
-fn audit(place: Destination, shelf: &Shelf, server: &RedisServer) -> Result<Tally, Failure> {
+fn audit(place: Destination, results: &ResultStore, server: &RedisServer) -> Result<Tally, Failure> {
     let (counter, list) = (format!("{place:?}-counter"), format!("{place:?}-list"));
-    let (increments, appends) = (shelf.acknowledged(&counter)?, shelf.acknowledged(&list)?);
+    let (increments, appends) = (results.acknowledged(&counter)?, results.acknowledged(&list)?);
     let (lost_increments, lost_appends) = if place == Destination::FencedKey {
         let count = server.command(&["GET", &counter]).join("").parse().unwrap_or(0);
         let text = server.command(&["GET", &list]).join("");
@@ -153,9 +153,9 @@ fn audit(place: Destination, shelf: &Shelf, server: &RedisServer) -> Result<Tall
         let missing = appends.iter().filter(|element| !there.contains(element)).count();
         ((increments.len() as u64).saturating_sub(count), missing as u64)
     } else {
-        (shelf.lost_increments(&counter)?, shelf.lost_elements(&list)?)
+        (results.lost_increments(&counter)?, results.lost_elements(&list)?)
     };
-    let refused = shelf.acknowledged(&format!("{place:?}-refused"))?.len() as u64;
+    let refused = results.acknowledged(&format!("{place:?}-refused"))?.len() as u64;
     let acknowledged = (increments.len() + appends.len()) as u64;
     Ok(Tally { place, acknowledged, refused, lost_increments, lost_appends })
 }
@@ -167,7 +167,7 @@ fn audit(place: Destination, shelf: &Shelf, server: &RedisServer) -> Result<Tall
 pub fn writer(args: &[&str]) -> Result<(), Failure> {
     let &[url, dir, until, seed] = args else { return Err("a writer has four orders".into()) };
     let (until, mut rng): (u64, _) = (until.parse()?, Rng::new(seed.parse()?, 1));
-    let (locks, shelf) = (Locks::connect(url)?, Shelf::new(Path::new(dir)));
+    let (locks, results) = (Locks::connect(url)?, ResultStore::new(Path::new(dir)));
     let fence = locks.redis_fence(NAME).ok_or("these locks are on Redis")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let mut element = u64::from(std::process::id()) << 32;
@@ -177,14 +177,14 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
         while begin.elapsed() < Duration::from_millis(80) && guard.check() {
             element += 1;
             let place = *rng.pick(&PLACES);
-            let work = Work { place, shelf: &shelf, element, between: rng.millis(5..30) };
+            let work = Work { place, results: &results, element, between: rng.millis(5..30) };
             let said = if place == Destination::FencedKey {
                 runtime.block_on(work.on_redis(&guard, &fence, rng.percent(50)))?
             } else {
                 work.on_file(&guard, rng.percent(50))?
             };
             if said == Content::Fenced {
-                shelf.acknowledge(&format!("{place:?}-refused"), 1)?;
+                results.acknowledge(&format!("{place:?}-refused"), 1)?;
             }
         }
         // Of a holder that was paused it answers that it was lost.
@@ -196,7 +196,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
 /// One update.
 struct Work<'a> {
     place: Destination,
-    shelf: &'a Shelf,
+    results: &'a ResultStore,
     element: u64,
     /// How long it takes from the read to the write.
     between: Duration,
@@ -207,9 +207,9 @@ impl Work<'_> {
         let fence = (self.place == Destination::FencedFile).then(|| guard.token());
         let between = || sleep(self.between);
         if counts {
-            self.shelf.increment(&format!("{:?}-counter", self.place), fence, between)
+            self.results.increment(&format!("{:?}-counter", self.place), fence, between)
         } else {
-            self.shelf.append(&format!("{:?}-list", self.place), self.element, fence, between)
+            self.results.append(&format!("{:?}-list", self.place), self.element, fence, between)
         }
     }
 
@@ -229,7 +229,7 @@ impl Work<'_> {
         };
         match done.await {
             Ok(()) => {
-                self.shelf.acknowledge(&key, self.element)?;
+                self.results.acknowledge(&key, self.element)?;
                 Ok(Content::Done)
             }
             Err(error) if Error::is_fenced(&error) => Ok(Content::Fenced),

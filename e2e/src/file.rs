@@ -15,9 +15,9 @@ use nix::fcntl::OFlag;
 
 use crate::{
     Failure,
-    crew::Crew,
     rng::Rng,
     task::LOCKS,
+    workers::Workers,
     world::{Fault, Promise, Setting, World},
 };
 
@@ -30,7 +30,7 @@ const TRIES: Duration = Duration::from_millis(60);
 pub struct Files {
     /// On a disk, as locks are.
     dir: tempfile::TempDir,
-    crew: Crew,
+    workers: Workers,
     admin: leasehold::Locks,
     foreign: Option<File>,
     rng: Rng,
@@ -45,8 +45,8 @@ impl Files {
         let dir = tempfile::tempdir()?;
         let url = format!("file://{}", dir.path().display());
         let admin = leasehold::Locks::connect(&url)?;
-        let crew = Crew::start(setting, "client", vec![url; CLIENTS])?;
-        Ok(Self { dir, crew, admin, foreign: None, rng: Rng::new(setting.seed, 77) })
+        let workers = Workers::start(setting, "client", vec![url; CLIENTS])?;
+        Ok(Self { dir, workers, admin, foreign: None, rng: Rng::new(setting.seed, 77) })
     }
 
     /// As `flock(1)` does, which knows nothing of our line.
@@ -66,12 +66,17 @@ impl Files {
 
 impl World for Files {
     const OF_CLIENTS: &'static [Fault<Self>] = &[
-        Fault { name: "stop", lasts: 10..400, begin: |w, at| w.crew.stop(at), end: |w, at| w.crew.go_on(at) },
+        Fault {
+            name: "stop",
+            lasts: 10..400,
+            begin: |w, at| w.workers.stop(at),
+            end: |w, at| w.workers.go_on(at),
+        },
         Fault {
             name: "kill",
             lasts: 1..100,
-            begin: |w, at| w.crew.kill(at),
-            end: |w, at| w.crew.replace(at),
+            begin: |w, at| w.workers.kill(at),
+            end: |w, at| w.workers.replace(at),
         },
     ];
 
@@ -93,7 +98,7 @@ impl World for Files {
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        self.crew.join()
+        self.workers.join()
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

@@ -1,36 +1,35 @@
 //! Real engines under faults. `cargo xtask torture` is the door; each row of the fault matrix is a test in `tests/`.
 //!
 //! - [`client`]: a process that works under locks and writes down what it sees; [`task`], [`section`]: what it does.
-//! - [`shelf`]: the protected resources, with a fence and without.
+//! - [`results`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: what an engine is made of and which faults it
 //!   may meet, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`], [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: how quick it is.
 //! - [`holder`]: a process that does what a row of the matrix tells it. [`turns`]: one that takes turns with programs of others.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
 pub mod client;
-pub mod crew;
 mod doubts;
 pub mod dropped;
 pub mod etcd;
+pub mod fault_run;
 pub mod fenced;
 pub mod figures;
 pub mod file;
+pub mod heartbeat;
 pub mod holder;
 pub mod mariadb;
 pub mod memory;
 pub mod postgres;
 mod proxied;
-pub mod pulse;
 pub mod redis;
+pub mod results;
 pub mod retold;
 pub mod rng;
 pub mod round;
 pub mod section;
 pub mod served;
-pub mod shelf;
 pub mod speed;
 pub mod sqlite;
-pub mod storm;
 pub mod task;
 pub mod torture;
 pub mod totals;
@@ -38,6 +37,7 @@ pub mod truth;
 pub mod turns;
 pub mod verdict;
 mod waits;
+pub mod workers;
 pub mod world;
 pub mod zookeeper;
 

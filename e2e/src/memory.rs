@@ -21,8 +21,8 @@ use crate::{
     Failure,
     client::{self, Desk, THREADS},
     dropped::ends,
-    pulse::Pulse,
-    shelf::Shelf,
+    heartbeat::Heartbeat,
+    results::ResultStore,
     world::{Fault, Promise, Setting, World},
 };
 
@@ -50,7 +50,7 @@ struct Client {
     wire: Arc<Faulty>,
     runtime: Option<Runtime>,
     work: JoinHandle<()>,
-    _pulse: Pulse,
+    _heartbeat: Heartbeat,
 }
 
 impl Memory {
@@ -87,10 +87,10 @@ impl Memory {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
-        let pulse = Pulse::of_process(Arc::clone(&recorder), Some(proc));
-        let desk = Desk { locks, recorder, shelf: Shelf::new(dir), seed, until };
+        let heartbeat = Heartbeat::of_process(Arc::clone(&recorder), Some(proc));
+        let desk = Desk { locks, recorder, results: ResultStore::new(dir), seed, until };
         let work = runtime.spawn(async move { client::work(&desk).await });
-        Ok(Client { proc, wire, runtime: Some(runtime), work, _pulse: pulse })
+        Ok(Client { proc, wire, runtime: Some(runtime), work, _heartbeat: heartbeat })
     }
 
     /// Plans a fault for the next calls of each verb.

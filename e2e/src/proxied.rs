@@ -4,7 +4,7 @@ use std::{thread::sleep, time::Duration};
 
 use leasehold_testkit::server::Proxy;
 
-use crate::{crew::Crew, world::Fault};
+use crate::{workers::Workers, world::Fault};
 
 /// How late answers are on a slow connection: beyond what is usual, within what a renewal may take.
 const SLOW: Duration = Duration::from_millis(60);
@@ -17,7 +17,7 @@ pub(crate) trait Proxied: Sized + 'static {
     const HELD: u64;
 
     /// The processes.
-    fn crew(&mut self) -> &mut Crew;
+    fn workers(&mut self) -> &mut Workers;
 
     /// Does this to each proxy of a client.
     fn each(&self, at: usize, act: fn(&Proxy));
@@ -27,14 +27,14 @@ pub(crate) trait Proxied: Sized + 'static {
         Fault {
             name: "stop",
             lasts: 30..Self::STOPPED,
-            begin: |w, at| w.crew().stop(at),
-            end: |w, at| w.crew().go_on(at),
+            begin: |w, at| w.workers().stop(at),
+            end: |w, at| w.workers().go_on(at),
         },
         Fault {
             name: "kill",
             lasts: 1..200,
-            begin: |w, at| w.crew().kill(at),
-            end: |w, at| w.crew().replace(at),
+            begin: |w, at| w.workers().kill(at),
+            end: |w, at| w.workers().replace(at),
         },
         Fault {
             name: "cut before the request",

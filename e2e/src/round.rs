@@ -10,19 +10,19 @@ use leasehold_testkit::{
 use crate::{
     Failure,
     etcd::{self, Alone, CLUSTER, Three},
+    fault_run::{rage, start},
     figures::Figures,
     file::Files,
+    heartbeat::Heartbeat,
     mariadb::{Mariadb, Mysql},
     memory::Memory,
     postgres::Postgres,
-    pulse::Pulse,
     redis::{self, Cluster, Group, Nodes, Redis},
+    results::ResultStore,
     rng::Rng,
     served::Served,
-    shelf::Shelf,
     speed::EngineSpeed,
     sqlite::Sqlite,
-    storm::{rage, start},
     task::LOCKS,
     truth::Looker,
     verdict::judge,
@@ -160,14 +160,14 @@ impl Round<'_> {
         let admin = world.admin();
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
         let disk = world.disk();
-        let pulse = Pulse::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
+        let heartbeat = Heartbeat::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
         // Of the locks of other crates it knows nothing.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
-        let (storm, faults) = rage(&mut world, recorder, rng, setting.until(), speed.traces, tell);
+        let (fault_run, faults) = rage(&mut world, recorder, rng, setting.until(), speed.traces, tell);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
-        drop(pulse);
+        drop(heartbeat);
         let events = History::from_events(events);
         if let Some(looker) = looker {
             looker.record(recorder);
@@ -182,9 +182,9 @@ impl Round<'_> {
         }
         figures.engine = self.engine.to_owned();
         figures.seed = self.seed;
-        figures.seconds = storm.as_secs_f64();
+        figures.seconds = fault_run.as_secs_f64();
         figures.faults = faults.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect();
-        audit(&Shelf::new(&setting.dir), &mut figures, &mut complaints)?;
+        audit(&ResultStore::new(&setting.dir), &mut figures, &mut complaints)?;
         Ok((figures, complaints))
     }
 }
@@ -219,10 +219,10 @@ fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMa
 }
 
 /// I5: what the fenced files acknowledged is in them.
-fn audit(shelf: &Shelf, figures: &mut Figures, complaints: &mut Vec<String>) -> Result<(), Failure> {
+fn audit(results: &ResultStore, figures: &mut Figures, complaints: &mut Vec<String>) -> Result<(), Failure> {
     for lock in LOCKS {
-        figures.appends += shelf.acknowledged(lock)?.len() as u64;
-        figures.appends_lost += shelf.lost_elements(lock)?;
+        figures.appends += results.acknowledged(lock)?.len() as u64;
+        figures.appends_lost += results.lost_elements(lock)?;
     }
     figures.checked.insert("I5 fence".to_owned(), figures.appends);
     if figures.appends_lost > 0 {

@@ -36,9 +36,9 @@ pub async fn under(desk: &Desk, lock: &str, active_hold: ActiveHold<'_>, guard: 
     };
     // A refusal is what the fence is for; whether an acknowledged append was lost is seen at the end.
     let work = (guard.mode() == Mode::Exclusive && rng.percent(5)).then(|| {
-        let (shelf, lock, element, token) =
-            (desk.shelf.clone(), lock.to_owned(), active_hold.id(), guard.token());
-        spawn_blocking(move || shelf.append(&lock, element, Some(token), || ()))
+        let (results, lock, element, token) =
+            (desk.results.clone(), lock.to_owned(), active_hold.id(), guard.token());
+        spawn_blocking(move || results.append(&lock, element, Some(token), || ()))
     });
     stay(&active_hold, &guard, length, || work.as_ref().is_some_and(|work| !work.is_finished())).await;
     if rng.percent(2) {

@@ -7,8 +7,8 @@ use leasehold_testkit::{history::Event, server::Proxy};
 
 use crate::{
     Failure,
-    crew::Crew,
     proxied::Proxied,
+    workers::Workers,
     world::{Fault, Promise, Setting, World, block_on},
 };
 
@@ -56,7 +56,7 @@ pub struct Served<S> {
     pub(crate) system: S,
     /// For each client one before each member.
     proxies: Vec<Vec<Proxy>>,
-    crew: Crew,
+    workers: Workers,
     admin: leasehold::Locks,
     promise: Promise,
 }
@@ -84,8 +84,8 @@ impl<S: System> Served<S> {
         let before_all = |_| system.ports().into_iter().map(Proxy::start).collect();
         let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(before_all).collect();
         let to = |proxies: &Vec<Proxy>| system.lead(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
-        let crew = Crew::start(setting, role, proxies.iter().map(to).collect())?;
-        Ok(Self { system, proxies, crew, admin, promise })
+        let workers = Workers::start(setting, role, proxies.iter().map(to).collect())?;
+        Ok(Self { system, proxies, workers, admin, promise })
     }
 }
 
@@ -93,8 +93,8 @@ impl<S: System> Proxied for Served<S> {
     const STOPPED: u64 = S::STOPPED;
     const HELD: u64 = S::HELD;
 
-    fn crew(&mut self) -> &mut Crew {
-        &mut self.crew
+    fn workers(&mut self) -> &mut Workers {
+        &mut self.workers
     }
 
     fn each(&self, at: usize, act: fn(&Proxy)) {
@@ -118,7 +118,7 @@ impl<S: System> World for Served<S> {
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        self.crew.join()
+        self.workers.join()
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use crate::{
     Failure,
-    crew::Crew,
+    workers::Workers,
     world::{Fault, Promise, Setting, World},
 };
 
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Sqlite {
     /// On a disk, as databases are.
     dir: tempfile::TempDir,
-    crew: Crew,
+    workers: Workers,
     admin: leasehold::Locks,
     other: Option<Connection>,
 }
@@ -35,8 +35,8 @@ impl Sqlite {
         let dir = tempfile::tempdir()?;
         let url = format!("sqlite://{}", dir.path().join("locks.db").display());
         let admin = leasehold::Locks::connect(&url)?;
-        let crew = Crew::start(setting, "client", vec![url; CLIENTS])?;
-        Ok(Self { dir, crew, admin, other: None })
+        let workers = Workers::start(setting, "client", vec![url; CLIENTS])?;
+        Ok(Self { dir, workers, admin, other: None })
     }
 
     fn path(&self) -> PathBuf {
@@ -75,14 +75,14 @@ impl World for Sqlite {
         Fault {
             name: "stop",
             lasts: 30..1500,
-            begin: |w, at| w.crew.stop(at),
-            end: |w, at| w.crew.go_on(at),
+            begin: |w, at| w.workers.stop(at),
+            end: |w, at| w.workers.go_on(at),
         },
         Fault {
             name: "kill",
             lasts: 1..200,
-            begin: |w, at| w.crew.kill(at),
-            end: |w, at| w.crew.replace(at),
+            begin: |w, at| w.workers.kill(at),
+            end: |w, at| w.workers.replace(at),
         },
     ];
 
@@ -102,7 +102,7 @@ impl World for Sqlite {
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        self.crew.join()
+        self.workers.join()
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

@@ -1,4 +1,4 @@
-//! Each engine under faults for longer than in `storm.rs`, from a fixed seed and from one that nobody chose.
+//! Each engine under faults for longer than in `fault_run.rs`, from a fixed seed and from one that nobody chose.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Test programs that search: a failure by chance is what they are for.
-const SEARCHES: [&str; 4] = ["fenced", "model", "sim", "storm"];
+const SEARCHES: [&str; 4] = ["fenced", "model", "sim", "fault_run"];
 /// With more failures than this in one program, it is not the machine.
 const MOST: usize = 5;
 
@@ -87,30 +87,37 @@ mod tests {
     #[test]
     fn only_tests_that_are_told_and_few_and_no_search_run_again() {
         let tests = |done: Ended| of(&done).map(|(_, tests)| tests);
-        assert_eq!(tests(ended("rows", TWO_FAILED, (3, 2))).unwrap(), ["a::b", "c"]);
-        assert_eq!(tests(ended("storm", TWO_FAILED, (3, 2))), None);
-        assert_eq!(tests(ended("rows", TWO_FAILED, (3, 3))), None, "one was not told");
-        assert_eq!(tests(ended("rows", "", (5, 0))), None, "none failed");
+        assert_eq!(tests(ended("fault_cases", TWO_FAILED, (3, 2))).unwrap(), ["a::b", "c"]);
+        assert_eq!(tests(ended("fault_run", TWO_FAILED, (3, 2))), None);
+        assert_eq!(tests(ended("fault_cases", TWO_FAILED, (3, 3))), None, "one was not told");
+        assert_eq!(tests(ended("fault_cases", "", (5, 0))), None, "none failed");
         let many = format!("\nfailures:\n{}", "    x\n".repeat(6));
-        assert_eq!(tests(ended("rows", &many, (0, 6))), None, "the program is broken");
-        assert_eq!(tests(Ended { suite: None, ..ended("rows", TWO_FAILED, (3, 2)) }), None, "no tests");
+        assert_eq!(tests(ended("fault_cases", &many, (0, 6))), None, "the program is broken");
+        assert_eq!(
+            tests(Ended { suite: None, ..ended("fault_cases", TWO_FAILED, (3, 2)) }),
+            None,
+            "no tests"
+        );
     }
 
     #[test]
     fn a_test_is_unsteady_only_if_it_was_run_and_passed() {
         let names = ["a::b".to_owned(), "c".to_owned()];
-        let first = || ended("rows", TWO_FAILED, (3, 2));
-        let passed = both(first(), ended("rows", "", (2, 0)), &names);
+        let first = || ended("fault_cases", TWO_FAILED, (3, 2));
+        let passed = both(first(), ended("fault_cases", "", (2, 0)), &names);
         assert_eq!((passed.counts, passed.unsteady.len(), passed.failure), ((5, 0), 2, None));
-        let one = both(first(), ended("rows", "\nfailures:\n    c\n", (1, 1)), &names);
+        let one = both(first(), ended("fault_cases", "\nfailures:\n    c\n", (1, 1)), &names);
         assert_eq!(
             (one.counts, one.unsteady, one.failure.is_some()),
             ((4, 1), vec!["rows: a::b".to_owned()], true)
         );
-        let died =
-            both(first(), Ended { failure: Some("killed".to_owned()), ..ended("rows", "", (0, 0)) }, &names);
+        let died = both(
+            first(),
+            Ended { failure: Some("killed".to_owned()), ..ended("fault_cases", "", (0, 0)) },
+            &names,
+        );
         assert_eq!((died.counts, died.unsteady.len(), died.failure.is_some()), ((3, 2), 0, true));
-        let ran_none = both(first(), ended("rows", "", (0, 0)), &names);
+        let ran_none = both(first(), ended("fault_cases", "", (0, 0)), &names);
         assert_eq!((ran_none.counts, ran_none.failure.is_some()), ((3, 2), true));
     }
 
@@ -120,9 +127,9 @@ mod tests {
         let program = logs.join("program");
         fs::write(&program, "#!/bin/sh\necho \"$@\"\necho 'test result: ok. 2 passed; 0 failed;'\n").unwrap();
         Command::new("chmod").arg("+x").arg(&program).status().unwrap();
-        let mut first = ended("rows", TWO_FAILED, (3, 2));
+        let mut first = ended("fault_cases", TWO_FAILED, (3, 2));
         first.suite =
-            Some(Suite { target: "rows".to_owned(), dir: logs.clone(), program, ..Suite::default() });
+            Some(Suite { target: "fault_cases".to_owned(), dir: logs.clone(), program, ..Suite::default() });
         let done = alone(vec![first], &logs);
         assert_eq!((done[0].counts, done[0].unsteady.len()), ((5, 0), 2));
         let said = fs::read_to_string(logs.join("rows--alone.log")).unwrap();

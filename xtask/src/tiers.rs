@@ -40,14 +40,14 @@ pub(crate) struct Row {
 
 /// Integration tests, the longest first: in this order they are started. Unit tests are quick, all of them.
 const TABLE: [Row; 28] = [
-    row("e2e", "rows", Tier::Test, "each row of the fault matrix once, on real servers"),
+    row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),
     row("sql", "mysql", Tier::Test, "conformance, oracle and faults of MariaDB"),
     row("sql", "sqlite", Tier::Test, "conformance, oracle and faults of SQLite"),
     row("etcd", "etcd", Tier::Test, "conformance, oracle and faults of etcd"),
     row("zookeeper", "zookeeper", Tier::Test, "conformance, oracle and faults of ZooKeeper"),
-    row("e2e", "storm", Tier::Test, "a short storm on two engines, drawn by the date"),
+    row("e2e", "fault_run", Tier::Test, "a short storm on two engines, drawn by the date"),
     row("examples", "scenarios", Tier::Test, "the examples of docs/examples.md"),
     row("core", "locks", Tier::Quick, "waiting, renewal, loss and hand-over on the memory and file engines"),
     row("redis", "redis", Tier::Test, "conformance, oracle and faults of Redis"),

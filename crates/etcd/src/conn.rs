@@ -17,8 +17,9 @@ use tonic::{Code, Status};
 use crate::{
     config::Config,
     error::{sort_connecting, wants_user},
-    guarantee, lock_of,
-    pulse::{Member, Pulse},
+    guarantee,
+    health::{HealthCheck, Member},
+    lock_of,
     push_handler::PushHandler,
     runtime, stream,
     watches::Watches,
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// While a client needs the server, the member is asked so often how it is.
-const PULSE: Duration = Duration::from_millis(500);
+const HEALTH: Duration = Duration::from_millis(500);
 /// A member that answers nothing for so long is taken for gone.
 const SILENCE: Duration = Duration::from_millis(1500);
 /// A member may know of no leader so many times in a row: an election takes longer than one pulse.
@@ -149,13 +150,13 @@ impl Conn {
         let watched =
             watch(grpc.clone(), watch_orders, Arc::clone(&conn.watches), life(), Weak::clone(&hears));
         let kept = keep(grpc.clone(), leases, life(), Weak::clone(&hears));
-        let pulse = pulse(grpc, said.pulse, life(), hears);
+        let health = health(grpc, said.health, life(), hears);
         let last_words = LastWords { life: life(), broken };
         runtime::spawn(async move {
             tokio::select! {
                 () = watched => {}
                 () = kept => {}
-                () = pulse => {}
+                () = health => {}
                 () = last_words.life.end.notified() => {}
                 _ = gone => {}
             }
@@ -268,10 +269,10 @@ async fn keep(
 
 /// Asks how the member is, as long as it is needed; ends when it says nothing, has had no leader for too long, or answers nothing
 /// else.
-async fn pulse(grpc: Grpc, pulse: Pulse, life: Arc<Life>, hears: Weak<dyn PushHandler>) {
+async fn health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, hears: Weak<dyn PushHandler>) {
     let mut leaderless = 0;
     loop {
-        runtime::sleep(PULSE).await;
+        runtime::sleep(HEALTH).await;
         let Some(hears) = hears.upgrade() else { return };
         let needed = hears.needs_server();
         drop(hears);
@@ -281,7 +282,7 @@ async fn pulse(grpc: Grpc, pulse: Pulse, life: Arc<Life>, hears: Weak<dyn PushHa
         if !needed && lock_of(&life.load).requests == 0 {
             continue;
         }
-        match runtime::within(SILENCE, pulse.send(&grpc)).await {
+        match runtime::within(SILENCE, health.send(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
             // Another error of the server is a sign of life; a connection that broke ends its streams.

@@ -18,6 +18,7 @@ mod fence;
 #[doc(hidden)]
 pub mod fuzz;
 mod guarantee;
+mod health;
 mod inspect;
 mod keep;
 mod kept;
@@ -25,7 +26,6 @@ mod keys;
 mod minder;
 mod notifications;
 mod position;
-mod pulse;
 mod push_handler;
 mod record;
 mod release;

@@ -12,8 +12,8 @@ use leasehold_testkit::{
 use super::lapses;
 use crate::{
     Failure,
-    crew::Crew,
     proxied::Proxied,
+    workers::Workers,
     world::{Fault, Promise, Setting, World, block_on},
 };
 
@@ -36,7 +36,7 @@ const STEP: i64 = 3;
 pub struct Redis {
     server: RedisServer,
     proxies: Vec<Proxy>,
-    crew: Crew,
+    workers: Workers,
     admin: leasehold::Locks,
     promise: Promise,
 }
@@ -59,8 +59,8 @@ impl Redis {
         let admin = leasehold::Locks::connect(&at(server.port()))?;
         expect_label(&block_on(admin.guarantee())?, level)?;
         let proxies: Vec<_> = (0..CLIENTS).map(|_| Proxy::start(server.port())).collect();
-        let crew = Crew::start(setting, role, proxies.iter().map(|proxy| at(proxy.port())).collect())?;
-        Ok(Self { server, proxies, crew, admin, promise })
+        let workers = Workers::start(setting, role, proxies.iter().map(|proxy| at(proxy.port())).collect())?;
+        Ok(Self { server, proxies, workers, admin, promise })
     }
 
     fn says(&self, command: &[&str]) -> Vec<String> {
@@ -165,8 +165,8 @@ impl Proxied for Redis {
     const STOPPED: u64 = 2500;
     const HELD: u64 = 1500;
 
-    fn crew(&mut self) -> &mut Crew {
-        &mut self.crew
+    fn workers(&mut self) -> &mut Workers {
+        &mut self.workers
     }
 
     fn each(&self, at: usize, act: fn(&Proxy)) {
@@ -194,7 +194,7 @@ impl World for Redis {
     }
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
-        self.crew.join()
+        self.workers.join()
     }
 
     fn things(&self) -> BTreeMap<String, u64> {

@@ -9,6 +9,7 @@ mod bench;
 mod cargo_fuzz;
 mod circle;
 mod command;
+mod fault_runs;
 mod fuzz;
 mod marks;
 mod night;
@@ -16,7 +17,6 @@ mod parts;
 mod proof;
 mod servers;
 mod simulation;
-mod storms;
 
 use std::{fs, time::Duration};
 

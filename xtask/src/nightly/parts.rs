@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{bench, cargo_fuzz, circle::Circle, fuzz, night::Night, servers, simulation, storms};
+use super::{bench, cargo_fuzz, circle::Circle, fault_runs, fuzz, night::Night, servers, simulation};
 use crate::{
     book, check, mutants,
     run::{Failure, Steps},
@@ -167,9 +167,9 @@ impl Part {
                     })
                 })
             }
-            Work::Storm(engine) => steps.step(self.name, || storms::run(night, engine, share, None)),
+            Work::Storm(engine) => steps.step(self.name, || fault_runs::run(night, engine, share, None)),
             Work::StormOn(engine, release) => servers::unpacked(steps, night, release, |steps, system| {
-                steps.step(self.name, || storms::run(night, engine, share, Some(system)))
+                steps.step(self.name, || fault_runs::run(night, engine, share, Some(system)))
             }),
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),

@@ -1,10 +1,10 @@
 //! The figures of docs/proof.md, as its tables.
 
 use super::{
-    cargo_fuzz,
+    cargo_fuzz, fault_runs,
     marks::{bold, grouped, table},
     night::Night,
-    simulation, storms,
+    simulation,
 };
 
 /// What was measured in this night, under the headings of docs/proof.md.
@@ -12,7 +12,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
     format!(
         "# Figures of docs/proof.md\n\n### Storms on real engines\n\n{}### Simulation\n\n{}\n### Parsers\n\n{}\n### Lost updates\n\n{}\n\
          ### Other crates in the same storms\n\n{}",
-        storms::tables(night),
+        fault_runs::tables(night),
         simulation::page(night),
         cargo_fuzz::page(night),
         fenced(&night.log("fenced")),

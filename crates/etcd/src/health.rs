@@ -10,7 +10,7 @@ use crate::{
 
 /// The request that shows whether a member is healthy.
 #[derive(Clone)]
-pub(crate) enum Pulse {
+pub(crate) enum HealthCheck {
     Status,
     Read(Range),
 }
@@ -23,7 +23,7 @@ pub(crate) struct Member {
     pub(crate) is_learner: bool,
     pub(crate) has_leader: bool,
     /// The request that this user may repeat from now on.
-    pub(crate) pulse: Pulse,
+    pub(crate) health: HealthCheck,
 }
 
 impl Member {
@@ -36,7 +36,13 @@ impl Member {
                 let cluster = said.header.map_or(0, |header| header.cluster_id);
                 // A linearizable read needs a leader, and a learner refuses it.
                 let (is_learner, has_leader) = (false, true);
-                Ok(Self { cluster, version: String::new(), is_learner, has_leader, pulse: Pulse::Read(read) })
+                Ok(Self {
+                    cluster,
+                    version: String::new(),
+                    is_learner,
+                    has_leader,
+                    health: HealthCheck::Read(read),
+                })
             }
             said => said.map(Self::of),
         }
@@ -48,12 +54,12 @@ impl Member {
             version: said.version,
             is_learner: said.is_learner,
             has_leader: said.leader != 0,
-            pulse: Pulse::Status,
+            health: HealthCheck::Status,
         }
     }
 }
 
-impl Pulse {
+impl HealthCheck {
     /// Sends the request once.
     pub(crate) async fn send(&self, grpc: &Grpc) -> Result<(), Status> {
         match self {

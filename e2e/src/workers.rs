@@ -24,7 +24,7 @@ use crate::{Failure, client::Orders, world::Setting};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The client processes of a round. Those that live are killed when this is dropped.
-pub struct Crew {
+pub struct Workers {
     program: PathBuf,
     recorder: Arc<Recorder>,
     members: Vec<Member>,
@@ -36,13 +36,13 @@ struct Member {
     process: Child,
 }
 
-impl Crew {
+impl Workers {
     /// Starts a client in this role for each of the places where it finds the locks.
     ///
     /// # Errors
     /// The operating system's.
     pub fn start(setting: &Setting, role: &str, urls: Vec<String>) -> Result<Self, Failure> {
-        let mut crew = Self {
+        let mut workers = Self {
             program: setting.program.clone(),
             recorder: Arc::clone(&setting.recorder),
             members: Vec::new(),
@@ -56,12 +56,12 @@ impl Crew {
                 seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
                 until: setting.until(),
                 history: setting.dir.join(format!("client-{at}")),
-                shelf: setting.dir.clone(),
+                results: setting.dir.clone(),
             };
-            let process = crew.launch(&orders)?;
-            crew.members.push(Member { orders, process });
+            let process = workers.launch(&orders)?;
+            workers.members.push(Member { orders, process });
         }
-        Ok(crew)
+        Ok(workers)
     }
 
     fn launch(&mut self, orders: &Orders) -> std::io::Result<Child> {
@@ -134,7 +134,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Workers {
     fn drop(&mut self) {
         for Member { process, .. } in &mut self.members {
             let _ = process.kill();

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// How long faults begin.
-const STORM: Duration = Duration::from_secs(8);
+const FAULT_RUN: Duration = Duration::from_secs(8);
 /// How long none does after the traces of the storm are gone: time to see that all is well.
 const CALM: Duration = Duration::from_millis(2500);
 /// How often it is looked what is due.
@@ -39,7 +39,7 @@ struct FaultTarget<W: 'static> {
 /// How long a round takes that has one storm, of which `traces` may be seen for so long after, and ends in the calm after it.
 #[must_use]
 pub fn time_of_one(traces: Duration) -> Duration {
-    WARM_UP + CALM + STORM + traces + CALM / 2
+    WARM_UP + CALM + FAULT_RUN + traces + CALM / 2
 }
 
 /// To be called before the first client begins to speak to an engine.
@@ -71,7 +71,7 @@ pub fn rage<W: World>(
     sleep(CALM);
     while now_nanos() < until {
         let begin = now_nanos();
-        let end = until.min(begin + nanos(STORM));
+        let end = until.min(begin + nanos(FAULT_RUN));
         recorder.note(What::NemesisBegin { kind: WHOLE.to_owned() });
         for place in &mut places {
             place.next = now_nanos() + nanos(rng.millis(REST));

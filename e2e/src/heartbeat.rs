@@ -34,7 +34,7 @@ const LATE_ON_DISK: Duration = Duration::from_millis(10);
 const FRESH: u32 = 20;
 
 /// Writes stalls down until it is dropped.
-pub struct Pulse {
+pub struct Heartbeat {
     ends: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
@@ -47,14 +47,14 @@ struct Beat {
     ends: Arc<AtomicBool>,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Begins to measure this process, in which all is done that `victim` stands for in the history. `None`: others wait while it
     /// is stalled, for there is no server, and it may have the file that all share.
     #[must_use]
     pub fn of_process(recorder: Arc<Recorder>, victim: Option<u32>) -> Self {
-        let (mut pulse, beat) = Self::new(recorder, victim);
-        pulse.start(beat(), |beat| beat.process());
-        pulse
+        let (mut heartbeat, beat) = Self::new(recorder, victim);
+        heartbeat.start(beat(), |beat| beat.process());
+        heartbeat
     }
 
     /// Begins to measure what all clients share. Children of this process that run `program` are clients, all others are servers,
@@ -63,21 +63,21 @@ impl Pulse {
     /// # Errors
     /// When nothing can be written there.
     pub fn of_all(recorder: Arc<Recorder>, program: &Path, disk: Option<&Path>) -> Result<Self, Failure> {
-        let (mut pulse, beat) = Self::new(recorder, None);
-        pulse.start(beat(), |beat| beat.process());
+        let (mut heartbeat, beat) = Self::new(recorder, None);
+        heartbeat.start(beat(), |beat| beat.process());
         let program = program.canonicalize()?;
-        pulse.start(beat(), move |beat| beat.servers(&program));
+        heartbeat.start(beat(), move |beat| beat.servers(&program));
         if let Some(disk) = disk {
             let file = tempfile::tempfile_in(disk)?;
-            pulse.start(beat(), move |beat| beat.disk(file));
+            heartbeat.start(beat(), move |beat| beat.disk(file));
         }
-        Ok(pulse)
+        Ok(heartbeat)
     }
 
     fn new(recorder: Arc<Recorder>, victim: Option<u32>) -> (Self, impl Fn() -> Beat) {
         let ends = Arc::new(AtomicBool::new(false));
-        let pulse = Self { ends: Arc::clone(&ends), threads: Vec::new() };
-        (pulse, move || Beat { recorder: Arc::clone(&recorder), victim, ends: Arc::clone(&ends) })
+        let heartbeat = Self { ends: Arc::clone(&ends), threads: Vec::new() };
+        (heartbeat, move || Beat { recorder: Arc::clone(&recorder), victim, ends: Arc::clone(&ends) })
     }
 
     fn start(&mut self, beat: Beat, measure: impl FnOnce(Beat) + Send + 'static) {
@@ -85,7 +85,7 @@ impl Pulse {
     }
 }
 
-impl Drop for Pulse {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.ends.store(true, Relaxed);
         for thread in self.threads.drain(..) {

@@ -1,6 +1,6 @@
 //! The other half of a lock.
 
-use leasehold_e2e::shelf::{Content, Shelf};
+use leasehold_e2e::results::{Content, ResultStore};
 
 use crate::rig::{Rig, acquire, millis, rng};
 
@@ -24,20 +24,24 @@ fn f70_fence_outlives_a_restart() {
 #[test]
 fn f79_stale_holder_writes_before_the_first_write_of_the_next() {
     let (rig, dir) = (Rig::new(), tempfile::tempdir().unwrap());
-    let (locks, shelf) = (rig.locks(), Shelf::new(dir.path()));
+    let (locks, results) = (rig.locks(), ResultStore::new(dir.path()));
     let stale = acquire(&locks, "a", millis(1000)).token();
     let next = acquire(&locks, "a", millis(1000)).token();
     // Without the fence, what the stale one writes after the next has read is lost.
-    let late = |fence| move |shelf: &Shelf, list: &str| shelf.append(list, 1, fence, || ()).unwrap();
+    let late =
+        |fence| move |results: &ResultStore, list: &str| results.append(list, 1, fence, || ()).unwrap();
     let said =
-        shelf.append("open", 2, None, || assert_eq!(late(None)(&shelf, "open"), Content::Done)).unwrap();
-    assert_eq!((said, shelf.lost_elements("open").unwrap()), (Content::Done, 1));
+        results.append("open", 2, None, || assert_eq!(late(None)(&results, "open"), Content::Done)).unwrap();
+    assert_eq!((said, results.lost_elements("open").unwrap()), (Content::Done, 1));
     // With it the next seals before it reads: from then on the stale one is refused.
-    let between = || assert_eq!(late(Some(stale))(&shelf, "sealed"), Content::Fenced);
-    assert_eq!(shelf.append("sealed", 2, Some(next), between).unwrap(), Content::Done);
-    assert_eq!(shelf.lost_elements("sealed").unwrap(), 0);
+    let between = || assert_eq!(late(Some(stale))(&results, "sealed"), Content::Fenced);
+    assert_eq!(results.append("sealed", 2, Some(next), between).unwrap(), Content::Done);
+    assert_eq!(results.lost_elements("sealed").unwrap(), 0);
     // And what it wrote before that is read.
-    assert_eq!(shelf.append("early", 1, Some(stale), || ()).unwrap(), Content::Done);
-    assert_eq!(shelf.append("early", 2, Some(next), || ()).unwrap(), Content::Done);
-    assert_eq!((shelf.acknowledged("early").unwrap().len(), shelf.lost_elements("early").unwrap()), (2, 0));
+    assert_eq!(results.append("early", 1, Some(stale), || ()).unwrap(), Content::Done);
+    assert_eq!(results.append("early", 2, Some(next), || ()).unwrap(), Content::Done);
+    assert_eq!(
+        (results.acknowledged("early").unwrap().len(), results.lost_elements("early").unwrap()),
+        (2, 0)
+    );
 }

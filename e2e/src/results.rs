@@ -11,7 +11,7 @@ use leasehold::Token;
 
 /// A directory of texts.
 #[derive(Clone, Debug)]
-pub struct Shelf(PathBuf);
+pub struct ResultStore(PathBuf);
 
 /// What a text said to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Content {
     Fenced,
 }
 
-impl Shelf {
+impl ResultStore {
     /// The texts in this directory.
     #[must_use]
     pub fn new(dir: &Path) -> Self {

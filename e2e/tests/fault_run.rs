@@ -5,11 +5,11 @@
 use std::{path::Path, time::UNIX_EPOCH};
 
 use leasehold_e2e::{
+    fault_run::time_of_one,
     figures::Figures,
     rng::Rng,
     round::{Outcome, Round},
     speed::EngineSpeed,
-    storm::time_of_one,
 };
 
 /// Two of a day stand beside each other: one that is slow to strike, and one that is not.
@@ -38,25 +38,25 @@ const SEED: &str = "LEASEHOLD_SEED";
 const GRANTS: u64 = 200;
 const FAULTS: u64 = 20;
 /// After so many storms it never will.
-const MAX_STORMS: u64 = 8;
+const MAX_FAULT_RUNS: u64 = 8;
 
 #[test]
-fn two_engines_keep_their_promises_in_a_storm() {
+fn two_engines_keep_their_promises_in_a_fault_run() {
     let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(Rng::random_seed);
     let engines = std::env::var(CHOICE).unwrap_or_else(|_| of_day(today()).join(","));
-    println!("repeat with {CHOICE}={engines} {SEED}={seed} cargo test -p leasehold-e2e --test storm");
+    println!("repeat with {CHOICE}={engines} {SEED}={seed} cargo test -p leasehold-e2e --test fault_run");
     for engine in engines.split(',') {
         let mut sum = Figures::default();
-        let mut seeds = seed..seed + MAX_STORMS;
+        let mut seeds = seed..seed + MAX_FAULT_RUNS;
         while sum.grants < GRANTS || sum.all_faults() < FAULTS {
             let seed = seeds.next().unwrap_or_else(|| panic!("{engine}: too little happens\n{sum}"));
-            sum.add(&storm(engine, seed));
+            sum.add(&fault_run(engine, seed));
         }
         println!("{sum}");
     }
 }
 
-fn storm(engine: &str, seed: u64) -> Figures {
+fn fault_run(engine: &str, seed: u64) -> Figures {
     let time = time_of_one(EngineSpeed::of(engine).traces);
     let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
     let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();

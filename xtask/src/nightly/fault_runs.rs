@@ -17,11 +17,17 @@ pub(super) fn run(
     time: Duration,
     system: Option<&Path>,
 ) -> Result<(), String> {
-    let mut storm = night.program("leasehold-e2e");
-    storm.args(["torture", "--engine", engine, "--minutes", &format!("{:.2}", time.as_secs_f64() / 60.0)]);
-    storm.envs(system.map(|system| (SYSTEM, system)));
-    storm.args(night.seed()).arg("--keep").arg(night.dir().join("torture"));
-    night.tell(&format!("storm-{engine}"), &mut storm)
+    let mut fault_run = night.program("leasehold-e2e");
+    fault_run.args([
+        "torture",
+        "--engine",
+        engine,
+        "--minutes",
+        &format!("{:.2}", time.as_secs_f64() / 60.0),
+    ]);
+    fault_run.envs(system.map(|system| (SYSTEM, system)));
+    fault_run.args(night.seed()).arg("--keep").arg(night.dir().join("torture"));
+    night.tell(&format!("storm-{engine}"), &mut fault_run)
 }
 
 /// The tables of docs/proof.md, with what is in each.
