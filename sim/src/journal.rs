@@ -23,11 +23,11 @@ const EVENTS: usize = 512;
 pub(crate) struct Journal {
     scheduler: Arc<Scheduler>,
     run: u64,
-    inside: Mutex<Inside>,
+    inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     events: Vec<Event>,
     /// How many events each process recorded, and how many attempts it made.
     counts: BTreeMap<Group, (u64, u64)>,
@@ -61,8 +61,8 @@ impl Journal {
     /// An empty one, of the run with this number.
     #[must_use]
     pub(crate) fn new(scheduler: Arc<Scheduler>, run: u64) -> Self {
-        let inside = Inside { events: Vec::with_capacity(EVENTS), ..Inside::default() };
-        Self { scheduler, run, inside: Mutex::new(inside) }
+        let inner = Inner { events: Vec::with_capacity(EVENTS), ..Inner::default() };
+        Self { scheduler, run, inner: Mutex::new(inner) }
     }
 
     /// The clockwork by which it tells the time.
@@ -73,8 +73,8 @@ impl Journal {
 
     /// The id of an attempt that is about to be made.
     pub(crate) fn new_attempt(&self, process: Group) -> AttemptId {
-        let mut inside = self.lock();
-        let (_, attempts) = inside.counts.entry(process).or_default();
+        let mut inner = self.lock();
+        let (_, attempts) = inner.counts.entry(process).or_default();
         *attempts += 1;
         u64::from(process.number()) << 32 | *attempts
     }
@@ -87,8 +87,8 @@ impl Journal {
         self.scheduler.note(attempt, || {
             format!("process {} task {} {lock} {attempt:x}: {what:?}", who.process.number(), who.task)
         });
-        let mut inside = self.lock();
-        let (seq, _) = inside.counts.entry(who.process).or_default();
+        let mut inner = self.lock();
+        let (seq, _) = inner.counts.entry(who.process).or_default();
         let event = Event {
             run: self.run,
             proc: who.process.number(),
@@ -100,7 +100,7 @@ impl Journal {
             what,
         };
         *seq += 1;
-        inside.events.push(event);
+        inner.events.push(event);
     }
 
     /// Something happened to a process, a lock or the whole world, now.
@@ -143,11 +143,11 @@ impl Journal {
     /// What was recorded.
     #[must_use]
     pub(crate) fn take(&self) -> Record {
-        let Inside { events, tally, doubts, complaints, .. } = std::mem::take(&mut *self.lock());
+        let Inner { events, tally, doubts, complaints, .. } = std::mem::take(&mut *self.lock());
         Record { history: History::from_events(events), tally, doubts, complaints }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

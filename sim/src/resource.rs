@@ -22,11 +22,11 @@ pub(crate) struct Resources {
     scheduler: Arc<Scheduler>,
     seed: u64,
     delay: (Duration, Duration),
-    inside: Mutex<Inside>,
+    inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     visits: u64,
     by_lock: BTreeMap<&'static str, Lists>,
 }
@@ -57,7 +57,7 @@ impl Resources {
     /// Empty ones, as far away as the server.
     #[must_use]
     pub(crate) fn new(scheduler: Arc<Scheduler>, seed: u64, delay: (Duration, Duration)) -> Self {
-        Self { scheduler, seed, delay, inside: Mutex::default() }
+        Self { scheduler, seed, delay, inner: Mutex::default() }
     }
 
     /// Sends a request to the lists of a lock. It arrives also when its sender has gone meanwhile.
@@ -108,9 +108,9 @@ impl Resources {
     }
 
     fn delays(&self) -> (Duration, Duration) {
-        let mut inside = self.lock();
-        inside.visits += 1;
-        let mut rng = Rng::of(&[self.seed, u64::from_be_bytes(*b"resource"), inside.visits]);
+        let mut inner = self.lock();
+        inner.visits += 1;
+        let mut rng = Rng::of(&[self.seed, u64::from_be_bytes(*b"resource"), inner.visits]);
         let mut delay = || {
             let most = if rng.percent(SLOW.0) { SLOW.1 } else { self.delay.1 };
             Duration::from_nanos(rng.among(self.delay.0.as_nanos() as u64..=most.as_nanos() as u64))
@@ -118,8 +118,8 @@ impl Resources {
         (delay(), delay())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

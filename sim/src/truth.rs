@@ -15,11 +15,11 @@ pub(crate) struct Truths {
     journal: Arc<Journal>,
     network: Arc<Network>,
     plan: Arc<Plan>,
-    inside: Mutex<Inside>,
+    inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     /// The claim by which an attempt was granted.
     claims: BTreeMap<AttemptId, String>,
     /// Those that began, and those of them that are over: released, or ended without a grant.
@@ -36,14 +36,14 @@ impl Truths {
     /// Knows nothing yet.
     #[must_use]
     pub(crate) fn new(journal: Arc<Journal>, network: Arc<Network>, plan: Arc<Plan>) -> Self {
-        Self { journal, network, plan, inside: Mutex::default() }
+        Self { journal, network, plan, inner: Mutex::default() }
     }
 
     /// An attempt was granted by a claim; when the claim asked for it.
     pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<(Instant, Instant)> {
-        let mut inside = self.lock();
-        inside.claims.insert(attempt, claim.to_string());
-        inside.holders.entry(claim.to_string()).or_default().push(attempt);
+        let mut inner = self.lock();
+        inner.claims.insert(attempt, claim.to_string());
+        inner.holders.entry(claim.to_string()).or_default().push(attempt);
         self.network.asked(claim)
     }
 
@@ -54,18 +54,18 @@ impl Truths {
 
     /// It is about to be released, or ended without a grant; whether others hold by the same claim still.
     pub(crate) fn over(&self, attempt: AttemptId) -> bool {
-        let mut inside = self.lock();
-        inside.over.insert(attempt);
-        let Some(claim) = inside.claims.get(&attempt).cloned() else { return false };
-        let Some(holders) = inside.holders.get_mut(&claim) else { return false };
+        let mut inner = self.lock();
+        inner.over.insert(attempt);
+        let Some(claim) = inner.claims.get(&attempt).cloned() else { return false };
+        let Some(holders) = inner.holders.get_mut(&claim) else { return false };
         holders.retain(|holder| *holder != attempt);
         !holders.is_empty()
     }
 
     /// The server forgets, or its clock runs ahead.
     pub(crate) fn forget(&self) {
-        let mut inside = self.lock();
-        inside.back = inside.begun.clone();
+        let mut inner = self.lock();
+        inner.back = inner.begun.clone();
     }
 
     /// A token of whoever holds a lock now.
@@ -90,32 +90,32 @@ impl Truths {
     }
 
     fn read(&self, view: &View, holders: &mut Vec<Held>, waiters: &mut Vec<AttemptId>) {
-        let (inside, now) = (self.lock(), self.journal.scheduler().now());
+        let (inner, now) = (self.lock(), self.journal.scheduler().now());
         for holder in &view.holders {
             let expires = holder.remaining.map(|left| now.after(left).as_nanos());
-            let mut attempts = inside.holders.get(&holder.id).cloned().unwrap_or_default();
+            let mut attempts = inner.holders.get(&holder.id).cloned().unwrap_or_default();
             // Who was not told yet, or has let go.
-            let named = self.named(&inside, &holder.owner, &holder.id);
+            let named = self.named(&inner, &holder.owner, &holder.id);
             attempts.extend(named.filter(|attempt| !attempts.contains(attempt)));
             // What its user was not told yet is no deadline of a user's.
-            let expires = |attempt: &AttemptId| expires.filter(|_| inside.claims.contains_key(attempt));
+            let expires = |attempt: &AttemptId| expires.filter(|_| inner.claims.contains_key(attempt));
             let held = |attempt| Held { attempt, token: holder.token, expires: expires(&attempt) };
             holders.extend(attempts.into_iter().map(held));
         }
-        let waiting = view.waiters.iter().filter_map(|waiter| self.named(&inside, &waiter.owner, &waiter.id));
+        let waiting = view.waiters.iter().filter_map(|waiter| self.named(&inner, &waiter.owner, &waiter.id));
         waiters.extend(waiting);
     }
 
     /// Whose claim it is, where claims say so; unless it is an earlier one, left behind by an attempt that was granted later
     /// by another.
-    fn named(&self, inside: &Inside, owner: &str, claim: &str) -> Option<AttemptId> {
+    fn named(&self, inner: &Inner, owner: &str, claim: &str) -> Option<AttemptId> {
         let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
-        let is_its_claim = inside.claims.get(&attempt).is_none_or(|granted| granted == claim);
-        let is_back = inside.back.contains(&attempt) && inside.over.contains(&attempt);
+        let is_its_claim = inner.claims.get(&attempt).is_none_or(|granted| granted == claim);
+        let is_back = inner.back.contains(&attempt) && inner.over.contains(&attempt);
         (is_its_claim && !is_back).then_some(attempt)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -82,14 +82,14 @@ fn page(text: &str, dir: &Path, from_root: bool) -> String {
         let (target, behind) = part.split_once(')').unwrap_or((part, ""));
         let (path, anchor) =
             target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
-        let inside = folded(&dir.join(path));
+        let inner = folded(&dir.join(path));
         let start = page.rfind('[');
         if path.is_empty() || target.contains("://") || start.is_none() {
             page += &format!("]({target})");
-        } else if is_in_book(&inside) {
+        } else if is_in_book(&inner) {
             // The page of a folder has another name when it is rendered.
             let path =
-                if from_root { inside.display().to_string() } else { path.replace("README.md", "index.md") };
+                if from_root { inner.display().to_string() } else { path.replace("README.md", "index.md") };
             page += &format!("]({path}{})", anchor.map(|anchor| format!("#{anchor}")).unwrap_or_default());
         } else if let Some(start) = start {
             page.remove(start);
@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn links_into_the_book_stay_and_others_become_words() {
         let text = "[a](b.md#c) [code](../crates/x.rs), [r](../README.md) [w](https://x.org/) [h](#here)";
-        let inside = "[a](b.md#c) code, [r](../index.md) [w](https://x.org/) [h](#here)";
-        assert_eq!(page(text, Path::new("docs"), false), inside);
+        let inner = "[a](b.md#c) code, [r](../index.md) [w](https://x.org/) [h](#here)";
+        assert_eq!(page(text, Path::new("docs"), false), inner);
         assert_eq!(
             page("[a](b.md#c) [r](../README.md)", Path::new("docs"), true),
             "[a](docs/b.md#c) [r](README.md)"

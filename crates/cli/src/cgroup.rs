@@ -226,12 +226,12 @@ mod tests {
     }
 
     /// A process in a group within a group of its own.
-    struct Inside {
+    struct Inner {
         group: Group,
         child: Child,
     }
 
-    impl Inside {
+    impl Inner {
         fn new(name: &str) -> Self {
             let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
             let path = own.path.join(format!("lh-unit-{}-{name}", std::process::id()));
@@ -258,12 +258,12 @@ mod tests {
 
     #[test]
     fn a_group_is_killed_whole_also_by_an_old_kernel() {
-        let inside = Inside::new("kill");
-        assert!(inside.group.remove().is_err(), "what is in it keeps it");
-        inside.group.kill().unwrap();
-        inside.assert_killed();
-        let inside = Inside::new("each");
-        inside.group.kill_each().unwrap();
-        inside.assert_killed();
+        let inner = Inner::new("kill");
+        assert!(inner.group.remove().is_err(), "what is in it keeps it");
+        inner.group.kill().unwrap();
+        inner.assert_killed();
+        let inner = Inner::new("each");
+        inner.group.kill_each().unwrap();
+        inner.assert_killed();
     }
 }

@@ -143,7 +143,7 @@ fn is_name(name: &str) -> bool {
 
 /// What a group is to somebody who looks for what others have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum LeafState {
     /// A leaf of this user whose owners are dead. It is locked by the look, so that nobody takes it into use.
     Orphan,
     /// A leaf of this user out of which its owners let go what was in it.
@@ -152,17 +152,17 @@ pub(crate) enum State {
     Other,
 }
 
-pub(crate) fn state(group: &Group) -> State {
+pub(crate) fn state(group: &Group) -> LeafState {
     let is_leaf = group.path().file_name().and_then(|name| name.to_str()).is_some_and(is_name);
-    let Ok(dir) = group.dir().metadata() else { return State::Other };
+    let Ok(dir) = group.dir().metadata() else { return LeafState::Other };
     if !is_leaf || dir.uid() != Uid::effective().as_raw() {
-        return State::Other;
+        return LeafState::Other;
     }
     // Shared: several may look, and each waits until what is in it has ended.
     match (dir.mode() & 0o7777, group.dir().try_lock_shared()) {
-        (IN_USE, Ok(())) => State::Orphan,
-        (LEFT, Ok(())) => State::Spared,
-        _ => State::Other,
+        (IN_USE, Ok(())) => LeafState::Orphan,
+        (LEFT, Ok(())) => LeafState::Spared,
+        _ => LeafState::Other,
     }
 }
 

@@ -7,7 +7,7 @@ use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
     cgroup::Group,
-    leaf::{State, state},
+    leaf::{LeafState, state},
     log,
     text::say,
     waiter::{Waiter, now},
@@ -68,12 +68,12 @@ fn orphans(home: &Group, verbose: bool) -> Vec<Group> {
 fn collect(home: &Group, orphans: &mut Vec<Group>) {
     for group in home.below() {
         match state(&group) {
-            State::Orphan => orphans.push(group),
-            State::Spared => {
+            LeafState::Orphan => orphans.push(group),
+            LeafState::Spared => {
                 collect(&group, orphans);
                 let _ = group.remove();
             }
-            State::Other => {}
+            LeafState::Other => {}
         }
     }
 }

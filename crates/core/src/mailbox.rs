@@ -16,11 +16,11 @@ pub const MAX_NOTIFICATIONS: usize = 4096;
 /// The unread news of one client of an engine: bounded, for any number of writers and one reader.
 #[derive(Default)]
 pub struct Mailbox {
-    inside: Mutex<Inside>,
+    inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     notifications: Vec<Notification>,
     reader: Option<Waker>,
 }
@@ -29,20 +29,20 @@ impl Mailbox {
     /// Adds a piece of news and wakes the reader.
     pub fn push(&self, notifications: Notification) {
         let reader = {
-            let mut inside = self.lock();
-            if inside.notifications.len() >= MAX_NOTIFICATIONS {
-                let doubt = inside
+            let mut inner = self.lock();
+            if inner.notifications.len() >= MAX_NOTIFICATIONS {
+                let doubt = inner
                     .notifications
                     .iter()
                     .chain([&notifications])
                     .any(|notifications| matches!(notifications, Notification::Doubt));
-                inside.notifications.clear();
-                inside.notifications.push(Notification::AskAll);
-                inside.notifications.extend(doubt.then_some(Notification::Doubt));
+                inner.notifications.clear();
+                inner.notifications.push(Notification::AskAll);
+                inner.notifications.extend(doubt.then_some(Notification::Doubt));
             } else {
-                inside.notifications.push(notifications);
+                inner.notifications.push(notifications);
             }
-            inside.reader.take()
+            inner.reader.take()
         };
         // Woken after the lock is free: a reader may run at once, on this thread.
         if let Some(reader) = reader {
@@ -56,22 +56,22 @@ impl Mailbox {
     /// Dropping the future loses nothing.
     pub async fn read(&self) -> Vec<Notification> {
         poll_fn(|context| {
-            let mut inside = self.lock();
-            if !inside.notifications.is_empty() {
-                return Poll::Ready(mem::take(&mut inside.notifications));
+            let mut inner = self.lock();
+            if !inner.notifications.is_empty() {
+                return Poll::Ready(mem::take(&mut inner.notifications));
             }
-            let known = inside.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker()));
+            let known = inner.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker()));
             if !known {
-                inside.reader = Some(context.waker().clone());
+                inner.reader = Some(context.waker().clone());
             }
             Poll::Pending
         })
         .await
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing under this lock can panic half-way through a change.
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

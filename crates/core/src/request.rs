@@ -151,10 +151,11 @@ impl Request {
         match self.asked() {
             Ok(asked) => {
                 let span = tracing::debug_span!("acquire", name = %asked.name, mode = %asked.terms.mode);
-                let state = State::New { life: Arc::clone(&self.life), asked: Box::new(asked), limit, tries };
+                let state =
+                    RequestState::New { life: Arc::clone(&self.life), asked: Box::new(asked), limit, tries };
                 Acquire { state, span }
             }
-            Err(error) => Acquire { state: State::Invalid(error), span: tracing::Span::none() },
+            Err(error) => Acquire { state: RequestState::Invalid(error), span: tracing::Span::none() },
         }
     }
 
@@ -203,12 +204,12 @@ impl Request {
 /// Dropping it gives up its place in line and leaves nothing behind, at any point.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Acquire {
-    state: State,
+    state: RequestState,
     /// What happens on the way is recorded as part of it.
     span: tracing::Span,
 }
 
-enum State {
+enum RequestState {
     Invalid(Error),
     New {
         life: Arc<Lifeline>,
@@ -232,19 +233,21 @@ impl Future for Acquire {
         let Self { state: now, span } = &mut *self;
         let _entered = span.enter();
         loop {
-            match std::mem::replace(now, State::Done) {
-                State::Invalid(error) => return Poll::Ready(Err(error)),
-                State::New { life, asked, limit, tries } => {
+            match std::mem::replace(now, RequestState::Done) {
+                RequestState::Invalid(error) => return Poll::Ready(Err(error)),
+                RequestState::New { life, asked, limit, tries } => {
                     let name = asked.name.clone();
                     match Shared::enter(&life, *asked, limit, tries) {
                         Entered::Now(result) => return Poll::Ready(result.map(Guard::seen)),
-                        Entered::Wait { rx, ticket } => *now = State::Waiting { life, name, ticket, rx },
+                        Entered::Wait { rx, ticket } => {
+                            *now = RequestState::Waiting { life, name, ticket, rx }
+                        }
                     }
                 }
-                State::Waiting { life, .. } if !life.is_home() => {
+                RequestState::Waiting { life, .. } if !life.is_home() => {
                     return Poll::Ready(Err(life.check_open().expect_err("not at home")));
                 }
-                State::Waiting { life, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
+                RequestState::Waiting { life, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
                     Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::seen)),
                     Poll::Ready(Err(_)) => {
                         let text = name.as_str();
@@ -252,11 +255,11 @@ impl Future for Acquire {
                         return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
                     }
                     Poll::Pending => {
-                        *now = State::Waiting { life, name, ticket, rx };
+                        *now = RequestState::Waiting { life, name, ticket, rx };
                         return Poll::Pending;
                     }
                 },
-                State::Done => panic!("Acquire polled after it was done"),
+                RequestState::Done => panic!("Acquire polled after it was done"),
             }
         }
     }
@@ -264,7 +267,7 @@ impl Future for Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if let State::Waiting { life, name, ticket: Some(ticket), .. } = &self.state {
+        if let RequestState::Waiting { life, name, ticket: Some(ticket), .. } = &self.state {
             life.cancel(name, *ticket);
         }
         // A guard that has arrived already is dropped with `rx`, and so released.

@@ -35,12 +35,12 @@ pub(crate) struct Session {
     class: u64,
     /// What the server granted, which may be longer than what was asked for.
     pub(crate) ttl: Duration,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     /// Rings when it was kept alive, and when it is gone.
     pub(crate) changed: Notify,
 }
 
-struct State {
+struct SessionState {
     /// When the last request left that was answered.
     confirmed: Instant,
     /// When the last request left.
@@ -68,7 +68,8 @@ pub(crate) enum Want {
 
 impl Session {
     pub(crate) fn new(id: i64, class: u64, ttl: Duration, asked: Instant) -> Self {
-        let state = State { confirmed: asked, asked, used: asked, keys: 0, taken: 0, epoch: 0, gone: false };
+        let state =
+            SessionState { confirmed: asked, asked, used: asked, keys: 0, taken: 0, epoch: 0, gone: false };
         Self { id, class, ttl, state: Mutex::new(state), changed: Notify::new() }
     }
 

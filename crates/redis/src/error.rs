@@ -244,13 +244,13 @@ const WHERE: &str = "@user_script:";
 /// The code of an error and what follows. Servers before 7.0 hide the code of an error inside a script in its text.
 fn split(text: &str) -> (String, &str) {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
-    let inner = inside_script(text).map(|inner| inner.split(' ').next().unwrap_or_default());
+    let inner = inner_script(text).map(|inner| inner.split(' ').next().unwrap_or_default());
     let is_code = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
     (inner.filter(is_code).unwrap_or(code.trim_start_matches('-')).to_owned(), detail)
 }
 
 /// What follows the line of the script, as in `@user_script:9: -OOM command not allowed`, or `@user_script: 9: WRONGTYPE Operation`.
-fn inside_script(text: &str) -> Option<&str> {
+fn inner_script(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once(WHERE)?;
     let rest = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
     Some(rest.strip_prefix('-').unwrap_or(rest))
@@ -264,7 +264,7 @@ mod tests {
     use crate::server::Login;
 
     #[test]
-    fn codes_are_found_also_inside_scripts_of_older_servers() {
+    fn codes_are_found_also_inner_scripts_of_older_servers() {
         let old = "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed when used memory > 'maxmemory'.";
         assert_eq!(said_in_script(old).fault, Fault::Refused);
         let old = "ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Operation against a key";

@@ -16,16 +16,16 @@ const MOST: usize = 256;
 const AT_ONCE: usize = 2;
 
 /// Gathers questions, each about one name.
-pub(crate) struct Batch<Q, A>(Mutex<Inside<Q, A>>);
+pub(crate) struct Batch<Q, A>(Mutex<Inner<Q, A>>);
 
-struct Inside<Q, A> {
+struct Inner<Q, A> {
     waiting: VecDeque<(Q, oneshot::Sender<Result<A, Failed>>)>,
     under_way: usize,
 }
 
 impl<Q, A> Default for Batch<Q, A> {
     fn default() -> Self {
-        Self(Mutex::new(Inside { waiting: VecDeque::new(), under_way: 0 }))
+        Self(Mutex::new(Inner { waiting: VecDeque::new(), under_way: 0 }))
     }
 }
 
@@ -43,10 +43,10 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
     {
         let (tx, rx) = oneshot::channel();
         let begins = {
-            let mut inside = self.lock();
-            inside.waiting.push_back((question, tx));
-            let begins = inside.under_way < AT_ONCE;
-            inside.under_way += usize::from(begins);
+            let mut inner = self.lock();
+            inner.waiting.push_back((question, tx));
+            let begins = inner.under_way < AT_ONCE;
+            inner.under_way += usize::from(begins);
             begins
         };
         if begins {
@@ -57,19 +57,19 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inside<Q, A>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner<Q, A>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next questions for one statement, sorted by their keys; none: this worker is done.
     fn next<K: Ord>(&self, key: fn(&Q) -> K) -> Vec<(Q, oneshot::Sender<Result<A, Failed>>)> {
-        let mut inside = self.lock();
+        let mut inner = self.lock();
         let mut next: Vec<(Q, _)> = Vec::new();
         let mut rest = VecDeque::new();
         let mut keys = std::collections::BTreeSet::new();
         // What nobody waits for any more may have been released since.
-        inside.waiting.retain(|(_, reply)| !reply.is_closed());
-        while let Some((question, reply)) = inside.waiting.pop_front() {
+        inner.waiting.retain(|(_, reply)| !reply.is_closed());
+        while let Some((question, reply)) = inner.waiting.pop_front() {
             if next.len() == MOST || !keys.insert(key(&question)) {
                 rest.push_back((question, reply));
                 if next.len() == MOST {
@@ -79,11 +79,11 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
                 next.push((question, reply));
             }
         }
-        rest.append(&mut inside.waiting);
-        inside.waiting = rest;
+        rest.append(&mut inner.waiting);
+        inner.waiting = rest;
         // Under the lock, so that who asks from now on begins anew.
-        inside.under_way -= usize::from(next.is_empty());
-        drop(inside);
+        inner.under_way -= usize::from(next.is_empty());
+        drop(inner);
         next.sort_by_key(|(question, _)| key(question));
         next
     }

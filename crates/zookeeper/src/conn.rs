@@ -100,14 +100,14 @@ impl Conn {
         let (outbox, life) = (Arc::new(Outbox::new(xids)), Arc::new(Life::new(seen)));
         let (alive, gone) = oneshot::channel();
         let watches = Watches::new(hears);
-        let (inside, lives, watched, time) =
+        let (inner, lives, watched, time) =
             (Arc::clone(&outbox), Arc::clone(&life), watches.clone(), Arc::clone(&clock));
         runtime::spawn(async move {
-            let over = Over(&inside, &lives, &broken);
+            let over = Over(&inner, &lives, &broken);
             tokio::select! {
-                why = hear(read, &inside, &lives, &watched) => tracing::debug!(why, "the connection broke"),
-                error = write_all(write, &inside, &*time) => tracing::debug!(%error, "the connection broke"),
-                () = watch_over(&inside, &*time, silence) => tracing::debug!("the server does not answer"),
+                why = hear(read, &inner, &lives, &watched) => tracing::debug!(why, "the connection broke"),
+                error = write_all(write, &inner, &*time) => tracing::debug!(%error, "the connection broke"),
+                () = watch_over(&inner, &*time, silence) => tracing::debug!("the server does not answer"),
                 _ = gone => {}
             }
             drop(over);

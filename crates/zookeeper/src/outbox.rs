@@ -29,14 +29,14 @@ type Back = Result<(Header, Vec<u8>), Failed>;
 
 /// The requests of one connection.
 pub(crate) struct Outbox {
-    inside: Mutex<Inside>,
+    inner: Mutex<Inner>,
     filled: Notify,
     /// The last number of a request of this session: a server tells its requests apart by that, whatever connection they came on.
     xids: Arc<AtomicI32>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     waiting: VecDeque<PendingRequest>,
     written: VecDeque<Written>,
     /// Nothing is taken any more.
@@ -75,7 +75,7 @@ impl<O: Op> Sent<O> {
 
 impl Outbox {
     pub(crate) fn new(xids: Arc<AtomicI32>) -> Self {
-        Self { inside: Mutex::default(), filled: Notify::new(), xids }
+        Self { inner: Mutex::default(), filled: Notify::new(), xids }
     }
 
     /// Hands a request in, after all that were handed in before.
@@ -85,13 +85,13 @@ impl Outbox {
         op.write(&mut writer);
         let (back, answer) = oneshot::channel();
         let pending = PendingRequest { message: writer.finish(), code: O::CODE, since: clock.now(), back };
-        let mut inside = lock_of(&self.inside);
-        if inside.closed || inside.waiting.len() >= MAX_WAITING {
-            drop(inside);
+        let mut inner = lock_of(&self.inner);
+        if inner.closed || inner.waiting.len() >= MAX_WAITING {
+            drop(inner);
             let _ = pending.back.send(Err(Failed::Unsent));
         } else {
-            inside.waiting.push_back(pending);
-            drop(inside);
+            inner.waiting.push_back(pending);
+            drop(inner);
             self.filled.notify_one();
         }
         Sent { back: answer, op: PhantomData }
@@ -111,9 +111,9 @@ impl Outbox {
 
     fn take(&self, now: Instant) -> Vec<u8> {
         let mut batch = Vec::new();
-        let mut inside = lock_of(&self.inside);
+        let mut inner = lock_of(&self.inner);
         while batch.len() < BATCH_BYTES {
-            let Some(mut pending) = inside.waiting.pop_front() else { break };
+            let Some(mut pending) = inner.waiting.pop_front() else { break };
             // Who asked does not wait any more: it is not to be done.
             if pending.back.is_closed() {
                 continue;
@@ -126,22 +126,19 @@ impl Outbox {
             };
             pending.message[4..8].copy_from_slice(&xid.to_be_bytes());
             batch.append(&mut pending.message);
-            inside.written.push_back(Written { xid, since: now, back: pending.back });
+            inner.written.push_back(Written { xid, since: now, back: pending.back });
         }
         batch
     }
 
     /// The server answered. False if that is not what was to be answered next.
     pub(crate) fn answered(&self, header: Header, body: &[u8]) -> bool {
-        let mut inside = lock_of(&self.inside);
+        let mut inner = lock_of(&self.inner);
         // Pings and logins are answered out of turn.
-        let at = if header.xid < 0 {
-            inside.written.iter().position(|one| one.xid == header.xid)
-        } else {
-            Some(0)
-        };
-        let Some(written) = at.and_then(|at| inside.written.remove(at)) else { return false };
-        drop(inside);
+        let at =
+            if header.xid < 0 { inner.written.iter().position(|one| one.xid == header.xid) } else { Some(0) };
+        let Some(written) = at.and_then(|at| inner.written.remove(at)) else { return false };
+        drop(inner);
         let fits = written.xid == header.xid;
         let _ = written.back.send(if fits { Ok((header, body.to_vec())) } else { Err(Failed::Unreadable) });
         fits
@@ -149,24 +146,23 @@ impl Outbox {
 
     /// How many requests have no answer yet.
     pub(crate) fn load(&self) -> usize {
-        let inside = lock_of(&self.inside);
-        inside.waiting.len() + inside.written.len()
+        let inner = lock_of(&self.inner);
+        inner.waiting.len() + inner.written.len()
     }
 
     /// Since when the oldest request waits.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        let inside = lock_of(&self.inside);
-        let oldest =
-            [inside.written.front().map(|one| one.since), inside.waiting.front().map(|one| one.since)];
+        let inner = lock_of(&self.inner);
+        let oldest = [inner.written.front().map(|one| one.since), inner.waiting.front().map(|one| one.since)];
         oldest.into_iter().flatten().min()
     }
 
     /// The connection is gone.
     pub(crate) fn close(&self) {
         let (waiting, written) = {
-            let mut inside = lock_of(&self.inside);
-            inside.closed = true;
-            (std::mem::take(&mut inside.waiting), std::mem::take(&mut inside.written))
+            let mut inner = lock_of(&self.inner);
+            inner.closed = true;
+            (std::mem::take(&mut inner.waiting), std::mem::take(&mut inner.written))
         };
         waiting.into_iter().for_each(|pending| drop(pending.back.send(Err(Failed::Unsent))));
         written.into_iter().for_each(|written| drop(written.back.send(Err(Failed::Unanswered))));

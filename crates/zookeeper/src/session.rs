@@ -47,7 +47,7 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(crate) struct Facts {
     /// The timeout that was asked for: claims that ask for the same share it.
     pub(crate) asked: Duration,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     /// The newest change that a server said it knows of.
     pub(crate) seen: Arc<AtomicI64>,
     /// The last number of a request.
@@ -58,7 +58,7 @@ pub(crate) struct Facts {
     sooner: Arc<Notify>,
 }
 
-struct State {
+struct SessionState {
     id: i64,
     password: Vec<u8>,
     /// What the server granted.
@@ -80,7 +80,7 @@ struct State {
     taken: u64,
 }
 
-impl State {
+impl SessionState {
     /// For how long at most its nodes may be believed in after a change that counts.
     fn longest(&self) -> Duration {
         let untold = HALF_TICK.min(self.timeout / HALF_TICK_FRACTION) + self.timeout / BEATS;
@@ -101,7 +101,7 @@ pub(crate) enum Want {
 
 impl Facts {
     pub(crate) fn new(asked: Duration, now: Instant, sooner: Arc<Notify>) -> Self {
-        let state = State {
+        let state = SessionState {
             id: 0,
             password: vec![0; 16],
             timeout: asked,

@@ -31,13 +31,13 @@ pub(crate) struct Crowd {
 /// Where everybody sees who else holds.
 #[derive(Default)]
 struct Hall {
-    inside: Mutex<Inside>,
+    inner: Mutex<Inner>,
     grants: AtomicU64,
     complaints: Mutex<Vec<String>>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     guards: Vec<Arc<Guard>>,
     newest: u64,
 }
@@ -89,25 +89,25 @@ impl Hall {
         self.grants.fetch_add(1, SeqCst);
         let some_stay_for_long = if rng.percent(10) { 300..1200 } else { 0..20 };
         sleep(rng.millis(some_stay_for_long));
-        self.inside.lock().unwrap().guards.retain(|other| !Arc::ptr_eq(other, &guard));
+        self.inner.lock().unwrap().guards.retain(|other| !Arc::ptr_eq(other, &guard));
         let guard = Arc::into_inner(guard).expect("others look at it only while it is inside");
         let _ = guard.release_blocking();
     }
 
     fn enter(&self, guard: &Arc<Guard>) {
-        let mut inside = self.inside.lock().unwrap();
-        for other in &inside.guards {
+        let mut inner = self.inner.lock().unwrap();
+        for other in &inner.guards {
             // Who is valid after the other was is valid with it: a lost hold does not come back.
             if other.check() && guard.check() {
                 self.complain(format!("I1: {} and {} hold together", other.token(), guard.token()));
             }
         }
         let token = guard.token().number;
-        if token <= inside.newest && guard.check() {
-            self.complain(format!("I4: {token} after {}", inside.newest));
+        if token <= inner.newest && guard.check() {
+            self.complain(format!("I4: {token} after {}", inner.newest));
         }
-        inside.newest = inside.newest.max(token);
-        inside.guards.push(Arc::clone(guard));
+        inner.newest = inner.newest.max(token);
+        inner.guards.push(Arc::clone(guard));
     }
 
     fn complain(&self, complaint: String) {

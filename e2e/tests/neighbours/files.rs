@@ -14,13 +14,13 @@ fn locks(dir: &Path) -> Locks {
 }
 
 fn section(dir: &Path) {
-    let (count, inside) = (dir.join("count"), dir.join("inside"));
-    if fs::File::create_new(&inside).is_err() {
+    let (count, inner) = (dir.join("count"), dir.join("inside"));
+    if fs::File::create_new(&inner).is_err() {
         fs::write(dir.join("overlaps"), "").unwrap();
     }
     let old: usize = fs::read_to_string(&count).map_or(0, |text| text.parse().unwrap());
     fs::write(&count, (old + 1).to_string()).unwrap();
-    let _ = fs::remove_file(inside);
+    let _ = fs::remove_file(inner);
 }
 
 fn take_turns(kind: &str) {

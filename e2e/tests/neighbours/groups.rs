@@ -11,7 +11,7 @@ use std::{
 use leasehold_testkit::server::{RedisCluster, RedisFailover, RedisSentinels};
 
 use crate::{
-    journal::{Tally, inside, judge, side},
+    journal::{Tally, inner, judge, side},
     packages::Neighbour,
 };
 
@@ -98,7 +98,7 @@ impl<'a> Contest<'a> {
         fs::write(self.dir.join("draft"), side).unwrap();
         fs::rename(self.dir.join("draft"), self.dir.join("linger")).unwrap();
         self.until(&format!("somebody of {side} is inside"), || {
-            inside(&self.journal()).filter(|who| who.starts_with(side)).map(str::to_owned)
+            inner(&self.journal()).filter(|who| who.starts_with(side)).map(str::to_owned)
         })
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Tally {
 }
 
 /// Somebody inside.
-struct Inside<'a> {
+struct Inner<'a> {
     who: &'a str,
     /// How many came in meanwhile, and how many of them with a fail-over to blame.
     met: [usize; 2],
@@ -33,25 +33,25 @@ struct Inside<'a> {
 /// `lossy ends` around a fail-over that may lose something.
 pub(crate) fn judge(journal: &str) -> Tally {
     let mut tally = Tally::default();
-    let mut inside: Vec<Inside<'_>> = Vec::new();
+    let mut inner: Vec<Inner<'_>> = Vec::new();
     let (mut lossy, mut newest, mut known) = (false, 0, BTreeSet::new());
     for line in journal.lines() {
         let words: Vec<&str> = line.split(' ').collect();
-        let out = inside.iter().position(|other| Some(&other.who) == words.get(1));
+        let out = inner.iter().position(|other| Some(&other.who) == words.get(1));
         match (&words[..], out) {
             (["enter", who, token], _) => {
                 tally.turns[side(who)] += 1;
-                for other in &mut inside {
+                for other in &mut inner {
                     other.met[usize::from(lossy || other.lossy)] += 1;
                 }
-                inside.push(Inside { who, met: [0, 0], lossy });
+                inner.push(Inner { who, met: [0, 0], lossy });
                 if let Ok(token) = token.parse::<u64>() {
                     tally.tokens += usize::from(!known.insert(token) || (token < newest && !lossy));
                     newest = newest.max(token);
                 }
             }
             (["leave", who, how], Some(place)) => {
-                let [overlaps, excused] = inside.remove(place).met;
+                let [overlaps, excused] = inner.remove(place).met;
                 tally.doubted += usize::from(*how == "lost" && side(who) == 0);
                 if *how == "slept" {
                     tally.slept += overlaps + excused;
@@ -61,7 +61,7 @@ pub(crate) fn judge(journal: &str) -> Tally {
                 }
             }
             (["killed", who], Some(place)) => {
-                let [overlaps, excused] = inside.remove(place).met;
+                let [overlaps, excused] = inner.remove(place).met;
                 tally.killed[side(who)] += 1;
                 tally.overlaps += overlaps;
                 tally.excused += excused;
@@ -74,7 +74,7 @@ pub(crate) fn judge(journal: &str) -> Tally {
 }
 
 /// Who is inside and did not leave.
-pub(crate) fn inside(journal: &str) -> Option<&str> {
+pub(crate) fn inner(journal: &str) -> Option<&str> {
     let mut words = journal.lines().next_back()?.split(' ');
     (words.next() == Some("enter")).then(|| words.next()).flatten()
 }
@@ -115,6 +115,6 @@ fn overlaps_are_seen_and_excused_for_what_they_are() {
         let Tally { overlaps, excused, slept, tokens, .. } = judge(journal);
         assert_eq!([overlaps, excused, slept, tokens], found, "{journal}");
     }
-    assert_eq!(inside("enter ours-0 5\n"), Some("ours-0"));
-    assert_eq!(inside("enter ours-0 5\nleave ours-0 held\n"), None);
+    assert_eq!(inner("enter ours-0 5\n"), Some("ours-0"));
+    assert_eq!(inner("enter ours-0 5\nleave ours-0 held\n"), None);
 }

@@ -122,7 +122,7 @@ fn who_waits_of_redissons_wakes_at_once_when_ours_lets_go_and_ours_when_redisson
 }
 
 /// One after the other inside, whoever is killed there; and tokens grow over both sides.
-fn killed_inside(kind: &str) {
+fn killed_inner(kind: &str) {
     let server = RedisServer::start(&[]);
     // A FencedLock is in use: from then on its tokens and ours are one sequence.
     server.command(&["SET", "redisson_lock_token:{lock:shared}", "0"]);
@@ -138,17 +138,17 @@ fn killed_inside(kind: &str) {
 
 #[test]
 fn r_locks_and_ours_whose_holders_are_killed() {
-    killed_inside("lock");
+    killed_inner("lock");
 }
 
 #[test]
 fn fenced_locks_and_ours_whose_holders_are_killed() {
-    killed_inside("fenced");
+    killed_inner("fenced");
 }
 
 #[test]
 fn fair_locks_and_ours_whose_holders_are_killed() {
-    killed_inside("fair");
+    killed_inner("fair");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
         floor: floor.clone(),
         locks,
         reads: AtomicUsize::new(0),
-        inside: AtomicUsize::new(0),
+        inner: AtomicUsize::new(0),
     });
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let tasks: Vec<_> = (0..TASKS)
@@ -89,17 +89,17 @@ struct Reader {
     locks: Locks,
     reads: AtomicUsize,
     /// How many tasks have come to hold the lock together.
-    inside: AtomicUsize,
+    inner: AtomicUsize,
 }
 
 impl Reader {
     /// Readers share: nobody lets go before all tasks of the process hold the lock.
     async fn meet(&self) -> Result<(), Failure> {
         let guard = self.locks.rw("page").read().ttl(TTL).acquire().await?;
-        if self.inside.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
+        if self.inner.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
             append(&self.floor, "met.log", "met")?;
         }
-        while self.inside.load(Ordering::Relaxed) < TASKS {
+        while self.inner.load(Ordering::Relaxed) < TASKS {
             tokio::time::sleep(GLANCE).await;
         }
         Ok(guard.release().await?)

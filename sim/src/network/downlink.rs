@@ -16,16 +16,10 @@ use crate::{
 
 impl Network {
     /// Sends something to a client, on the connection on which it asked.
-    pub(super) fn post(
-        self: &Arc<Self>,
-        inside: &mut NetworkState,
-        to: Group,
-        conn: u64,
-        delivery: Delivery,
-    ) {
+    pub(super) fn post(self: &Arc<Self>, inner: &mut NetworkState, to: Group, conn: u64, delivery: Delivery) {
         let now = self.scheduler().now();
-        let (lag, late) = inside.lag;
-        let Some(end) = inside.ends.get_mut(&to) else { return };
+        let (lag, late) = inner.lag;
+        let Some(end) = inner.ends.get_mut(&to) else { return };
         let mut arrival = now.after(self.takes(to, 1, end.replies));
         end.replies += 1;
         if now < lag && end.replies.is_multiple_of(2) {
@@ -45,21 +39,21 @@ impl Network {
     }
 
     /// Tells a client unasked.
-    pub(super) fn tell(self: &Arc<Self>, inside: &mut NetworkState, to: Group, notification: Notification) {
+    pub(super) fn tell(self: &Arc<Self>, inner: &mut NetworkState, to: Group, notification: Notification) {
         if self.manner == Manner::Poll {
             return;
         }
-        let Some(end) = inside.ends.get_mut(&to) else { return };
+        let Some(end) = inner.ends.get_mut(&to) else { return };
         let nth = end.notifications;
         end.notifications += 1;
         let conn = end.conn.number;
-        let Some(fault) = inside.notifications.remove(&(to, nth)) else {
-            return self.post(inside, to, conn, Delivery::Notification(notification));
+        let Some(fault) = inner.notifications.remove(&(to, nth)) else {
+            return self.post(inner, to, conn, Delivery::Notification(notification));
         };
         self.journal.fault(fault.kind());
         let Fault::Notification { fate: Fate::Late(late) | Fate::Twice(late), .. } = fault else { return };
         if matches!(fault, Fault::Notification { fate: Fate::Twice(_), .. }) {
-            self.post(inside, to, conn, Delivery::Notification(notification.clone()));
+            self.post(inner, to, conn, Delivery::Notification(notification.clone()));
         }
         self.hand_over(to, self.scheduler().now().after(late), Delivery::Notification(notification));
     }

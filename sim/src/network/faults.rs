@@ -18,8 +18,8 @@ impl Network {
 
     /// Nothing passes between a client and the server until `until`.
     pub(crate) fn cut(&self, client: Group, way: Direction, until: Instant) {
-        let mut inside = self.lock();
-        let Some(end) = inside.ends.get_mut(&client) else { return };
+        let mut inner = self.lock();
+        let Some(end) = inner.ends.get_mut(&client) else { return };
         if way != Direction::Down {
             end.cut_up = end.cut_up.max(until);
         }
@@ -35,17 +35,17 @@ impl Network {
 
     /// The server does nothing until `until`.
     pub(crate) fn stall(&self, until: Instant) {
-        let mut inside = self.lock();
-        inside.still = inside.still.max(until);
+        let mut inner = self.lock();
+        inner.still = inner.still.max(until);
     }
 
     /// The server is down until `until`.
     pub(crate) fn take_down(self: &Arc<Self>, until: Instant) {
-        let mut inside = self.lock();
-        inside.down = inside.down.max(until);
-        let clients: Vec<Group> = inside.ends.keys().copied().collect();
+        let mut inner = self.lock();
+        inner.down = inner.down.max(until);
+        let clients: Vec<Group> = inner.ends.keys().copied().collect();
         for client in clients {
-            self.break_conn(&mut inside, client, 70);
+            self.break_conn(&mut inner, client, 70);
         }
     }
 
@@ -56,29 +56,29 @@ impl Network {
 
     /// The server's clock is set. What is set back lasts so much longer.
     pub(crate) fn set_clock(&self, by: i64) {
-        let mut inside = self.lock();
-        inside.machine.set_clock(by);
-        inside.prolong(by);
+        let mut inner = self.lock();
+        inner.machine.set_clock(by);
+        inner.prolong(by);
     }
 
     /// Another machine takes over that has heard of everything before `known` only.
     pub(crate) fn fail_over(&self, known: Instant, skew: i64) {
-        let mut inside = self.lock();
-        inside.machine.fail_over(known, skew);
-        inside.prolong(skew);
+        let mut inner = self.lock();
+        inner.machine.fail_over(known, skew);
+        inner.prolong(skew);
     }
 
     /// Nothing passes on the connection of a client any more; in so many of a hundred cases each end hears of it.
-    pub(super) fn break_conn(self: &Arc<Self>, inside: &mut NetworkState, client: Group, heard: u64) {
+    pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, heard: u64) {
         if !self.keeps_order() {
             return;
         }
-        let Some(end) = inside.ends.get_mut(&client) else { return };
+        let Some(end) = inner.ends.get_mut(&client) else { return };
         let conn = end.conn.number;
         (end.conn.up_broken, end.conn.down_broken) = (true, true);
         let mut rng = Rng::of(&[self.seed, client.number().into(), conn, 2]);
         if rng.percent(heard) {
-            inside.deaf.insert(client);
+            inner.deaf.insert(client);
         }
         if rng.percent(heard) {
             let at = self.scheduler().now().after(self.takes(client, 3, conn));

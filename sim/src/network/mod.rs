@@ -33,7 +33,7 @@ pub(crate) struct Network {
     manner: Manner,
     seed: u64,
     delay: (Duration, Duration),
-    inside: Mutex<NetworkState>,
+    inner: Mutex<NetworkState>,
 }
 
 struct NetworkState {
@@ -68,7 +68,7 @@ impl Network {
                 _ => {}
             }
         }
-        let inside = NetworkState {
+        let inner = NetworkState {
             machine: Machine::new(plan.manner, plan.bug, plan.forgets()),
             ends: BTreeMap::new(),
             deaf: BTreeSet::new(),
@@ -84,7 +84,7 @@ impl Network {
             manner: plan.manner,
             seed: plan.seed,
             delay: plan.delay,
-            inside: Mutex::new(inside),
+            inner: Mutex::new(inner),
         })
     }
 
@@ -134,6 +134,6 @@ impl Network {
     }
 
     fn lock(&self) -> MutexGuard<'_, NetworkState> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -44,9 +44,9 @@ impl Network {
             return;
         }
         let now = scheduler.now();
-        let mut inside = self.lock();
-        let inside = &mut *inside;
-        let Some(end) = inside.ends.get_mut(&from) else { return };
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let Some(end) = inner.ends.get_mut(&from) else { return };
         let nth = end.requests;
         end.requests += 1;
         scheduler
@@ -66,7 +66,7 @@ impl Network {
             return;
         }
         let letter = |request, fare| InTransit { from, conn, number, request, sent: now, fare };
-        let Some(fault) = inside.requests.remove(&(from, nth)) else {
+        let Some(fault) = inner.requests.remove(&(from, nth)) else {
             return self.deliver(arrival, letter(request, Transit::Return));
         };
         self.journal.fault(fault.kind());
@@ -85,7 +85,7 @@ impl Network {
             }
         }
         if fate != Fate::Unanswered {
-            self.break_conn(inside, from, HEARD);
+            self.break_conn(inner, from, HEARD);
         }
     }
 
@@ -96,47 +96,47 @@ impl Network {
 
     fn arrive(self: &Arc<Self>, letter: InTransit) {
         let now = self.scheduler().now();
-        let mut inside = self.lock();
-        if now < inside.still {
-            return self.deliver(inside.still, letter);
+        let mut inner = self.lock();
+        if now < inner.still {
+            return self.deliver(inner.still, letter);
         }
         let InTransit { from, conn, number, request, sent, fare } = letter;
         let may_be_late = self.keeps_order() && fare != Transit::Stray;
         if !may_be_late && now.since(sent) > REQUEST_LIFE {
             return;
         }
-        if now < inside.down {
+        if now < inner.down {
             if fare == Transit::Return {
-                self.post(&mut inside, from, conn, Delivery::Refused { number });
+                self.post(&mut inner, from, conn, Delivery::Refused { number });
             }
             return;
         }
         let is_hello = matches!(request, Request::Hello);
         self.scheduler().note(number, || format!("{} of client {} arrives", request.verb(), from.number()));
-        let inside = &mut *inside;
+        let inner = &mut *inner;
         if is_hello && self.scheduler().is_alive(from) {
-            inside.deaf.remove(&from);
+            inner.deaf.remove(&from);
         }
         let extends = request.extends();
-        let said = inside.machine.serve(now, from, request, &inside.deaf);
+        let said = inner.machine.serve(now, from, request, &inner.deaf);
         for claim in said.reply.extended(extends) {
-            let asked = inside.asked.entry(claim).or_insert((sent, sent));
+            let asked = inner.asked.entry(claim).or_insert((sent, sent));
             if asked.0 < sent {
                 *asked = (sent, sent);
             }
         }
         if fare == Transit::Return {
-            self.post(inside, from, conn, Delivery::Reply { number, clock: said.clock, reply: said.reply });
-        } else if fare == Transit::Single && inside.ends.get(&from).is_some_and(|end| end.conn.number == conn)
+            self.post(inner, from, conn, Delivery::Reply { number, clock: said.clock, reply: said.reply });
+        } else if fare == Transit::Single && inner.ends.get(&from).is_some_and(|end| end.conn.number == conn)
         {
-            self.break_conn(inside, from, HEARD);
+            self.break_conn(inner, from, HEARD);
         }
         for mail in said.mail {
             if let Notification::Granted { id, .. } = mail.notification {
-                inside.asked.insert(id, (now, now));
+                inner.asked.insert(id, (now, now));
                 self.journal.figures(|tally| tally.in_line += 1);
             }
-            self.tell(inside, mail.to, mail.notification);
+            self.tell(inner, mail.to, mail.notification);
         }
     }
 }

@@ -77,8 +77,8 @@ impl Scheduler {
 
     /// Stops a group for `length`; false if it does not run now. [`cont`](Self::cont) lets it run again.
     pub(crate) fn stop(&self, group: Group, length: Duration, sleeps: Sleeps) -> bool {
-        let mut inside = self.lock();
-        let state = &mut inside.groups[group.0];
+        let mut inner = self.lock();
+        let state = &mut inner.groups[group.0];
         if !state.runs() {
             return false;
         }
@@ -87,24 +87,24 @@ impl Scheduler {
             let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
             self.signs[group.0].suspended.fetch_add(length, Ordering::Relaxed);
         }
-        inside.park(group);
+        inner.park(group);
         true
     }
 
     /// Lets a stopped group run again.
     pub(crate) fn cont(&self, group: Group) {
-        let mut inside = self.lock();
-        let state = &mut inside.groups[group.0];
+        let mut inner = self.lock();
+        let state = &mut inner.groups[group.0];
         state.stopped = false;
         let parked = std::mem::take(&mut state.parked);
-        inside.ready.extend(parked);
+        inner.ready.extend(parked);
     }
 
     /// Nothing of the group runs any more, not even what would run when it is dropped.
     pub(crate) fn kill(&self, group: Group) {
-        let mut inside = self.lock();
-        inside.groups[group.0].dead = true;
-        inside.park(group);
+        let mut inner = self.lock();
+        inner.groups[group.0].dead = true;
+        inner.park(group);
         self.signs[group.0].dead.store(true, Ordering::Relaxed);
     }
 
@@ -131,8 +131,8 @@ impl Scheduler {
         if !self.signs[group.0].may_stop.load(Ordering::Relaxed) {
             return None;
         }
-        let mut inside = self.lock();
-        let state = &mut inside.groups[group.0];
+        let mut inner = self.lock();
+        let state = &mut inner.groups[group.0];
         let (readings, length, moment) = state.stop_at_reading?;
         if readings > 0 || !state.runs() {
             state.stop_at_reading = Some((readings.saturating_sub(1), length, moment));

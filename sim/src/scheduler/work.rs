@@ -33,7 +33,7 @@ pub(crate) struct Scheduler {
     /// In nanoseconds.
     now: AtomicU64,
     pub(super) signs: Box<[Signs]>,
-    inside: Mutex<SchedulerState>,
+    inner: Mutex<SchedulerState>,
 }
 
 pub(super) struct SchedulerState {
@@ -74,7 +74,7 @@ impl Scheduler {
         Arc::new(Self {
             now: AtomicU64::new(BEGIN.as_nanos()),
             signs: (0..=groups).map(|_| Signs::default()).collect(),
-            inside: Mutex::new(SchedulerState {
+            inner: Mutex::new(SchedulerState {
                 rng: Rng::of(&[seed, u64::from_be_bytes(*b"schedule")]),
                 due: Agenda::new(),
                 tasks: Vec::new(),
@@ -106,12 +106,12 @@ impl Scheduler {
 
     /// Runs `future` as a task of `group`.
     pub(crate) fn spawn(self: &Arc<Self>, group: Group, future: BoxFuture<'static, ()>) {
-        let mut inside = self.lock();
-        let task = inside.tasks.len();
+        let mut inner = self.lock();
+        let task = inner.tasks.len();
         let waker = Arc::new(TaskWaker { scheduler: Arc::clone(self), task, rung: true.into() });
-        inside.tasks.push(Some(Task { group, future: Some(future), waker }));
-        inside.groups[group.0].tasks += 1;
-        inside.add_ready(task, group);
+        inner.tasks.push(Some(Task { group, future: Some(future), waker }));
+        inner.groups[group.0].tasks += 1;
+        inner.add_ready(task, group);
     }
 
     /// Waits for `length`, or a little longer, in a task of `group`.
@@ -152,18 +152,18 @@ impl Scheduler {
     /// What happened, as one number; and, if it was written down, line by line.
     #[must_use]
     pub(crate) fn told(&self) -> (u64, Vec<String>) {
-        let mut inside = self.lock();
-        (inside.digest, inside.trace.take().unwrap_or_default())
+        let mut inner = self.lock();
+        (inner.digest, inner.trace.take().unwrap_or_default())
     }
 
     /// Drops all tasks and all that is due. What they leave behind when they are dropped is dropped as well.
     pub(crate) fn end(&self) {
         loop {
             let (tasks, due) = {
-                let mut inside = self.lock();
-                inside.groups.iter_mut().for_each(|group| group.stop_at_reading = None);
-                let tasks: Vec<Task> = inside.tasks.iter_mut().filter_map(Option::take).collect();
-                (tasks, inside.due.clear())
+                let mut inner = self.lock();
+                inner.groups.iter_mut().for_each(|group| group.stop_at_reading = None);
+                let tasks: Vec<Task> = inner.tasks.iter_mut().filter_map(Option::take).collect();
+                (tasks, inner.due.clear())
             };
             if tasks.is_empty() && due.is_empty() {
                 return;
@@ -171,19 +171,19 @@ impl Scheduler {
         }
     }
 
-    fn next(&self, inside: &mut SchedulerState, until: Instant) -> Next {
-        let (now, first) = (self.now(), inside.due.first());
+    fn next(&self, inner: &mut SchedulerState, until: Instant) -> Next {
+        let (now, first) = (self.now(), inner.due.first());
         if now >= until {
             return Next::Over;
         }
         if first.is_some_and(|first| first <= now) {
-            return self.take_due(inside, now);
+            return self.take_due(inner, now);
         }
-        if !inside.ready.is_empty() {
-            return self.take_ready(inside, now);
+        if !inner.ready.is_empty() {
+            return self.take_ready(inner, now);
         }
         match first.filter(|first| *first < until) {
-            Some(first) => self.take_due(inside, first),
+            Some(first) => self.take_due(inner, first),
             None => {
                 if until != Instant::NEVER {
                     self.set(until);
@@ -193,19 +193,19 @@ impl Scheduler {
         }
     }
 
-    fn take_due(&self, inside: &mut SchedulerState, now: Instant) -> Next {
+    fn take_due(&self, inner: &mut SchedulerState, now: Instant) -> Next {
         self.tick(now);
-        inside.due.pop().map_or(Next::Over, Next::Due)
+        inner.due.pop().map_or(Next::Over, Next::Due)
     }
 
-    fn take_ready(&self, inside: &mut SchedulerState, now: Instant) -> Next {
+    fn take_ready(&self, inner: &mut SchedulerState, now: Instant) -> Next {
         let now = self.tick(now);
-        let at = inside.rng.among(0..=inside.ready.len() as u64 - 1) as usize;
-        let number = inside.ready.swap_remove(at);
-        let Some(task) = inside.tasks[number].as_mut() else { return Next::Nothing };
+        let at = inner.rng.among(0..=inner.ready.len() as u64 - 1) as usize;
+        let number = inner.ready.swap_remove(at);
+        let Some(task) = inner.tasks[number].as_mut() else { return Next::Nothing };
         let Some(future) = task.future.take() else { return Next::Nothing };
         let waker = Arc::clone(&task.waker);
-        inside.note(now, number as u64, || format!("task {number} goes on"));
+        inner.note(now, number as u64, || format!("task {number} goes on"));
         Next::Poll(Polled { future, waker })
     }
 
@@ -226,36 +226,36 @@ impl Scheduler {
         let task = waker.task;
         let waker = Waker::from(waker);
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-        let mut inside = self.lock();
-        let took = Duration::from_nanos(inside.rng.among(1..=STEP));
+        let mut inner = self.lock();
+        let took = Duration::from_nanos(inner.rng.among(1..=STEP));
         self.set(self.now().after(took));
-        match &mut inside.tasks[task] {
+        match &mut inner.tasks[task] {
             Some(kept) if !done => kept.future = Some(future),
             gone => {
                 let kept = gone.take();
                 if let Some(kept) = &kept {
-                    inside.groups[kept.group.0].tasks -= 1;
+                    inner.groups[kept.group.0].tasks -= 1;
                 }
-                drop(inside);
+                drop(inner);
                 // Dropped without the lock: it may wake others.
                 drop((future, kept));
-                inside = self.lock();
+                inner = self.lock();
             }
         }
-        self.next(&mut inside, until)
+        self.next(&mut inner, until)
     }
 
     pub(super) fn make_ready(&self, task: TaskId) {
-        let mut inside = self.lock();
-        if let Some(group) = inside.tasks.get(task).and_then(|task| Some(task.as_ref()?.group)) {
-            inside.add_ready(task, group);
+        let mut inner = self.lock();
+        if let Some(group) = inner.tasks.get(task).and_then(|task| Some(task.as_ref()?.group)) {
+            inner.add_ready(task, group);
         }
     }
 
     /// Wakes `waker` at `at`, in place of what `entry` was to wake.
     pub(super) fn wake_at(&self, at: Instant, waker: &Waker, entry: Option<Key>) -> Key {
-        let mut inside = self.lock();
-        let due = &mut inside.due;
+        let mut inner = self.lock();
+        let due = &mut inner.due;
         let same =
             entry.filter(|key| matches!(due.get(*key), Some(Due::Wake(before)) if before.will_wake(waker)));
         if let Some(key) = same.and_then(|key| due.put_off(key, at)) {
@@ -263,7 +263,7 @@ impl Scheduler {
         }
         let gone = entry.and_then(|key| due.remove(key));
         let key = due.add(at, Due::Wake(waker.clone()));
-        drop(inside);
+        drop(inner);
         // Dropped without the lock.
         drop(gone);
         key
@@ -276,7 +276,7 @@ impl Scheduler {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         // A panic of a task ends its run; what is dropped then needs the clockwork all the same.
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -57,11 +57,11 @@ fn cmd_runs_in_a_group_of_its_own_which_goes_with_it() {
     let (dir, group) = (Dir::new(), Group::new());
     let output = finish(group.leasehold(&dir, &["run", "-v", "x", "--", "cat", "/proc/self/cgroup"]));
     assert_eq!(code(&output), 0, "{output:?}");
-    let inside = stdout(&output);
-    let inside = inside.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
-    assert!(inside.starts_with(&format!("{}/leasehold-", group.name())), "{inside}");
+    let inner = stdout(&output);
+    let inner = inner.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    assert!(inner.starts_with(&format!("{}/leasehold-", group.name())), "{inner}");
     let said = stderr(&output);
-    let name = inside.rsplit_once('/').unwrap().1;
+    let name = inner.rsplit_once('/').unwrap().1;
     assert!(said.contains(&format!("{}/{name}", group.path().display())), "{said}");
     assert!(group.below().is_empty());
     // Nor does one stay of a CMD that cannot be started.
@@ -187,9 +187,9 @@ fn a_run_within_a_run_has_a_group_within_the_group() {
     // Both are ended with the outer lock, and the inner group with the outer one.
     let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; read line";
     let mut running = Running::start(outer(&["--max-hold", "2s", "--grace", "0s"], script));
-    let inside = running.number();
+    let inner = running.number();
     assert_eq!(code(&running.wait()), 76);
-    assert!(!is_running(inside));
+    assert!(!is_running(inner));
     assert!(group.below().is_empty());
 }
 

@@ -192,8 +192,8 @@ impl Keeper {
     #[track_caller]
     fn assert_not_blocked(&self) {
         let Inner::Handle(handle) = &*self.inner else { return };
-        let inside = Handle::try_current().is_ok_and(|here| here.id() == handle.id());
-        if inside && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
+        let inner = Handle::try_current().is_ok_and(|here| here.id() == handle.id());
+        if inner && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
             // The threads of spawn_blocking are inside too, and may block. Only tokio can tell them from its tasks, where it panics
             // and says that a function attempted to block the thread that drives them.
             let (done, wait) = oneshot::channel();

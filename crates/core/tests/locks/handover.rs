@@ -56,25 +56,25 @@ fn tasks_of_one_process_hand_over_with_growing_tokens_and_one_at_a_time() {
     let world = World { store: MemoryStore::new(env.lineage(), Arc::clone(&env.clock)) };
     let engine = MemoryEngine::new(Arc::clone(&world.store));
     let locks = Locks::builder(Arc::new(engine)).env(env).observe(counts.clone()).build();
-    let inside = Arc::new(AtomicBool::new(false));
+    let inner = Arc::new(AtomicBool::new(false));
     let last = Arc::new(Mutex::new(0));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async {
         let mut tasks = Vec::new();
         for _ in 0..64 {
             let request = locks.mutex("x");
-            let (inside, last) = (inside.clone(), last.clone());
+            let (inner, last) = (inner.clone(), last.clone());
             tasks.push(runtime.spawn(async move {
                 for _ in 0..100 {
                     let guard = request.acquire().await.unwrap();
-                    assert!(!inside.swap(true, Ordering::SeqCst), "two inside");
+                    assert!(!inner.swap(true, Ordering::SeqCst), "two inside");
                     {
                         let mut last = last.lock().unwrap();
                         assert!(guard.token().number > *last, "{} after {last}", guard.token());
                         *last = guard.token().number;
                     }
                     tokio::task::yield_now().await;
-                    inside.store(false, Ordering::SeqCst);
+                    inner.store(false, Ordering::SeqCst);
                     drop(guard);
                 }
             }));

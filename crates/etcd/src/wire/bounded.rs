@@ -153,10 +153,10 @@ mod tests {
     fn lists_of_nothing_are_refused_wherever_they_stand() {
         let many = LONGEST_REPLY / 64;
         let empty = |field: u8, count: usize| [field << 3 | 2, 0].repeat(count);
-        let within = |field: u8, inside: &[u8]| {
+        let within = |field: u8, inner: &[u8]| {
             let mut bytes = vec![field << 3 | 2];
-            prost::encode_length_delimiter(inside.len(), &mut bytes).unwrap();
-            [&bytes, inside].concat()
+            prost::encode_length_delimiter(inner.len(), &mut bytes).unwrap();
+            [&bytes, inner].concat()
         };
         assert_eq!(weighed::<RangeResponse>(&empty(2, many)), Err(TooLong));
         assert_eq!(weighed::<TxnResponse>(&empty(3, many)), Err(TooLong));

@@ -13,19 +13,19 @@ use leasehold_testkit::server::{PostgresServer, psql};
 use crate::rig::{Rig, release_of};
 
 const TEST: &str = "room::a_full_disk_is_refused_and_what_was_held_stays_held";
-const INSIDE: &str = "LEASEHOLD_TEST_ROOM";
+const INNER: &str = "LEASEHOLD_TEST_ROOM";
 
 /// The directory of a small file system that nobody else sees. Outside of where it is seen, the test runs once more in there, and this
 /// is none.
 fn small() -> Option<PathBuf> {
-    if let Some(dir) = std::env::var_os(INSIDE) {
+    if let Some(dir) = std::env::var_os(INNER) {
         return Some(dir.into());
     }
     let dir = tempfile::tempdir().unwrap();
     let script = "mount -t tmpfs -o size=1m none \"$0\" && exec \"$@\"";
     let mut again = Command::new("unshare");
     again.args(["--mount", "sh", "-c", script]).arg(dir.path()).arg(std::env::current_exe().unwrap());
-    let output = again.args(["--exact", TEST]).env(INSIDE, dir.path()).output().unwrap();
+    let output = again.args(["--exact", TEST]).env(INNER, dir.path()).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("running 1 test"), "this test needs mount namespaces: run it as root: {said}");

@@ -2,18 +2,18 @@
 
 use super::{
     Invariant, Verdict,
-    book::{Book, Truth},
     finding::Finding,
+    history_index::{HistoryIndex, Truth},
     life::Life,
     report::millis,
 };
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Cancels);
-    for truth in &book.truths {
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Cancels);
+    for truth in &index.truths {
         let known = truth.holders.iter().map(|held| held.attempt).chain(truth.waiters.iter().copied());
-        for life in known.filter_map(|id| book.life(id)) {
-            let Some((at, due)) = over(book, life, truth) else { continue };
+        for life in known.filter_map(|id| index.life(id)) {
+            let Some((at, due)) = over(index, life, truth) else { continue };
             finding.checked();
             if truth.at > due {
                 let age = millis(truth.at - at);
@@ -27,10 +27,10 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
 }
 
 /// When the attempt ended, or its hold, and when nothing else of it is left.
-fn over(book: &Book<'_>, life: &Life<'_>, truth: &Truth<'_>) -> Option<(u64, u64)> {
+fn over(index: &HistoryIndex<'_>, life: &Life<'_>, truth: &Truth<'_>) -> Option<(u64, u64)> {
     if let Some((at, _)) = life.failure {
-        return Some((at, book.gone_by(life)));
+        return Some((at, index.gone_by(life)));
     }
     let (at, _) = life.answer.filter(|_| truth.waiters.contains(&life.id))?;
-    Some((at, book.cleaned_by(life, Some(at))))
+    Some((at, index.cleaned_by(life, Some(at))))
 }

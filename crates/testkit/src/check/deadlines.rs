@@ -2,33 +2,33 @@
 
 use super::{
     Invariant, Verdict,
-    book::{Book, Truth},
     finding::Finding,
+    history_index::{HistoryIndex, Truth},
     life::Life,
     report::millis,
     terms::nanos,
 };
 use crate::history::Held;
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Deadlines);
-    for life in &book.lives {
-        by_request(book, life, &mut finding);
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Deadlines);
+    for life in &index.lives {
+        by_request(index, life, &mut finding);
     }
-    if !book.terms.lossy {
-        by_truth(book, &mut finding);
+    if !index.terms.lossy {
+        by_truth(index, &mut finding);
     }
     finding.done()
 }
 
-fn by_request<'h>(book: &Book<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
+fn by_request<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = life.grant else { return };
-    let terms = book.terms;
+    let terms = index.terms;
     // Who waits sends more than one request, of which the first says nothing; the last left before the answer at least.
     // One try sends one, soon after its call, unless it has to be connected first.
     let soon = nanos(terms.told);
-    let connected = !book.storms.iter().any(|&(from, until)| from < grant.at && until > life.invoked);
-    let tried = (life.tries_once() && connected).then(|| book.latest(life.proc, life.invoked, soon));
+    let connected = !index.storms.iter().any(|&(from, until)| from < grant.at && until > life.invoked);
+    let tried = (life.tries_once() && connected).then(|| index.latest(life.proc, life.invoked, soon));
     let left = grant.asked.or(tried).unwrap_or(grant.at).min(grant.at);
     let first = (left, grant.deadline, grant.ttl, None);
     let renewals = life.renewals.iter().map(|renewal| {
@@ -54,13 +54,13 @@ fn by_request<'h>(book: &Book<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h
 }
 
 /// Whoever believes while the server is asked must be a holder there, and for no longer than there.
-fn by_truth<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
+fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     let mut at = 0;
-    let mut truths: Vec<_> = book.truths.iter().collect();
+    let mut truths: Vec<_> = index.truths.iter().collect();
     truths.sort_by_key(|truth| (truth.lock, truth.at));
-    for (lock, lives) in &book.locks {
+    for (lock, lives) in &index.locks {
         let mut begins: Vec<_> =
-            lives.iter().filter_map(|&life| Some((book.lives[life].active_hold()?, life))).collect();
+            lives.iter().filter_map(|&life| Some((index.lives[life].active_hold()?, life))).collect();
         begins.sort_by_key(|(active_hold, _)| active_hold.start);
         let (mut begins, mut active) = (begins.into_iter().peekable(), Vec::new());
         while truths.get(at).is_some_and(|truth| truth.lock < *lock) {
@@ -73,14 +73,20 @@ fn by_truth<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
             }
             active.retain(|(active_hold, _)| active_hold.end > truth.at);
             for (active_hold, life) in &active {
-                compare(book, truth, &book.lives[*life], active_hold.end, finding);
+                compare(index, truth, &index.lives[*life], active_hold.end, finding);
             }
         }
     }
 }
 
 /// Compares what one believes until `end` with what the server said meanwhile.
-fn compare<'h>(book: &Book<'h>, truth: &Truth<'h>, life: &Life<'h>, end: u64, finding: &mut Finding<'_, 'h>) {
+fn compare<'h>(
+    index: &HistoryIndex<'h>,
+    truth: &Truth<'h>,
+    life: &Life<'h>,
+    end: u64,
+    finding: &mut Finding<'_, 'h>,
+) {
     let Some(held) = holder(truth, life) else {
         if end > truth.until {
             finding.checked();
@@ -97,7 +103,7 @@ fn compare<'h>(book: &Book<'h>, truth: &Truth<'h>, life: &Life<'h>, end: u64, fi
     }
     let (Some(expires), Some(deadline)) = (held.expires, life.deadline_at(truth.at)) else { return };
     finding.checked();
-    if deadline > expires.saturating_add(nanos(book.terms.precision)) {
+    if deadline > expires.saturating_add(nanos(index.terms.precision)) {
         let over = millis(deadline - expires);
         finding.violated(&[life], &[truth.event], || {
             format!("the deadline of {life} is {over} later than its expiry on the server")

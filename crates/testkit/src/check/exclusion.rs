@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Figure, Invariant, Verdict,
-    book::Book,
     finding::Finding,
+    history_index::HistoryIndex,
     life::Life,
     load::{Load, clash, count},
     report::millis,
 };
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Exclusion);
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Exclusion);
     let (mut most, mut excused) = (0, 0);
-    for lives in book.by_lock() {
-        most = most.max(sweep(book, &spans(book, &lives), &mut finding, &mut excused));
+    for lives in index.by_lock() {
+        most = most.max(sweep(index, &spans(index, &lives), &mut finding, &mut excused));
     }
     finding.figure("most at once", Figure::Most(most as u64));
-    if book.terms.lossy {
+    if index.terms.lossy {
         finding.figure("overlaps where exclusion is not promised", Figure::Sum(excused));
     }
     finding.done()
@@ -31,7 +31,7 @@ struct Span<'b, 'h> {
     end: u64,
 }
 
-fn spans<'b, 'h>(book: &'b Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Span<'b, 'h>> {
+fn spans<'b, 'h>(index: &'b HistoryIndex<'h>, lives: &[&'b Life<'h>]) -> Vec<Span<'b, 'h>> {
     let mut by_root: BTreeMap<u64, Span<'b, 'h>> = BTreeMap::new();
     let mut apart = Vec::new();
     // In the order of grants, so that a hold is met before it is entered again.
@@ -40,21 +40,21 @@ fn spans<'b, 'h>(book: &'b Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Span<'b, 'h>
     granted.sort_by_key(|(_, active_hold)| active_hold.start);
     for (life, active_hold) in granted.into_iter().filter(|(_, active_hold)| !active_hold.is_empty()) {
         let span = Span { life, begin: active_hold.start, end: active_hold.end };
-        match by_root.get_mut(&root(book, life)) {
+        match by_root.get_mut(&root(index, life)) {
             Some(outer) if span.begin < outer.end => outer.end = outer.end.max(span.end),
             Some(_) => apart.push(span),
-            None => drop(by_root.insert(root(book, life), span)),
+            None => drop(by_root.insert(root(index, life), span)),
         }
     }
     by_root.into_values().chain(apart).collect()
 }
 
 /// The attempt that a re-entrant one entered first.
-fn root(book: &Book<'_>, life: &Life<'_>) -> u64 {
+fn root(index: &HistoryIndex<'_>, life: &Life<'_>) -> u64 {
     let mut root = life;
     // Each step goes back in time, so there is no circle.
     while let Some(outer) =
-        root.within.and_then(|id| book.life(id)).filter(|outer| outer.invoked < root.invoked)
+        root.within.and_then(|id| index.life(id)).filter(|outer| outer.invoked < root.invoked)
     {
         root = outer;
     }
@@ -62,7 +62,7 @@ fn root(book: &Book<'_>, life: &Life<'_>) -> u64 {
 }
 
 fn sweep<'h>(
-    book: &Book<'h>,
+    index: &HistoryIndex<'h>,
     spans: &[Span<'_, 'h>],
     finding: &mut Finding<'_, 'h>,
     excused: &mut u64,
@@ -84,7 +84,7 @@ fn sweep<'h>(
         finding.checked();
         if !load.admits(span.life.mode) {
             let others = || active.iter().map(|&other| &spans[other]);
-            if book.terms.lossy && forgotten(book, span, others()) {
+            if index.terms.lossy && forgotten(index, span, others()) {
                 *excused += 1;
             } else if !finding.counted() {
                 accuse(span, others(), finding);
@@ -99,12 +99,12 @@ fn sweep<'h>(
 
 /// Whether the server may have forgotten one of those that overlap.
 fn forgotten<'s>(
-    book: &Book<'_>,
+    index: &HistoryIndex<'_>,
     span: &'s Span<'s, 's>,
     active: impl Iterator<Item = &'s Span<'s, 's>>,
 ) -> bool {
     let clashing = active.filter(|other| clash(span.life.mode, other.life.mode));
-    clashing.chain([span]).any(|other| book.forgotten(other.life).is_some_and(|since| since <= span.begin))
+    clashing.chain([span]).any(|other| index.forgotten(other.life).is_some_and(|since| since <= span.begin))
 }
 
 /// Reports the pair that overlaps longest.

@@ -4,28 +4,28 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     Figure, Invariant, Verdict,
-    book::Book,
     finding::Finding,
+    history_index::HistoryIndex,
     life::{Acceptance, Life, Write},
 };
 use crate::history::What;
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Fence);
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Fence);
     let mut resources: BTreeMap<&str, Vec<Sent<'_, '_>>> = BTreeMap::new();
-    for life in &book.lives {
+    for life in &index.lives {
         for write in &life.writes {
             resources.entry(write.to).or_default().push(Sent { life, write });
         }
     }
-    let contents = contents(book);
+    let contents = contents(index);
     let (mut acknowledged, mut refused, mut lost) = (0, 0, [0, 0]);
     for (resource, writes) in &resources {
         acknowledged += count(writes, Acceptance::Acknowledged);
         refused += count(writes, Acceptance::Fenced);
         let contents = contents.get(resource);
-        let missing = contents.map_or(Vec::new(), |contents| missing(book, writes, contents));
-        let fenced = !book.terms.unfenced.iter().any(|unfenced| unfenced == resource);
+        let missing = contents.map_or(Vec::new(), |contents| missing(index, writes, contents));
+        let fenced = !index.terms.unfenced.iter().any(|unfenced| unfenced == resource);
         lost[usize::from(fenced)] += missing.len() as u64;
         if fenced {
             by_answers(writes, &mut finding);
@@ -71,8 +71,8 @@ struct Contents<'h> {
     elements: &'h [u64],
 }
 
-fn contents<'h>(book: &Book<'h>) -> HashMap<&'h str, Contents<'h>> {
-    let told = book.events.iter().enumerate().filter_map(|(event, told)| match &told.what {
+fn contents<'h>(index: &HistoryIndex<'h>) -> HashMap<&'h str, Contents<'h>> {
+    let told = index.events.iter().enumerate().filter_map(|(event, told)| match &told.what {
         What::Contents { of, elements } => Some((of.as_str(), Contents { event, elements })),
         _ => None,
     });
@@ -81,12 +81,12 @@ fn contents<'h>(book: &Book<'h>) -> HashMap<&'h str, Contents<'h>> {
 
 /// The acknowledged writes that are not in the contents, each with the event that should tell it.
 fn missing<'w, 'b, 'h>(
-    book: &Book<'h>,
+    index: &HistoryIndex<'h>,
     writes: &'w [Sent<'b, 'h>],
     contents: &Contents<'h>,
 ) -> Vec<(&'w Sent<'b, 'h>, usize)> {
     let there: HashSet<u64> = contents.elements.iter().copied().collect();
-    let read = book.events[contents.event].t;
+    let read = index.events[contents.event].t;
     let due = |sent: &&Sent<'_, '_>| sent.acknowledged().is_some_and(|(at, _)| at < read);
     let missing = writes.iter().filter(due).filter(|sent| !there.contains(&sent.write.element));
     missing.map(|sent| (sent, contents.event)).collect()

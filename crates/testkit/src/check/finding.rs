@@ -1,6 +1,6 @@
 //! Collects what one check finds.
 
-use super::{Figure, Invariant, Outcome, Verdict, Violation, book::Book, life::Life};
+use super::{Figure, Invariant, Outcome, Verdict, Violation, history_index::HistoryIndex, life::Life};
 use crate::history::{Event, What};
 
 /// How many violations are shown in full: the first ones tell what is wrong, the rest are counted.
@@ -8,12 +8,12 @@ const MAX_SHOWN: usize = 10;
 
 /// A verdict in the making.
 pub(super) struct Finding<'b, 'h> {
-    book: &'b Book<'h>,
+    index: &'b HistoryIndex<'h>,
     verdict: Verdict,
 }
 
 impl<'b, 'h> Finding<'b, 'h> {
-    pub(super) fn new(book: &'b Book<'h>, invariant: Invariant) -> Self {
+    pub(super) fn new(index: &'b HistoryIndex<'h>, invariant: Invariant) -> Self {
         let verdict = Verdict {
             invariant,
             outcome: Outcome::NotChecked,
@@ -23,7 +23,7 @@ impl<'b, 'h> Finding<'b, 'h> {
             figures: Vec::new(),
             examples: Vec::new(),
         };
-        Self { book, verdict }
+        Self { index, verdict }
     }
 
     /// One more thing was looked at.
@@ -41,7 +41,7 @@ impl<'b, 'h> Finding<'b, 'h> {
             lives.iter().flat_map(|life| self.bounds(life)).chain(more.iter().copied()).collect();
         at.sort_unstable();
         at.dedup();
-        let excerpt: Vec<Event> = at.into_iter().map(|at| self.book.events[at].clone()).collect();
+        let excerpt: Vec<Event> = at.into_iter().map(|at| self.index.events[at].clone()).collect();
         let lock = lives.first().map_or("", |life| life.lock);
         let lock = excerpt.first().map_or(lock, |event| event.lock.as_str()).to_owned();
         self.verdict.examples.push(Violation { lock, what: what(), excerpt });
@@ -77,7 +77,7 @@ impl<'b, 'h> Finding<'b, 'h> {
     /// The events that bound what an attempt believed: without checks, writes, and renewals but the last.
     fn bounds(&self, life: &Life<'_>) -> Vec<usize> {
         let last_renewal = life.renewals.last().map(|renewal| renewal.event);
-        let bounding = |&at: &usize| match self.book.events[at].what {
+        let bounding = |&at: &usize| match self.index.events[at].what {
             What::RenewOk { .. } => last_renewal == Some(at),
             What::RenewInv
             | What::RenewFail { .. }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Invariant, Verdict, book::Book, finding::Finding};
+use super::{Invariant, Verdict, finding::Finding, history_index::HistoryIndex};
 use crate::history::{Phase, What};
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Leaks);
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Leaks);
     let mut starts: BTreeMap<u32, (usize, &BTreeMap<String, u64>)> = BTreeMap::new();
     let mut rests: BTreeMap<u32, (usize, &BTreeMap<String, u64>)> = BTreeMap::new();
-    for (at, event) in book.events.iter().enumerate() {
+    for (at, event) in index.events.iter().enumerate() {
         match &event.what {
             What::Probe { phase: Phase::Start, found } => {
                 starts.entry(event.proc).or_insert((at, found));

@@ -2,22 +2,24 @@
 
 use std::time::Duration;
 
-use super::{Figure, Invariant, Verdict, book::Book, finding::Finding, report::millis, terms::nanos};
+use super::{
+    Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, report::millis, terms::nanos,
+};
 
 /// How long after its record an acquire is called: a process that is stopped or stalled so soon calls it when it runs again.
 const CALL: Duration = Duration::from_millis(1);
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Limits);
-    let slack = nanos(book.terms.over_limit);
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Limits);
+    let slack = nanos(index.terms.over_limit);
     let mut worst = 0;
-    for life in &book.lives {
+    for life in &index.lives {
         // A try has no limit of its own: how long a request may take is the engine's.
         let Some(limit) = life.limit.filter(|limit| *limit > 0) else { continue };
-        let called = book.latest(life.proc, life.invoked, nanos(CALL)) - nanos(CALL);
+        let called = index.latest(life.proc, life.invoked, nanos(CALL)) - nanos(CALL);
         let due = called.saturating_add(limit);
-        let latest = book.latest(life.proc, due, slack);
-        let returned = life.returned().or(life.crashed).unwrap_or(book.end);
+        let latest = index.latest(life.proc, due, slack);
+        let returned = life.returned().or(life.crashed).unwrap_or(index.end);
         if life.crashed.is_some_and(|crashed| crashed <= latest) {
             continue;
         }

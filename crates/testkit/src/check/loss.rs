@@ -2,18 +2,18 @@
 
 use super::{
     Invariant, Terms, Verdict,
-    book::Book,
     finding::Finding,
+    history_index::HistoryIndex,
     life::{Checked, Life},
     report::millis,
     terms::nanos,
 };
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Loss);
-    for life in book.lives.iter().filter(|life| life.grant.is_some()) {
-        checks(life, book.terms, &mut finding);
-        told(book, life, &mut finding);
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Loss);
+    for life in index.lives.iter().filter(|life| life.grant.is_some()) {
+        checks(life, index.terms, &mut finding);
+        told(index, life, &mut finding);
     }
     finding.done()
 }
@@ -46,17 +46,17 @@ fn checks<'h>(life: &Life<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
     }
 }
 
-fn told<'h>(book: &Book<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
+fn told<'h>(index: &HistoryIndex<'h>, life: &Life<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = life.grant.filter(|grant| grant.watched) else { return };
     // The last deadline is known only where nobody moves it; elsewhere the first `false` tells of the loss.
     let fixed = grant.deadline.filter(|_| grant.fixed);
     let denied = life.checks.iter().find(|check| !check.valid).map(|check| check.at);
     let Some(due) = fixed.into_iter().chain(denied).min() else { return };
-    let slack = nanos(book.terms.told);
+    let slack = nanos(index.terms.told);
     let due = due.max(grant.at);
-    let latest = book.latest(life.proc, due, slack);
+    let latest = index.latest(life.proc, due, slack);
     let left = life.leaving.map(|leaving| leaving.at).into_iter().chain(life.crashed).min();
-    if left.is_some_and(|left| left <= latest) || book.end < latest {
+    if left.is_some_and(|left| left <= latest) || index.end < latest {
         return;
     }
     finding.checked();

@@ -5,8 +5,8 @@
 //! [`history`](crate::history) was kept and [`Terms`] say what the run promised. [`Report::holds`] decides; the report prints as
 //! text, and as JSON by serde.
 
-mod book;
 mod finding;
+mod history_index;
 mod invariant;
 mod life;
 mod load;
@@ -36,28 +36,28 @@ pub use report::{Figure, Figures, Outcome, Report, Verdict, Violation};
 pub use terms::Terms;
 
 use crate::history::History;
-use book::Book;
+use history_index::HistoryIndex;
 
 /// Checks a history of one run.
 #[must_use]
 pub fn check(history: &History, terms: &Terms) -> Report {
-    let book = Book::read(history, terms);
-    let [one_order, taken] = one_order::check(&book);
+    let index = HistoryIndex::read(history, terms);
+    let [one_order, taken] = one_order::check(&index);
     let verdicts = vec![
-        shape::check(&book),
-        exclusion::check(&book),
-        deadlines::check(&book),
+        shape::check(&index),
+        exclusion::check(&index),
+        deadlines::check(&index),
         one_order,
-        tokens::check(&book),
-        fence::check(&book),
-        leaks::check(&book),
-        wakeups::check(&book),
-        order::check(&book),
-        loss::check(&book),
-        releases::check(&book),
-        cancels::check(&book),
-        limits::check(&book),
+        tokens::check(&index),
+        fence::check(&index),
+        leaks::check(&index),
+        wakeups::check(&index),
+        order::check(&index),
+        loss::check(&index),
+        releases::check(&index),
+        cancels::check(&index),
+        limits::check(&index),
         taken,
     ];
-    Report { figures: totals::figures(&book), verdicts }
+    Report { figures: totals::figures(&index), verdicts }
 }

@@ -1,12 +1,14 @@
 //! I8: who stood in line before another asked is granted first.
 
-use super::{Figure, Invariant, Verdict, book::Book, finding::Finding, life::Life, terms::nanos};
+use super::{
+    Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, life::Life, terms::nanos,
+};
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Order);
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Order);
     let mut seen = Seen::default();
-    for lives in book.by_lock() {
-        overtakes(book, &lives, &mut seen, &mut finding);
+    for lives in index.by_lock() {
+        overtakes(index, &lives, &mut seen, &mut finding);
     }
     finding.figure("most overtakes of one waiter", Figure::Most(seen.most));
     finding.figure("overtakes", Figure::Sum(seen.all));
@@ -27,7 +29,12 @@ fn place<'h>(life: &Life<'h>) -> Option<GrantKey<'h>> {
 }
 
 /// Counts for each waiter who asked after it stood in line and was granted before it was granted, or gave up.
-fn overtakes<'h>(book: &Book<'h>, lives: &[&Life<'h>], seen: &mut Seen, finding: &mut Finding<'_, 'h>) {
+fn overtakes<'h>(
+    index: &HistoryIndex<'h>,
+    lives: &[&Life<'h>],
+    seen: &mut Seen,
+    finding: &mut Finding<'_, 'h>,
+) {
     let mut granted: Vec<_> =
         lives.iter().filter(|life| life.grant.is_some() && life.within.is_none()).copied().collect();
     let mut ranks: Vec<_> = granted.iter().filter_map(|life| place(life)).collect();
@@ -37,7 +44,7 @@ fn overtakes<'h>(book: &Book<'h>, lives: &[&Life<'h>], seen: &mut Seen, finding:
     granted.sort_by_key(|life| life.returned());
     let mut by_call = granted.clone();
     by_call.sort_by_key(|life| std::cmp::Reverse(life.invoked));
-    let mut waiters: Vec<_> = lives.iter().filter_map(|life| waiter(book, life, &granted)).collect();
+    let mut waiters: Vec<_> = lives.iter().filter_map(|life| waiter(index, life, &granted)).collect();
     waiters.sort_by_key(|waiter| std::cmp::Reverse(waiter.queued));
     // From the last backwards: everybody who was called after the waiter queued is in the tree already.
     let (mut tree, mut later) = (Counts::new(ranks.len()), by_call.into_iter().peekable());
@@ -48,7 +55,7 @@ fn overtakes<'h>(book: &Book<'h>, lives: &[&Life<'h>], seen: &mut Seen, finding:
         let first_of_lineage = ranks.partition_point(|&(lineage, _)| lineage < before.0);
         let overtaken = tree.below(rank(before)) - tree.below(first_of_lineage);
         (seen.most, seen.all) = (seen.most.max(overtaken), seen.all + overtaken);
-        let Some(allowed) = book.terms.overtakes else { continue };
+        let Some(allowed) = index.terms.overtakes else { continue };
         finding.checked();
         if overtaken > allowed {
             let is_after = |life: &&&Life<'h>| {
@@ -71,18 +78,22 @@ struct Waiter<'b, 'h> {
 }
 
 /// `granted` is in the order of returns.
-fn waiter<'b, 'h>(book: &Book<'h>, life: &'b Life<'h>, granted: &[&Life<'h>]) -> Option<Waiter<'b, 'h>> {
+fn waiter<'b, 'h>(
+    index: &HistoryIndex<'h>,
+    life: &'b Life<'h>,
+    granted: &[&Life<'h>],
+) -> Option<Waiter<'b, 'h>> {
     let queued = life.queued.filter(|_| life.crashed.is_none() && life.within.is_none())?;
-    let until = life.returned().unwrap_or(book.end);
+    let until = life.returned().unwrap_or(index.end);
     // A waiter that the server heard nothing of for too long may have lost its place.
-    let storm = book.storms.partition_point(|storm| storm.1 <= queued);
-    let storm = book.storms.get(storm).is_some_and(|storm| storm.0 < until);
-    if storm || book.stopped(life.proc, queued, until).next().is_some() {
+    let storm = index.storms.partition_point(|storm| storm.1 <= queued);
+    let storm = index.storms.get(storm).is_some_and(|storm| storm.0 < until);
+    if storm || index.stopped(life.proc, queued, until).next().is_some() {
         return None;
     }
     let before = place(life).or_else(|| {
         // Whoever had its grant long before this one gave up was granted before: its own would have arrived.
-        let arrived = until.saturating_sub(nanos(book.terms.wake));
+        let arrived = until.saturating_sub(nanos(index.terms.wake));
         let last = granted.partition_point(|other| other.returned() < Some(arrived)).checked_sub(1)?;
         place(granted[last]).map(|(lineage, token)| (lineage, token + 1))
     })?;

@@ -4,22 +4,22 @@ use leasehold_core::Mode;
 
 use super::{
     Invariant, Verdict,
-    book::Book,
     finding::Finding,
+    history_index::HistoryIndex,
     life::{Life, Outcome},
     load::clash,
     terms::nanos,
 };
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Releases);
-    for lives in book.by_lock() {
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Releases);
+    for lives in index.by_lock() {
         for life in &lives {
-            denied(life, book.terms.lossy, &mut finding);
+            denied(life, index.terms.lossy, &mut finding);
         }
-        overtaken(book, &lives, &mut finding);
+        overtaken(index, &lives, &mut finding);
     }
-    still_there(book, &mut finding);
+    still_there(index, &mut finding);
     finding.done()
 }
 
@@ -36,7 +36,7 @@ fn denied<'h>(life: &Life<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
 }
 
 /// "Freed" although it lapsed, and somebody whom it excludes believed to hold before the release: it was gone long before.
-fn overtaken<'h>(book: &Book<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
+fn overtaken<'h>(index: &HistoryIndex<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_, 'h>) {
     let alone = lives.iter().filter(|life| life.within.is_none() && life.mode.limit().is_none());
     let mut active_holds: Vec<_> = alone.filter_map(|life| Some((life.active_hold()?, *life))).collect();
     active_holds.retain(|(active_hold, _)| !active_hold.is_empty());
@@ -46,7 +46,7 @@ fn overtaken<'h>(book: &Book<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_,
     for life in lives {
         let (Some(deadline), Some(leaving)) = (life.deadline(), life.leaving) else { continue };
         let freed = life.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
-        if !freed || life.mode.limit().is_some() || book.forgotten(life).is_some() {
+        if !freed || life.mode.limit().is_some() || index.forgotten(life).is_some() {
             continue;
         }
         let others = if clash(life.mode, Mode::Shared) { &active_holds } else { &exclusive };
@@ -63,12 +63,12 @@ fn overtaken<'h>(book: &Book<'h>, lives: &[&Life<'h>], finding: &mut Finding<'_,
 
 /// "Freed", or "was not held", and the server still knows it. Not what it knows of another claim of the same attempt, which is
 /// cleaned up as what was cancelled is; and a holder that knows of its loss is not told by the server.
-fn still_there<'h>(book: &Book<'h>, finding: &mut Finding<'_, 'h>) {
-    for truth in &book.truths {
+fn still_there<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
+    for truth in &index.truths {
         // What is answered later than this, the look need not know yet.
-        let known = truth.at.saturating_sub(nanos(book.terms.stale));
+        let known = truth.at.saturating_sub(nanos(index.terms.stale));
         for held in truth.holders {
-            let Some(life) = book.life(held.attempt) else { continue };
+            let Some(life) = index.life(held.attempt) else { continue };
             finding.checked();
             let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
             let own = held.token.is_none() || held.token == life.grant.map(|grant| grant.token);

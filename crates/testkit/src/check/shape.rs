@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::{Invariant, Verdict, book::Book, finding::Finding};
+use super::{Invariant, Verdict, finding::Finding, history_index::HistoryIndex};
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Shape);
-    for &(at, why) in &book.strays {
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Shape);
+    for &(at, why) in &index.strays {
         finding.violated(&[], &[at], || why.to_owned());
     }
     let mut last: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
-    for (at, event) in book.events.iter().enumerate() {
+    for (at, event) in index.events.iter().enumerate() {
         finding.checked();
         // Stamps of two tasks of a process may cross on their way to the record, so the numbers are only counted.
         let (count, place) = last.entry(event.proc).or_default();
         (*count, *place) = (*count + 1, at);
     }
     let mut largest: BTreeMap<u32, u64> = BTreeMap::new();
-    for event in book.events {
+    for event in index.events {
         let seq = largest.entry(event.proc).or_default();
         *seq = event.seq.max(*seq);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::book::{Book, united};
+use super::history_index::{HistoryIndex, united};
 
 /// From when until when.
 pub(super) type Span = (u64, u64);
@@ -63,7 +63,7 @@ impl Stalls {
     }
 }
 
-impl Book<'_> {
+impl HistoryIndex<'_> {
     /// The moment by which a process has had so much time since `t`, as far as only the machine keeps it from it.
     pub(super) fn given(&self, process: u32, t: u64, time: u64) -> u64 {
         self.stalls.given(process, t, time)

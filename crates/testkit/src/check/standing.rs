@@ -1,12 +1,12 @@
 //! From when until when an attempt may stand on the server, as far as its user can know.
 
 use super::{
-    book::Book,
+    history_index::HistoryIndex,
     life::{Failure, Life, Outcome},
     terms::nanos,
 };
 
-impl Book<'_> {
+impl HistoryIndex<'_> {
     /// Where exclusion is not promised: since when the server may have forgotten a hold that a disturbance met.
     pub(super) fn forgotten(&self, life: &Life<'_>) -> Option<u64> {
         let storm = self.storms.partition_point(|storm| storm.1 <= life.invoked);

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use leasehold_core::Mode;
 
-use super::{Figure, Invariant, Terms, Verdict, book::Book, finding::Finding, life::Life};
+use super::{Figure, Invariant, Terms, Verdict, finding::Finding, history_index::HistoryIndex, life::Life};
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::Tokens);
-    for lives in book.by_lock() {
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::Tokens);
+    for lives in index.by_lock() {
         let mut lineages: BTreeMap<&str, Vec<Hold<'_, '_>>> = BTreeMap::new();
         for life in lives {
             let (Some(grant), Some(active_hold)) = (life.grant, life.active_hold()) else { continue };
-            if let Some(outer) = life.within.and_then(|id| book.life(id)) {
+            if let Some(outer) = life.within.and_then(|id| index.life(id)) {
                 again(life, outer, &mut finding);
                 continue;
             }
@@ -21,10 +21,10 @@ pub(super) fn check(book: &Book<'_>) -> Verdict {
         }
         for holds in lineages.values_mut() {
             unique(holds, &mut finding);
-            growing(holds, book.terms, &mut finding);
+            growing(holds, index.terms, &mut finding);
         }
     }
-    let lineages = book.lives.iter().filter_map(|life| life.grant).map(|grant| grant.lineage);
+    let lineages = index.lives.iter().filter_map(|life| life.grant).map(|grant| grant.lineage);
     finding.figure("lineages", Figure::Most(lineages.collect::<BTreeSet<_>>().len() as u64));
     finding.done()
 }

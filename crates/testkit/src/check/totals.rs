@@ -2,32 +2,32 @@
 
 use super::{
     Figure,
-    book::Book,
+    history_index::HistoryIndex,
     life::{Failure, Life},
     report::Figures,
 };
 
-pub(super) fn figures(book: &Book<'_>) -> Figures {
+pub(super) fn figures(index: &HistoryIndex<'_>) -> Figures {
     let count = |what: &dyn Fn(&Life<'_>) -> bool| {
-        Figure::Sum(book.lives.iter().filter(|life| what(life)).count() as u64)
+        Figure::Sum(index.lives.iter().filter(|life| what(life)).count() as u64)
     };
     let failed = |how| count(&|life| life.failure.is_some_and(|(_, failure)| failure == how));
-    let releases = book.lives.iter().filter(|life| life.leaving.is_some()).count();
-    let waits = book.lives.iter().filter_map(|life| Some(life.grant?.at - life.invoked));
-    let stops: usize = book.stops.values().map(Vec::len).sum();
+    let releases = index.lives.iter().filter(|life| life.leaving.is_some()).count();
+    let waits = index.lives.iter().filter_map(|life| Some(life.grant?.at - life.invoked));
+    let stops: usize = index.stops.values().map(Vec::len).sum();
     vec![
-        ("operations", Figure::Sum((book.lives.len() + releases) as u64)),
+        ("operations", Figure::Sum((index.lives.len() + releases) as u64)),
         ("grants", count(&|life| life.grant.is_some())),
-        ("hand-overs", Figure::Sum(book.by_lock().map(|lives| hand_overs(&lives)).sum())),
+        ("hand-overs", Figure::Sum(index.by_lock().map(|lives| hand_overs(&lives)).sum())),
         ("taken", failed(Failure::Taken)),
         ("unknown", failed(Failure::Unknown)),
         ("cancelled", failed(Failure::Cancelled)),
         ("lost", count(&|life| life.lost.is_some())),
         ("longest wait", Figure::Longest(waits.max().unwrap_or(0))),
-        ("disturbances", Figure::Sum(book.disturbances)),
+        ("disturbances", Figure::Sum(index.disturbances)),
         ("stops", Figure::Sum(stops as u64)),
-        ("stalls", Figure::Sum(book.stalls.count() as u64)),
-        ("crashes", Figure::Sum(book.crashes.len() as u64)),
+        ("stalls", Figure::Sum(index.stalls.count() as u64)),
+        ("crashes", Figure::Sum(index.crashes.len() as u64)),
     ]
 }
 

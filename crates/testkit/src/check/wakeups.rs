@@ -6,8 +6,8 @@ use leasehold_core::Mode;
 
 use super::{
     Figure, Invariant, Verdict,
-    book::{Book, united},
     finding::Finding,
+    history_index::{HistoryIndex, united},
     life::{Failure, Life, Outcome},
     load::Load,
     report::millis,
@@ -15,13 +15,13 @@ use super::{
     terms::nanos,
 };
 
-pub(super) fn check(book: &Book<'_>) -> Verdict {
-    let mut finding = Finding::new(book, Invariant::WakeUps);
+pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
+    let mut finding = Finding::new(index, Invariant::WakeUps);
     let mut gaps = Vec::new();
-    for lives in book.by_lock() {
-        let stalls = stalls_of(book, &lives);
+    for lives in index.by_lock() {
+        let stalls = stalls_of(index, &lives);
         let (finding, gaps) = (&mut finding, &mut gaps);
-        Sweep { book, lives: &lives, stalls, finding, gaps, now: Now::default() }.run();
+        Sweep { index, lives: &lives, stalls, finding, gaps, now: Now::default() }.run();
     }
     gaps.sort_unstable();
     if let (Some(max), Some(p99)) = (gaps.last(), gaps.get(gaps.len().saturating_sub(1) * 99 / 100)) {
@@ -108,7 +108,7 @@ impl Now {
 
 /// A pass over the marks of one lock.
 struct Sweep<'s, 'b, 'h> {
-    book: &'b Book<'h>,
+    index: &'b HistoryIndex<'h>,
     lives: &'s [&'b Life<'h>],
     /// When the machine did not serve whoever asks for it.
     stalls: Vec<stalls::Span>,
@@ -120,7 +120,7 @@ struct Sweep<'s, 'b, 'h> {
 impl Sweep<'_, '_, '_> {
     fn run(&mut self) {
         let lives = self.lives;
-        for mark in marks(self.book, lives) {
+        for mark in marks(self.index, lives) {
             if let (Span::Waits(life), false) = (mark.what, mark.begins) {
                 self.finding.checked();
                 self.waited(life, mark.at, true);
@@ -166,7 +166,7 @@ impl Sweep<'_, '_, '_> {
             let after = if life.mode == Mode::Exclusive { self.now.began.0 } else { self.now.began.1 };
             // What could not stand beside it began since: it was over before the checker counts it as over.
             if after <= lost {
-                self.now.found = mark.at.saturating_add(nanos(self.book.terms.lapse));
+                self.now.found = mark.at.saturating_add(nanos(self.index.terms.lapse));
             }
         }
     }
@@ -180,7 +180,7 @@ impl Sweep<'_, '_, '_> {
         if leaves {
             self.gaps.push(gap);
         }
-        let terms = self.book.terms;
+        let terms = self.index.terms;
         let allowed = if free.silent { terms.wake.saturating_add(terms.poll) } else { terms.wake };
         let unknown = self.now.found.saturating_sub(since);
         if gap > nanos(allowed).max(unknown.saturating_add(nanos(terms.wake))) {
@@ -193,16 +193,17 @@ impl Sweep<'_, '_, '_> {
 }
 
 /// A stall of a process excuses everybody while it asks for the lock, as its turn may have come; one of what all share does anyway.
-fn stalls_of(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<stalls::Span> {
-    let own = lives.iter().flat_map(|life| book.stalls.own(life.proc, life.invoked, asks_until(book, life)));
-    united(own.chain(book.stalls.of_all().iter().copied()).collect())
+fn stalls_of(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<stalls::Span> {
+    let own =
+        lives.iter().flat_map(|life| index.stalls.own(life.proc, life.invoked, asks_until(index, life)));
+    united(own.chain(index.stalls.of_all().iter().copied()).collect())
 }
 
-fn asks_until(book: &Book<'_>, life: &Life<'_>) -> u64 {
-    life.returned().into_iter().chain(life.crashed).min().unwrap_or(book.end)
+fn asks_until(index: &HistoryIndex<'_>, life: &Life<'_>) -> u64 {
+    life.returned().into_iter().chain(life.crashed).min().unwrap_or(index.end)
 }
 
-fn marks(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
+fn marks(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
     let mut marks = Vec::new();
     let mut span = |from, until, what| {
         if from < until {
@@ -211,21 +212,21 @@ fn marks(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
         }
     };
     for (number, life) in lives.iter().enumerate() {
-        if let Some((from, until, rings)) = busy(book, life) {
+        if let Some((from, until, rings)) = busy(index, life) {
             span(from, until, if rings { Span::Holds(number) } else { Span::Lapses(number) });
         }
-        let until = asks_until(book, life);
+        let until = asks_until(index, life);
         if !life.is_try() {
             span(life.invoked, until, Span::Waits(number));
         }
-        for (from, until) in book.stopped(life.proc, life.invoked, until) {
+        for (from, until) in index.stopped(life.proc, life.invoked, until) {
             span(from, until, Span::Storm);
         }
     }
-    for &(from, until) in &book.storms {
+    for &(from, until) in &index.storms {
         span(from, until, Span::Storm);
     }
-    for &(from, until) in &book.cuts {
+    for &(from, until) in &index.cuts {
         span(from, until, Span::Cut);
     }
     marks.sort_unstable();
@@ -233,8 +234,8 @@ fn marks(book: &Book<'_>, lives: &[&Life<'_>]) -> Vec<Mark> {
 }
 
 /// When an attempt may hold the lock on the server, and whether the waiters are told when it ends.
-fn busy(book: &Book<'_>, life: &Life<'_>) -> Option<(u64, u64, bool)> {
-    let until = book.gone_by(life);
+fn busy(index: &HistoryIndex<'_>, life: &Life<'_>) -> Option<(u64, u64, bool)> {
+    let until = index.gone_by(life);
     let kept = life.leaving.is_some_and(|leaving| leaving.keep.is_some());
     match (life.grant, life.failure) {
         (Some(grant), _) => {

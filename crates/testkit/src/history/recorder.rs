@@ -17,11 +17,11 @@ use super::{Attempt, AttemptId, Event, History, What, now_nanos};
 pub struct Recorder {
     run: u64,
     proc: u32,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RecorderState {
     seq: u64,
     attempts: u64,
     sink: Sink,
@@ -51,7 +51,7 @@ impl Recorder {
     }
 
     fn new(run: u64, proc: u32, sink: Sink) -> Self {
-        Self { run, proc, state: Mutex::new(State { seq: 0, attempts: 0, sink }) }
+        Self { run, proc, state: Mutex::new(RecorderState { seq: 0, attempts: 0, sink }) }
     }
 
     /// Records that `task` is about to acquire `lock`: call the acquire right after. `limit_nanos`: how long it waits
@@ -121,7 +121,7 @@ impl Recorder {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RecorderState> {
         // A panic of another task must not stop the recording of what happened next.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

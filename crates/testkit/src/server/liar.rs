@@ -25,12 +25,12 @@ pub struct Lie {
 /// A server, on loopback unless another address is named, each of whose connections is a thread.
 pub struct Liar {
     address: SocketAddr,
-    inside: Arc<Inside>,
+    inner: Arc<Inner>,
     listens: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     closed: AtomicBool,
     connections: Mutex<Vec<TcpStream>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -42,7 +42,7 @@ struct Inside {
 /// One connection of a liar.
 pub struct Talk {
     stream: TcpStream,
-    inside: Arc<Inside>,
+    inner: Arc<Inner>,
     sent: usize,
 }
 
@@ -76,8 +76,8 @@ impl Liar {
     ) -> Self {
         let listener = TcpListener::bind((address, 0)).expect("an address has free ports");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (inside, converse) = (Arc::new(Inside::default()), Arc::new(converse));
-        let own = Arc::clone(&inside);
+        let (inner, converse) = (Arc::new(Inner::default()), Arc::new(converse));
+        let own = Arc::clone(&inner);
         let listens = spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 if own.closed.load(Ordering::SeqCst) {
@@ -86,18 +86,18 @@ impl Liar {
                 let Ok(copy) = stream.try_clone() else { continue };
                 lock_of(&own.connections).push(copy);
                 own.met.fetch_add(1, Ordering::SeqCst);
-                let (converse, inside) = (Arc::clone(&converse), Arc::clone(&own));
+                let (converse, inner) = (Arc::clone(&converse), Arc::clone(&own));
                 let talks = spawn(move || {
-                    let mut talk = Talk { stream, inside, sent: 0 };
+                    let mut talk = Talk { stream, inner, sent: 0 };
                     // Whatever broke, the client is to hear that it is over.
                     let _ = converse(&mut talk);
                     let _ = talk.stream.shutdown(Shutdown::Both);
-                    talk.inside.ended.fetch_add(1, Ordering::SeqCst);
+                    talk.inner.ended.fetch_add(1, Ordering::SeqCst);
                 });
                 lock_of(&own.threads).push(talks);
             }
         });
-        Self { address, inside, listens: Some(listens) }
+        Self { address, inner, listens: Some(listens) }
     }
 
     /// Where it listens.
@@ -109,33 +109,33 @@ impl Liar {
     /// How many connections were made.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.inside.met.load(Ordering::SeqCst)
+        self.inner.met.load(Ordering::SeqCst)
     }
 
     /// How many of them have ended.
     #[must_use]
     pub fn ended(&self) -> usize {
-        self.inside.ended.load(Ordering::SeqCst)
+        self.inner.ended.load(Ordering::SeqCst)
     }
 
     /// The most bytes that a client took on one connection, with what the kernel keeps for it.
     #[must_use]
     pub fn taken(&self) -> usize {
-        self.inside.taken.load(Ordering::SeqCst)
+        self.inner.taken.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for Liar {
     fn drop(&mut self) {
-        self.inside.closed.store(true, Ordering::SeqCst);
+        self.inner.closed.store(true, Ordering::SeqCst);
         // Wakes whoever waits for the next connection.
         let _ = TcpStream::connect(self.address);
         let listens = self.listens.take().into_iter();
         listens.for_each(|thread| drop(thread.join()));
-        for connection in lock_of(&self.inside.connections).drain(..) {
+        for connection in lock_of(&self.inner.connections).drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
         }
-        let threads = std::mem::take(&mut *lock_of(&self.inside.threads));
+        let threads = std::mem::take(&mut *lock_of(&self.inner.threads));
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
@@ -193,7 +193,7 @@ impl Talk {
             let sent = self.stream.write(bytes)?;
             bytes = &bytes[sent..];
             self.sent += sent;
-            self.inside.taken.fetch_max(self.sent, Ordering::SeqCst);
+            self.inner.taken.fetch_max(self.sent, Ordering::SeqCst);
         }
         Ok(())
     }

@@ -14,22 +14,22 @@ mod search;
 mod steps;
 mod window;
 
-use super::{Figure, Invariant, Verdict, book::Book, finding::Finding, life::Life};
+use super::{Figure, Invariant, Verdict, finding::Finding, history_index::HistoryIndex, life::Life};
 use search::{Fault, Search, Undecided, What};
 use window::{Hold, Refusal};
 
 /// The verdicts on I3 and on I13.
-pub(super) fn check(book: &Book<'_>) -> [Verdict; 2] {
-    let mut order = Finding::new(book, Invariant::OneOrder);
-    let mut taken = Finding::new(book, Invariant::Taken);
+pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
+    let mut order = Finding::new(index, Invariant::OneOrder);
+    let mut taken = Finding::new(index, Invariant::Taken);
     let mut most = 1;
-    for lives in book.by_lock() {
-        let holds = window::holds(book, &lives);
+    for lives in index.by_lock() {
+        let holds = window::holds(index, &lives);
         holds.iter().for_each(|_| order.checked());
         let well = judge(&holds, &[], &mut most, &mut order);
         // Where the holds are out of order, refusals prove nothing.
         if well {
-            let refusals = window::refusals(book, &lives, || taken.checked());
+            let refusals = window::refusals(index, &lives, || taken.checked());
             judge(&holds, &refusals, &mut most, &mut taken);
         }
     }

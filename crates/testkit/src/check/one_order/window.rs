@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::RangeInclusive};
 
 use crate::{
     check::{
-        book::Book,
+        history_index::HistoryIndex,
         life::{Failure, Life, Outcome},
         terms::nanos,
     },
@@ -31,12 +31,12 @@ pub(super) struct Refusal<'b, 'h> {
 }
 
 /// The holds of one lock, in the order of their calls.
-pub(super) fn holds<'b, 'h>(book: &Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold<'b, 'h>> {
+pub(super) fn holds<'b, 'h>(index: &HistoryIndex<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold<'b, 'h>> {
     let mut holds: Vec<Hold<'b, 'h>> = Vec::new();
     let mut of: HashMap<AttemptId, usize> = HashMap::new();
     for &life in lives {
         let Some(grant) = life.grant else { continue };
-        let (from, until) = ends(book, life);
+        let (from, until) = ends(index, life);
         let again = |hold: &&usize| {
             let outer = holds[**hold].life.grant;
             outer.is_some_and(|outer| (outer.lineage, outer.token) == (grant.lineage, grant.token))
@@ -46,14 +46,14 @@ pub(super) fn holds<'b, 'h>(book: &Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold
         if let Some(hold) = outer {
             // It ends when the last of them leaves, unless the server forgot it.
             let hold = &mut holds[hold];
-            let from = if book.forgotten(hold.life).is_some() { 0 } else { from };
-            let until = until.max(*hold.end.end()).max(kept_by_the_last(book, [hold.life, life]));
+            let from = if index.forgotten(hold.life).is_some() { 0 } else { from };
+            let until = until.max(*hold.end.end()).max(kept_by_the_last(index, [hold.life, life]));
             hold.end = from.max(*hold.end.start())..=until;
             continue;
         }
-        let forgotten = book.forgotten(life).filter(|since| *since < from);
+        let forgotten = index.forgotten(life).filter(|since| *since < from);
         let from = forgotten.unwrap_or(from);
-        let ordered = !book.terms.lossy && life.mode.limit().is_none();
+        let ordered = !index.terms.lossy && life.mode.limit().is_none();
         holds.push(Hold {
             life,
             begin: life.invoked..=grant.at,
@@ -67,18 +67,18 @@ pub(super) fn holds<'b, 'h>(book: &Book<'h>, lives: &[&'b Life<'h>]) -> Vec<Hold
 }
 
 /// Until when one hold is kept at the latest for the first of two that left it: its process has it kept by the release of the last.
-fn kept_by_the_last(book: &Book<'_>, mut two: [&Life<'_>; 2]) -> u64 {
+fn kept_by_the_last(index: &HistoryIndex<'_>, mut two: [&Life<'_>; 2]) -> u64 {
     two.sort_by_key(|life| life.leaving.map_or(u64::MAX, |leaving| leaving.at));
     let [Some(first), Some(last)] = two.map(|life| life.leaving) else { return 0 };
     let (Some(keep), Some((at, Outcome::Freed))) = (first.keep, two[1].answer) else { return 0 };
     let left = first.at.saturating_add(keep).saturating_sub(last.at);
-    at.saturating_add(book.terms.longest(left))
+    at.saturating_add(index.terms.longest(left))
 }
 
 /// When a hold ended at the earliest, and at the latest.
-fn ends(book: &Book<'_>, life: &Life<'_>) -> (u64, u64) {
-    let terms = book.terms;
-    let lapses = life.lost.into_iter().fold(book.lapses(life), u64::min);
+fn ends(index: &HistoryIndex<'_>, life: &Life<'_>) -> (u64, u64) {
+    let terms = index.terms;
+    let lapses = life.lost.into_iter().fold(index.lapses(life), u64::min);
     let from = match (life.leaving, life.answer) {
         (Some(leaving), Some((_, Outcome::Freed))) => match leaving.keep {
             None => leaving.at,
@@ -89,21 +89,21 @@ fn ends(book: &Book<'_>, life: &Life<'_>) -> (u64, u64) {
         (Some(leaving), _) => lapses.min(leaving.at),
         (None, _) => lapses,
     };
-    (from, book.gone_by(life).max(from))
+    (from, index.gone_by(life).max(from))
 }
 
 /// The refusals of one lock that only a hold can justify. `checked` hears of the others too.
 pub(super) fn refusals<'b, 'h>(
-    book: &Book<'h>,
+    index: &HistoryIndex<'h>,
     lives: &[&'b Life<'h>],
     mut checked: impl FnMut(),
 ) -> Vec<Refusal<'b, 'h>> {
-    let line = QueueModel::of(book, lives);
+    let line = QueueModel::of(index, lives);
     let mut refusals = Vec::new();
     for &life in lives {
         let Some((at, Failure::Taken)) = life.failure else { continue };
         checked();
-        if !line.justifies(life, at) && !resurrected(book, lives, life, at) {
+        if !line.justifies(life, at) && !resurrected(index, lives, life, at) {
             refusals.push(Refusal { life, during: life.invoked..=at });
         }
     }
@@ -112,11 +112,11 @@ pub(super) fn refusals<'b, 'h>(
 
 /// Where exclusion is not promised, a hold that was released may come back with an old state of the server; where its clock is
 /// set back, what lapsed.
-fn resurrected(book: &Book<'_>, lives: &[&Life<'_>], life: &Life<'_>, at: u64) -> bool {
-    let lease = book.longest.get(life.lock).map_or(0, |ttl| book.terms.longest(*ttl));
+fn resurrected(index: &HistoryIndex<'_>, lives: &[&Life<'_>], life: &Life<'_>, at: u64) -> bool {
+    let lease = index.longest.get(life.lock).map_or(0, |ttl| index.terms.longest(*ttl));
     let over = |storm: &(u64, u64)| storm.1.saturating_add(lease) < life.invoked;
-    let storm = book.storms.get(book.storms.partition_point(over));
-    let may = book.terms.lossy || book.terms.set_back && lives.iter().any(|other| lapsed(other, at));
+    let storm = index.storms.get(index.storms.partition_point(over));
+    let may = index.terms.lossy || index.terms.set_back && lives.iter().any(|other| lapsed(other, at));
     may && storm.is_some_and(|storm| storm.0 <= at)
 }
 
@@ -136,13 +136,13 @@ struct QueueModel {
 }
 
 impl QueueModel {
-    fn of(book: &Book<'_>, lives: &[&Life<'_>]) -> Self {
+    fn of(index: &HistoryIndex<'_>, lives: &[&Life<'_>]) -> Self {
         let spans = lives.iter().filter_map(|life| match (life.grant, life.failure) {
             // Of several tries an earlier one may have been granted, and its answer lost.
             (Some(_), _) if life.tries_once() => None,
             (Some(grant), _) => Some((life.invoked, grant.at)),
             (None, Some((_, Failure::Taken))) if life.is_try() => None,
-            (None, _) => Some((life.invoked, book.gone_by(life))),
+            (None, _) => Some((life.invoked, index.gone_by(life))),
         });
         let (mut begins, mut ends): (Vec<_>, Vec<_>) = spans.unzip();
         begins.sort_unstable();

@@ -32,7 +32,7 @@ const MAX_HELD: usize = 100_000;
 pub struct Faulty {
     inner: Arc<dyn Engine>,
     profile: Profile,
-    state: Mutex<State>,
+    state: Mutex<FaultyState>,
     /// Rings when there is news to deliver that the engine below knows nothing of.
     bell: Notify,
 }
@@ -42,7 +42,7 @@ pub struct Faulty {
 type Late = (Request, Option<u64>, Instant);
 
 #[derive(Default)]
-struct State {
+struct FaultyState {
     plan: Plan,
     /// The session is gone: every call fails until it is healed.
     gone: bool,
@@ -77,7 +77,7 @@ impl Faulty {
 
     fn with_plan(inner: Arc<dyn Engine>, plan: Plan) -> Self {
         let profile = super::waiting_profile(&*inner);
-        let state = Mutex::new(State { plan, ..State::default() });
+        let state = Mutex::new(FaultyState { plan, ..FaultyState::default() });
         Self { inner, profile, state, bell: Notify::new() }
     }
 
@@ -144,7 +144,7 @@ impl Faulty {
         self.bell.notify_one();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultyState> {
         // No code under this lock can panic half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::history::{AttemptId, Event, Held, History, What};
 
 /// Everything the checks need.
-pub(super) struct Book<'h> {
+pub(super) struct HistoryIndex<'h> {
     pub(super) terms: &'h Terms,
     pub(super) events: &'h [Event],
     pub(super) lives: Vec<Life<'h>>,
@@ -48,10 +48,10 @@ pub(super) struct Truth<'h> {
     pub(super) event: usize,
 }
 
-impl<'h> Book<'h> {
+impl<'h> HistoryIndex<'h> {
     pub(super) fn read(history: &'h History, terms: &'h Terms) -> Self {
         let events = history.events();
-        let mut book = Self {
+        let mut index = Self {
             terms,
             events,
             lives: Vec::new(),
@@ -71,28 +71,28 @@ impl<'h> Book<'h> {
         let mut open = Open::default();
         for (at, event) in events.iter().enumerate() {
             if event.attempt != 0 {
-                book.of_attempt(at, event);
+                index.of_attempt(at, event);
             } else {
-                book.of_run(at, event, &mut open);
+                index.of_run(at, event, &mut open);
             }
         }
         for (victim, from) in open.stops {
-            book.stops.entry(victim).or_default().push((from, book.end));
+            index.stops.entry(victim).or_default().push((from, index.end));
         }
         for (kind, from) in open.storms {
-            book.disturbed(kind, from, book.end);
+            index.disturbed(kind, from, index.end);
         }
-        book.storms = united(book.storms);
-        book.cuts = united(book.cuts);
-        book.stalls.settle();
-        for life in &mut book.lives {
-            life.crashed = book.crashes.get(&life.proc).copied();
+        index.storms = united(index.storms);
+        index.cuts = united(index.cuts);
+        index.stalls.settle();
+        for life in &mut index.lives {
+            life.crashed = index.crashes.get(&life.proc).copied();
             if life.grant.is_some() {
-                let longest = book.longest.entry(life.lock).or_default();
+                let longest = index.longest.entry(life.lock).or_default();
                 *longest = (*longest).max(life.longest_ttl().unwrap_or(0));
             }
         }
-        book
+        index
     }
 
     pub(super) fn life(&self, id: AttemptId) -> Option<&Life<'h>> {
