@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use leasehold_e2e::{
     Failure,
-    rng::Rng,
     figures::Figures,
+    rng::Rng,
     round::{Outcome, PEER, PEER_OF_THREE, Round},
 };
 use leasehold_testkit::history::History;

@@ -51,7 +51,7 @@ pub(crate) fn losses(events: &[Event]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use leasehold_core::{Lineage, Mode, Token};
-    use leasehold_testkit::history::{Attempt, ActiveHold, Granted, Recorder};
+    use leasehold_testkit::history::{ActiveHold, Attempt, Granted, Recorder};
 
     use super::*;
 

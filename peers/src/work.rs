@@ -6,8 +6,8 @@ use leasehold_core::{Lineage, Mode, Token};
 use leasehold_e2e::{
     Failure,
     client::{Orders, THREADS},
+    heartbeat::Heartbeat,
     rng::Rng,
-    pulse::Pulse,
     task::TTL,
 };
 use leasehold_testkit::history::{Granted, Recorder, now_nanos};
@@ -41,7 +41,7 @@ pub(crate) fn client(role: &str, orders: &[&str]) -> Result<(), Failure> {
 
 async fn work<P: Peer>(orders: Orders) -> Result<(), Failure> {
     let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
-    let _pulse = Pulse::of_process(Arc::clone(&recorder), Some(std::process::id()));
+    let _pulse = Heartbeat::of_process(Arc::clone(&recorder), Some(std::process::id()));
     let peer = loop {
         match timeout(PATIENCE, P::connect(&orders.url)).await {
             Ok(Ok(peer)) => break Arc::new(peer),

@@ -27,20 +27,20 @@ struct Inner {
 
 impl Mailbox {
     /// Adds a piece of news and wakes the reader.
-    pub fn push(&self, notifications: Notification) {
+    pub fn push(&self, notification: Notification) {
         let reader = {
             let mut inner = self.lock();
             if inner.notifications.len() >= MAX_NOTIFICATIONS {
                 let doubt = inner
                     .notifications
                     .iter()
-                    .chain([&notifications])
-                    .any(|notifications| matches!(notifications, Notification::Doubt));
+                    .chain([&notification])
+                    .any(|notification| matches!(notification, Notification::Doubt));
                 inner.notifications.clear();
                 inner.notifications.push(Notification::AskAll);
                 inner.notifications.extend(doubt.then_some(Notification::Doubt));
             } else {
-                inner.notifications.push(notifications);
+                inner.notifications.push(notification);
             }
             inner.reader.take()
         };
