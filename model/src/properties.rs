@@ -1,4 +1,4 @@
-//! What must hold in every world, by the numbers of the invariants in `docs/rules.md`.
+//! The properties that must hold in every world, with the numbers of the invariants in `docs/rules.md`.
 
 use stateright::Property;
 
@@ -28,7 +28,7 @@ pub(crate) const ORDER: &str = "I8: nobody passes a live claim in line";
 pub(crate) const TRUTH: &str = "I10: a release tells the truth";
 /// I11.
 pub(crate) const GONE: &str = "I11: a claim that ended leaves nothing";
-/// What the next holder is told.
+/// The next holder is told of a lapse.
 pub(crate) const LAPSES: &str = "the next holder is told of a lapse";
 
 pub(crate) fn all() -> Vec<Property<Protocol>> {
@@ -66,14 +66,14 @@ fn is_honest(world: &World, rules: &Rules) -> bool {
     ours && (world.foreign.left == 0 || lasts(Some(Value::Foreign), world.foreign.left))
 }
 
-/// Whether nobody is left who could send anything.
+/// Whether no client is left that could send anything.
 fn is_over(world: &World, rules: &Rules) -> bool {
     rules.ids().all(|id| {
         matches!(world.clients[id].stage, Stage::Done | Stage::Dead) && world.wires[id].late.is_empty()
     })
 }
 
-/// Whether the name is as new once time has passed, even if nobody but a newcomer ever looks.
+/// Whether the name is as new after some time, even if only a new claim ever looks at it.
 fn leaves_nothing(world: &World, rules: &Rules) -> bool {
     let (mut server, mut wires) = (world.server.clone(), world.wires.clone());
     let sights = Sights::default();
