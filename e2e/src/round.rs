@@ -1,4 +1,4 @@
-//! One round: clients work, faults strike, and at the end everything that anybody saw is judged.
+//! One round: clients work, faults happen, and at the end everything that was recorded is judged.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -30,45 +30,45 @@ use crate::{
     zookeeper::{ENSEMBLE, Ensemble, One},
 };
 
-/// What stands before the name of another crate that is put in the place of leasehold on Redis.
+/// The prefix of the name of another lock crate that takes the place of leasehold on Redis.
 pub const PEER: &str = "peer ";
 /// The same on three independent masters.
 pub const PEER_OF_THREE: &str = "peer of three ";
-/// How much time of the machine what lapses may take to lapse: leases, kept names, places of dead waiters, of which one that speaks
-/// seldom has a minute (`MAX_ENTRY_LIFE`).
+/// How much time of the machine may pass until everything has lapsed: leases, names held by nobody until a time, queue
+/// entries of dead waiters, of which one with a long poll interval has a minute (`MAX_ENTRY_LIFE`).
 const REST: Duration = Duration::from_secs(75);
 
-/// How often it is looked whether it has.
+/// The interval at which that is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What to do.
+/// The parameters of a round.
 #[derive(Clone, Debug)]
 pub struct Round<'a> {
-    /// On which engine.
+    /// The engine.
     pub engine: &'a str,
     /// From which seed.
     pub seed: u64,
-    /// For how long.
+    /// The length of the round.
     pub time: Duration,
     /// The program that is started again as clients.
     pub program: &'a Path,
 }
 
-/// How it went.
+/// The result of a round.
 pub struct Outcome {
     /// In figures.
     pub figures: Figures,
-    /// In words, what was violated.
+    /// A text for each violation.
     pub complaints: Vec<String>,
-    /// Where everything is that was written down.
+    /// The directory with everything that was recorded.
     pub dir: tempfile::TempDir,
 }
 
 impl Round<'_> {
-    /// Does it. `tell` hears of each moment how many faults there were.
+    /// Runs the round. Calls `tell` repeatedly with the number of faults so far.
     ///
     /// # Errors
-    /// When it cannot be done, or a client hangs.
+    /// When it cannot be run, or a client hangs.
     pub fn run(&self, tell: impl FnMut(u64)) -> Result<Outcome, Failure> {
         let dir = in_memory()?;
         let setting = Setting {
@@ -161,7 +161,7 @@ impl Round<'_> {
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
         let disk = world.disk();
         let heartbeat = Heartbeat::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
-        // Of the locks of other crates it knows nothing.
+        // The admin client knows nothing of the locks of other crates.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let looker = (!self.engine.starts_with(PEER)).then(|| Looker::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
@@ -189,12 +189,13 @@ impl Round<'_> {
     }
 }
 
-/// Where clients write down what they see: not on a disk, for which all of them would wait while servers sync their data.
+/// A directory for the clients' histories. Not on a disk, because all clients would wait for it while servers sync
+/// their data.
 fn in_memory() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
-/// Every third and fourth round on Redis is on a server that promises no exclusion.
+/// The promise of the round: every third and fourth round on Redis is on a server that promises no exclusion.
 pub(crate) const fn promise_of(seed: u64) -> Promise {
     match seed % 4 {
         2 => Promise::Doubt,
@@ -203,7 +204,7 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
     }
 }
 
-/// What is left when nobody works any more, once everything that lapses had its time.
+/// The state that is left when no client works any more and everything that lapses has had its time.
 fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMap<String, u64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let watch = Stopwatch::start();
@@ -218,7 +219,7 @@ fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMa
     }
 }
 
-/// I5: what the fenced files acknowledged is in them.
+/// I5: checks that the fenced files contain everything that they acknowledged.
 fn audit(results: &ResultStore, figures: &mut Figures, complaints: &mut Vec<String>) -> Result<(), Failure> {
     for lock in LOCKS {
         figures.appends += results.acknowledged(lock)?.len() as u64;

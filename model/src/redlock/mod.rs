@@ -13,8 +13,7 @@
 //! # What must hold
 //!
 //! I1 and I4 of `docs/rules.md`. Worlds with more faults than Redlock can survive (the clocks of a majority step) must
-//! break I1: this shows that the documentation's claim about them is not an artefact of an event missing from the
-//! model.
+//! break I1: so what the documentation calls impossible is not impossible only because the model omits it.
 //!
 //! # Where it is simpler than the engine
 //!
