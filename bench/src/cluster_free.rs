@@ -1,4 +1,5 @@
-//! Acquire and release of free names on a Redis Cluster: beside one server on the same processors, and with more masters.
+//! Acquire and release of free names on a Redis Cluster: beside one server on the same processors, and with more
+//! masters.
 
 use std::time::Duration;
 

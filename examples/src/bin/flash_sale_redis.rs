@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 fn boss(floor: &Floor) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let locks = floor.locks()?;
-    // A reader of the shelves takes the lock as well.
+    // The boss takes the lock for its own commands as well.
     let ask = |commands: &[&[&str]]| -> Result<Vec<Reply>, Failure> {
         runtime.block_on(async {
             let guard = locks.mutex(ITEM).acquire().await?;

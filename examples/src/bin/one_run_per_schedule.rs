@@ -2,8 +2,8 @@
 //! takes 20 ms, so a plain lock would be free again before the last node looks. `release_at_least` keeps the name taken
 //! for 600 ms from the grant: one node runs each tick. One node is killed half-way; the others take over.
 //!
-//! On etcd a tick takes four seconds: when the node that keeps a name is dead, the server ends the name, and its
-//! shortest lease is two seconds.
+//! On etcd a tick takes four seconds: the name that a dead node kept is freed by the server, whose shortest lease is
+//! two seconds.
 
 use std::{
     collections::BTreeMap,

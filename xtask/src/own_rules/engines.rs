@@ -1,4 +1,4 @@
-//! Every engine goes through the conformance suite: a forgotten one would be a silent hole.
+//! Checks that every engine runs the conformance suite: a forgotten one would be a silent gap.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::workspace::{Package, Workspace};
 /// The entry point of the suite, as a conformance test calls it.
 const ENTRY: &str = "suite::engine";
 
-/// The crate of the suite; the engines in it are decorators, which have tests of their own.
+/// The crate of the suite. The engines in it are decorators, which have tests of their own.
 const TESTKIT: &str = "leasehold-testkit";
 
 /// The engines without a conformance test.
@@ -33,7 +33,7 @@ pub(super) fn complaints(workspace: &Workspace, rust: &[Text]) -> Vec<String> {
     found
 }
 
-/// What benches and simulations put around an engine is nobody's lock.
+/// Whether a package ships engines. Wrappers of benches and simulations are not locks for users.
 fn ships(package: &Package) -> bool {
     package.name != TESTKIT && package.dir.parent().is_some_and(|home| home.ends_with("crates"))
 }
@@ -42,7 +42,7 @@ fn dir_of(package: &Package) -> &Path {
     &package.dir
 }
 
-/// The types for which this source implements `Engine`, those of tests aside.
+/// The types for which this source implements `Engine`, except in tests.
 fn engines_in<'a>(path: &Path, text: &'a str) -> Vec<&'a str> {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     if path.components().any(|part| part.as_os_str() == "tests") || name.ends_with(b"tests.rs") {
