@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Longer than a bench.
+/// The lease of the bare client: longer than a bench.
 const LEASE_SECONDS: i64 = 3600;
 /// The number of steps in one transaction: the server takes up to 128.
 const STEPS: usize = 100;
@@ -107,7 +107,7 @@ impl Bare {
             .await
     }
 
-    /// The same by the server's own lock service.
+    /// Locks and unlocks with the server's own lock service.
     pub(crate) async fn lock_pair(mut self, name: &str) -> Result<(), Failure> {
         let lock = Lock { name: name.as_bytes().to_vec(), lease: self.lease };
         let locked: Locked = self.call("/v3lockpb.Lock/Lock", lock).await?;

@@ -1,4 +1,4 @@
-//! Many holds on one etcd.
+//! The cost of many holds on one etcd.
 
 use std::time::{Duration, Instant};
 

@@ -32,7 +32,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .run()
 }
 
-/// One of the processes.
+/// One of the contending processes.
 pub(crate) fn child(tasks: &str, url: &str) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let locks = Locks::connect(url)?;

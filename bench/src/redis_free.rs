@@ -177,9 +177,11 @@ impl Raw {
             for call in &mut calls {
                 let said = self.answers(call.names)?;
                 for (&at, token) in call.tokens.iter().zip(&said) {
-                    // Where the counter has run ahead, it is told as the only one of its claim.
+                    // The script marks a token with a minus sign if it minted fewer tokens than the claim asked for,
+                    // because the counter has run ahead of the clock.
                     let token = token.trim_start_matches('-').as_bytes();
-                    // Tokens that would be ahead of the server's clock are not given: their names are left undone.
+                    // The script gives no token that would be ahead of the server's clock: the names of such tokens are
+                    // left undone.
                     if token.len() == TOKEN.len() {
                         call.release.get_mut(at..at + TOKEN.len()).ok_or("too short")?.copy_from_slice(token);
                     }

@@ -1,4 +1,4 @@
-//! Many holds on one ZooKeeper.
+//! The cost of many holds on one ZooKeeper.
 
 use std::{
     io::{BufRead, BufReader, Read},

@@ -44,7 +44,7 @@ pub struct Orders {
 /// The state that the tasks of a client share.
 #[derive(Clone)]
 pub struct Desk {
-    /// Their locks.
+    /// The locks of the client.
     pub locks: Locks,
     /// The recorder of the client's history.
     pub recorder: Arc<Recorder>,

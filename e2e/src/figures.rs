@@ -18,13 +18,13 @@ pub struct Figures {
     pub seconds: f64,
     /// Acquires and releases that were called.
     pub operations: u64,
-    /// Answers of `check()`.
+    /// The number of `check()` calls.
     pub checks: u64,
     /// Acquires that were granted.
     pub grants: u64,
     /// Grants to a waiter for which the previous holder released.
     pub hand_overs: u64,
-    /// Acquires that were dropped.
+    /// Acquires that were dropped before their end.
     pub cancelled: u64,
     /// Holds that were reported as lost.
     pub lost: u64,

@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Round<'a> {
     /// The engine.
     pub engine: &'a str,
-    /// From which seed.
+    /// The seed of the round.
     pub seed: u64,
     /// The length of the round.
     pub time: Duration,
@@ -56,7 +56,7 @@ pub struct Round<'a> {
 
 /// The result of a round.
 pub struct Outcome {
-    /// In figures.
+    /// The figures of the round.
     pub figures: Figures,
     /// A text for each violation.
     pub complaints: Vec<String>,

@@ -45,7 +45,7 @@ struct Look {
 }
 
 impl Looker {
-    /// Begins to look.
+    /// Starts the thread that looks.
     #[must_use]
     pub fn begin(locks: Locks, runtime: Runtime) -> Self {
         let ends = Arc::new(AtomicBool::new(false));

@@ -49,7 +49,7 @@ pub trait World: Sized + 'static {
 /// The promises of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// All invariants.
+    /// All invariants hold.
     Exclusion,
     /// No exclusion after its faults: only the guarantee's label, the report of a loss, and the fence.
     Fence,

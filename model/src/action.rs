@@ -34,7 +34,7 @@ pub(crate) enum Action {
     Forget(Id),
     /// A client receives a pushed grant.
     Hear(Id),
-    /// A pushed grant is lost.
+    /// A pushed grant is lost on its way to a client.
     Mishear(Id),
     /// A connection breaks; its client notices.
     Cut(Id),
@@ -44,7 +44,7 @@ pub(crate) enum Action {
     Reconnect(Id),
     /// Another program takes the name.
     ForeignTakes,
-    /// It frees the name.
+    /// The other program frees the name.
     ForeignFrees,
     /// Time passes.
     Tick,

@@ -10,7 +10,7 @@ use crate::{
 /// The judge's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Judge {
-    /// The newest token granted.
+    /// The newest token that was granted.
     newest: Token,
     /// A client held and did not release in time, and no later holder was told of that.
     unfinished: bool,

@@ -8,7 +8,7 @@ pub(crate) struct Resource {
     value: u8,
     /// How many additions were acknowledged.
     acknowledged: u8,
-    /// The largest token it was shown.
+    /// The largest token that the fence was shown.
     fence: Token,
     /// The largest token that wrote.
     writer: Token,

@@ -8,10 +8,10 @@ use crate::{
     wire::{Grant, Wire},
 };
 
-/// The number of a grant.
+/// A token: the number of a grant.
 pub(crate) type Token = u8;
 
-/// One name.
+/// One name on the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
     /// The lock key, and the ticks until it expires.

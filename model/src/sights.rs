@@ -14,7 +14,7 @@ pub enum Sight {
     PassedOver,
     /// A pushed grant lapsed before its client sent a request.
     MissedItsTurn,
-    /// After that the name went to another.
+    /// After a waiter missed its grant, the name went to another.
     WentOn,
     /// A waiter that had missed its grant was in the queue again.
     StoodAgain,
@@ -41,7 +41,7 @@ pub enum Sight {
 }
 
 impl Sight {
-    /// All of them.
+    /// All sights.
     pub const ALL: [Self; 15] = [
         Self::HandedOn,
         Self::PassedOver,

@@ -1,6 +1,6 @@
 //! Deliberate mistakes of the modelled server and its client library: the simulation must find each of them.
 
-/// A mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// The server now and then grants a name that another claim holds.

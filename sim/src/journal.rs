@@ -40,7 +40,7 @@ struct Inner {
 pub(crate) struct Record {
     /// The history as users saw it.
     pub(crate) history: History,
-    /// Figures.
+    /// The figures.
     pub(crate) tally: Tally,
     /// The clients that learned of a reason to doubt their holds, with the times.
     pub(crate) doubts: Vec<Doubt>,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// Figures.
+/// The figures of one run, or of many.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// The number of seeds.
@@ -33,7 +33,7 @@ pub struct Tally {
     pub checked: u64,
     /// Runs in which exclusion was not required.
     pub beyond: u64,
-    /// Runs that violated something.
+    /// The number of runs with a violation.
     pub violated: u64,
     /// A hash of all events of all runs: equal only if every run went the same way.
     pub digest: u64,

@@ -28,7 +28,7 @@ use crate::{
     verdict::{self, Complaint},
 };
 
-/// A wait that lasts this long never ends.
+/// The length of a run at most: a wait that has lasted this long never ends.
 const HORIZON: Duration = Duration::from_secs(3600);
 /// This long after the end everything that may lapse has lapsed: queue entries last a minute.
 const REST: Duration = Duration::from_secs(150);
@@ -38,7 +38,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Figures.
+    /// The figures of the run.
     pub tally: Tally,
     /// The violations; empty if there are none.
     pub complaints: Vec<Complaint>,
@@ -48,7 +48,7 @@ pub struct Outcome {
     pub trace: Vec<String>,
 }
 
-/// A world.
+/// A world: the server, the network, the clients and their resources on one scheduler.
 pub(crate) struct World {
     pub(crate) plan: Arc<Plan>,
     pub(crate) scheduler: Arc<Scheduler>,

@@ -104,7 +104,7 @@ fn is_in_book(path: &Path) -> bool {
     ROOT.iter().any(|it| path == Path::new(it)) || path.starts_with(PAGES) && !is_summary
 }
 
-/// A path without `..`.
+/// A path with every `..` resolved.
 fn folded(path: &Path) -> PathBuf {
     let mut folded = PathBuf::new();
     for part in path.components() {

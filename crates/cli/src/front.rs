@@ -62,7 +62,7 @@ pub(crate) struct Front {
     line: UnixStream,
 }
 
-/// The guardian's end of the pipe to the front. The pipe is closed when the front is gone.
+/// The guardian's end of the socket to the front. The other end is closed when the front is gone.
 pub(crate) struct Partner {
     line: UnixStream,
     pid: Pid,
@@ -98,7 +98,7 @@ pub(crate) fn split(signals: Signals) -> io::Result<Half> {
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     set_name(c"lh-guardian")?;
     tree::adopt()?;
-    // A stopped guardian does not notice that the pipe is closed, so the death of the front continues it.
+    // A stopped guardian does not notice that the socket is closed, so the death of the front continues it.
     set_pdeathsig(Signal::SIGCONT)?;
     Ok(Half::Guardian(partner, theirs))
 }

@@ -75,8 +75,9 @@ impl Hold {
     }
 }
 
-/// The hold under which CMD is to run instead of acquiring one: a hold of an ancestor, on the same name, that leaves no
-/// room for another. `until` is when the wait for the lock has to end.
+/// The hold under which CMD is to run instead of acquiring one: with `--nested ok`, a hold of an ancestor on the same
+/// name. Otherwise such a hold is an error if it leaves no room for another, because the wait would never end. `until`
+/// is when the wait for the lock has to end.
 pub(crate) fn nested(
     plan: &Run,
     locks: &Locks,

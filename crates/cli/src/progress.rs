@@ -117,7 +117,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Prints renewals that failed.
+/// Prints a message when a renewal gets no answer.
 pub(crate) struct Renewals(String);
 
 impl Renewals {

@@ -25,7 +25,7 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGTSTP,
 ];
 
-/// The descriptor for this process's signals, and the dispositions and mask with which the process started.
+/// The descriptor for this process's signals, and the signal mask with which the process was started.
 pub(crate) struct Signals {
     fd: SignalFd,
     taken: SigSet,
@@ -67,7 +67,7 @@ impl Signals {
         Ok(Self { fd, taken, found })
     }
 
-    /// The dispositions and mask that CMD is to start with.
+    /// The signal mask with which CMD is to start.
     pub(crate) const fn found(&self) -> Found {
         self.found
     }

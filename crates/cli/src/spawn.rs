@@ -36,7 +36,7 @@ use nix::{
 
 use crate::{exit, source::withhold};
 
-/// The mask and the dispositions of signals with which this process was started. CMD starts with the same.
+/// The signal mask with which this process was started. CMD starts with the same.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     mask: SigSet,
@@ -114,7 +114,7 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
     }
 }
 
-/// Replaces this process by CMD. CMD starts with the signal mask and dispositions with which this process was started.
+/// Replaces this process by CMD. CMD starts with the signal mask with which this process was started.
 ///
 /// # Errors
 /// Why it cannot be executed.
@@ -302,7 +302,8 @@ fn moved(mut command: Command, ready: Ready, entrance: Option<Entrance<'_>>) -> 
     let tell = barred.as_fd().try_clone_to_owned()?;
     let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
     let prepare = move || -> io::Result<()> {
-        // First: what comes next is not inherited.
+        // Moves into the control group before anything else. If that fails, `tell` reports it, and CMD starts all the
+        // same.
         if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
             write(&tell, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
         }

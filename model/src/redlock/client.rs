@@ -1,17 +1,17 @@
-//! One client and its claim.
+//! One client of the Redlock model, and its claim.
 
 use super::rules::{NODES, Nodes, Ticks};
 
 /// The stage of a client's claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    /// Nothing yet.
+    /// It has not claimed yet.
     Idle,
     /// It locks the nodes, and then writes a token to them.
     Asks(Round),
-    /// It was granted.
+    /// Its claim was granted.
     Holds(Hold),
-    /// It is over.
+    /// Its claim is over.
     Done,
 }
 

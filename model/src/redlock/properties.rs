@@ -4,9 +4,9 @@ use stateright::Property;
 
 use super::{action::Protocol, world::World};
 
-/// I1.
+/// I1: at most one client holds the name at a time, as far as the clients know.
 pub(crate) const EXCLUSION: &str = "I1: two never believe to hold at once";
-/// I4.
+/// I4: tokens grow in the order of the grants.
 pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
 
 pub(crate) fn all() -> Vec<Property<Protocol>> {

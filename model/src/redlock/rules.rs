@@ -12,10 +12,10 @@ pub(crate) const MOST_CLIENTS: usize = 3;
 
 /// A set of nodes, one bit for each.
 pub(crate) type Nodes = u8;
-/// All of them.
+/// All nodes.
 pub(crate) const ALL: Nodes = (1 << NODES) - 1;
 
-/// Whether these are a majority.
+/// Whether these nodes are a majority.
 pub(crate) fn decide(nodes: Nodes) -> bool {
     nodes.count_ones() >= QUORUM
 }
@@ -93,7 +93,7 @@ pub(crate) enum Bug {
     CountRepaired,
     /// A release deletes the lock, whichever claim holds it.
     DeleteWithoutCompare,
-    /// One node is enough.
+    /// One node counts as a majority.
     OneVote,
 }
 

@@ -32,7 +32,7 @@ pub(crate) const CLAIM_TIME: Duration = Duration::from_secs(2);
 /// The longest interval between two requests of a claim that waits for a notification.
 pub(crate) const SLOWEST_POLL: Duration = Duration::from_secs(2);
 
-/// One client of the modelled server.
+/// The engine of one client of the modelled server.
 pub(crate) struct Remote {
     interface: Arc<NetworkInterface>,
     profile: Profile,
@@ -46,7 +46,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// A client that runs on `host`.
+    /// The engine of a client that runs on `host`.
     #[must_use]
     pub(crate) fn new(plan: &Plan, host: &Host, network: &Arc<Network>) -> Self {
         let inbox = network.plug_in(host.group);

@@ -1,4 +1,4 @@
-//! The network's side of one client.
+//! The network's side of one client: its connection, its counters, and the cuts that affect it.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(super) struct Conn {
 pub(crate) enum Delivery {
     /// The answer to the request with this number, and the reading of the server's clock.
     Reply { number: u64, clock: Duration, reply: Reply },
-    /// The request with this number was rejected because the connection is not open.
+    /// The request with this number was refused because the server is down.
     Refused { number: u64 },
     /// A notification.
     Notification(Notification),

@@ -35,7 +35,7 @@ pub(crate) enum Breaking {
     Forced,
 }
 
-/// One acquisition and the steps that follow it.
+/// The parameters of one acquisition and of the steps that follow it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
     /// Breaks the current hold before the acquisition.
@@ -44,7 +44,7 @@ pub(crate) struct Op {
     pub(crate) pause: Duration,
     /// The index of the lock.
     pub(crate) lock: usize,
-    /// Chooses the mode.
+    /// Chooses the mode among those that the lock has.
     pub(crate) want: u32,
     /// The lease.
     pub(crate) ttl: Duration,

@@ -1,4 +1,4 @@
-//! One acquisition.
+//! One acquisition by a user: the request, the use of the lock, and the release.
 
 use std::{pin::pin, time::Duration};
 
@@ -8,7 +8,7 @@ use leasehold_testkit::history::{AttemptId, HowHeld, What};
 use super::{LOOKS, User, active_hold::ActiveHold, nanos};
 use crate::plan::{Lock, Op, Patience};
 
-/// One acquisition.
+/// One acquisition of a user.
 pub(super) struct Attempt<'a> {
     pub(super) user: &'a User,
     pub(super) op: &'a Op,

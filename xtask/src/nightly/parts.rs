@@ -55,7 +55,7 @@ pub(super) enum Work {
 const ALIKE: &str = "as long as every engine";
 const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
 
-/// The table of shares.
+/// All parts, in the order of a night.
 pub(super) const PARTS: [Part; 34] = [
     part("book", 0.5, "a fixed amount: half a minute, and some minutes when mdbook is built", Work::Book),
     part("lints", 5.0, "all in eight hours: about eighty runs of clippy", Work::Lints),

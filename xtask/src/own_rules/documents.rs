@@ -7,7 +7,7 @@ use crate::{CHORES, workspace::Workspace};
 /// The command that sets up, checks and tests everything.
 const ALL: &str = "./test";
 
-/// The commands of a document that name a package, program, chore or file that does not exist.
+/// The commands of a document that name a package, program, task or file that does not exist.
 pub(super) fn commands(shown: &str, text: &str, workspace: &Workspace) -> Vec<String> {
     let mut found = Vec::new();
     for (number, command) in lines_of_commands(text).chain(inline_commands(text)) {

@@ -11,7 +11,7 @@ const ENTRY: &str = "suite::engine";
 /// The crate of the suite. The engines in it are decorators, which have tests of their own.
 const TESTKIT: &str = "leasehold-testkit";
 
-/// The engines without a conformance test.
+/// The engines that have no conformance test.
 pub(super) fn complaints(workspace: &Workspace, rust: &[Text]) -> Vec<String> {
     let testkit = workspace.packages.iter().find(|package| package.name == TESTKIT);
     let mut found = Vec::new();
