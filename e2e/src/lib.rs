@@ -4,10 +4,10 @@
 //! - [`client`]: a process that works under locks and records what it sees; [`task`], [`section`]: its work.
 //! - [`results`]: the protected resources, with a fence and without.
 //! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: the parts and the faults of an
-//! engine, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`],
-//! [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: its leases and delays.
+//!   engine, in a file for each: [`redis`], [`served`] with [`etcd`], [`zookeeper`], [`postgres`] and [`mariadb`],
+//!   [`mod@file`], [`sqlite`], [`memory`]; [`speed`]: its leases and delays.
 //! - [`holder`]: a process that obeys the tests of the fault matrix. [`turns`]: a process that takes turns with other
-//! programs.
+//!   programs.
 //! - [`fenced`]: lost updates with and without a fence. [`torture`]: many rounds, and their sums.
 
 pub mod client;

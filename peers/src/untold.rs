@@ -6,8 +6,8 @@ use leasehold_testkit::history::{AttemptId, Event, What};
 
 /// One sentence for each such hold.
 ///
-/// Only certain cases are counted: the other client asked after the hold had been granted, and was granted before the
-/// crate reported the hold as held. The server of these rounds loses nothing, so the lease was over.
+/// Only cases without doubt are counted: the other client asked after the hold had been granted, and was granted before
+/// the crate reported the hold as held. The server of these rounds loses nothing, so the lease was over.
 pub(crate) fn losses(events: &[Event]) -> Vec<String> {
     let mut asked: BTreeMap<AttemptId, u64> = BTreeMap::new();
     let mut granted: BTreeMap<AttemptId, u64> = BTreeMap::new();

@@ -23,13 +23,13 @@ pub struct Tally {
     pub longest_wait: Duration,
     /// The number of faults, by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Updates with a fence: how many were acknowledged, and how many of these were lost.
+    /// The updates with a fence.
     pub fenced: Updates,
-    /// The same without a fence.
+    /// The updates without a fence.
     pub unfenced: Updates,
     /// The virtual time of all runs.
     pub simulated: Duration,
-    /// The number of checks of the checker.
+    /// How many cases the checker checked, over all invariants.
     pub checked: u64,
     /// Runs in which exclusion was not required.
     pub beyond: u64,

@@ -117,7 +117,8 @@ impl NetworkInterface {
         }
     }
 
-    /// Asks the server for its time as long as the connection is needed. Returns when the server does not answer.
+    /// Periodically asks the server for its time while a waiter or a request needs the connection. Returns when the
+    /// server does not answer.
     async fn pulse(&self, conn: u64) {
         loop {
             self.host.nap(PULSE).await;
