@@ -52,12 +52,12 @@ impl Client {
         if self.flights.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
-        let place = self.book().get(claim.id).map(|entry| entry.place.clone());
+        let place = self.book().get(claim.id).map(|entry| entry.state.clone());
         match place {
             None if how == How::Ask => Ok(Answer::Gone),
             Some(Place::Gone) => Ok(Answer::Gone),
             None | Some(Place::Made | Place::Lapsed) => self.make(claim).await,
-            Some(Place::Waiting { revision, .. } | Place::Held { revision, .. }) => {
+            Some(Place::Waiting { own: revision, .. } | Place::Held { own: revision, .. }) => {
                 self.ask_for(claim, revision).await
             }
             Some(Place::Ending { .. }) => Ok(Answer::Waiting(Hint::default())),
@@ -127,7 +127,7 @@ impl Client {
         let now = self.now();
         let known = self.book().get(claim.id).map(|entry| {
             entry.speaks(now);
-            (Arc::clone(entry.seat.session()), entry.key.clone())
+            (Arc::clone(entry.data.seat.session()), entry.data.key.clone())
         });
         // While its lease lives, an earlier request of the claim may still arrive: it stays with it.
         if let Some(known) = known.filter(|(session, _)| !session.is_gone()) {
@@ -189,7 +189,7 @@ impl Client {
             }
             let revision = own.create_revision;
             if let Some(entry) = self.book().get(claim.id)
-                && entry.place == Place::Made
+                && entry.state == Place::Made
             {
                 let now = self.now();
                 entry.waits(revision, Before::Unknown, now);
@@ -230,7 +230,8 @@ impl Client {
 
     /// Deletes what an attempt made that is not to stand in line. While that is not certain, the claim is unknown.
     async fn take_back(&self, claim: &Claim) -> Result<(), EngineError> {
-        let known = self.book().get(claim.id).map(|entry| (entry.key.clone(), entry.place.revision()));
+        let known =
+            self.book().get(claim.id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
         if let Some((key, revision)) = known {
             self.delete(claim.id, &key, revision, None).await?;
         }

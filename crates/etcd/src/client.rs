@@ -9,7 +9,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, ClaimId, Clock, Contact, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name, News,
+    Answer, ClaimId, Clock, Contact, EngineError, Env, Flights, Grant, Instant, Lineage, Mailbox, Name,
     Previous, Token,
 };
 use tokio::sync::Notify;
@@ -25,7 +25,7 @@ use crate::{
     error::{sort, unreadable, wants_login},
     kept::KeptKeys,
     keys::{self, Dir},
-    lock_of, minder,
+    lock_of,
     session::{HURRY, Seat, Session, Sessions, gone, seconds},
     watches::{Begin, Target},
     wire::{self, Spoken},
@@ -175,26 +175,10 @@ impl Client {
             self.listen_to_bell(&conn, id);
         }
         if !self.minded.swap(true, Ordering::Relaxed) {
-            self.be_minded();
+            leasehold_core::maintain(Weak::clone(&self.me));
         }
         self.sooner.notify_one();
         Ok(seat)
-    }
-
-    /// What a round that died left undone, claims ask for themselves.
-    fn be_minded(&self) {
-        let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
-        let fell = move || {
-            if let Some(client) = client.upgrade() {
-                client.mailbox.push(News::AskAll);
-            }
-        };
-        door::spawn(leasehold_core::lasting(
-            "minder",
-            move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
-            fell,
-            door::sleep,
-        ));
     }
 
     /// A new lease of at least so many seconds: its id, and what was granted.

@@ -2,10 +2,7 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name, News,
-    Profile, Release, Released, Renewed,
-};
+use leasehold_core::{Breaking, Contact, Env, Life, Profile};
 
 use crate::{client::Client, config::Config};
 
@@ -35,37 +32,13 @@ impl EtcdEngine {
     }
 }
 
-impl Engine for EtcdEngine {
-    fn profile(&self) -> &Profile {
-        &self.profile
+leasehold_core::forward_engine!(EtcdEngine, |client| async move {
+    tokio::select! {
+        biased;
+        news = client.mailbox.read() => news,
+        () = client.link.mend() => Vec::new(),
     }
-
-    fn group(&self, _: &Name) -> Option<u16> {
-        None
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(self.client.claim(claim, how))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(self.client.renew(holds))
-    }
-
-    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.client.release(releases))
-    }
-
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        Box::pin(async move {
-            tokio::select! {
-                biased;
-                news = self.client.mailbox.read() => news,
-                () = self.client.link.mend() => Vec::new(),
-            }
-        })
-    }
-}
+});
 
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("etcd");

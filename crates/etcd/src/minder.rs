@@ -1,16 +1,14 @@
 //! What a client does by itself while it has leases: keeps them alive, watches the keys of what is held for long, ends claims for which
 //! nobody spoke in time, and names that were kept for long enough.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use leasehold_core::Instant;
+use leasehold_core::{
+    BoxFuture, ClaimId, EngineError, Instant, LONGEST_SLEEP, Mailbox, Maintain, end_claims,
+};
 use tokio::sync::Notify;
 
 use crate::{
-    book::Overdue,
     client::Client,
     door,
     engine::REQUEST_TIMEOUT,
@@ -20,33 +18,30 @@ use crate::{
     wire::Revoke,
 };
 
-/// The longest sleep: timers stop while the machine is suspended, the clock does not.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// What could not be ended is tried again.
-const AGAIN: Duration = Duration::from_millis(500);
-/// The shortest sleep: what is due earlier by less is done together.
-const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+impl Maintain for Client {
+    const REQUEST_TIMEOUT: Duration = REQUEST_TIMEOUT;
 
-/// Ends when the client is gone.
-pub(crate) async fn run(client: Weak<Client>, sooner: Arc<Notify>) {
-    loop {
-        let rang = sooner.notified();
-        let sleep = {
-            let Some(client) = client.upgrade() else { return };
-            let now = client.now();
-            let next = client.mind(now);
-            next.since(now).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
-        };
-        tokio::select! {
-            () = rang => {}
-            () = door::sleep(sleep) => {}
-        }
+    fn now(&self) -> Instant {
+        Self::now(self)
     }
-}
 
-impl Client {
-    /// Does what is due, and says when to look again.
-    fn mind(self: &Arc<Self>, now: Instant) -> Instant {
+    fn sooner(&self) -> &Arc<Notify> {
+        &self.sooner
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    fn forget(&self, id: ClaimId) {
+        drop(self.book().remove(id));
+    }
+
+    fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(self.end_silent(id))
+    }
+
+    fn round(self: &Arc<Self>, now: Instant) -> Instant {
         let mut next = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
             match session.step(now) {
@@ -71,37 +66,14 @@ impl Client {
         }
         let (overdue, lasting) = {
             let mut book = self.book();
-            (book.overdue(now), book.lasting(now))
+            (book.overdue(now), book.unwatched(now))
         };
         if let Some(conn) = self.link.live() {
             for (id, key, revision) in lasting {
                 conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
             }
         }
-        for overdue in overdue {
-            match overdue {
-                Overdue::Forget(id) => drop(self.book().remove(id)),
-                Overdue::End(id) => {
-                    let client = Arc::downgrade(self);
-                    let ending = move || {
-                        let client = Weak::clone(&client);
-                        async move {
-                            while let Some(client) = client.upgrade()
-                                && !matches!(
-                                    door::within(REQUEST_TIMEOUT, client.end_overdue(id)).await,
-                                    Some(Ok(()))
-                                )
-                            {
-                                drop(client);
-                                tracing::debug!(%id, "a claim that did not speak in time is not ended yet");
-                                door::sleep(AGAIN).await;
-                            }
-                        }
-                    };
-                    door::spawn(leasehold_core::lasting("end of a claim", ending, || (), door::sleep));
-                }
-            }
-        }
+        end_claims(self, overdue);
         let ended: Vec<i64> = {
             let mut kept = lock_of(&self.kept);
             next = kept.iter().map(|(until, _)| *until).filter(|until| *until > now).fold(next, Instant::min);
@@ -116,6 +88,9 @@ impl Client {
         let due = [self.book().next_due(), self.mind_kept(now)];
         due.into_iter().flatten().fold(next, Instant::min)
     }
+}
+
+impl Client {
     /// Takes away what keeps names for longer than was said; says when the next one is over.
     fn mind_kept(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (over, next) = {

@@ -3,8 +3,7 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Answer, BoxFuture, Breaking, Broken, Claim, Contact, Engine, EngineError, Fault, Guarantee, Hold, How,
-    Inspect, Life, Name, News, Profile, Release, Released, Renewed, View,
+    BoxFuture, Breaking, Broken, Contact, EngineError, Fault, Guarantee, Inspect, Life, Name, Profile, View,
 };
 
 use crate::{
@@ -76,31 +75,7 @@ fn key(name: &Name) -> String {
     name.as_str().to_owned()
 }
 
-impl Engine for SqlEngine {
-    fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    fn group(&self, _: &Name) -> Option<u16> {
-        None
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(self.client.claim(claim, how))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(self.client.renew(holds))
-    }
-
-    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.client.release(releases))
-    }
-
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        Box::pin(self.client.mailbox.read())
-    }
-}
+leasehold_core::forward_engine!(SqlEngine, |client| client.mailbox.read());
 
 impl Inspect for SqlEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, Contact, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name, News,
+    ClaimId, Clock, Contact, EngineError, Env, Fault, Flights, Grant, Instant, Lineage, Mailbox, Name,
     Previous, Token,
 };
 use tokio::sync::Notify;
@@ -22,7 +22,7 @@ use crate::{
     door,
     error::{Failed, agreed, unreadable},
     keys::Dir,
-    lock_of, minder,
+    lock_of,
     session::{Facts, over},
     sessions::{Seat, Session, Sessions},
     watches::Hears,
@@ -137,26 +137,10 @@ impl Client {
         };
         door::spawn(leasehold_core::lasting("session", mended, || (), door::sleep));
         if self.runtime.set(door::runtime()).is_ok() {
-            self.be_minded();
+            leasehold_core::maintain(Weak::clone(&self.me));
         }
         self.sooner.notify_one();
         session
-    }
-
-    /// What a round that died left undone, claims ask for themselves.
-    fn be_minded(&self) {
-        let (me, sooner, client) = (Weak::clone(&self.me), Arc::clone(&self.sooner), Weak::clone(&self.me));
-        let fell = move || {
-            if let Some(client) = client.upgrade() {
-                client.mailbox.push(News::AskAll);
-            }
-        };
-        door::spawn(leasehold_core::lasting(
-            "minder",
-            move || minder::run(Weak::clone(&me), Arc::clone(&sooner)),
-            fell,
-            door::sleep,
-        ));
     }
 
     /// Waits until the session was confirmed lately.
@@ -267,8 +251,8 @@ impl Client {
     pub(crate) fn unwatch(&self, id: ClaimId) {
         let mut book = self.book();
         let Some(entry) = book.get(id) else { return };
-        if let Some(conn) = entry.seat.session().link.live() {
-            conn.watches.leave_all(id, &entry.place);
+        if let Some(conn) = entry.data.seat.session().link.live() {
+            conn.watches.leave_all(id, &entry.state);
         }
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use leasehold_core::{
-    Answer, BoxFuture, Breaking, Claim, Contact, Engine, EngineError, Env, Hold, How, Life, Name, News,
-    Profile, Release, Released, Renewed,
-};
+use leasehold_core::{Breaking, Contact, Env, Life, Profile};
 
 use crate::{client::Client, config::Config};
 
@@ -35,31 +32,7 @@ impl ZookeeperEngine {
     }
 }
 
-impl Engine for ZookeeperEngine {
-    fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    fn group(&self, _: &Name) -> Option<u16> {
-        None
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(self.client.claim(claim, how))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(self.client.renew(holds))
-    }
-
-    fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.client.release(releases))
-    }
-
-    fn news(&self) -> BoxFuture<'_, Vec<News>> {
-        Box::pin(self.client.mailbox.read())
-    }
-}
+leasehold_core::forward_engine!(ZookeeperEngine, |client| client.mailbox.read());
 
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("zookeeper");
