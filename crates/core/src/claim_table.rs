@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-pub use entry::{ClaimEntry, ClaimState, Overdue};
+pub use entry::{ClaimEntry, ClaimState};
 
 use crate::{Answer, Claim, ClaimId, Hint, Instant, Loss, News};
 
@@ -137,8 +137,9 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         first.into_iter().flatten().map(|(at, _)| *at).min()
     }
 
-    /// The claims whose time is over, each once: the caller ends them.
-    pub fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
+    /// The claims whose time is over, each once: the caller deletes what they have on the server. A claim of which nothing is there
+    /// any more is forgotten.
+    pub fn overdue(&mut self, now: Instant) -> Vec<ClaimId> {
         let mut overdue = Vec::new();
         while let Some(&(at, id)) = self.due.first()
             && at <= now
@@ -152,7 +153,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
             }
             let again = match entry.state {
                 ClaimState::Lapsed => {
-                    overdue.push(Overdue::Forget(id));
+                    self.remove(id);
                     continue;
                 }
                 ClaimState::Ending { .. } => continue,
@@ -160,7 +161,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
                 _ => false,
             };
             entry.state = ClaimState::Ending { own: entry.state.own().cloned(), again };
-            overdue.push(Overdue::End(id));
+            overdue.push(id);
         }
         overdue
     }

@@ -51,7 +51,7 @@ pub use bounded::{Bounded, Frames, LONGEST_REPLY, Room, TooLong};
 pub use claim::{
     Answer, Claim, ClaimId, Grant, Hint, Hold, How, Loss, News, Previous, Release, Released, Renewed,
 };
-pub use claim_table::{ClaimEntry, ClaimState, ClaimTable, Overdue, WATCHED_AFTER};
+pub use claim_table::{ClaimEntry, ClaimState, ClaimTable, WATCHED_AFTER};
 pub use contact::{CONNECT_TIMEOUT, Contact, LONGEST_DIAL, dial_limit};
 pub use engine::{BoxFuture, Engine};
 pub use error::{EngineError, Error, ErrorKind, Fault};
@@ -74,7 +74,7 @@ pub use observe::{Event, Observe};
 pub use owner::{MAX_OWNER_BYTES, Owner};
 pub use password::Password;
 pub use place::Place;
-pub use profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile};
+pub use profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Profile, REQUEST_TIMEOUT};
 pub use request::{Acquire, Blocking, DEFAULT_TTL, Request};
 pub use rotation::Rotation;
 pub use server_clock::ServerClock;

@@ -9,8 +9,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    BoxFuture, ClaimId, EngineError, Instant, Mailbox, News,
-    claim_table::Overdue,
+    BoxFuture, ClaimId, Clock, EngineError, Instant, Mailbox, News, REQUEST_TIMEOUT,
     runtime::{sleep, spawn, within},
     tasks::lasting,
 };
@@ -24,33 +23,22 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// A client with something to do unasked.
 pub trait Maintain: Send + Sync + 'static {
-    /// How long one attempt to end a claim may take.
-    const REQUEST_TIMEOUT: Duration;
-
-    /// The time.
-    fn now(&self) -> Instant;
-
-    /// Notified when something is due earlier than the last round said.
-    fn sooner(&self) -> &Arc<Notify>;
-
-    /// Where the engine's notifications go.
-    fn mailbox(&self) -> &Mailbox;
-
     /// Does what is due, and says when the next round is.
     fn round(self: &Arc<Self>, now: Instant) -> Instant;
 
-    /// Drops what is known of a claim of which nothing is on the server.
-    fn forget(&self, id: ClaimId);
+    /// Where the engine's notifications go.
+    fn mailbox(&self) -> &Mailbox;
 
     /// Ends a claim that did not speak in time.
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>>;
 }
 
-/// Begins the maintenance of a client, which ends with it. After a round that panicked, claims ask for themselves.
-pub fn maintain<C: Maintain>(client: Weak<C>) {
+/// Begins the maintenance of a client, which ends with it. `sooner` is notified when something is due earlier than the last round
+/// said. After a round that panicked, claims ask for themselves.
+pub fn maintain<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
     let rounds = {
         let client = Weak::clone(&client);
-        move || rounds(Weak::clone(&client))
+        move || rounds(Weak::clone(&client), Arc::clone(&clock), Arc::clone(&sooner))
     };
     let panicked = move || {
         if let Some(client) = client.upgrade() {
@@ -60,13 +48,12 @@ pub fn maintain<C: Maintain>(client: Weak<C>) {
     spawn(lasting("maintenance", rounds, panicked, sleep));
 }
 
-async fn rounds<C: Maintain>(client: Weak<C>) {
-    let Some(sooner) = client.upgrade().map(|client| Arc::clone(client.sooner())) else { return };
+async fn rounds<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
     loop {
         let notified = sooner.notified();
         let pause = {
             let Some(client) = client.upgrade() else { return };
-            let now = client.now();
+            let now = clock.now();
             client.round(now).since(now).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
         };
         tokio::select! {
@@ -77,22 +64,17 @@ async fn rounds<C: Maintain>(client: Weak<C>) {
 }
 
 /// Ends claims that did not speak in time: each in a task of its own, which tries until the claim is ended or the client is gone.
-pub fn end_claims<C: Maintain>(client: &Arc<C>, overdue: Vec<Overdue>) {
-    for overdue in overdue {
-        match overdue {
-            Overdue::Forget(id) => client.forget(id),
-            Overdue::End(id) => {
-                let client = Arc::downgrade(client);
-                let end = move || end_claim(Weak::clone(&client), id);
-                spawn(lasting("end of a claim", end, || (), sleep));
-            }
-        }
+pub fn end_claims<C: Maintain>(client: &Arc<C>, overdue: Vec<ClaimId>) {
+    for id in overdue {
+        let client = Arc::downgrade(client);
+        let end = move || end_claim(Weak::clone(&client), id);
+        spawn(lasting("end of a claim", end, || (), sleep));
     }
 }
 
 async fn end_claim<C: Maintain>(client: Weak<C>, id: ClaimId) {
     while let Some(client) = client.upgrade()
-        && !matches!(within(C::REQUEST_TIMEOUT, client.end_overdue(id)).await, Some(Ok(())))
+        && !matches!(within(REQUEST_TIMEOUT, client.end_overdue(id)).await, Some(Ok(())))
     {
         // The client may end while this sleeps.
         drop(client);
@@ -105,48 +87,38 @@ async fn end_claim<C: Maintain>(client: Weak<C>, id: ClaimId) {
 mod tests {
     use std::{
         future::pending,
-        sync::{
-            Mutex,
-            atomic::{AtomicU64, Ordering},
-        },
+        sync::atomic::{AtomicU64, Ordering},
     };
 
     use super::*;
     use crate::Fault;
 
-    /// Its time is that of the test's runtime. What it does is written down.
+    /// What it does is counted.
     #[derive(Default)]
     struct Client {
-        sooner: Arc<Notify>,
         mailbox: Mailbox,
         rounds: AtomicU64,
         ends: AtomicU64,
-        forgotten: Mutex<Vec<ClaimId>>,
     }
 
-    impl Maintain for Client {
-        const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+    /// No time passes.
+    struct Stopped;
 
+    impl Clock for Stopped {
         fn now(&self) -> Instant {
             Instant::from_nanos(0)
         }
+    }
 
-        fn sooner(&self) -> &Arc<Notify> {
-            &self.sooner
-        }
-
-        fn mailbox(&self) -> &Mailbox {
-            &self.mailbox
-        }
-
+    impl Maintain for Client {
         fn round(self: &Arc<Self>, now: Instant) -> Instant {
             let round = self.rounds.fetch_add(1, Ordering::Relaxed);
             assert_ne!(round, 2, "a bug");
             now.after(Duration::from_secs(60))
         }
 
-        fn forget(&self, id: ClaimId) {
-            self.forgotten.lock().unwrap().push(id);
+        fn mailbox(&self) -> &Mailbox {
+            &self.mailbox
         }
 
         fn end_overdue(&self, _: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -161,16 +133,14 @@ mod tests {
         }
     }
 
-    const ID: ClaimId = ClaimId([1; 16]);
-
     #[tokio::test(start_paused = true)]
     async fn rounds_follow_each_other_until_the_client_is_gone_and_a_panic_asks_for_all() {
-        let client: Arc<Client> = Arc::default();
+        let (client, sooner): (Arc<Client>, Arc<Notify>) = Default::default();
         let rounds = || client.rounds.load(Ordering::Relaxed);
-        maintain(Arc::downgrade(&client));
+        maintain(Arc::downgrade(&client), Arc::new(Stopped), Arc::clone(&sooner));
         sleep(Duration::from_millis(10)).await;
         assert_eq!(rounds(), 1, "the next round is a second later at the latest");
-        client.sooner.notify_one();
+        sooner.notify_one();
         sleep(Duration::from_millis(10)).await;
         assert_eq!(rounds(), 2);
         sleep(LONGEST_SLEEP).await;
@@ -178,7 +148,7 @@ mod tests {
         assert!(matches!(client.mailbox.read().await[..], [News::AskAll]));
         sleep(LONGEST_SLEEP).await;
         assert_eq!(rounds(), 4, "it is begun anew");
-        let (sooner, gone) = (Arc::clone(&client.sooner), Arc::downgrade(&client));
+        let gone = Arc::downgrade(&client);
         drop(client);
         sleep(LONGEST_SLEEP * 2).await;
         assert!(gone.upgrade().is_none());
@@ -188,8 +158,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_claim_is_ended_until_that_succeeds() {
         let client: Arc<Client> = Arc::default();
-        end_claims(&client, vec![Overdue::Forget(ID), Overdue::End(ID)]);
-        assert_eq!(*client.forgotten.lock().unwrap(), [ID]);
+        end_claims(&client, vec![ClaimId([1; 16])]);
         sleep(Duration::from_secs(60)).await;
         assert_eq!(client.ends.load(Ordering::Relaxed), 4, "an error, no answer, a panic, and then the end");
     }

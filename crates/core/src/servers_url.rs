@@ -88,6 +88,46 @@ pub fn set_password(login: &mut Option<(String, Password)>, password: Password) 
     Ok(())
 }
 
+/// The options that the configurations of engines with several servers and a login have in common: `login`, `password`,
+/// `connect_timeout` and, with TLS, `tls`. Each sets the field of its name. The argument documents `login`.
+#[macro_export]
+macro_rules! server_options {
+    ($(#[$login:meta])*) => {
+        /// Encrypts the connections.
+        #[cfg(feature = "tls")]
+        #[must_use]
+        pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
+            self.tls = Some(tls);
+            self
+        }
+
+        $(#[$login])*
+        #[must_use]
+        pub fn login(mut self, user: &str, password: impl Into<$crate::Password>) -> Self {
+            self.login = Some((user.to_owned(), password.into()));
+            self
+        }
+
+        /// How the user of the URL proves who it is; asked for at each connection.
+        ///
+        /// # Errors
+        /// [`is_misconfigured`](leasehold_core::Error::is_misconfigured) where there is no user.
+        pub fn password(mut self, password: impl Into<$crate::Password>) -> Result<Self, $crate::Error> {
+            $crate::set_password(&mut self.login, password.into())?;
+            Ok(self)
+        }
+
+        /// How long connecting may take, to all servers together where there are several;
+        /// [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. An attempt takes 3 s at most, to one of several servers
+        /// 1.5 s. Zero is none but that.
+        #[must_use]
+        pub fn connect_timeout(mut self, timeout: std::time::Duration) -> Self {
+            self.connect_timeout = timeout;
+            self
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

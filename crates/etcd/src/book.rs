@@ -2,17 +2,20 @@
 
 use std::{
     collections::HashSet,
-    ops::{Deref, DerefMut},
+    sync::{Arc, Mutex},
 };
 
-use leasehold_core::{Claim, ClaimEntry, ClaimId, ClaimState, ClaimTable, Instant};
+use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Mode};
 
-use crate::{keys::Dir, session::Seat};
+use crate::{keys::Dir, lock_of, session::Seat};
 
 /// Where a claim stands. What it has is a key created at this revision, which is its token.
 pub(crate) type Place = ClaimState<i64, Before>;
 /// One claim.
 pub(crate) type Entry = ClaimEntry<i64, Before, Keyed>;
+
+/// All claims of a client.
+pub(crate) type Book = ClaimTable<i64, Before, Keyed>;
 
 /// What is known of a claim besides.
 pub(crate) struct Keyed {
@@ -20,7 +23,12 @@ pub(crate) struct Keyed {
     pub(crate) key: Vec<u8>,
     /// Of its key, among those of its lease.
     number: u32,
+    keys: Keys,
 }
+
+/// The keys of all claims of a client: each is of one claim at a time.
+#[derive(Clone, Default)]
+pub(crate) struct Keys(Arc<Mutex<HashSet<Vec<u8>>>>);
 
 /// What a claim in line waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,76 +60,35 @@ pub(crate) fn fits(before: &[(Vec<u8>, u32)], most: u32) -> bool {
     before.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() <= u64::from(most)
 }
 
-/// All claims of a client.
-#[derive(Default)]
-pub(crate) struct Book {
-    table: ClaimTable<i64, Before, Keyed>,
-    /// The keys of the entries: each is of one claim at a time.
-    keys: HashSet<Vec<u8>>,
-}
-
-impl Deref for Book {
-    type Target = ClaimTable<i64, Before, Keyed>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.table
+impl Keys {
+    /// The first key from this number on that no claim has.
+    fn take(&self, dir: &Dir, mode: Mode, lease: i64, from: u32) -> (Vec<u8>, u32) {
+        let mut taken = lock_of(&self.0);
+        let keys = (from..).map(|number| (dir.key(mode, lease, number), number));
+        let mut free = keys.filter(|(key, _)| !taken.contains(key));
+        let free = free.next().expect("there are more numbers than claims");
+        taken.insert(free.0.clone());
+        free
     }
 }
 
-impl DerefMut for Book {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.table
-    }
-}
-
-impl Book {
-    /// Writes a claim down, on the lease of its seat; gives its key.
-    pub(crate) fn enter(&mut self, claim: &Claim, seat: Seat, dir: &Dir, now: Instant) -> Vec<u8> {
-        self.remove(claim.id);
-        let (key, number) = self.free_key(dir, claim, seat.session().id, 0);
-        self.keys.insert(key.clone());
-        self.table.enter(claim, Keyed { seat, key: key.clone(), number }, now);
-        key
+impl Keyed {
+    pub(crate) fn new(keys: &Keys, dir: &Dir, mode: Mode, seat: Seat) -> Self {
+        let (key, number) = keys.take(dir, mode, seat.session().id, 0);
+        Self { seat, key, number, keys: keys.clone() }
     }
 
     /// Another key for a claim whose key is still that of somebody else: one that is kept taken.
-    pub(crate) fn take_another_key(&mut self, claim: &Claim, dir: &Dir) {
-        let Some(entry) = self.table.get(claim.id) else { return };
-        let (lease, from) = (entry.data.seat.session().id, entry.data.number + 1);
-        let next = self.free_key(dir, claim, lease, from);
-        let Some(entry) = self.table.get(claim.id) else { return };
-        self.keys.remove(&entry.data.key);
-        self.keys.insert(next.0.clone());
-        (entry.data.key, entry.data.number) = next;
+    pub(crate) fn take_another_key(&mut self, dir: &Dir, mode: Mode) {
+        let (key, number) = self.keys.take(dir, mode, self.seat.session().id, self.number + 1);
+        lock_of(&self.keys.0).remove(&self.key);
+        (self.key, self.number) = (key, number);
     }
+}
 
-    fn free_key(&self, dir: &Dir, claim: &Claim, lease: i64, from: u32) -> (Vec<u8>, u32) {
-        let keys = (from..).map(|number| (dir.key(claim.mode, lease, number), number));
-        let mut free = keys.filter(|(key, _)| !self.keys.contains(key));
-        free.next().expect("there are more numbers than claims")
-    }
-
-    pub(crate) fn remove(&mut self, id: ClaimId) -> Option<Entry> {
-        let entry = self.table.remove(id)?;
-        self.keys.remove(&entry.data.key);
-        Some(entry)
-    }
-
-    /// The key of a claim that did not speak in time is deleted.
-    pub(crate) fn ended(&mut self, id: ClaimId, now: Instant) -> Option<Entry> {
-        let entry = self.table.ended(id, now)?;
-        self.keys.remove(&entry.data.key);
-        Some(entry)
-    }
-
-    /// Those that hold and are to be watched from now on: their keys, and the revisions at which these were created.
-    pub(crate) fn unwatched(&mut self, now: Instant) -> Vec<(ClaimId, Vec<u8>, i64)> {
-        let lasting = self.table.lasting(now);
-        let watched = |id| {
-            let entry = self.table.get(id)?;
-            Some((id, entry.data.key.clone(), *entry.state.own()?))
-        };
-        lasting.into_iter().filter_map(watched).collect()
+impl Drop for Keyed {
+    fn drop(&mut self) {
+        lock_of(&self.keys.0).remove(&self.key);
     }
 }
 
@@ -129,7 +96,7 @@ impl Book {
 mod tests {
     use std::time::Duration;
 
-    use leasehold_core::{Mode, Name};
+    use leasehold_core::{Instant, Name};
 
     use super::*;
 
@@ -145,20 +112,6 @@ mod tests {
         assert_eq!(more.deleted(b"a"), Some(false));
     }
 
-    fn claim(id: u8) -> Claim {
-        Claim {
-            id: ClaimId([id; 16]),
-            name: Name::new("a").unwrap(),
-            mode: Mode::Exclusive,
-            ttl: Duration::from_secs(30),
-            claim_time: Duration::from_secs(2),
-            may_queue: true,
-            tokens: 1,
-            owner: "me".into(),
-            stops_on_term: false,
-        }
-    }
-
     fn seat(now: Instant) -> Seat {
         let sessions = crate::session::Sessions::default();
         let session = crate::session::Session::new(7, 30, Duration::from_secs(30), now);
@@ -171,29 +124,15 @@ mod tests {
 
     #[test]
     fn a_key_is_of_one_claim_at_a_time_and_used_again() {
-        let (now, mut book) = (Instant::from_nanos(0), Book::default());
-        let first = book.enter(&claim(1), seat(now), &dir(), now);
-        let second = book.enter(&claim(2), seat(now), &dir(), now);
-        assert_eq!((&*first, &*second), (b"/locks/a/7".as_slice(), b"/locks/a/7.1".as_slice()));
-        book.take_another_key(&claim(1), &dir());
-        assert_eq!(book.get(ClaimId([1; 16])).unwrap().data.key, b"/locks/a/7.2");
-        book.remove(ClaimId([2; 16]));
-        assert_eq!(book.enter(&claim(3), seat(now), &dir(), now), b"/locks/a/7");
-        assert_eq!(book.enter(&claim(4), seat(now), &dir(), now), second);
-    }
-
-    /// A hold is watched by its key, and its key is free again when it is ended.
-    #[test]
-    fn a_hold_that_lasts_is_watched_by_its_key_which_is_free_when_it_is_ended() {
-        let (id, at) = (ClaimId([1; 16]), |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000));
-        let mut book = Book::default();
-        let first = book.enter(&claim(1), seat(at(0)), &dir(), at(0));
-        book.hold(id, 5, true, (at(0), at(2)));
-        assert_eq!(book.unwatched(at(1)), [(id, first.clone(), 5)]);
-        assert_eq!(book.overdue(at(2)).len(), 1);
-        assert_ne!(book.enter(&claim(2), seat(at(2)), &dir(), at(2)), first, "it may still be there");
-        assert_eq!(book.ended(id, at(2)).map(|entry| entry.data.key), Some(first.clone()));
-        assert_eq!(book.enter(&claim(3), seat(at(2)), &dir(), at(2)), first);
+        let keys = Keys::default();
+        let new = || Keyed::new(&keys, &dir(), Mode::Exclusive, seat(Instant::from_nanos(0)));
+        let (mut first, second) = (new(), new());
+        assert_eq!((&*first.key, &*second.key), (b"/locks/a/7".as_slice(), b"/locks/a/7.1".as_slice()));
+        first.take_another_key(&dir(), Mode::Exclusive);
+        assert_eq!(first.key, b"/locks/a/7.2");
+        drop(second);
+        let (_third, fourth, fifth) = (new(), new(), new());
+        assert_eq!((&*fourth.key, &*fifth.key), (b"/locks/a/7.1".as_slice(), b"/locks/a/7.3".as_slice()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, queue::MAX_WAITERS};
 
 use crate::{
-    book::{Before, Place},
+    book::{Before, Keyed, Place},
     card::{Card, State},
     client::{Client, Failed},
     conn::Conn,
@@ -139,7 +139,13 @@ impl Client {
         let seat = self.seat(claim.ttl).await?;
         let session = Arc::clone(seat.session());
         // A claim whose lease ended begins anew: nothing of it can be there.
-        let key = self.book().enter(claim, seat, &self.dir(&claim.name), self.now());
+        let now = self.now();
+        let mut book = self.book();
+        // Its old key is free again first.
+        drop(book.remove(claim.id));
+        let keyed = Keyed::new(&self.keys, &self.dir(&claim.name), claim.mode, seat);
+        let key = keyed.key.clone();
+        book.enter(claim, keyed, now);
         Ok((session, key))
     }
 
@@ -184,7 +190,9 @@ impl Client {
         let own = said.range(KEY).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own) = own {
             if Card::read(&own.value).is_none_or(|card| card.id != claim.id) {
-                self.book().take_another_key(claim, dir);
+                if let Some(entry) = self.book().get(claim.id) {
+                    entry.data.take_another_key(dir, claim.mode);
+                }
                 return Ok(AGAIN);
             }
             let revision = own.create_revision;

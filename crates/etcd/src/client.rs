@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::{
-    book::Book,
+    book::{Book, Keys},
     config::Config,
     conn::Conn,
     dial::{Dialer, Link},
@@ -45,6 +45,7 @@ pub(crate) struct Client {
     /// Rings when something is due earlier than before.
     pub(crate) sooner: Arc<Notify>,
     book: Mutex<Book>,
+    pub(crate) keys: Keys,
     /// The newest revision that the server told.
     newest: AtomicI64,
     /// Counts requests that create: on one connection, too, they may overtake each other.
@@ -72,6 +73,7 @@ impl Client {
             kept_keys: Mutex::default(),
             sooner: Arc::default(),
             book: Mutex::default(),
+            keys: Keys::default(),
             newest: AtomicI64::new(0),
             requests: AtomicU64::new(0),
             minded: AtomicBool::new(false),
@@ -175,7 +177,11 @@ impl Client {
             self.listen_to_bell(&conn, id);
         }
         if !self.minded.swap(true, Ordering::Relaxed) {
-            leasehold_core::maintain(Weak::clone(&self.me));
+            leasehold_core::maintain(
+                Weak::clone(&self.me),
+                Arc::clone(&self.clock),
+                Arc::clone(&self.sooner),
+            );
         }
         self.sooner.notify_one();
         Ok(seat)

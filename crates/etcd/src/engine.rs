@@ -2,7 +2,8 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use leasehold_core::{Breaking, Contact, Env, Life, Profile};
+pub(crate) use leasehold_core::REQUEST_TIMEOUT;
+use leasehold_core::{Breaking, Contact, Env, Profile};
 
 use crate::{client::Client, config::Config};
 
@@ -10,8 +11,6 @@ use crate::{client::Client, config::Config};
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 /// A server with its default election timeout of one second grants no lease of less than one and a half, in whole seconds.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
-/// How long a request may take before its outcome is unknown.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after it was sent a request may still be applied: the server gives up a proposal after seven seconds.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
@@ -42,15 +41,12 @@ leasehold_core::forward_engine!(EtcdEngine, |client| async move {
 
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("etcd");
-    profile.life = Life::Lease;
     profile.push = true;
     profile.poll = POLL;
-    profile.tokens = 1;
     profile.fifo = true;
     profile.can_keep = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
-    profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;
     profile.contact = Some(contact);
     profile

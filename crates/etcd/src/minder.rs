@@ -1,12 +1,11 @@
 //! What a client does by itself while it has leases: keeps them alive, watches the keys of what is held for long, ends claims for which
 //! nobody spoke in time, and names that were kept for long enough.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{
     BoxFuture, ClaimId, EngineError, Instant, LONGEST_SLEEP, Mailbox, Maintain, end_claims,
 };
-use tokio::sync::Notify;
 
 use crate::{
     client::Client,
@@ -19,22 +18,8 @@ use crate::{
 };
 
 impl Maintain for Client {
-    const REQUEST_TIMEOUT: Duration = REQUEST_TIMEOUT;
-
-    fn now(&self) -> Instant {
-        Self::now(self)
-    }
-
-    fn sooner(&self) -> &Arc<Notify> {
-        &self.sooner
-    }
-
     fn mailbox(&self) -> &Mailbox {
         &self.mailbox
-    }
-
-    fn forget(&self, id: ClaimId) {
-        drop(self.book().remove(id));
     }
 
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -66,10 +51,13 @@ impl Maintain for Client {
         }
         let (overdue, lasting) = {
             let mut book = self.book();
-            (book.overdue(now), book.unwatched(now))
+            (book.overdue(now), book.lasting(now))
         };
         if let Some(conn) = self.link.live() {
-            for (id, key, revision) in lasting {
+            for id in lasting {
+                let entry =
+                    self.book().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
+                let Some((key, Some(revision))) = entry else { continue };
                 conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
             }
         }

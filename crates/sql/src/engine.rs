@@ -2,8 +2,9 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
+pub(crate) use leasehold_core::REQUEST_TIMEOUT;
 use leasehold_core::{
-    BoxFuture, Breaking, Broken, Contact, EngineError, Fault, Guarantee, Inspect, Life, Name, Profile, View,
+    BoxFuture, Breaking, Broken, Contact, EngineError, Fault, Guarantee, Inspect, Name, Profile, View,
 };
 
 use crate::{
@@ -16,8 +17,6 @@ use crate::{
 /// the net below the net: a thousand that wait cost less than two transactions a second.
 const POLL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
-/// How long a request may take before its outcome is unknown.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many names one look reads.
 const LOOKED_AT: usize = 500;
 
@@ -30,7 +29,6 @@ pub struct SqlEngine {
 impl SqlEngine {
     pub(crate) fn of(client: Arc<Client>, engine: &'static str, contact: Option<Contact>) -> Self {
         let mut profile = Profile::new(engine);
-        profile.life = Life::Lease;
         profile.push = true;
         profile.poll = POLL;
         profile.place = client.place_life(Duration::ZERO);
@@ -39,7 +37,6 @@ impl SqlEngine {
         profile.can_keep = true;
         profile.breaking = Breaking::Lease;
         profile.ttl = TTL;
-        profile.request_timeout = REQUEST_TIMEOUT;
         profile.request_life = REQUEST_LIFE;
         profile.contact = contact;
         Self { client, profile }

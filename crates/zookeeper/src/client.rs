@@ -137,7 +137,11 @@ impl Client {
         };
         door::spawn(leasehold_core::lasting("session", mended, || (), door::sleep));
         if self.runtime.set(door::runtime()).is_ok() {
-            leasehold_core::maintain(Weak::clone(&self.me));
+            leasehold_core::maintain(
+                Weak::clone(&self.me),
+                Arc::clone(&self.clock),
+                Arc::clone(&self.sooner),
+            );
         }
         self.sooner.notify_one();
         session

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place, ServersUrl, set_password};
+use leasehold_core::{CONNECT_TIMEOUT, Error, Password, Place, ServersUrl};
 
 use crate::wire::{Acl, EVERYBODY, MAKER};
 
@@ -88,42 +88,14 @@ impl Config {
         self
     }
 
-    /// Encrypts the connections.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-
-    /// Who we are there, by the scheme `digest`. What we make is then ours alone, but for [`acl`](Self::acl).
-    #[must_use]
-    pub fn login(mut self, user: &str, password: impl Into<Password>) -> Self {
-        self.login = Some((user.to_owned(), password.into()));
-        self
-    }
-
-    /// How the user of the URL proves who it is; asked for at each connection.
-    ///
-    /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) where there is no user.
-    pub fn password(mut self, password: impl Into<Password>) -> Result<Self, Error> {
-        set_password(&mut self.login, password.into())?;
-        Ok(self)
+    leasehold_core::server_options! {
+        /// Who we are there, by the scheme `digest`. What we make is then ours alone, but for [`acl`](Self::acl).
     }
 
     /// What exclusive claims are called.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
-        self
-    }
-
-    /// How long connecting may take, to all servers together where there are several; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT)
-    /// by default. An attempt takes 3 s at most, to one of several servers 1.5 s. Zero is none but that.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
         self
     }
 

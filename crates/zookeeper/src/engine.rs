@@ -2,7 +2,8 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use leasehold_core::{Breaking, Contact, Env, Life, Profile};
+pub(crate) use leasehold_core::REQUEST_TIMEOUT;
+use leasehold_core::{Breaking, Contact, Env, Profile};
 
 use crate::{client::Client, config::Config};
 
@@ -10,8 +11,6 @@ use crate::{client::Client, config::Config};
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 /// The ttl is the timeout of a session, which the server puts within bounds of its own: 4 to 40 s by default.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
-/// How long a request may take before its outcome is unknown.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after it was sent a request may still be done.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
@@ -36,14 +35,11 @@ leasehold_core::forward_engine!(ZookeeperEngine, |client| client.mailbox.read())
 
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("zookeeper");
-    profile.life = Life::Lease;
     profile.push = true;
     profile.poll = POLL;
-    profile.tokens = 1;
     profile.fifo = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
-    profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;
     profile.contact = Some(contact);
     profile

@@ -1,34 +1,19 @@
 //! What a client does by itself while it has sessions: keeps them alive, watches what is held for long, and ends claims for which nobody
 //! spoke in time.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold_core::{
     BoxFuture, ClaimId, EngineError, Instant, LONGEST_SLEEP, Mailbox, Maintain, end_claims,
 };
-use tokio::sync::Notify;
 
 use crate::{
     book::only_stands_in_line, client::Client, door, engine::REQUEST_TIMEOUT, session::Want, wire::Ping,
 };
 
 impl Maintain for Client {
-    const REQUEST_TIMEOUT: Duration = REQUEST_TIMEOUT;
-
-    fn now(&self) -> Instant {
-        Self::now(self)
-    }
-
-    fn sooner(&self) -> &Arc<Notify> {
-        &self.sooner
-    }
-
     fn mailbox(&self) -> &Mailbox {
         &self.mailbox
-    }
-
-    fn forget(&self, id: ClaimId) {
-        drop(self.book().remove(id));
     }
 
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Claim, ClaimId, Instant, Mode, Name, queue::entry_life};
+use crate::{Claim, Instant, Mode, Name, queue::entry_life};
 
 /// One claim.
 pub struct ClaimEntry<O, B, D> {
@@ -55,15 +55,6 @@ pub enum ClaimState<O, B> {
     Gone,
     /// It was granted and did not speak in time. Nothing of it is on the server; it takes a new place when it speaks.
     Lapsed,
-}
-
-/// What is to be done with a claim that did not speak in time.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Overdue {
-    /// What it has on the server is to be deleted.
-    End(ClaimId),
-    /// Nothing of it is on the server.
-    Forget(ClaimId),
 }
 
 impl<O, B> ClaimState<O, B> {

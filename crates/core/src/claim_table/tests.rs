@@ -44,11 +44,11 @@ fn a_claim_that_speaks_lives_on_and_one_that_is_silent_is_ended_once() {
     let (mut table, life) = (table(&[1, 2]), crate::queue::entry_life(claim(1).ttl));
     table.get(id(1)).unwrap().waits(5, 4, at(1000));
     assert_eq!(table.next_due(), Some(at(0).after(life)));
-    assert_eq!(table.overdue(at(0).after(life)), [Overdue::End(id(2))], "the other one spoke since");
+    assert_eq!(table.overdue(at(0).after(life)), [id(2)], "the other one spoke since");
     assert_eq!(table.next_due(), Some(at(1000).after(life)));
     table.get(id(2)).unwrap().speaks(at(0).after(life));
     assert_eq!(state(&mut table, 2), ClaimState::Ending { own: None, again: false }, "too late");
-    assert_eq!(table.overdue(at(1000).after(life)), [Overdue::End(id(1))]);
+    assert_eq!(table.overdue(at(1000).after(life)), [id(1)]);
     assert_eq!(state(&mut table, 1), ClaimState::Ending { own: Some(5), again: false });
     assert_eq!(table.overdue(at(9000).after(life)), [], "each once");
     for number in [1, 2] {
@@ -63,7 +63,7 @@ fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
     table.get(id(1)).unwrap().waits(5, 4, at(0));
     table.hold(id(1), 5, false, (at(0), at(2000)));
     assert_eq!(table.overdue(at(1999)), []);
-    assert_eq!(table.overdue(at(2000)), [Overdue::End(id(1))], "sooner than a claim in the queue");
+    assert_eq!(table.overdue(at(2000)), [id(1)], "sooner than a claim in the queue");
     assert_eq!(state(&mut table, 1), ClaimState::Ending { own: Some(5), again: true });
     assert!(table.ended(id(1), at(3000)).is_none());
     assert_eq!(state(&mut table, 1), ClaimState::Lapsed);
@@ -71,7 +71,7 @@ fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
     assert_eq!(state(&mut table, 1), ClaimState::Made);
     // One that did speak is over when its time is.
     table.hold(id(1), 9, true, (at(5000), at(40_000)));
-    assert_eq!(table.overdue(at(100_000)), [Overdue::End(id(1))]);
+    assert_eq!(table.overdue(at(100_000)), [id(1)]);
     assert!(table.ended(id(1), at(100_000)).is_some());
     assert!(table.get(id(1)).is_none() && table.next_due().is_none(), "nothing is left of it");
 }
@@ -80,11 +80,13 @@ fn a_grant_that_nobody_heard_of_lapses_and_its_claim_may_come_back() {
 fn a_claim_that_lapsed_and_does_not_come_back_is_forgotten() {
     let mut table = table(&[1]);
     table.hold(id(1), 5, false, (at(0), at(2000)));
-    assert_eq!(table.overdue(at(2000)), [Overdue::End(id(1))]);
+    assert_eq!(table.overdue(at(2000)), [id(1)]);
     assert!(table.ended(id(1), at(2000)).is_none());
+    assert_eq!(table.lasting(at(2000)), [], "it does not hold");
     let over = at(2000).after(crate::queue::entry_life(claim(1).ttl));
     assert_eq!((table.overdue(at(2001)), table.next_due()), (vec![], Some(over)));
-    assert_eq!(table.overdue(over), [Overdue::Forget(id(1))]);
+    assert_eq!(table.overdue(over), [], "nothing of it is on the server");
+    assert!(table.get(id(1)).is_none() && table.next_due().is_none());
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn an_older_answer_does_not_shorten_a_hold() {
     table.hold(id(1), 5, true, (at(100), at(30_000)));
     table.hold(id(1), 5, true, (at(200), at(20_000)));
     assert_eq!(table.overdue(at(29_999)), []);
-    assert_eq!(table.overdue(at(30_000)), [Overdue::End(id(1))]);
+    assert_eq!(table.overdue(at(30_000)), [id(1)]);
 }
 
 #[test]
