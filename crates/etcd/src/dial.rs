@@ -22,24 +22,21 @@ impl Dialer {
     pub(crate) fn new(config: Config, clock: Arc<dyn Clock>, hears: Weak<dyn Hears>, first: usize) -> Self {
         Self { config, clock, hears, rotation: Rotation::new(first) }
     }
-
-    /// The first member, from the next one on, that serves; else what the last one that can be reached said.
-    async fn first_that_serves(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
-        let members = &self.config.members;
-        let limit = dial_limit(self.config.connect_timeout, members.len());
-        let open = |member| {
-            let (clock, broken) = (Arc::clone(&self.clock), Arc::clone(&broken));
-            Conn::open(&self.config, member, limit, clock, Weak::clone(&self.hears), broken)
-        };
-        self.rotation.connect(members, open, || false).await
-    }
 }
 
 impl Dial for Dialer {
     type Conn = Conn;
 
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
-        Box::pin(self.first_that_serves(broken))
+        Box::pin(async move {
+            let members = &self.config.members;
+            let limit = dial_limit(self.config.connect_timeout, members.len());
+            let open = |member| {
+                let (clock, broken) = (Arc::clone(&self.clock), Arc::clone(&broken));
+                Conn::open(&self.config, member, limit, clock, Weak::clone(&self.hears), broken)
+            };
+            self.rotation.connect(members, open, || false).await
+        })
     }
 
     fn is_dead(conn: &Conn) -> bool {

@@ -34,7 +34,7 @@ fn many_holds_share_a_lease_for_their_ttl_until_it_is_full() {
 #[test]
 fn a_minder_that_died_is_begun_anew() {
     let rig = Rig::new();
-    let (clock, env) = PanicClock::new("leasehold_etcd::minder::run");
+    let (clock, env) = PanicClock::new("leasehold_core::maintenance::rounds");
     let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();

@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, News, Release
 use leasehold_testkit::server::{Proxy, ZookeeperEnsemble};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
-use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, place, release_of};
+use crate::rig::{PATIENCE, Rig, certain, ephemerals, exclusive, local, release_of};
 
 /// R12: who hears that nothing was done does not undo it.
 #[test]
@@ -43,9 +43,9 @@ fn a_close_that_arrives_late_ends_nobody_elses_session() {
     let (ports, leader) = (ensemble.ports(), ensemble.leader());
     let (one, two) = (Proxy::start(ports[(leader + 1) % 3]), Proxy::start(ports[(leader + 2) % 3]));
     two.sever();
-    let config = Config::new(vec![place(one.port()), place(two.port())]);
+    let config = Config::new(vec![local(one.port()), local(two.port())]);
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
-    let other = Arc::new(ZookeeperEngine::new(Config::new(vec![place(ports[leader])]), &Env::system()));
+    let other = Arc::new(ZookeeperEngine::new(Config::new(vec![local(ports[leader])]), &Env::system()));
     let claim = |name| Claim { ttl: Duration::from_secs(30), ..exclusive(name) };
     let (only, next, rival) = (claim("a"), claim("b"), claim("b"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
